@@ -8,20 +8,20 @@ use crate::error::Result;
 use crate::tape::{Section, Source};
 use std::sync::Arc;
 
-/// Blocks on [`choose_async`].
+/// Calls [`choose_async`] and blocks until it returns.
 pub fn choose(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
     block_on(choose_async(device, backend))
 }
 
 impl GpuModel {
-    /// Blocks on [`load_async`](Self::load_async).
+    /// Calls [`load_async`](Self::load_async) and blocks until it returns.
     pub fn load(device: Arc<Device>, section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
         block_on(Self::load_async(device, section, source, progress))
     }
 }
 
 impl Device {
-    /// Blocks on [`open_async`](Self::open_async).
+    /// Calls [`open_async`](Self::open_async) and blocks until it returns.
     pub fn open(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         block_on(Self::open_async(adapter, batch_invariant))
     }

@@ -1,7 +1,7 @@
-//! A model in several parts, each on its own device. The parts play a step in order. Each part passes its carried variables
-//! (`Tape::carried`) to the next part: later layers read these activations.
+//! A model in several parts. A part has consecutive layers, all on one device. The parts play a step in order. Each part passes its carried
+//! variables (`Tape::carried`) to the next part: later layers read these activations.
 //!
-//! Activations pass through host memory. So the devices may have different makers and drivers, and the CPU may be one of them.
+//! Activations pass through host memory. So the devices may have different makers and drivers, and the CPU may be one of the devices.
 
 use super::{Excerpt, Executor, Loaded, WordTime, draws_on_device, nothing_begun};
 use crate::error::{Error, Result};
@@ -11,23 +11,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The parts of a model, in the order of their layers. Their sections together are the whole tape.
+/// A model in several parts, in the order of their layers. Together, the parts have all layers of the model.
 pub struct Chain {
     links: Vec<Link>,
     whole: Section,
 }
 
-/// A part of a model, and the name of its device, which errors mention.
+/// A part of a model, and the name of the part's device. Errors mention this name.
 pub struct Link {
     pub device: String,
     pub part: Arc<dyn Loaded>,
 }
 
 impl Chain {
-    /// Creates a chain of parts. Their sections must be the sections that [`Section::cut`] returns for their layers.
+    /// Creates a chain of parts. The parts' sections must be the sections that [`Section::cut`] returns for the parts' layers.
     ///
-    /// # Errors
-    /// `Usage` if `links` is empty, or if the sections do not make up the tape.
+    /// `Usage` if `links` is empty, or if the sections together are not the whole tape.
     pub fn new(links: Vec<Link>) -> Result<Arc<Chain>> {
         let layers: Vec<Range<usize>> = links.iter().map(|l| l.part.section().layers.clone()).collect();
         let tape = links.first().ok_or_else(|| Error::usage("expected at least one part, found none"))?.part.tape().clone();
@@ -97,8 +96,8 @@ struct ChainExecutor {
     begun: Begun,
     /// The step that was begun last.
     step: Step,
-    /// The input of the part that plays: the rows of each variable in `tape.carried`, as the previous part left them. Empty for the first
-    /// part.
+    /// The input of the part that plays: the rows of each variable in `tape.carried`, as the previous part computed them. Empty for the
+    /// first part.
     handed: Vec<Vec<f32>>,
 }
 
@@ -107,7 +106,7 @@ enum Begun {
     Nothing,
     /// A step, which the part with this index plays now.
     Part(usize),
-    /// A readback: the index of the part that each excerpt is read from.
+    /// A readback. For each excerpt, the index of the part that the excerpt is read from.
     Read(Vec<usize>),
 }
 
@@ -149,7 +148,7 @@ impl ChainExecutor {
         Ok(())
     }
 
-    /// Takes the carried variables of part `i` and begins the step on part `i + 1`.
+    /// Takes the carried variables that part `i` computed, and begins the step on part `i + 1`.
     fn hand_over(&mut self, i: usize) -> Result<()> {
         self.begun = Begun::Nothing;
         self.handed = self.players[i].act(|executor| executor.finish_read())?;
@@ -172,7 +171,8 @@ impl ChainExecutor {
 }
 
 impl ChainExecutor {
-    /// Plays the remaining parts of the step that was begun. Its result is dropped, but the slots already count its tokens as read.
+    /// Plays the remaining parts of a step that was begun and not finished. No part may be left out, because the slots already count the
+    /// step's tokens. The step's result is dropped.
     fn play_out(&mut self) -> Result<()> {
         match self.begun {
             Begun::Part(i) if i + 1 < self.players.len() => self.wait(),
@@ -188,7 +188,7 @@ impl Executor for ChainExecutor {
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
         let shares = self.play(step, |executor| executor.sparsity(step))?;
-        // Each part returns the mean of its words with a sparse input. The number of these words is the weight of that mean.
+        // Each part returns the mean over its words with a sparse input. The number of these words is the weight of the part's mean.
         let n_words =
             |p: &Player| self.tape.words[p.own.words.clone()].iter().filter(|w| w.sparse_input(&self.tape).is_some()).count() as f64;
         let found: Vec<(f64, f64)> = self.players.iter().zip(shares).filter_map(|(p, share)| Some((n_words(p), share?))).collect();

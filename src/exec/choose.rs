@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The device that layers should run on.
+/// The device on which layers should run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
     /// The first hardware adapter, or the CPU if no adapter is hardware. With a named backend, the first adapter of that backend.
@@ -13,7 +13,7 @@ pub enum DeviceChoice {
     Auto,
     /// The CPU, without a GPU driver.
     Cpu,
-    /// An adapter by its index in the list of adapters. `None` means the first.
+    /// An adapter by its index in the list of adapters. `None` means the first adapter.
     Gpu(Option<usize>),
     /// The first adapter whose name contains this text. Upper and lower case are equal.
     Named(String),
@@ -76,15 +76,14 @@ pub struct Choice {
     pub why: String,
 }
 
-/// The hint of the error that no adapter was found at all.
+/// The hint in the error for a machine without any adapter.
 const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulkan-drivers), run `wingbeat doctor`, or use `device=cpu`";
 
 /// Chooses a device among the CPU and the adapters of `backend`.
 ///
 /// `Auto` takes a software adapter only if the caller names a backend: [`CpuModel`](super::cpu::CpuModel) is faster than a software adapter.
 ///
-/// # Errors
-/// `Device`, at `device` or `backend`, if no adapter matches, or if the named backend has no adapter.
+/// `Device`, at `device`, if no adapter matches. `Device`, at `backend`, if the named backend has no adapter.
 pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
     if *device == DeviceChoice::Cpu {
         return Ok(Choice { chosen: Chosen::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });

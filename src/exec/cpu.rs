@@ -1,4 +1,5 @@
-//! Plays a tape on the CPU with the words' reference implementations (twins). Runs models without a GPU, and is the reference for kernels.
+//! Plays a tape (a model's recorded program) on the CPU, with the words' reference implementations (twins). Runs models without a GPU, and
+//! is the reference for kernels.
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::Stored;
@@ -18,7 +19,7 @@ use web_time::Instant;
 /// Weights in host memory. Matrices that the file stores in the wanted format are read from the mapped file.
 pub struct CpuModel {
     section: Section,
-    /// One entry per matrix of the tape. Matrices of other sections are empty.
+    /// One entry per matrix of the tape. The entries of matrices in other sections are empty.
     matrices: Vec<HostMatrix>,
     vectors: Vec<Vec<f32>>,
     initial: Vec<(State, Vec<f32>)>,
@@ -143,9 +144,9 @@ impl Loaded for CpuModel {
 struct CpuExecutor {
     host: Host,
     section: Section,
-    /// One sampler per run, as `begin_draws` set them.
+    /// One sampler per run. `begin_draws` sets them.
     samplers: Vec<Sampler>,
-    /// One bit per id, set if the token does not count in penalties.
+    /// One bit per id. A set bit means that the token does not count in penalties.
     exempt: Vec<u32>,
     begun: Begun,
     /// The logits that `finish` takes.
@@ -232,7 +233,7 @@ impl CpuExecutor {
 impl Executor for CpuExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
         let tape = self.prepare(step);
-        // The matrices that a word reads are the same in every lowering.
+        // Any capabilities are right here: a word reads the same matrices in every lowering.
         let caps = Caps::plain(Class::Groups, usize::MAX);
         let (tokens, runs, outputs) = (step.tokens.len(), step.runs.len(), step.outputs.len());
         let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs, capacity: tokens, context: step.context() };
@@ -268,7 +269,7 @@ impl Executor for CpuExecutor {
         Ok(None)
     }
 
-    /// Plays the step before it returns.
+    /// Plays the whole step before it returns.
     fn begin(&mut self, step: &Step) -> Result<()> {
         let mut logits = std::mem::take(&mut self.logits);
         self.play(step, &mut logits);

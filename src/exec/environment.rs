@@ -4,7 +4,8 @@
 
 use crate::error::{Error, Result, short};
 
-/// Environment variable that lowers the binding limit, in bytes, so that tests with small models split matrices.
+/// Environment variable with an upper limit on the size of a storage binding, in bytes. With a low limit, tests split the matrices of small
+/// models.
 pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
 /// Environment variable that sets the kernel family: `groups` or `lanes`.
 pub const KERNELS: &str = "WINGBEAT_KERNELS";

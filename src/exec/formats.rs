@@ -46,21 +46,22 @@ impl FromStr for FloatChoice {
 pub struct QuantPlan {
     /// The text that was parsed; empty if there was none.
     text: String,
-    /// The format of matrices to which no exception applies. `None` keeps the file's quantised formats; the option `dtype` sets the format of
-    /// floats.
+    /// The format of matrices to which no exception applies. An outer `None` means that the plan has no such format: matrices that the file
+    /// stores quantised keep their format, and the other matrices are floats.
     others: Option<Choice>,
     /// Exceptions that belong to a named plan.
     named: Vec<Exception>,
-    /// Limit on the average bits per weight, or `None` for no limit. An exception in `named` is left out if the plan would exceed the limit.
+    /// Limit on the average number of bits per weight, or `None` for no limit. An exception in `named` is left out if the plan would exceed
+    /// the limit with it.
     budget: Option<f64>,
-    /// Exceptions of the user; they take precedence over `named`.
+    /// Exceptions that the user wrote. They take precedence over `named`.
     asked: Vec<Exception>,
 }
 
-/// A quantised format. `None` means a float, whose format the option `dtype` sets.
+/// A quantised format. `None` means floats; the option `dtype` sets their format.
 type Choice = Option<&'static dyn Format>;
 
-/// Some matrices, and their format. If several exceptions apply to a matrix, the last counts.
+/// A set of matrices, and the format of these matrices. If several exceptions apply to a matrix, the last exception counts.
 type Exception = (Which, Choice);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -74,21 +75,21 @@ enum Which {
 const KINDS: [(&str, Kind); 4] =
     [("embedding", Kind::Embedding), ("head", Kind::Head), ("value", Kind::Value), ("low-rank", Kind::LowRank)];
 
-/// Named plans: the name, and the plan as a base format with exceptions.
+/// Named plans. Each entry has the plan's name, and the plan written as a format with exceptions.
 const NAMED: [(&str, &str); 2] = [
     // 4 bits, with 8 bits for the most sensitive matrices, up to an average of 5.5 bits per weight. Head and embedding come first, because
-    // every token passes them. Matrices of the first layer follow: the ffn's key, attention's values (all layers of RWKV-7 mix these values
-    // into their own), and attention's gate. docs/quantisation.md lists the result.
+    // every token passes them. Three matrices of the first layer follow: the key of the ffn, the values of attention, and the gate of
+    // attention. All layers of RWKV-7 mix the values of the first layer into their own values. docs/quantisation.md lists the result.
     (
         "i4-mixed",
         "i4,head=i8,embedding=i8,blocks.0.ffn.key=i8,layers.0.mlp.gate_up_proj=i8,blocks.0.att.value=i8,layers.0.self_attn.v_proj=i8,\
          blocks.0.att.g=i8",
     ),
-    // Quantises the matrices that the official package quantises.
+    // Quantises the same matrices as the official `rwkv` package.
     ("i8rc", "i8rc,embedding=f16,low-rank=f16"),
 ];
 
-/// Limit on the average bits per weight of the first named plan.
+/// Limit on the average number of bits per weight of the plan `i4-mixed`.
 const BUDGET: f64 = 5.5;
 
 impl QuantPlan {
@@ -106,14 +107,14 @@ impl QuantPlan {
         coded.chain([("i4-mixed", "8 bits where it matters")])
     }
 
-    /// Adds an exception: floats for matrices of this kind.
+    /// Returns the plan with one more exception: matrices of this kind are floats.
     pub fn but(mut self, kind: Kind) -> QuantPlan {
         self.asked.push((Which::Kind(kind), None));
         self
     }
 
-    /// Returns the quantised format of a part, or `None` for a float. If the plan has no format for the part, returns the quantised format in
-    /// which `source` stores the part.
+    /// Returns the quantised format of a part, or `None` if the part is stored as floats. If the plan has no format for the part, returns
+    /// the quantised format in which `source` stores the part.
     pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> Choice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
@@ -123,7 +124,7 @@ impl QuantPlan {
         })
     }
 
-    /// Removes each exception of the named plan with which these matrices would exceed the budget.
+    /// Returns the plan without the exceptions of the named plan that would exceed the limit on bits per weight for these matrices.
     ///
     /// # Errors
     /// `Usage`, at `quant`, if an exception of the user matches no tensor.
@@ -171,7 +172,7 @@ impl FromStr for QuantPlan {
     }
 }
 
-/// Writes the text that the plan was parsed from, or nothing.
+/// Writes the text that the plan was parsed from. [`QuantPlan::AS_FILED`] writes nothing.
 impl fmt::Display for QuantPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)

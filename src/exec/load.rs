@@ -1,4 +1,4 @@
-//! Loads weights for both executors: packs vectors, and encodes matrices in small blocks of rows.
+//! Loads weights for the executors of CPU and GPU: packs vectors, and encodes matrices in small blocks of rows.
 
 use super::Executor;
 use super::stored::Stored;
@@ -9,17 +9,17 @@ use crate::tensor::View;
 use half::f16;
 use rayon::prelude::*;
 
-/// A callback that takes the bytes done and the total bytes.
+/// A callback that is called with the bytes done and the total bytes.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// The most floats in a block of rows. Loading needs host memory for a few blocks only.
+/// The largest number of floats in a block of rows. Loading needs host memory for only a few blocks at a time.
 const BLOCK_FLOATS: usize = 1 << 18;
-/// The most floats in a block of rows of a transposed tensor.
+/// The largest number of floats in a block of rows of a transposed tensor.
 const TRANSPOSED: usize = 1 << 21;
-/// The number of rows of a part that one thread transposes at a time. A multiple of the block length of every GGUF type.
+/// The number of rows of a part that one thread transposes at a time. It is a multiple of the block length of every GGUF type.
 const RUN: usize = 256;
 
-/// Computes the scales and offsets of a whole part. Returns `None` unless the format is affine.
+/// Computes the scales and offsets of all rows and columns of a part. Returns `None` if the part's format is not affine.
 pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> {
     if part.format.scaling() != Scaling::Affine {
         return Ok(None);
@@ -64,7 +64,8 @@ pub fn encode_part(
     })
 }
 
-/// Writes rows without encoding, if the file already stores them in the format of the part. Otherwise writes nothing and returns `false`.
+/// Writes rows `first..first + rows` without encoding and returns `true`, if the file already stores them in the format of the part.
+/// Otherwise writes nothing and returns `false`.
 fn write_stored(
     part: &MatrixPart,
     axis: Axis,
@@ -107,8 +108,8 @@ fn write_stored(
     Ok(is_stored)
 }
 
-/// Returns the block scales of rows `first..first + rows`. Returns none for formats without scales, and for affine formats, whose scales
-/// cover the whole matrix.
+/// Returns the block scales of rows `first..first + rows`. Returns an empty list for formats without scales, and for affine formats, whose
+/// scales belong to the whole matrix.
 fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows: usize) -> Vec<f16> {
     match part.format.scaling() {
         Scaling::Blocks => axis.of_rows(scales, first, rows, padded(part.k)).to_vec(),
@@ -116,9 +117,9 @@ fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows:
     }
 }
 
-/// Returns the number of rows in a block, at most `rows`.
+/// Returns the number of rows in a block: at most `rows`.
 fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
-    // Reading a few columns of a row-major tensor reads whole cache lines, so more rows of the part at once waste less.
+    // A transposed part reads columns of a row-major tensor, in whole cache lines. Larger blocks of rows use more of each line.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
     n.next_multiple_of(WEIGHTS_PER_BLOCK).clamp(1, rows.max(1))
 }
@@ -127,12 +128,12 @@ fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Numbers,
-    /// The values of codes before they are multiplied by scales.
+    /// The values of the codes, before they are multiplied by scales.
     Codes,
 }
 
-/// Reads rows `first..first + rows` of a part. Calls `read(first row, [n, padded k])` for consecutive blocks of rows. An optional tensor
-/// that is missing counts as zeros.
+/// Reads rows `first..first + rows` of a part. Calls `read(first row, [n, padded k])` for consecutive blocks of rows. A missing tensor
+/// counts as zeros if the part is optional.
 fn read_part(
     part: &MatrixPart,
     what: Reading,
@@ -170,12 +171,12 @@ fn read_part(
     })
 }
 
-/// Reads rows `[n, padded k]` of a part, beginning at row `first`, from a transposed tensor. Uses several threads.
+/// Reads rows of a part from a transposed tensor to `out`, `[n, padded k]`, beginning at row `first`. Uses several threads.
 fn read_transposed(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| transpose(view, part, first + i * RUN, out))
 }
 
-/// Does what [`read_transposed`] does, with one thread. Takes a few rows of the tensor at a time, so that memory access stays nearly
+/// Does what [`read_transposed`] does, with one thread. Reads a few rows of the tensor at a time, so that memory access is nearly
 /// sequential.
 fn transpose(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     const ROWS: usize = 16;
@@ -195,7 +196,7 @@ fn transpose(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) 
     Ok(())
 }
 
-/// Reads the vectors of a spec, `[parts, stride]`, padded with zeros. Missing optional vectors are zeros.
+/// Returns the vectors of `spec`, `[parts, stride]`, with zeros as padding. A missing vector counts as zeros if it is optional.
 pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> {
     let mut packed = filled(0.0, spec.parts.len() * spec.stride(), "vectors")?;
     for (part, row) in spec.parts.iter().zip(packed.chunks_exact_mut(spec.stride())) {
@@ -213,7 +214,7 @@ pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> 
     Ok(packed)
 }
 
-/// Returns the initial values of the section's states, except for states that begin as zeros.
+/// Returns the states of the section that do not begin as zeros, each with its initial values.
 pub fn initial_states(section: &Section, source: &dyn Source) -> Result<Vec<(State, Vec<f32>)>> {
     let mut found = Vec::new();
     for i in section.own.states.clone() {
@@ -229,7 +230,7 @@ pub fn initial_states(section: &Section, source: &dyn Source) -> Result<Vec<(Sta
     Ok(found)
 }
 
-/// Writes initial states to page 0, which no slot writes to. A state with halves is written to the half pages 0 and 1.
+/// Writes initial values to page 0 of the states; no slot writes to this page. For a state with halves, writes the half pages 0 and 1.
 pub fn write_initial(executor: &mut dyn Executor, tape: &Tape, initial: &[(State, Vec<f32>)]) -> Result<()> {
     for (state, numbers) in initial {
         let pages = if tape.state_spec(*state).halves { 2 } else { 1 };

@@ -4,12 +4,12 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub total: u64,
-    /// Bytes that this process can still allocate. `None` if unknown.
+    /// The number of bytes that this process can still allocate, or `None` if unknown.
     pub free: Option<u64>,
 }
 
-/// Returns the memory of the host. Free memory includes the cache of files, which the system gives up without swapping. If the container or
-/// the process (`ulimit -v`) has a lower limit, that limit counts. `None` if the system does not report its memory.
+/// Returns the memory of the host, or `None` if the system does not report it. Free memory includes the cache of files, which the system
+/// gives up without swapping. If the container or the process (`ulimit -v`) has a lower limit, that limit counts.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn host_memory() -> Option<Memory> {
     let mut system = sysinfo::System::new();
@@ -21,7 +21,7 @@ pub fn host_memory() -> Option<Memory> {
     Some([limit, own].into_iter().flatten().fold(host, Memory::within))
 }
 
-/// Returns the limit on the address space of this process, and the part that is free. `None` if the process has no limit.
+/// Returns the limit on the address space of this process, and the free part of it. Returns `None` if the process has no limit.
 #[cfg(all(feature = "cli", target_os = "linux"))]
 fn of_process() -> Option<Memory> {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -30,7 +30,7 @@ fn of_process() -> Option<Memory> {
     Some(Memory { total, free: used.map(|used| total.saturating_sub(used)) })
 }
 
-/// Returns `None`. A library leaves limits to its caller, and other systems do not report the used addresses.
+/// Returns `None`: the library leaves limits of the process to its caller, and other systems do not report the used addresses.
 #[cfg(all(not(all(feature = "cli", target_os = "linux")), not(target_arch = "wasm32")))]
 fn of_process() -> Option<Memory> {
     None
@@ -51,7 +51,8 @@ pub fn host_memory() -> Option<Memory> {
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Memory {
-    /// Returns the lower total and the lower free memory of `self` and `limit`. An unknown free memory does not count.
+    /// Returns the lower total and the lower free memory of `self` and `limit`. If one of the two free memories is unknown, the other
+    /// counts.
     fn within(self, limit: Memory) -> Memory {
         let free = match (self.free, limit.free) {
             (Some(a), Some(b)) => Some(a.min(b)),

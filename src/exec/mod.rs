@@ -1,6 +1,7 @@
-//! Executors: load the weights of a tape and play the tape.
+//! Executors: load the weights of a tape (a model's recorded program) and play the tape.
 //!
-//! Only `gpu` names wgpu. `cpu` plays the reference implementations (twins). Both take and return plain data.
+//! `gpu` plays a tape with kernels; no other module names wgpu. `cpu` plays the reference implementations (twins). Both take and return
+//! plain data.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
@@ -39,9 +40,9 @@ pub use load::{Progress, encode_part, survey};
 pub use memory::{Memory, host_memory};
 pub use stored::mapped_bytes;
 
-/// The weights of a tape, or of some of its layers, on a device. Sessions share them.
+/// The weights of a tape (a model's recorded program), or of some of its layers, on a device. Sessions share the weights.
 pub trait Loaded: Send + Sync {
-    /// Returns the section: the tape and the layers that are loaded.
+    /// Returns the section: the whole tape, and the range of layers that are loaded.
     fn section(&self) -> &Section;
 
     /// Returns the whole tape.
@@ -49,27 +50,30 @@ pub trait Loaded: Send + Sync {
         &self.section().tape
     }
 
-    /// Creates an executor with its own states, caches and activations. Page 0 of a state has the initial values, other pages are zeros.
+    /// Creates an executor with its own states, caches and activations. Page 0 of each state has the initial values; the other pages are
+    /// zeros.
     ///
     /// # Errors
     /// `Memory` if the device has no room for `room`.
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>>;
 
-    /// Returns the bytes of device memory that weights take, with the buffers that layers are streamed through. For the CPU these are bytes
-    /// of host memory, mapped files included.
+    /// Returns the number of bytes of device memory that the weights take, including the buffers for streamed layers. On the CPU, returns
+    /// the number of bytes of host memory, including mapped files.
     fn device_bytes(&self) -> u64;
 
-    /// Returns the bytes of the matrices that are read sparsely: a token reads only the columns whose input is not zero. 0 on the CPU.
+    /// Returns the number of bytes of the matrices that are read sparsely: a token reads only the columns whose input is not zero. On the
+    /// CPU, returns 0.
     fn sparse_bytes(&self) -> u64;
 
-    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences: on one GPU, if the buffers for sampling
-    /// fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides the preference of the device.
+    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences. This is so on one GPU if the buffers
+    /// for sampling fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides the preference
+    /// of the device.
     ///
     /// # Errors
     /// `Usage` if the environment variable has an unknown value.
     fn prefers_to_draw(&self, n_streams: usize) -> Result<bool>;
 
-    /// Returns the longest context, in tokens, that attention supports. Software adapters end long loops early.
+    /// Returns the longest context, in tokens, that attention supports. The limit exists because software adapters end long loops early.
     fn longest_context(&self) -> usize {
         usize::MAX
     }
@@ -81,16 +85,16 @@ pub trait Loaded: Send + Sync {
 /// The time that one word of the tape took in a step.
 #[derive(Debug, Clone, Copy)]
 pub struct WordTime {
-    /// Name of the word.
+    /// The name of the word (fused operation).
     pub word: &'static str,
-    /// The number of dispatches; 0 on the CPU.
+    /// The number of dispatches, or 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// Bytes of the matrices that the word reads. A table counts with one row.
+    /// The number of bytes of the matrices that the word reads. Of an embedding table, only one row counts.
     pub weight_bytes: u64,
 }
 
-/// Returns the bytes of the matrices that these dispatches read. A table counts with one row.
+/// Returns the number of bytes of the matrices that these dispatches read. Of an embedding table, only one row counts.
 fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     let bindings = dispatches.iter().flat_map(|d| &d.bindings);
     let read: BTreeSet<Matrix> = bindings
@@ -106,18 +110,19 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     read.into_iter().map(|m| bytes(m) as u64).sum()
 }
 
-/// The most steps in one submission.
+/// The largest number of steps in one submission.
 pub const MAX_AHEAD: usize = 32;
 
-/// The id that is returned instead of a token if the sampler has no candidate.
+/// The id that is returned instead of a token's id if the sampler has no candidate.
 pub const NOTHING: u32 = u32::MAX;
 
-/// Returns whether the device samples, by the environment variable [`DRAWS`](environment::DRAWS). Returns `default` if it is not set.
+/// Returns whether tokens are sampled on the device, as the environment variable [`DRAWS`](environment::DRAWS) says. Returns `default` if
+/// the variable is not set.
 pub(crate) fn draws_on_device(default: bool) -> Result<bool> {
     Ok(environment::value(environment::DRAWS)?.map_or(default, |place| place == "device"))
 }
 
-/// Returns the share of zeros in columns `range` of `rows` `[n, stride]`.
+/// Returns the fraction of zeros in the columns `range` of `rows`, `[n, stride]`.
 fn share_of_zeros(rows: &[f32], stride: usize, range: &Range<usize>) -> f64 {
     let n_rows = rows.len() / stride;
     let zeros: usize = rows.chunks_exact(stride).map(|row| row[range.clone()].iter().filter(|x| **x == 0.0).count()).sum();
@@ -131,9 +136,9 @@ fn mean(x: &[f64]) -> Option<f64> {
 /// A part of an executor's memory to read back.
 #[derive(Debug, Clone, Copy)]
 pub enum Excerpt<'a> {
-    /// One page of a state, or one half page if the state has halves.
+    /// One page of a state, by its index. If the state has halves: one half page.
     State(State, usize),
-    /// The first `n` tokens in these blocks of a cache, `[n, n_heads, head_size]`.
+    /// The keys or values of the first `n` tokens in these blocks of a cache, `[n, n_heads, head_size]`.
     Cache(Cache, &'a [u32], usize),
     /// The first `rows` rows of a variable as the last step left them, `[planes, rows, stride]`.
     Var(Var, usize),
@@ -141,10 +146,10 @@ pub enum Excerpt<'a> {
 
 /// Plays steps on its own states and caches.
 ///
-/// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result.
-/// [`begin_draws`](Self::begin_draws) is an exception: it only sets samplers and has no result. [`poll_ready`](Self::poll_ready) and
-/// [`wait`](Self::wait) report when a result is there. If the next `begin` comes before `finish`, the device still plays the work, but the
-/// result is dropped. Methods without `begin` or `finish` in their name may block.
+/// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result, and waits for it if
+/// necessary. [`begin_draws`](Self::begin_draws) is an exception: it only sets samplers and has no result. [`poll_ready`](Self::poll_ready)
+/// and [`wait`](Self::wait) report when a result is there. If the next `begin` comes before `finish`, the device still plays the work, but
+/// the result is dropped. Methods without `begin` or `finish` in their name may block.
 pub trait Executor: Send {
     /// Begins to play a step of the tape.
     ///
@@ -152,13 +157,13 @@ pub trait Executor: Send {
     /// `Memory` if the device has no room for the step; `Device` if the device failed.
     fn begin(&mut self, step: &Step) -> Result<()>;
 
-    /// Takes the result of [`begin`](Self::begin). `logits` becomes `[outputs, vocab]`, or empty if the step has no outputs.
+    /// Takes the result of [`begin`](Self::begin). `logits` becomes `[outputs, vocab]`. It becomes empty if the step has no outputs.
     ///
     /// # Errors
     /// `Device` if the device failed, if nothing was begun or, in a browser, if the work is not done yet.
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
-    /// Plays a step of the tape. Blocks.
+    /// Plays a step of the tape. `logits` becomes `[outputs, vocab]`. Blocks.
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         self.begin(step)?;
         self.finish(logits)
@@ -168,23 +173,24 @@ pub trait Executor: Send {
     /// next. `exempt` has one bit per id; a set bit means that the token does not count in penalties. If `exempt` is empty, all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
-    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` has one token and one output per run. After each step, the device samples one
-    /// token per run, and the next step reads these tokens. The tokens that are sampled after the last step are not read.
+    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first of them and has one token and one output per run. After each
+    /// step, the device samples one token per run, and the next step reads these tokens. No step reads the tokens that are sampled last.
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()>;
 
-    /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`; an id is [`NOTHING`] if its sampler had no candidate.
+    /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`. An id is [`NOTHING`] if its sampler had no
+    /// candidate.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish).
     fn finish_ahead(&mut self, ids: &mut Vec<u32>) -> Result<()>;
 
-    /// Samples `n` tokens per run. Blocks.
+    /// Plays `n` steps as [`begin_ahead`](Self::begin_ahead) does, and samples `n` tokens per run: `ids` becomes `[n, runs]`. Blocks.
     fn draw_ahead(&mut self, step: &Step, n: usize, ids: &mut Vec<u32>) -> Result<()> {
         self.begin_ahead(step, n)?;
         self.finish_ahead(ids)
     }
 
-    /// Begins to read back parts of memory, after all work that was begun before.
+    /// Begins to read back parts of memory. They are read after all work that was begun before.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()>;
 
     /// Takes the result of [`begin_read`](Self::begin_read): the numbers of each excerpt, in order.
@@ -199,23 +205,23 @@ pub trait Executor: Send {
         Ok(self.finish_read()?.pop().unwrap_or_default())
     }
 
-    /// Reads back one page of a state, as [`Excerpt::State`]. Blocks.
+    /// Reads back one page of a state, as described at [`Excerpt::State`]. Blocks.
     fn read_state(&mut self, state: State, page: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::State(state, page))
     }
 
-    /// Reads back the first `n` tokens in blocks of a cache, as [`Excerpt::Cache`]. Blocks.
+    /// Reads back the keys or values of the first `n` tokens in blocks of a cache, `[n, n_heads, head_size]`. Blocks.
     fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::Cache(cache, blocks, n))
     }
 
-    /// Reads back the first rows of a variable, as [`Excerpt::Var`]. Blocks.
+    /// Reads back the first `rows` rows of a variable, `[planes, rows, stride]`. Blocks.
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::Var(var, rows))
     }
 
-    /// Returns `Ready` if a `finish` method would not wait. A browser wakes the task of `context` once the work is done. Elsewhere the task is
-    /// not woken: poll again, or [`wait`](Self::wait).
+    /// Returns `Ready` if a `finish` method would not wait. In a browser, the task of `context` is woken once the work is done. Elsewhere
+    /// no task is woken: poll again, or call [`wait`](Self::wait).
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
 
     /// Blocks until a `finish` method would not wait. Every `finish` method calls `wait`.
@@ -224,22 +230,21 @@ pub trait Executor: Send {
     /// The errors of [`finish`](Self::finish).
     fn wait(&mut self) -> Result<()>;
 
-    /// Drops the result of work that was begun. The device still plays the work.
+    /// Drops the result of work that was begun and not finished. The device still plays the work.
     fn cancel(&mut self);
 
-    /// Writes one page of a state, or one half page if the state has halves.
+    /// Writes one page of a state. If the state has halves, writes one half page.
     ///
-    /// # Errors
-    /// `Input` if `values` has another length than the state.
+    /// `Input` if the length of `values` differs from the length of the state.
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()>;
 
-    /// Writes the keys or values of tokens, `[n, n_heads, head_size]`, to these blocks of a cache, from the first token on.
+    /// Writes the keys or values of a slot's first `n` tokens, `[n, n_heads, head_size]`, to these blocks of a cache.
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()>;
 
     /// Copies block `from` of every cache to block `to`.
     fn copy_block(&mut self, from: u32, to: u32);
 
-    /// Makes room for activations of a step, so that later writes to variables are kept until the step is played.
+    /// Makes room for the activations of a step. Values that are written to variables afterwards stay until the step is played.
     fn make_room(&mut self, step: &Step) -> Result<()>;
 
     /// Writes the first rows of a variable, `[planes, rows, stride]`.
@@ -256,7 +261,7 @@ pub trait Executor: Send {
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;
 }
 
-/// Returns the error of a `finish` method whose `begin` was not called before.
+/// Returns the error of a `finish` method if the matching `begin` method was not called before.
 fn nothing_begun() -> Error {
     Error::device("nothing to finish: no work was begun, or other work began on the device after it")
 }

@@ -1,4 +1,4 @@
-//! Plays tapes of matrix products only. Measures the best throughput of a device, and times candidates for tuning.
+//! Plays tapes that contain only matrix products. Measures the best throughput of a device, and times candidates for tuning.
 
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 /// After the first two steps, measuring stops once this much time has passed.
 const ENOUGH: Duration = Duration::from_secs(2);
 
-/// A tape of products, with synthetic weights on a device.
+/// A tape of matrix products, with synthetic weights on a device.
 pub struct Products {
     model: Arc<GpuModel>,
+    /// The number of weights in all matrices.
     pub n_weights: usize,
+    /// The number of bytes of all matrices.
     pub size_bytes: usize,
 }
 
@@ -28,7 +30,7 @@ impl Products {
         Ok(Products { model, n_weights, size_bytes })
     }
 
-    /// Returns a timer with its own executor.
+    /// Returns a timer with its own executor, on the device of [`load`](Self::load).
     pub fn timer(&self) -> Result<Timer> {
         Ok(Timer(self.model.clone().executor(Room::pages(1))?))
     }
@@ -40,7 +42,7 @@ impl Products {
     }
 }
 
-/// Plays the products and measures the time.
+/// Plays steps of [`Products`] and measures their time.
 pub struct Timer(Box<dyn Executor>);
 
 impl Timer {

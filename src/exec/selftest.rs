@@ -1,4 +1,5 @@
-//! Compares the kernels of every word with the word's reference implementation on the CPU (twin), on one adapter. Run by `doctor` and tests.
+//! Compares the kernels of every word with the word's reference implementation on the CPU (twin), on one adapter. `doctor` and tests run
+//! the comparison.
 
 mod cases;
 
@@ -19,9 +20,9 @@ use std::sync::Arc;
 /// The result of one case.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Name of the case: `word/sizes/format`.
+    /// The name of the case: `word/sizes/format`.
     pub case: String,
-    /// The largest normalised mean squared error of all outputs; infinite if a kernel wrote beyond an output.
+    /// The largest normalised mean squared error of all outputs. It is infinite if a kernel wrote beyond an output.
     pub error: f64,
     /// The largest error that is accepted.
     pub bound: f64,
@@ -34,15 +35,15 @@ impl Outcome {
     }
 }
 
-/// The bound of a case on a device with cooperative matrices is at least this: cooperative matrices round activations to f16.
+/// The smallest bound of a case on a device with cooperative matrices, which round activations to f16.
 const COOPERATIVE_BOUND: f64 = 1e-5;
 
-/// The bound of a case with an f16 state is at least this. A number between two f16 values may round to either value, and later steps start
-/// from the rounded value.
+/// The smallest bound of a case with an f16 state. A number between two f16 values may round to either value, and later steps start from
+/// the rounded value.
 const HALF_STATE_BOUND: f64 = 1e-7;
 
-/// Returns the device. If products by cooperative matrices differ from the twin's products, the device is returned without cooperative
-/// matrices. wgpu calls cooperative matrices experimental, and few drivers have them. So every device is checked before a model uses them.
+/// Returns the device, without cooperative matrices if their products differ from the twin's products. Every device is checked before a
+/// model uses it, because wgpu calls cooperative matrices experimental and few drivers have them.
 pub fn settle(mut device: Device) -> Result<Device> {
     if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
         let mut chunks = products_of_words();
@@ -55,7 +56,7 @@ pub fn settle(mut device: Device) -> Result<Device> {
     Ok(device)
 }
 
-/// Returns the first case that fails, with its error and bound or the driver's error. `None` if all cases pass.
+/// Returns a description of the first case that fails: its error and bound, or the driver's error. Returns `None` if all cases pass.
 pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>) -> Option<String> {
     let format = quant::find("f16").ok()?;
     cases.into_iter().find_map(|case| match run(case, format, device) {
@@ -151,7 +152,8 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
     let source = Synthetic { seed: 7 };
     let name = format!("{name}/{}", format.name());
     let bound = if is_half { bound.max(HALF_STATE_BOUND) } else { bound };
-    // Kernels and twins add the products of codes and of offsets in different orders, and the two partly cancel.
+    // Kernels and twins add the products of codes and of offsets in different orders. The two sums partly cancel, so rounding errors weigh
+    // more.
     let bound = if format.scaling() == Scaling::Affine { bound.max(1e-7) } else { bound };
     let bound = if device.caps.cooperative.is_some() { bound.max(COOPERATIVE_BOUND) } else { bound };
     let run = || {
@@ -195,7 +197,7 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
         cpu.write_var(Var(i), &values)?;
         filled.push(values);
     }
-    // A write may have enlarged the buffers and so dropped earlier writes: write all again at the final size.
+    // A write may enlarge the buffers and so drop earlier writes. So all values are written again at the final size.
     for (i, values) in filled.iter().enumerate() {
         gpu.write_var(Var(i), values)?;
     }
@@ -230,7 +232,7 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
     Ok(worst)
 }
 
-/// Returns rows of seeded random numbers with zeros as padding. In the first column block, the share `zeros` of the numbers is zero.
+/// Returns rows of seeded random numbers with zeros as padding. In the first column, the fraction `zeros` of the numbers is zero.
 fn fill(spec: &VarSpec, rows: usize, zeros: f32, seed: u64) -> Vec<f32> {
     let (mut made, mut drawn) = (numbers(seed), numbers(!seed));
     let mut values = vec![0.0; spec.planes * rows * spec.stride()];

@@ -18,13 +18,13 @@ pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
 
 /// How a file stores a part `[rows, k]` of a matrix.
 pub enum Stored {
-    /// In another format. The numbers must be encoded.
+    /// In another format, so that the numbers must be encoded.
     Otherwise,
     /// In the same float type, without the padding of rows.
     Floats,
-    /// As codes of the same format, with padding. Has the scales of all rows.
+    /// As codes of the same format, with the padding of rows. Contains the scales of all rows.
     Coded(Vec<f16>),
-    /// As codes of the transposed matrix. Has the scales in the order of this part.
+    /// As codes of the transposed matrix. Contains the scales in the order of this part.
     Transposed(Vec<f16>),
 }
 
@@ -59,7 +59,7 @@ fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> Stored {
     }
 }
 
-/// Reorders the block scales of the transposed matrix for a part.
+/// Returns the block scales of the transposed matrix in the order of the part.
 fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
     // The number of scales per row of the stored matrix, and per row of the part. Scales along columns include the padding.

@@ -1,5 +1,5 @@
-//! Strategy strings: which layers run on which device, and in which format their weights are kept. Grammar and placement follow
-//! ChatRWKV; users read `docs/strategies.md`. This module opens no device and needs only a model's number of layers.
+//! Strategy strings: which layers run on which device, and in which format their weights are kept. Grammar and placement follow ChatRWKV;
+//! users read `docs/strategies.md`. This module opens no device. Of a model, it needs only the number of layers.
 
 mod parse;
 mod place;
@@ -25,7 +25,7 @@ pub struct Strategy {
 struct Segment {
     device: Device,
     dtype: DType,
-    /// Name of a quantised format in [`FORMATS`](crate::quant::FORMATS). `None` means floats.
+    /// The name of a quantised format in [`FORMATS`](crate::quant::FORMATS). `None` means floats.
     quant: Option<&'static str>,
     layers: Layers,
 }
@@ -33,7 +33,7 @@ struct Segment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Device {
     Cpu,
-    /// An adapter by its index in the list of adapters. `None` means the first.
+    /// An adapter by its index in the list of adapters. `None` means the first adapter.
     Gpu(Option<u32>),
 }
 
@@ -47,7 +47,7 @@ enum DType {
 /// The number of layers that a segment requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layers {
-    /// No number. The remaining layers are divided among the segments without a number.
+    /// No number. The layers that remain are divided among all segments without a number.
     Share,
     /// `*N`: N layers.
     Fixed(usize),
@@ -64,7 +64,7 @@ fn quants() -> impl Iterator<Item = &'static str> {
 }
 
 impl Strategy {
-    /// Returns the devices as values of the option `device`, sorted, each once.
+    /// Returns the devices of all segments as values of the option `device`, sorted, each once.
     pub fn devices(&self) -> Vec<String> {
         let mut names: Vec<String> = self.segments.iter().map(|s| s.device.to_string()).collect();
         names.sort_unstable();
@@ -141,7 +141,8 @@ impl fmt::Display for Segment {
     }
 }
 
-/// Writes the normal form: lower case, `gpu` for its aliases, one space between words. It parses to the same placement.
+/// Writes the normal form: lower case, `gpu` for its aliases, one space between words. The normal form parses to a strategy with the same
+/// placement.
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, segment) in self.segments.iter().enumerate() {

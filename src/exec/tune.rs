@@ -1,6 +1,6 @@
 //! Tunes the sizes of kernels to an adapter: measures once and keeps the result in a file.
 //!
-//! Sizes change speed, never results. If the file is missing, damaged or of another driver, the default sizes are used until the next
+//! Sizes change speed, never results. If the file is missing, damaged or made for another driver, the default sizes are used until the next
 //! measurement.
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// The measurements of an adapter.
+/// The results of measuring an adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Measured {
     tuning: Tuning,
@@ -60,7 +60,8 @@ fn read(path: &Path) -> Option<Measured> {
     found
 }
 
-/// Returns the path of the file of an adapter. The name is a hash of adapter, driver, version of wingbeat and the environment's overrides.
+/// Returns the path of an adapter's file of results. The name is a hash of adapter, driver, version of wingbeat and the environment's
+/// overrides.
 fn file(adapter: &Adapter, caps: &Caps, folder: &Path) -> PathBuf {
     let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED));
     let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION")].join("\n");

@@ -1,7 +1,7 @@
 //! Several steps in one submission, each followed by sampling. All ids are read back together.
 //!
-//! The commands of `n` steps are the same in every submission, because the cursor holds the position. So the next submission is encoded
-//! while the device works on the current one.
+//! The commands of `n` steps are the same in every submission, because only the cursor (the buffer that describes a step) changes. So the
+//! next submission is encoded while the device works on the current submission.
 
 use super::Device;
 use super::draws::{DrawSizes, Draws};
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::exec::nothing_begun;
 use crate::sample::Sampler;
 
-/// The content of a submission: `n` steps of a size, each with sampling for `n_slots` slots.
+/// The content of a submission: `n` steps of the same size, each with sampling for `n_slots` slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steps {
     pub size: Size,
@@ -23,18 +23,18 @@ pub struct Steps {
 /// Submits steps with sampling, for the slots of one executor.
 pub struct Ahead {
     draws: Draws,
-    /// Copy of the ids of [`Draws`] for the host.
+    /// The buffer through which the host reads the ids of [`Draws`].
     readback: Readback,
     /// The number of steps submitted since [`Ahead::begin`].
     n_drawn: usize,
-    /// Commands that are encoded ahead, for another submission of the same steps.
+    /// Commands that were encoded in advance, for another submission of the same steps.
     next: Option<(Steps, wgpu::CommandBuffer)>,
-    /// The submission whose ids were not taken yet, and the number of steps that were submitted before that submission.
+    /// The submission whose ids were not taken yet: the number of steps that were submitted before it, and the steps of the submission.
     under_way: Option<(usize, Steps)>,
 }
 
 impl Ahead {
-    /// Creates the buffers, as [`Draws::new`] does, and a readback for the ids.
+    /// Creates the buffers for sampling, as [`Draws::new`] does, and the readback of the ids.
     pub fn new(device: &Device, sizes: DrawSizes, logits: wgpu::BindingResource<'_>, cursor: &wgpu::Buffer) -> Result<Ahead> {
         let draws = Draws::new(device, sizes, logits, cursor)?;
         let readback = Readback::new(device, draws.ids().size() as usize)?;
@@ -46,7 +46,7 @@ impl Ahead {
         self.draws.sizes().n_slots
     }
 
-    /// Sets the samplers, as [`Draws::begin`] does.
+    /// Sets the samplers, as [`Draws::begin`] does, and counts steps from 0 again.
     pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         self.n_drawn = 0;
         self.draws.begin(device, samplers, exempt)
@@ -69,7 +69,7 @@ impl Ahead {
         self.next = Some((steps, self.encode(device, plan, steps)));
     }
 
-    /// Takes the ids of the last submission, which must be done. `ids` becomes `[n, n_slots]`.
+    /// Takes the ids of the last submission, which the device must have finished. `ids` becomes `[n, n_slots]`.
     pub fn take(&mut self, ids: &mut Vec<u32>) -> Result<()> {
         let (first, steps) = self.under_way.take().ok_or_else(nothing_begun)?;
         let sizes = self.draws.sizes();
@@ -83,7 +83,7 @@ impl Ahead {
         })
     }
 
-    /// Drops the ids of the last submission.
+    /// Drops the ids of the last submission. The device still plays its steps.
     pub fn cancel(&mut self) {
         self.under_way = None;
         self.readback.cancel();

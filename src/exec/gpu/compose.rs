@@ -1,22 +1,22 @@
 //! Composes WGSL from small files: the line `import package::a::b::{x, y};` inserts `shaders/a/b.wgsl`, once.
 //!
-//! `import package::slot::weight::{decode};` imports from a slot: the recipe names the module that fills the slot. The names in braces
-//! are checked: the module must define or import each. The composer generates the module `constants`.
+//! `import package::slot::weight::{decode};` imports from a slot, a placeholder for a module. The recipe names the module that fills the
+//! slot. The module must define or import each name in the braces. The composer generates the module `constants`.
 //!
 //! `unroll i in N { … $i … }` repeats its body N times; N is a number or a constant of the recipe. Compilers of software adapters do not
-//! unroll such loops themselves.
+//! unroll loops themselves.
 
 use crate::error::{Error, Result};
 use crate::tape::Dispatch;
 
-/// Every shader file: path below `shaders/` without extension, and text.
+/// Every shader file: the path below `shaders/` without extension, and the text.
 static SHADERS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shaders.rs"));
 
-/// Identifies the kernel of a dispatch: equal recipes compose to equal text.
+/// Identifies the kernel of a dispatch. Equal recipes compose to equal text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recipe {
     pub shader: &'static str,
-    /// Slots and the modules that fill them.
+    /// The slots of the shader, each with the module that fills it.
     pub modules: Vec<(&'static str, String)>,
     pub constants: Vec<(&'static str, u32)>,
 }
@@ -39,7 +39,7 @@ pub fn compose(recipe: &Recipe) -> Result<String> {
     Ok(hoist(&text))
 }
 
-/// `enable` lines that WGSL requires and naga's parser refuses, since naga always has these extensions.
+/// Lines with `enable` that WGSL requires and naga's parser refuses. naga has these extensions without such a line.
 const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
 
 /// Moves the `enable` lines of all files to the beginning, each once, as WGSL requires.
@@ -90,9 +90,10 @@ struct Import<'a> {
 
 struct Composer<'a> {
     recipe: &'a Recipe,
-    /// Modules that are inserted already, and the names that each defines or imports.
+    /// The modules that are inserted already, each with the names that it defines or imports.
     done: Vec<(String, Vec<String>)>,
-    /// Importing file, module and imported name. Modules may import each other, so names are checked at the end.
+    /// Imports to check: the importing file, the module and the imported name. They are checked at the end, because modules may import each
+    /// other.
     wanted: Vec<(String, String, String)>,
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 /// A graphics API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
-    /// Any API that wgpu prefers on this system.
+    /// The APIs that wgpu prefers on this system.
     #[default]
     Auto,
     Vulkan,
@@ -102,7 +102,8 @@ pub struct Adapter {
     pub has_f16: bool,
     pub has_timestamps: bool,
     pub has_cooperative_matrix: bool,
-    /// The largest size of cooperative matrices that kernels and adapter support, with f16 factors and f32 sums. `None` if there is no such size.
+    /// The largest n for which kernels and adapter support cooperative matrices of n x n, with f16 factors and f32 sums: 16 or 8. `None` if
+    /// neither size is supported.
     pub cooperative: Option<usize>,
     /// The smallest and the largest number of invocations in a subgroup. `None` if subgroup operations are not supported.
     pub subgroups: Option<(u32, u32)>,
@@ -140,7 +141,8 @@ impl Adapter {
         }
     }
 
-    /// Returns the memory that the driver reports now, or `None` if it reports none. A software adapter has the host's memory.
+    /// Returns the memory that the driver reports now, or `None` if the driver does not report memory. For a software adapter, returns the
+    /// host's memory.
     pub fn memory(&self) -> Option<Memory> {
         if self.kind == AdapterKind::Cpu { host_memory() } else { memory::of(&self.inner) }
     }
@@ -166,7 +168,8 @@ impl Adapter {
     }
 }
 
-/// Returns the largest size of cooperative matrices that kernels and adapter support, with f16 factors and f32 sums, or `None`.
+/// Returns the largest n for which kernels and adapter support cooperative matrices of n x n, with f16 factors and f32 sums: 16 or 8.
+/// Returns `None` if neither size is supported.
 fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
     if !adapter.features().contains(COOPERATIVE_FEATURES | wgpu::Features::SUBGROUP) {
         return None;
@@ -185,8 +188,8 @@ fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
 /// The features that kernels with cooperative matrices need.
 const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16);
 
-/// Returns whether to use a feature. If the environment variable is not set, uses the feature if the adapter offers it. `0` forbids the
-/// feature, `1` requires it.
+/// Returns whether to use a feature. `offered`: whether the adapter supports the feature. If the environment variable is not set, returns
+/// `offered`. The value `0` forbids the feature, and the value `1` requires it.
 fn wanted(variable: &str, offered: bool) -> Result<bool> {
     match environment::value(variable)?.as_deref() {
         None => Ok(offered),
@@ -214,7 +217,7 @@ pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     adapters
 }
 
-/// Blocks on [`adapters_async`].
+/// Calls [`adapters_async`] and blocks until it returns.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn adapters(backend: Backend) -> Vec<Adapter> {
     crate::exec::wait::block_on(adapters_async(backend))
@@ -238,7 +241,7 @@ impl Faults {
         }
     }
 
-    /// Returns the error, if one was kept, and forgets it. Work on a lost device fails again.
+    /// Returns the kept error and forgets it, or returns `Ok` if no error was kept. Later work on a lost device fails again.
     pub fn check(&self) -> Result<()> {
         match self.0.lock() {
             Ok(mut slot) => slot.take().map_or(Ok(()), Err),
@@ -254,17 +257,17 @@ pub struct Device {
     pub faults: Faults,
     pub caps: Caps,
     pub is_slow: bool,
-    /// True if shaders run without bounds checks and loop limits. Tests and `doctor` compare these shaders with their twins.
+    /// `true` if shaders run without bounds checks and loop limits. Tests and `doctor` compare these shaders with the reference
+    /// implementations on the CPU.
     pub trusted: bool,
-    /// Compiled kernels, shared by all models on the device. Each is built on first use.
+    /// Compiled kernels, shared by all models on the device. Each kernel is built when it is first used.
     pub kernels: Arc<Kernels>,
 }
 
 impl Device {
     /// Opens an adapter.
     ///
-    /// # Errors
-    /// `Device` or `Memory` if the driver refuses; `Usage`, at an environment variable, as [`Adapter::caps`].
+    /// `Device` or `Memory` if the driver does not open the device. `Usage`, at an environment variable, in the cases of [`Adapter::caps`].
     pub async fn open_async(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         let caps = adapter.caps(batch_invariant)?;
         let opened = Self::request(adapter, &caps).await;
@@ -284,12 +287,12 @@ impl Device {
         if caps.cooperative.is_some() {
             features |= COOPERATIVE_FEATURES;
             // SAFETY: wgpu's warning is about errors in its own implementation. One kernel uses the feature, and `selftest::settle`
-            // compares it with its twin before a model uses it.
+            // compares the kernel with its twin before a model uses it.
             experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
         }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wingbeat"),
-            // Timestamps are needed by `profile` only.
+            // Only `profile` needs timestamps.
             required_features: adapter.inner.features() & features,
             experimental_features,
             required_limits: adapter.inner.limits(),
@@ -306,7 +309,7 @@ impl Device {
         })
     }
 
-    /// Returns the same device with other capabilities, so that one device can play kernels of both classes and of all sizes.
+    /// Returns the same device with other capabilities. So one device can play kernels of both families and of all sizes.
     pub fn with_caps(&self, caps: Caps) -> Device {
         Device {
             device: self.device.clone(),
@@ -339,12 +342,12 @@ impl Device {
         self.poll(wgpu::PollType::wait_indefinitely())
     }
 
-    /// Blocks until this submission and all earlier ones are done. In a browser, returns at once.
+    /// Blocks until this submission and all earlier submissions are done. In a browser, returns at once.
     pub fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
         self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
     }
 
-    /// Returns whether this submission and all earlier ones are done.
+    /// Returns whether this submission and all earlier submissions are done.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn is_done(&self, submission: wgpu::SubmissionIndex) -> Result<bool> {
         let now = Some(std::time::Duration::ZERO);
@@ -363,7 +366,7 @@ impl Device {
         polled.map(|_| ()).map_err(|e| lost(&e.to_string()).caused_by(e))
     }
 
-    /// Returns an error of kind `Memory`, with `hint`, if `bytes` exceed the adapter's limit on one binding.
+    /// Returns an error of kind `Memory`, with `hint`, if `bytes` exceeds the adapter's limit on the size of one binding.
     pub fn check_binding(&self, label: &str, bytes: usize, hint: &str) -> Result<()> {
         let limit = self.device.limits().max_storage_buffer_binding_size;
         if bytes as u64 <= limit {
@@ -372,15 +375,14 @@ impl Device {
         Err(Error::memory(format!("{label} needs {bytes} bytes in one binding, but the adapter allows {limit}")).hint(hint))
     }
 
-    /// Returns the size of a buffer for `bytes`: at least 32, a multiple of 16.
+    /// Returns the size of a buffer for `bytes` bytes: a multiple of 16 that is at least 32.
     pub fn buffer_bytes(bytes: usize) -> usize {
         bytes.max(32).next_multiple_of(16)
     }
 
-    /// Creates a buffer of at least `bytes`.
+    /// Creates a buffer of at least `bytes` bytes.
     ///
-    /// # Errors
-    /// `Memory` if the adapter's limit is exceeded or the device has no room.
+    /// `Memory` if the size exceeds the adapter's limit, or if the device has no room.
     pub fn buffer(&self, label: &str, bytes: usize, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
         let size = Self::buffer_bytes(bytes) as u64;
         let limit = self.device.limits().max_buffer_size;

@@ -12,18 +12,19 @@ use crate::tape::{Binding, Dispatch, VarSpec};
 use std::ops::Range;
 use wgpu::BufferUsages;
 
-/// The number of words of a slot's header in the buffer of ids: number of draws (low half, high half), step, unused.
+/// The number of u32 words in a slot's header in the buffer of ids. The words are the low and the high half of the number of draws, the
+/// step, and an unused word.
 const HEADER: usize = 4;
-/// The largest vocabulary: the kernel searches two levels of 512 ranges of four ids.
+/// The largest number of ids in a vocabulary. The kernel searches two levels of 512 ranges, and a range of the second level has four ids.
 const MAX_VOCAB: usize = 4 * 512 * 512;
 
-/// The sizes of [`Draws`].
+/// The sizes that determine the buffers of [`Draws`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawSizes {
     pub n_vocab: usize,
     /// The number of floats in a row of logits, a multiple of four.
     pub stride: usize,
-    /// The number of rows of logits, one per slot.
+    /// The number of slots. `logits` has one row per slot.
     pub n_slots: usize,
     /// The number of steps whose ids are kept.
     pub n_steps: usize,
@@ -35,7 +36,7 @@ impl DrawSizes {
         DrawSizes { n_vocab: logits.columns[0], stride: logits.stride(), n_slots, n_steps: MAX_AHEAD }
     }
 
-    /// Returns the bytes of the largest buffer, which holds counts and biases.
+    /// Returns the size in bytes of the largest buffer, which holds counts and biases.
     pub fn largest_binding(&self) -> usize {
         4 * 4 * self.quads() * 2 * self.n_slots
     }
@@ -92,8 +93,8 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Creates the buffers and the pipeline. `logits` is `[n_slots, stride]`; slot `i` samples from output `i` of the step, and each run has one
-    /// output. `cursor` is the step's cursor, a buffer with the usage `STORAGE`.
+    /// Creates the buffers and the pipeline. `logits` is `[n_slots, stride]`. Slot `i` samples from output `i` of the step; each run must
+    /// have one output. `cursor` is the step's cursor, a buffer with the usage `STORAGE`.
     ///
     /// # Errors
     /// `Device` if the kernel does not support these sizes; `Memory` if the device has no room.
@@ -125,13 +126,14 @@ impl Draws {
         Ok(Draws { sizes, settings, memory, exempt, drawn, op, plane: vec![0; row] })
     }
 
-    /// Returns the sizes.
+    /// Returns the sizes that were passed to [`Draws::new`].
     pub fn sizes(&self) -> &DrawSizes {
         &self.sizes
     }
 
-    /// Copies settings, counts, biases and the number of draws of these samplers to the first slots, and counts steps from 0 again. `exempt`
-    /// has one bit per id, 1 if a token does not count in penalties. Call this before the steps are submitted; they may be encoded already.
+    /// Copies settings, counts, biases and the number of draws of these samplers to the first slots, and counts steps from 0 again.
+    /// `exempt` has one bit per id, 1 if a token does not count in penalties. Call `begin` before the steps are submitted; the steps may be
+    /// encoded already.
     pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         if samplers.len() > self.sizes.n_slots {
             return Err(Error::device(format!("{} samplers do not fit {} slots", samplers.len(), self.sizes.n_slots)));
@@ -140,7 +142,7 @@ impl Draws {
         let mut encoder = device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.clear_buffer(&self.memory, 0, Some(2 * plane_bytes * samplers.len() as u64));
         encoder.clear_buffer(&self.exempt, 0, None);
-        // Clears before the writes below, which wgpu puts at the beginning of the next submission.
+        // Submits the clears now: wgpu puts the writes below at the beginning of the next submission.
         device.queue.submit([encoder.finish()]);
 
         let n_exempt = exempt.len().min(self.sizes.n_vocab.div_ceil(32));
@@ -157,7 +159,8 @@ impl Draws {
         device.faults.check()
     }
 
-    /// Writes a row of counts or biases at byte `at`. All other ids are 0 in the buffer already.
+    /// Writes a row of counts or biases at byte `at` of `memory`. `values` are pairs (id, value). The other ids of the row must be 0 in the
+    /// buffer already.
     fn write_plane(&mut self, device: &Device, at: u64, values: impl Iterator<Item = (u32, u32)> + Clone) {
         let mut end = 0;
         for (id, value) in values.clone().filter(|(id, _)| (*id as usize) < self.sizes.n_vocab) {
@@ -170,17 +173,18 @@ impl Draws {
         }
     }
 
-    /// Encodes sampling for the first `n` slots. Slots beyond the step's outputs do nothing.
+    /// Encodes sampling for the first `n` slots. A slot whose index is not below the step's number of outputs is skipped.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, n: usize) {
         self.op.encode_grid(pass, [n as u32, 1, 1]);
     }
 
-    /// Returns the buffer of ids; see [`DrawSizes::ids_at`].
+    /// Returns the buffer of ids. [`DrawSizes::ids_at`] describes its layout.
     pub fn ids(&self) -> &wgpu::Buffer {
         &self.drawn
     }
 
-    /// Returns the buffer of counts with the bit [`SEEN`], then biases, of every slot: `[slot, 2, 4 ceil(n_vocab / 4)]`.
+    /// Returns the buffer with the counts and the biases of every slot, `[slot, 2, 4 ceil(n_vocab / 4)]`. A count of a seen id has the bit
+    /// [`SEEN`] set.
     pub fn memory(&self) -> &wgpu::Buffer {
         &self.memory
     }

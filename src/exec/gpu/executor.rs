@@ -1,4 +1,5 @@
-//! Plays steps on a device: makes room for activations, lowers once per size of step, encodes and reads back.
+//! Plays steps on a device: makes room for activations, lowers the tape once per size of step, encodes the dispatches, and reads results
+//! back.
 
 mod excerpts;
 mod measure;
@@ -29,13 +30,13 @@ fn buffer_usage() -> BufferUsages {
     BufferUsages::STORAGE | BufferUsages::UNIFORM | BufferUsages::COPY_DST | BufferUsages::COPY_SRC
 }
 
-/// Binds an activation as storage, without the spare bytes at its end, which only windows read.
+/// Binds an activation as storage, without the spare bytes at the end of the buffer. Only windows read the spare bytes.
 fn without_spare(buffer: &wgpu::Buffer) -> wgpu::BindingResource<'_> {
     let size = wgpu::BufferSize::new(buffer.size() - WINDOW_BYTES as u64);
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
 }
 
-/// Binds 64 KiB of a buffer from byte `at` as a uniform. Such buffers end with 64 KiB of spare bytes.
+/// Binds 64 KiB of a buffer, from byte `at` on, as a uniform. A buffer that is bound in this way ends with 64 KiB of spare bytes.
 fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: at as u64, size: wgpu::BufferSize::new(WINDOW_BYTES as u64) })
 }
@@ -45,24 +46,24 @@ pub struct GpuExecutor {
     model: Arc<GpuModel>,
     states: Held<wgpu::Buffer>,
     caches: Held<wgpu::Buffer>,
-    /// Scratch for copies of one block: WebGPU cannot copy within a buffer.
+    /// Scratch for copies of one cache block: WebGPU cannot copy within a buffer.
     passing: wgpu::Buffer,
-    /// Block lists of all slots of the step.
+    /// The lists of cache blocks of all slots of the step.
     blocks: wgpu::Buffer,
     /// Angles of the rotary embedding for each position.
     angles: wgpu::Buffer,
     cursor: wgpu::Buffer,
     vars: Vec<wgpu::Buffer>,
-    /// Buffers for rows of an embedding table in host memory. Empty if the table is on the device.
+    /// Buffers for the step's rows of an embedding table in host memory. Empty if the table is on the device.
     table: Vec<wgpu::Buffer>,
-    /// The largest size of steps for which the activations have room.
+    /// The size of the largest step for which the activations have room.
     capacity: Size,
     plans: HashMap<Size, Plan>,
     /// Sampling on the device, for the samplers of the last `begin_draws`.
     ahead: Option<Ahead>,
     /// Work that was begun and not finished.
     pending: Option<Pending>,
-    /// The buffer of an earlier readback, kept for the next one.
+    /// The buffer of an earlier readback, kept for the next readback.
     readback: Option<Readback>,
     /// Scratch for the encoded cursor.
     words: Vec<u32>,
@@ -142,7 +143,7 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Makes a plan for steps of this size, unless `plans` has one.
+    /// Makes a plan for steps of this size, unless `plans` already has such a plan.
     fn plan(&mut self, size: Size) -> Result<()> {
         self.grow(size)?;
         if !self.plans.contains_key(&size) {
@@ -171,7 +172,8 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Waits for the work that was begun, and takes it from `pending`. After an error, drops the buffers that the device may still use.
+    /// Waits for the work that was begun, takes it from `pending` and returns it. After an error, drops the readback and `ahead`: the
+    /// device may still use their buffers.
     fn done(&mut self) -> Result<Pending> {
         let waited = self.wait();
         let pending = self.pending.take();
@@ -182,7 +184,8 @@ impl GpuExecutor {
         pending.ok_or_else(nothing_begun)
     }
 
-    /// Makes a plan for `n_steps` steps, of which `step` is the first, and writes the cursor of `step` to the device. Returns the plan's size.
+    /// Makes a plan that suits `n_steps` steps, and writes the cursor of the first of these steps, `step`, to the device. Returns the
+    /// plan's size.
     fn prepare(&mut self, step: &Step, n_steps: usize) -> Result<Size> {
         let size = Size::of(step, n_steps, self.model.tape());
         self.plan(size)?;
@@ -204,7 +207,8 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Calls `encode` for the words of each stage, and submits all stages but the last. Returns the encoder of the last stage.
+    /// Calls `encode` for the words of each stage, and submits all stages but the last. Returns the encoder of the last stage. `turn` is
+    /// the reservation of the buffers for streamed layers, or `None` if no layer is streamed.
     fn play(
         &mut self,
         turn: &mut Option<Turn<'_>>,

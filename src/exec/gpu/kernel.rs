@@ -15,12 +15,12 @@ pub struct Kernel {
     pub signature: Signature,
 }
 
-/// The kernels of a device by recipe and [`Device::trusted`]. Each is built on first use.
+/// The kernels of a device, by recipe and [`Device::trusted`]. Each kernel is built when it is first used.
 #[derive(Default)]
 pub struct Kernels(Mutex<HashMap<(Recipe, bool), Arc<Kernel>>>);
 
 impl Kernels {
-    /// Returns the kernel of a recipe. Builds it on first use.
+    /// Returns the kernel of a recipe. Builds the kernel if it is not cached.
     pub fn get(&self, device: &Device, recipe: &Recipe) -> Result<Arc<Kernel>> {
         let mut kernels = self.0.lock().map_err(|_| Error::device("another thread panicked while it built a kernel"))?;
         let key = (recipe.clone(), device.trusted);
@@ -35,8 +35,7 @@ impl Kernels {
 
 /// Composes and parses a shader.
 ///
-/// # Errors
-/// `Device`, with the line that naga refuses.
+/// `Device` if the shader cannot be composed, or if naga refuses a line. The message then has this line.
 pub fn parse(recipe: &Recipe) -> Result<naga::Module> {
     let text = compose(recipe)?;
     naga::front::wgsl::parse_str(&text).map_err(|e| {

@@ -1,8 +1,8 @@
-//! Asks how much memory an adapter has. WebGPU does not report it, so this calls the backend's own API through wgpu.
+//! Asks how much memory an adapter has. WebGPU does not report memory, so this module calls the backend's own API through wgpu.
 
 use crate::exec::Memory;
 
-/// Returns the memory of an adapter. `None` if the backend does not report it: OpenGL and browsers do not.
+/// Returns the memory of an adapter, or `None` if the backend does not report memory. OpenGL and browsers do not report memory.
 pub fn of(adapter: &wgpu::Adapter) -> Option<Memory> {
     match adapter.get_info().backend {
         #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -15,8 +15,8 @@ pub fn of(adapter: &wgpu::Adapter) -> Option<Memory> {
     }
 }
 
-/// Returns the size of the largest heap in device memory, and its free bytes. Smaller heaps are windows into that heap, or host-visible memory
-/// that large buffers do not use. `None` before Vulkan 1.1.
+/// Returns the size of the largest heap in device memory, and the free bytes of this heap if the driver reports them. Smaller heaps are
+/// windows into the largest heap, or host-visible memory that large buffers do not use. Returns `None` before Vulkan 1.1.
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     use ash::{ext, vk};
@@ -43,7 +43,7 @@ fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     Some(Memory { total: heaps.memory_heaps[largest].size, free })
 }
 
-/// Returns the adapter's memory. The total is its dedicated memory, or the budget that Windows reports if the budget is larger.
+/// Returns the adapter's memory. The total is the dedicated memory or the budget that Windows reports, whichever is larger.
 #[cfg(windows)]
 fn dx12(adapter: &wgpu::Adapter) -> Option<Memory> {
     use windows::Win32::Graphics::Dxgi::{DXGI_MEMORY_SEGMENT_GROUP_LOCAL, DXGI_QUERY_VIDEO_MEMORY_INFO};
@@ -52,12 +52,12 @@ fn dx12(adapter: &wgpu::Adapter) -> Option<Memory> {
     let mut info = DXGI_QUERY_VIDEO_MEMORY_INFO::default();
     // SAFETY: the interface is alive as long as `hal`. The call writes only to `info`, before it returns.
     unsafe { hal.raw_adapter().QueryVideoMemoryInfo(0, DXGI_MEMORY_SEGMENT_GROUP_LOCAL, &mut info) }.ok()?;
-    // SAFETY: as above.
+    // SAFETY: the interface is alive as long as `hal`.
     let dedicated = unsafe { hal.raw_adapter().GetDesc1() }.map_or(0, |d| d.DedicatedVideoMemory as u64);
     Some(Memory { total: info.Budget.max(dedicated), free: Some(info.Budget.saturating_sub(info.CurrentUsage)) })
 }
 
-/// Returns the working set size that Metal recommends as a maximum. The memory may be shared with the host.
+/// Returns the largest working set that Metal recommends, and the free part of it. The memory may be shared with the host.
 #[cfg(target_vendor = "apple")]
 fn metal(adapter: &wgpu::Adapter) -> Option<Memory> {
     use objc2_metal::MTLDevice;

@@ -1,4 +1,4 @@
-//! Loads weights to a device. Executors share them.
+//! Loads weights to a device. Executors share the weights.
 
 use super::Device;
 use super::draws::DrawSizes;
@@ -13,7 +13,7 @@ use crate::tape::{Class, Held, MatrixSpec, Room, Section, Source, State, TOKENS_
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
-/// Weights on a device.
+/// The weights of a section, on a device.
 #[derive(Clone)]
 pub struct GpuModel {
     pub(super) device: Arc<Device>,
@@ -27,7 +27,7 @@ pub struct GpuModel {
 }
 
 impl GpuModel {
-    /// Loads the weights of a tape, or of a section of a tape. `progress` takes the bytes done and the total bytes.
+    /// Loads the weights of a tape, or of a section of a tape. `progress` is called with the bytes done and the total bytes.
     ///
     /// # Errors
     /// `File` or `Model` if a tensor is missing or has the wrong shape; `Memory` or `Device` if the device fails.
@@ -60,8 +60,8 @@ impl GpuModel {
         Ok(Arc::new(GpuModel { device, section, weights: Arc::new(weights), vectors, initial, nothing, spare, device_bytes }))
     }
 
-    /// Returns a model with the same weights, for the same device with other capabilities. These capabilities must result in the same layout
-    /// of weights.
+    /// Returns a model with the same weights on `device`, which must be the same device with other capabilities. Weights must have the same
+    /// layout under both capabilities.
     pub fn on(&self, device: Arc<Device>) -> Arc<GpuModel> {
         Arc::new(GpuModel { device, ..self.clone() })
     }
@@ -100,8 +100,8 @@ impl Loaded for GpuModel {
     fn longest_context(&self) -> usize {
         match self.device.caps.class {
             Class::Groups => usize::MAX,
-            // Software adapters silently end the loops of an invocation after 65 535 iterations in total. This counts an upper bound of
-            // iterations per block.
+            // Software adapters silently end the loops of an invocation after 65 535 iterations in total. The divisor is an upper bound of
+            // the iterations per cache block.
             Class::Lanes => {
                 let units = self.tape().caches.iter().map(|c| c.head_size / PAD).max().unwrap_or(0);
                 65535 / (8 * (1 + units) + 2 * TOKENS_PER_BLOCK) * TOKENS_PER_BLOCK

@@ -1,4 +1,4 @@
-//! Prepares dispatches: resolves pipelines, bind groups and parameters once, before they are encoded.
+//! Prepares dispatches: resolves their pipelines, bind groups and parameters once, before the dispatches are encoded.
 
 use super::compose::Recipe;
 use super::device::Device;
@@ -13,10 +13,11 @@ pub struct Op {
     grid: [u32; 3],
 }
 
-/// Prepares dispatches. `resolve` returns the resource of a binding, from its name in the shader and its value in the dispatch.
+/// Prepares dispatches and returns one [`Op`] per dispatch. `resolve` returns the resource of a binding, from its name in the shader and
+/// its value in the dispatch.
 ///
-/// # Errors
-/// `Device` if a shader and its dispatch differ in bindings or parameters; `Input` if a grid is too large.
+/// `Device` if the bindings or the parameters of a shader and its dispatch differ. `Input` if a grid has more than 65 535 workgroups in a
+/// dimension.
 pub fn ready<'b>(
     device: &Device,
     dispatches: &[&Dispatch],

@@ -1,4 +1,4 @@
-//! Work that an executor began and has not finished, and the meaning of the bytes that come back.
+//! Work that an executor began and has not finished, and the meaning of the bytes that are read back.
 
 use super::Device;
 use super::readback::{Readback, SplitReadback, Submitted};
@@ -9,18 +9,18 @@ use std::task::{Context, Poll};
 
 /// Work that was begun and not finished.
 pub enum Pending {
-    /// A step without results for the host.
+    /// A step whose results stay on the device.
     Step(Submitted),
-    /// The logits of a step, `[rows, stride]`, and the number of rows.
+    /// The readback of a step's logits, `[rows, stride]`, and the number of rows.
     Logits(Readback, usize),
-    /// Sampling over several steps. [`Ahead`](super::ahead::Ahead) has the readback.
+    /// Several steps with sampling. [`Ahead`](super::ahead::Ahead) has their readback.
     Ahead,
-    /// Excerpts of memory, in order.
+    /// The readback of excerpts, and the excerpts in the order of their bytes.
     Excerpts(SplitReadback, Vec<PendingExcerpt>),
 }
 
 impl Pending {
-    /// Returns `Ready` once the work is done. `ahead` is the readback of sampled ids.
+    /// Returns `Ready` once the work is done. `ahead` is the readback of sampled ids, or `None` if the executor has none.
     pub fn poll(&self, device: &Device, ahead: Option<&Readback>, context: &mut Context<'_>) -> Poll<Result<()>> {
         match self {
             Pending::Step(submitted) => submitted.poll(device, context),
@@ -49,7 +49,7 @@ pub struct PendingExcerpt {
 
 enum Kind {
     State(State),
-    /// A cache, and how many tokens are read, from the first on.
+    /// A cache, and the number of tokens that are read. They are the slot's first tokens.
     Cache(Cache, usize),
     Var,
 }
@@ -70,7 +70,7 @@ impl PendingExcerpt {
         }
     }
 
-    /// Decodes the bytes of the excerpt.
+    /// Returns the numbers of the excerpt, decoded from its bytes.
     pub fn decode(&self, tape: &Tape, bytes: &[u8]) -> Vec<f32> {
         match self.kind {
             Kind::State(state) => tape.state_spec(state).decode(bytes),

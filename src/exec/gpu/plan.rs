@@ -1,4 +1,5 @@
-//! A tape lowered for one size of step: a flat list of prepared dispatches. Encoding a plan looks up no names and creates no bind groups.
+//! A plan is a tape, lowered for one size of step: a flat list of prepared dispatches. Encoding a plan looks up no names and creates no
+//! bind groups.
 
 use super::device::Device;
 use super::op::{Op, ready};
@@ -7,19 +8,19 @@ use crate::exec::{WordTime, weight_bytes};
 use crate::tape::{Binding, Dispatch, Held, Lowering, Section, Tape};
 use std::ops::Range;
 
-/// A dispatch and its word.
+/// A prepared dispatch, and the word that it belongs to.
 struct Placed {
     op: Op,
-    /// True if the word is the head, which is skipped if a step has no outputs.
+    /// `true` if the word is the head. The head is skipped if a step has no outputs.
     is_head: bool,
-    /// Index of the word in the tape.
+    /// The index of the word in the tape.
     word: usize,
 }
 
 /// The dispatches of a section for one size of step.
 pub struct Plan {
     ops: Vec<Placed>,
-    /// Bytes of weights that each word reads.
+    /// The number of bytes of weights that each word reads.
     weight_bytes: Held<u64>,
 }
 
@@ -46,25 +47,25 @@ impl Plan {
         Ok(Plan { ops, weight_bytes })
     }
 
-    /// Encodes every dispatch, those of the head only if `with_head`.
+    /// Encodes all dispatches. The dispatches of the head are encoded only if `with_head` is true.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, with_head: bool) {
         self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
     }
 
-    /// Encodes these words of the tape as one compute pass, the head only if `with_head`.
+    /// Encodes these words of the tape as one compute pass. The head is encoded only if `with_head` is true.
     pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: &Range<usize>, with_head: bool) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         self.of(words, with_head).for_each(|placed| placed.op.encode(&mut pass));
     }
 
-    /// Returns the dispatches of these words, those of the head only if `with_head`.
+    /// Returns the dispatches of these words. The dispatches of the head are returned only if `with_head` is true.
     fn of(&self, words: &Range<usize>, with_head: bool) -> impl Iterator<Item = &Placed> {
         let at = |word: usize| self.ops.partition_point(|op| op.word < word);
         self.ops[at(words.start)..at(words.end)].iter().filter(move |op| with_head || !op.is_head)
     }
 
-    /// Encodes one timestamped compute pass per word and appends a [`WordTime`] for each to `timed`. `seconds` is filled in after readback. The
-    /// pass of entry `i` of `timed` writes timestamps `2 i` and `2 i + 1`.
+    /// Encodes one timestamped compute pass per word and appends a [`WordTime`] for each word to `timed`. The field `seconds` is filled in
+    /// after readback. The pass of entry `i` of `timed` writes timestamps `2 i` and `2 i + 1`.
     pub fn encode_timed(
         &self,
         encoder: &mut wgpu::CommandEncoder,
@@ -92,7 +93,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of dispatches, including those of the head.
+    /// Returns the number of dispatches, including the dispatches of the head.
     pub fn n_dispatches(&self) -> usize {
         self.ops.len()
     }

@@ -35,7 +35,8 @@ impl Submitted {
         Submitted { arrival }
     }
 
-    /// Returns `Ready` once the device is done. A browser then wakes the task of `context`. Elsewhere the task is not woken: poll again, or wait.
+    /// Returns `Ready` once the device has done the work. In a browser, the task of `context` is then woken. Elsewhere no task is woken:
+    /// poll again, or call `wait`.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn poll(&self, device: &Device, _context: &mut Context<'_>) -> Poll<Result<()>> {
         device
@@ -49,10 +50,9 @@ impl Submitted {
         self.arrival.poll(context).map(Ok)
     }
 
-    /// Blocks until the device is done.
+    /// Blocks until the device has done the work.
     ///
-    /// # Errors
-    /// `Device` if the device failed. In a browser, where no thread may block, also if the device is not done yet.
+    /// `Device` if the device failed. In a browser, where no thread may block, also if the work is not done yet.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self, device: &Device) -> Result<()> {
         device.wait_for(self.index.clone())
@@ -67,31 +67,31 @@ impl Submitted {
     }
 }
 
-/// A buffer that the host can read. After an error the buffer may stay mapped: drop it and create another.
+/// A buffer that the host can read. After an error the buffer may stay mapped: drop the readback and create another.
 pub struct Readback {
     buffer: wgpu::Buffer,
-    /// The number of requested bytes, and the submission that copies these bytes.
+    /// The number of requested bytes, and the submission that copies these bytes. `None` if no bytes are requested.
     asked: Option<(usize, Submitted)>,
 }
 
 impl Readback {
-    /// Creates a buffer for at least `bytes`.
+    /// Creates a buffer for at least `bytes` bytes.
     pub fn new(device: &Device, bytes: usize) -> Result<Readback> {
         let buffer = device.buffer("readback", bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
         Ok(Readback { buffer, asked: None })
     }
 
-    /// Returns whether the buffer has room for `bytes`.
+    /// Returns whether the buffer has room for `bytes` bytes.
     pub fn holds(&self, bytes: usize) -> bool {
         self.buffer.size() >= bytes as u64
     }
 
-    /// Encodes a copy of `bytes` from byte `at` of a buffer to byte `to` of this one.
+    /// Encodes a copy of `bytes` bytes, from byte `at` of `from` to byte `to` of this buffer.
     pub fn copy(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer, at: usize, bytes: usize, to: usize) {
         encoder.copy_buffer_to_buffer(from, at as u64, &self.buffer, to as u64, bytes as u64);
     }
 
-    /// Requests the first `bytes` bytes of the buffer, to which the commands of this submission copy.
+    /// Requests the first `bytes` bytes of the buffer. The commands of the submission `index` must copy these bytes to the buffer.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn ask(&mut self, bytes: usize, index: wgpu::SubmissionIndex) {
         // A callback with captures would allocate memory for every token.
@@ -103,25 +103,24 @@ impl Readback {
     pub fn ask(&mut self, bytes: usize, _index: wgpu::SubmissionIndex) {
         let arrival = arrival::Arrival::default();
         let notify = arrival.clone();
-        // `take` returns the error, if there is one.
+        // The callback ignores errors: `take` returns them.
         self.buffer.slice(..bytes as u64).map_async(wgpu::MapMode::Read, move |_| notify.arrive());
         self.asked = Some((bytes, Submitted { arrival }));
     }
 
-    /// Returns `Ready` once [`take`](Self::take) would return the bytes; wakes `context` as [`Submitted::poll`].
+    /// Returns `Ready` once [`take`](Self::take) would return the bytes. Wakes the task of `context` as [`Submitted::poll`] does.
     pub fn poll(&self, device: &Device, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.asked.as_ref().map_or(Poll::Ready(Ok(())), |(_, submitted)| submitted.poll(device, context))
     }
 
-    /// Blocks until [`take`](Self::take) would return the bytes; errors as [`Submitted::wait`].
+    /// Blocks until [`take`](Self::take) would return the bytes. Fails as [`Submitted::wait`] does.
     pub fn wait(&self, device: &Device) -> Result<()> {
         self.asked.as_ref().map_or(Ok(()), |(_, submitted)| submitted.wait(device))
     }
 
-    /// Calls `hand_over` with the requested bytes, which must have arrived, and returns its result.
+    /// Calls `hand_over` with the requested bytes, which must have arrived. Returns the result of `hand_over`.
     ///
-    /// # Errors
-    /// `Device` if no bytes were requested, or none arrived.
+    /// `Device` if no bytes were requested, or if no bytes arrived.
     pub fn take<T>(&mut self, hand_over: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let (bytes, _) = self.asked.take().ok_or_else(|| Error::device("cannot read back: no bytes were requested"))?;
         let view = self.buffer.slice(..bytes as u64).get_mapped_range().map_err(|e| {
@@ -136,7 +135,7 @@ impl Readback {
         Ok(taken)
     }
 
-    /// Drops the request. The buffer can be used for another copy.
+    /// Drops the request, so that the buffer can be used for another copy.
     pub fn cancel(&mut self) {
         if self.asked.take().is_some() {
             self.buffer.unmap();

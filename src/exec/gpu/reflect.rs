@@ -1,6 +1,7 @@
 //! Reads the bindings of a composed shader from naga's module: names, groups, access, and the fields of `Params`.
 //!
-//! Dispatches are checked against these bindings and fields. An error names the shader, and lists what the shader and the dispatch have.
+//! Checks that a dispatch matches these bindings and fields. An error names the shader, and lists the names in the shader and in the
+//! dispatch.
 
 use crate::error::{Error, Result};
 use crate::tape::{Dispatch, Param};
@@ -54,7 +55,7 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// Reads the signature of a module. `shader` is the module's name in errors.
+    /// Reads the signature of a composed module. Errors contain `shader` as the module's name.
     pub fn of(module: &naga::Module, shader: &str) -> Result<Signature> {
         let mut signature = Signature { slots: Vec::new(), fields: Vec::new(), params_size: 0 };
         for (_, var) in module.global_variables.iter() {
@@ -74,7 +75,7 @@ impl Signature {
         Ok(signature)
     }
 
-    /// Checks that the dispatch has every binding and parameter of the shader once, and no others.
+    /// Checks that the dispatch has the same bindings and parameters as the shader, each once.
     pub fn check(&self, dispatch: &Dispatch) -> Result<()> {
         let wanted = self.slots.iter().map(|s| s.name.as_str()).filter(|n| *n != PARAMS && *n != CURSOR);
         let given = dispatch.bindings.iter().map(|(n, _)| *n);

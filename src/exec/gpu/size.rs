@@ -1,4 +1,4 @@
-//! The size of a step, for plans and activations.
+//! The size of a step. It determines the plan and the room for activations.
 
 use crate::tape::{Rows, Step, TOKENS_PER_BLOCK, Tape};
 
@@ -8,18 +8,18 @@ pub struct Size {
     pub tokens: usize,
     pub runs: usize,
     pub outputs: usize,
-    /// The number of tokens of the longest slot; 0 if the tape has no caches.
+    /// The number of tokens of the longest slot, or 0 if the tape has no caches.
     pub context: usize,
 }
 
 impl Size {
-    /// Returns the size of `n_steps` steps, of which `step` is the first. The context grows by one token per step.
+    /// Returns a size that suits each of `n_steps` steps, of which `step` is the first. The context grows by one token per step.
     pub fn of(step: &Step, n_steps: usize, tape: &Tape) -> Size {
         let context = if tape.caches.is_empty() { 0 } else { step.context() + n_steps - 1 };
         Size { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len(), context }.rounded()
     }
 
-    /// Returns a size with room for `n` rows of every kind.
+    /// Returns a size with room for `n` tokens, `n` runs and `n` outputs.
     pub fn room(n: usize) -> Size {
         Size { tokens: n, runs: n, outputs: n, context: 0 }.rounded()
     }
@@ -30,7 +30,7 @@ impl Size {
         Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 
-    /// Returns the number of rows of variables of this kind.
+    /// Returns the number of rows of a variable whose rows are of this kind.
     pub fn rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

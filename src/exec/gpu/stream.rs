@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wgpu::BufferUsages;
 
-/// A buffer of a set, as large as the largest piece that passes through it.
+/// A buffer of a set. It is as large as the largest piece that passes through it.
 struct Place {
     usage: BufferUsages,
     bytes: usize,
@@ -18,7 +18,7 @@ pub struct Stream {
     /// For each layer, its pieces: index of the buffer in the set, and bytes.
     layers: Vec<Vec<(usize, Vec<u8>)>>,
     sets: Vec<Vec<wgpu::Buffer>>,
-    /// Lets one step at a time use the sets, which sessions share.
+    /// Locked while a step uses the sets. Several sessions share the sets.
     alone: Mutex<()>,
 }
 
@@ -29,7 +29,7 @@ type Placed = Vec<Vec<(usize, Vec<u8>)>>;
 pub type Bound = Vec<Vec<wgpu::Buffer>>;
 
 impl Stream {
-    /// Creates the sets for `layers` `[layer][matrix][piece]`. Also returns the buffers of each layer.
+    /// Creates the sets of buffers for `layers`, indexed `[layer][matrix][piece]`. Also returns the buffers that each layer is bound to.
     pub fn new(device: &Device, layers: Vec<Vec<Vec<Kept>>>) -> Result<(Stream, Vec<Bound>)> {
         // Even layers use the first set, odd layers the second.
         let mut places = [Vec::new(), Vec::new()];
@@ -48,19 +48,21 @@ impl Stream {
         Ok((Stream { layers, sets, alone: Mutex::default() }, bound))
     }
 
-    /// Returns the bytes of both sets.
+    /// Returns the number of bytes of both sets.
     pub fn device_bytes(&self) -> u64 {
         self.sets.iter().flatten().map(wgpu::Buffer::size).sum()
     }
 
-    /// Waits for other steps and reserves the sets for one step, until all work of the step is submitted.
+    /// Waits until no other step uses the sets, and reserves them for one step. Drop the returned [`Turn`] once all work of the step is
+    /// submitted.
     pub fn turn(&self) -> Result<Turn<'_>> {
         let failed = |_: PoisonError<_>| Error::device("another thread panicked while it played a step");
         Ok(Turn { stream: self, _alone: self.alone.lock().map_err(failed)?, readers: [None, None] })
     }
 }
 
-/// Assigns a buffer to each piece of a layer, largest piece first, so that large pieces of different layers share a buffer.
+/// Assigns a buffer to each piece of a layer, largest piece first, so that large pieces of different layers share a buffer. Adds missing
+/// buffers to `places`.
 fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
     let mut order: Vec<(usize, usize)> =
         layer.iter().enumerate().flat_map(|(m, pieces)| (0..pieces.len()).map(move |piece| (m, piece))).collect();
@@ -92,8 +94,8 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Writes a layer's weights to its set, for the next submission. Waits for the last submission that reads the set. The queue would keep the
-    /// order without the wait, but staging memory would not be bounded.
+    /// Writes a layer's weights to its set, for the next submission. First waits for the last submission that reads the set. The queue
+    /// alone would keep the order, but would not bound the staging memory.
     pub fn write(&mut self, device: &Device, layer: usize) -> Result<()> {
         if let Some(reader) = self.readers[layer % 2].take() {
             device.wait_for(reader)?;

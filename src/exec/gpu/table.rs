@@ -9,7 +9,7 @@ use crate::tape::{Matrix, Step};
 /// An embedding table in host memory.
 pub struct Table {
     pub matrix: Matrix,
-    /// The rows of the table, in pieces of consecutive rows.
+    /// The rows of the table, in pieces of consecutive rows in order.
     pieces: Vec<Kept>,
     /// The number of rows in each piece.
     rows: Vec<usize>,
@@ -17,12 +17,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table from pieces with these numbers of rows.
+    /// Creates a table from pieces of consecutive rows. `rows`: the number of rows in each piece.
     pub fn new(matrix: Matrix, pieces: Vec<Kept>, rows: Vec<usize>, row_bytes: usize) -> Table {
         Table { matrix, pieces, rows, row_bytes }
     }
 
-    /// Creates buffers for the rows of at most `tokens` tokens. They have the layout of the first `tokens` rows of the table.
+    /// Creates buffers for the rows of at most `tokens` tokens. The buffers have the layout of the first `tokens` rows of the table.
     pub fn room(&self, device: &Device, tokens: usize) -> Result<Vec<wgpu::Buffer>> {
         let mut left = tokens;
         let mut buffers = Vec::new();
@@ -34,7 +34,7 @@ impl Table {
         Ok(buffers)
     }
 
-    /// Writes the rows that the step reads to `buffers`, each row once. Returns the step with indices of these rows instead of token ids.
+    /// Writes the rows that the step reads to `buffers`, each row once. Returns a copy of the step whose tokens are indices of these rows.
     pub fn write(&self, device: &Device, buffers: &[wgpu::Buffer], step: &Step) -> Step {
         let mut ids = step.tokens.clone();
         ids.sort_unstable();

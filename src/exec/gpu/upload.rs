@@ -1,4 +1,4 @@
-//! Uploads matrices to a device in one of three layouts: row-major, column-major or in blocks.
+//! Uploads matrices to a device in one of three layouts: row-major, column-major or in blocks of rows.
 
 use super::Device;
 use crate::error::{Result, filled};
@@ -8,7 +8,7 @@ use crate::tape::{Block, MatrixPiece, MatrixSpec, PieceSegment, Region, Source, 
 use crate::words::GROUP;
 use wgpu::BufferUsages;
 
-/// The number of bytes that are uploaded before the host waits for the device. Bounds wgpu's staging memory.
+/// The number of bytes that are uploaded before the host waits for the device. The wait bounds wgpu's staging memory.
 const UPLOAD_BATCH: usize = 16 << 20;
 
 /// The target of an upload: a buffer on the device, or host memory.
@@ -27,7 +27,7 @@ impl Sink for wgpu::Buffer {
     }
 }
 
-/// The content of a buffer, kept in host memory, and the usage of the buffer.
+/// The content of a buffer in host memory, and the usage of the buffer on a device.
 pub struct Kept {
     pub usage: BufferUsages,
     pub bytes: Vec<u8>,
@@ -43,7 +43,7 @@ impl Sink for Kept {
     }
 }
 
-/// Writes bytes and waits for the device after each [`UPLOAD_BATCH`].
+/// Writes bytes, and waits for the device after every [`UPLOAD_BATCH`] bytes.
 pub struct Upload<'a> {
     device: &'a Device,
     pending: usize,
@@ -53,7 +53,7 @@ pub struct Upload<'a> {
 }
 
 impl<'a> Upload<'a> {
-    /// Begins an upload of `total` bytes.
+    /// Begins an upload of `total` bytes. `progress` is called with the bytes done and the total bytes.
     pub fn new(device: &'a Device, total: u64, progress: Progress<'a>) -> Upload<'a> {
         Upload { device, pending: 0, done: 0, total, progress }
     }
@@ -69,7 +69,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Writes a matrix in row-major pieces. Each piece fits a storage binding and has a sink of its own.
+    /// Writes a matrix in row-major pieces. Each piece fits a storage binding and has its own sink.
     fn pieces<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let surveys = spec.parts.iter().map(|p| survey(p, source)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::new();
@@ -98,7 +98,7 @@ impl<'a> Upload<'a> {
         let whole = &s.region;
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
         let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
-        // The bytes of the rows before `first` need not be a multiple of a word.
+        // The rows before `first` may end within a word, so the offset is counted in bytes.
         self.write(to, s.codes * WORD_BYTES + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
         if encoded.scales.is_empty() {
             return Ok(());
@@ -106,7 +106,8 @@ impl<'a> Upload<'a> {
         self.write(to, (s.scales + before.scale_words()) * WORD_BYTES, &region.place_scales(&encoded.scales))
     }
 
-    /// Writes a matrix column-major: a stored row has the weights of one input channel. Each sink has the columns of some output channels.
+    /// Writes a matrix column-major: a stored row has the weights of one input channel. Each sink has all stored rows, for some output
+    /// channels.
     fn columns<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let affine = survey(&spec.parts[0], source)?.map(Affine::transposed);
         let (part, axis) = (spec.parts[0].transposed(), spec.axis().transposed());
@@ -150,7 +151,7 @@ impl<'a> Upload<'a> {
         for group in blocks.chunk_by(|a, b| a.part == b.part) {
             let part = &spec.parts[group[0].part];
             let affine = survey(part, source)?;
-            // `encode_part` delivers any number of rows at a time. A block is written once its last row is there.
+            // `encode_part` delivers any number of rows at a time. A block is written once `codes` has the block's last row.
             let (mut codes, mut scales) = (Vec::new(), Vec::new());
             let mut left = group.iter().peekable();
             encode_part(part, spec.axis(), affine.as_ref(), 0, part.rows, source, &mut |_, encoded| {
@@ -177,7 +178,7 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    /// In a browser, waits until all writes are done. Elsewhere returns at once, since [`write`](Self::write) waits.
+    /// Waits until all writes are done. Outside a browser, returns at once, because [`write`](Self::write) waits there.
     #[cfg_attr(not(target_arch = "wasm32"), expect(clippy::unused_async, reason = "only a browser has to be awaited"))]
     pub async fn caught_up(&mut self) -> Result<()> {
         #[cfg(target_arch = "wasm32")]
@@ -189,7 +190,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// Writes bytes to a sink. After each [`UPLOAD_BATCH`], waits for the device and reports progress.
+    /// Writes bytes to a sink, from byte `at` on. After every [`UPLOAD_BATCH`] bytes, waits for the device and reports progress.
     pub fn write(&mut self, to: &mut impl Sink, at: usize, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

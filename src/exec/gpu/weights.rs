@@ -1,4 +1,4 @@
-//! The matrices of a section: resident layers stay on the device, other layers are streamed through it.
+//! The matrices of a section. Resident layers stay on the device, and other layers are streamed through the device.
 
 use super::Device;
 use super::stream::{Stream, Turn};
@@ -8,23 +8,23 @@ use crate::error::Result;
 use crate::tape::{Held, Matrix, Section, Source};
 use std::ops::Range;
 
-/// Matrices, and the stages in which words are submitted.
+/// The matrices of a section, and the stages in which its words are submitted.
 pub struct Weights {
-    /// Buffers of each matrix, one per piece. Matrices of streamed layers share buffers.
+    /// The buffers of each matrix, one per piece. Matrices of streamed layers share buffers.
     pub matrices: Held<Vec<wgpu::Buffer>>,
     pub stages: Vec<Stage>,
-    /// The streamed layers. `None` if all layers stay on the device.
+    /// The streamed layers, or `None` if all layers stay on the device.
     pub stream: Option<Stream>,
-    /// The embedding table, if it stays in host memory.
+    /// The embedding table if it stays in host memory, otherwise `None`.
     pub table: Option<Table>,
-    /// Bytes of device memory that the matrices take, with the buffers for streaming.
+    /// The number of bytes of device memory that the matrices take, including the buffers for streaming.
     pub device_bytes: u64,
 }
 
-/// Words that are submitted together, because their matrices are on the device at the same time.
+/// Consecutive words that are submitted together, because their matrices are on the device at the same time.
 pub struct Stage {
     pub words: Range<usize>,
-    /// Index among the streamed layers. `None` for resident layers.
+    /// The index of the stage's layer among the streamed layers, or `None` if its layers are resident.
     pub streamed: Option<usize>,
 }
 
@@ -72,7 +72,7 @@ impl Weights {
         Ok(Weights { matrices, stages, stream, table, device_bytes })
     }
 
-    /// Waits for other steps and reserves the stream for one step. `None` if no layer is streamed.
+    /// Waits until no other step uses the stream, and reserves the stream for one step. Returns `None` if no layer is streamed.
     pub fn turn(&self) -> Result<Option<Turn<'_>>> {
         self.stream.as_ref().map(Stream::turn).transpose()
     }

@@ -6,17 +6,17 @@ use crate::tape::{StateSpec, Step};
 use crate::words::Entry;
 use crate::words::testing::Case;
 
-/// The extent of a check.
+/// The extent of a check: how many cases it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// A few cases of every word, in every format that changes the word's kernels.
     Quick,
-    /// All cases of every word. Float formats take all, quantised formats take a third each.
+    /// All cases of every word in each float format, and a third of the cases in each quantised format.
     Full,
 }
 
 /// Returns the cases of a word to run in a format. With [`Extent::Full`], a float format takes all cases. A quantised format takes a third
-/// of the cases that read matrices, so that the quantised formats together take all.
+/// of the cases that read matrices, so that the quantised formats together take all these cases.
 pub fn cases(word: &Entry, format: &'static dyn Format, extent: Extent) -> Vec<Case> {
     match extent {
         Extent::Full => full(word, format),
@@ -37,7 +37,7 @@ fn full(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
 }
 
 /// Returns the quick cases. The first format, the default of models, takes two cases of each word: an odd size and a middle size. Every
-/// other format takes one of the two if it changes the kernel: formats differ only in how weights are decoded.
+/// other format takes one of these cases if the format changes the word's kernel: formats differ only in how weights are decoded.
 fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     let mut all: Vec<Case> = (word.cases)().into_iter().filter(|case| takes_quickly(case, format)).collect();
     all.sort_by_key(size);
@@ -60,8 +60,8 @@ fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
 }
 
 /// Returns the steps of a case for a quick check. Every format takes the step of the fewest tokens. A case that prefills also takes the
-/// step of the most tokens. The first format also takes a step of several slots. For a product, this is the largest such step: it runs the
-/// kernels of prefill, so the driver compiles no further kernels. For other words, it is the step of the most slots.
+/// step of the most tokens. The first format also takes a step of several slots. For a product, this is the step with the most tokens: it
+/// runs the kernels of prefill, so the driver compiles no further kernels. For other words, it is the step of the most slots.
 fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     let steps = &case.steps;
     let by = |key: &dyn Fn(&Step) -> (usize, usize)| (0..steps.len()).rev().max_by_key(|&i| key(&steps[i]));
@@ -124,7 +124,8 @@ fn size(case: &Case) -> usize {
     matrices.chain(vars).chain(tape.states.iter().map(StateSpec::len)).sum()
 }
 
-/// Returns whether a row is longer than `least` and not a multiple of a unit: kernels read the remainder in another way.
+/// Returns whether some row is longer than `least` and not a multiple of a unit of 8 numbers. Kernels treat the remainder of such a row
+/// separately.
 fn is_odd(case: &Case, least: usize) -> bool {
     let tape = &case.tape;
     let widths = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.k);
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
     use crate::words::WORDS;
 
-    /// Walks the lists, so that it covers new words and formats.
+    /// Walks the lists of words and formats, so that the test covers new words and formats.
     #[test]
     fn every_word_has_a_quick_case_in_every_format_that_it_takes() {
         let mut n = 0;

@@ -60,7 +60,7 @@ impl Strategy {
         Ok(placed.filter(|p| !p.layers.is_empty()).collect())
     }
 
-    /// Returns a note for each segment that receives another number of layers than the user may expect.
+    /// Returns a note for each segment whose number of layers differs from the number that the user may expect.
     pub fn place_notes(&self, n_layer: usize) -> Vec<String> {
         let shares = self.shares(n_layer + 1);
         let streams = self.segments.iter().find(|s| matches!(s.layers, Layers::Streamed(_)));

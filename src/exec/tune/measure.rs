@@ -13,18 +13,18 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The numbers of tokens of the measured steps: one for each choice that a lowering makes.
+/// The numbers of tokens of the measured steps. Each number stands for one choice of kernel sizes that a lowering makes.
 const STEPS: [usize; 6] = [1, 2, 8, 32, 64, 256];
 /// The number of rounds over all candidates.
 const ROUNDS: usize = 3;
-/// The most steps of a candidate in a round.
+/// The largest number of steps of a candidate in a round.
 const REPEATS: usize = 4;
 /// A candidate replaces the default if its time is less than this share of the default's time.
 const GAIN: f64 = 0.97;
 
-/// Measures an adapter and writes the results to `folder`. Does nothing if `folder` has the results, or if the adapter is not to be tuned.
-/// Takes seconds. `progress` takes the steps done and the total steps. If measuring or writing fails, logs a warning; kernels then keep
-/// their default sizes.
+/// Measures an adapter and writes the results to `folder`. Does nothing if `folder` has the results, or if tuning is off for this adapter.
+/// Takes seconds. `progress` is called with the steps done and the total steps. If measuring or writing fails, logs a warning; kernels then
+/// keep their default sizes.
 ///
 /// # Errors
 /// `Usage` if an environment variable has an unknown value.
@@ -56,8 +56,8 @@ fn keep(found: &Measured, place: NewFile, path: &Path) -> Result<()> {
     place.finish()
 }
 
-/// Returns a tape of channel mixes. Each has two products: one computes its input from a norm and a token shift, the other reads a row. On a
-/// GPU, the weights are larger than the GPU's caches.
+/// Returns a tape of channel mixes. Each channel mix has two products: one computes its input from a norm and a token shift, the other
+/// reads a row. On a GPU, the weights are larger than the GPU's caches.
 fn tape(kind: AdapterKind) -> Tape {
     let (n_layer, width) = match kind {
         AdapterKind::Discrete => (8, 2048),

@@ -7,11 +7,11 @@ use crate::exec::gpu::readback::{Readback, SplitReadback};
 use crate::exec::{Excerpt, Loaded};
 use crate::tape::TOKENS_PER_BLOCK;
 
-/// A readback buffer of at least this many bytes is not kept.
+/// A readback buffer of at least this many bytes is dropped after use.
 const LARGE: usize = 8 << 20;
 
 impl GpuExecutor {
-    /// Submits copies of these excerpts to the host.
+    /// Submits copies of these excerpts to buffers that the host can read.
     pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<Pending> {
         let tape = self.model.tape().clone();
         let pending: Vec<PendingExcerpt> = excerpts.iter().map(|excerpt| PendingExcerpt::of(excerpt, &tape)).collect();
@@ -55,7 +55,7 @@ impl GpuExecutor {
         Ok(numbers)
     }
 
-    /// Returns a buffer to read back `bytes`: the kept buffer if it is large enough.
+    /// Returns a buffer to read back `bytes` bytes. This is the kept buffer if it is large enough.
     pub(super) fn readback(&mut self, bytes: usize) -> Result<Readback> {
         match self.readback.take() {
             Some(kept) if kept.holds(bytes) => Ok(kept),
@@ -68,7 +68,7 @@ impl GpuExecutor {
         self.readback = readback.filter(|readback| !readback.holds(LARGE));
     }
 
-    /// Copies `bytes` of a buffer to the host, and blocks until they are there.
+    /// Submits `encoder` with a copy of the first `bytes` bytes of `from`. Blocks until the copied numbers are in `out`.
     pub(super) fn read_now(
         &mut self,
         mut encoder: wgpu::CommandEncoder,
@@ -87,7 +87,7 @@ impl GpuExecutor {
     }
 }
 
-/// Decodes little-endian f32 numbers.
+/// Decodes little-endian f32 numbers. `out` becomes these numbers.
 pub(super) fn floats(bytes: &[u8], out: &mut Vec<f32>) {
     out.clear();
     out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));

@@ -1,4 +1,4 @@
-//! Measures the time of each word of a step, and the fraction of zeros in sparse inputs. Blocks.
+//! Measures the time of each word of a step, and the fraction of zeros in sparse inputs. Both measurements block.
 
 use super::GpuExecutor;
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// An event that happens once, and the task to wake.
+/// An event that happens once, and the task that waits for it.
 #[derive(Clone, Default)]
 pub struct Arrival(Arc<Mutex<State>>);
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 /// The largest buffer of a [`SplitReadback`], in bytes.
 const PART_BYTES: usize = 64 << 20;
 
-/// Buffers that the host can read, used as one: each but the last holds `part_bytes`.
+/// Buffers that the host can read, used as one buffer. Each buffer but the last holds `part_bytes` bytes.
 pub struct SplitReadback {
     parts: Vec<Readback>,
     part_bytes: usize,
@@ -16,19 +16,19 @@ pub struct SplitReadback {
 }
 
 impl SplitReadback {
-    /// Makes buffers for `bytes`, each at most 64 MiB and at most what the device allows. `make` makes one buffer.
+    /// Makes buffers for `bytes` bytes. A buffer has at most 64 MiB, and at most the bytes that the device allows. `make` makes one buffer.
     pub fn new(device: &Device, bytes: usize, make: impl FnMut(usize) -> Result<Readback>) -> Result<SplitReadback> {
         let allowed = usize::try_from(device.device.limits().max_buffer_size).unwrap_or(usize::MAX);
         Self::with_part_bytes(bytes, PART_BYTES.min(allowed / 16 * 16), make)
     }
 
-    /// Makes buffers of at most `part_bytes`, a multiple of 16.
+    /// Makes buffers for `bytes` bytes, of at most `part_bytes` bytes each. `part_bytes` must be a multiple of 16.
     fn with_part_bytes(bytes: usize, part_bytes: usize, make: impl FnMut(usize) -> Result<Readback>) -> Result<SplitReadback> {
         let parts = (0..bytes).step_by(part_bytes).map(|at| part_bytes.min(bytes - at)).map(make).collect::<Result<_>>()?;
         Ok(SplitReadback { parts, part_bytes, bytes })
     }
 
-    /// Encodes a copy of `bytes` from byte `at` of a buffer to byte `to` of this readback.
+    /// Encodes a copy of `bytes` bytes, from byte `at` of `from` to byte `to` of this readback.
     pub fn copy(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer, mut at: usize, bytes: usize, mut to: usize) {
         let end = to + bytes;
         while to < end {
@@ -39,7 +39,7 @@ impl SplitReadback {
         }
     }
 
-    /// Requests all bytes, which the commands of this submission copy.
+    /// Requests all bytes. The commands of the submission `index` must copy them.
     pub fn ask(&mut self, index: &wgpu::SubmissionIndex) {
         let mut rest = self.bytes;
         for part in &mut self.parts {
@@ -49,7 +49,7 @@ impl SplitReadback {
         }
     }
 
-    /// Returns `Ready` once all bytes have arrived, as [`Readback::poll`] does.
+    /// Returns `Ready` once all bytes have arrived. Wakes the task of `context` as [`Readback::poll`] does.
     pub fn poll(&self, device: &Device, context: &mut Context<'_>) -> Poll<Result<()>> {
         for part in &self.parts {
             match part.poll(device, context) {
@@ -60,15 +60,15 @@ impl SplitReadback {
         Poll::Ready(Ok(()))
     }
 
-    /// Blocks until all bytes have arrived, as [`Readback::wait`] does.
+    /// Blocks until all bytes have arrived. Fails as [`Readback::wait`] does.
     pub fn wait(&self, device: &Device) -> Result<()> {
         self.parts.iter().try_for_each(|part| part.wait(device))
     }
 
-    /// Cuts the bytes, which must have arrived, into pieces of these sizes. Returns the result of `decode(index, piece)` for each piece.
+    /// Cuts the bytes, which must have arrived, into pieces of these sizes in bytes. Returns the result of `decode(index, piece)` for each
+    /// piece.
     ///
-    /// # Errors
-    /// `Device` if nothing arrived; `Memory` if the host has no room for a piece that is in several buffers.
+    /// `Device` if no bytes arrived. `Memory` if the host has no room for a piece that is in several buffers.
     pub fn take<T>(&mut self, sizes: impl IntoIterator<Item = usize>, mut decode: impl FnMut(usize, &[u8]) -> T) -> Result<Vec<T>> {
         let mut sizes = sizes.into_iter().enumerate().peekable();
         // The beginning of a piece whose end is in a later buffer.
@@ -102,7 +102,7 @@ impl SplitReadback {
         Ok(taken)
     }
 
-    /// Drops the request.
+    /// Drops the request, so that the buffers can be used for other copies.
     pub fn cancel(&mut self) {
         self.parts.iter_mut().for_each(Readback::cancel);
     }
