@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Adds files to the completion of `--vocab`, which takes a name or a file. bash completes files by itself.
+/// Returns the script with paths added to the completion of `--vocab`, whose value is a name or a path. bash completes paths by itself.
 fn with_files(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Zsh => script.replace(":PATH:(world tiny)", ":PATH:{compadd -- world tiny; _files}"),

@@ -1,5 +1,5 @@
-//! `convert`: rewrites a checkpoint as one safetensors file, optionally with a merged adapter. Also makes a state file of a tuned initial
-//! state.
+//! `convert`: rewrites a checkpoint as one safetensors file and can merge a LoRA adapter into it. Also converts a tuned initial state into
+//! a state file.
 
 use super::Outcome;
 use super::model_options::{ORIENTATIONS, orientation, quant_values};
@@ -69,7 +69,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Returns the paths of input and output. With -m the first argument is the output.
+    /// Returns the paths of input and output. With `-m`, the first argument is the output.
     fn paths(&self) -> (&Path, &Path) {
         match (&self.model, &self.output) {
             (Some(model), _) => (model, &self.input),
@@ -136,7 +136,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses state files, which no verb would accept after a conversion to a checkpoint.
+/// Returns an error if `input` is a state file: nothing could read a checkpoint made from a state.
 fn refuse_states(input: &Checkpoint) -> Result<()> {
     if is_tuned(input) {
         let e = Error::input("expected a checkpoint, found a tuned initial state");
@@ -148,7 +148,7 @@ fn refuse_states(input: &Checkpoint) -> Result<()> {
     Ok(())
 }
 
-/// Reads back the header of the file that was written: `402 tensors (380 F16, 22 F32), 382.10 MiB`.
+/// Describes the file that was written by reading its header: `402 tensors (380 F16, 22 F32), 382.10 MiB`.
 fn written(path: &Path) -> Result<String> {
     let checkpoint = Checkpoint::open(path)?;
     let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();

@@ -41,7 +41,7 @@ pub fn run(args: Args) -> Outcome {
     show(&args.on, args.json)
 }
 
-/// Prints the list as a table or as JSON.
+/// Prints the list of devices as a table or as JSON.
 pub fn show(on: &DeviceArgs, json: bool) -> Outcome {
     let backend = on.backend()?;
     let choice = choose(&on.device()?, backend)?;
@@ -59,7 +59,7 @@ pub fn show(on: &DeviceArgs, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the line of a device.
+/// Returns the line of the table that describes a device.
 pub fn line(d: &DeviceReport) -> String {
     let mark = if d.chosen { '*' } else { ' ' };
     let mut text = format!("{mark} {:<6} {} ({}, {})", d.id, d.name, d.backend, d.kind);
@@ -80,6 +80,6 @@ pub fn line(d: &DeviceReport) -> String {
         (Some(total), None) => text.push_str(&format!(", {}", size(total))),
         (None, _) => {}
     }
-    // The name comes from the driver and may have control characters.
+    // The device's name comes from the driver and may contain control characters.
     printable(&text).into_owned()
 }

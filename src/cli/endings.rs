@@ -1,8 +1,9 @@
-//! Reports endings that the text alone does not show: a full context, a text cut before its grammar or schema was complete.
+//! Counts and reports endings that the text does not show: the context was full, or the text was cut before its grammar or schema was
+//! complete.
 
 use crate::session::Finish;
 
-/// Counts texts by how they ended.
+/// The numbers of texts, by how they ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Endings {
     /// All texts.
@@ -11,7 +12,7 @@ pub struct Endings {
     pub context: usize,
     /// Texts that were cut before their grammar or schema was complete.
     pub incomplete: usize,
-    /// Texts that ran out of tokens but are complete under their grammar or schema.
+    /// Texts that reached the token limit or filled the context, but are complete under their grammar or schema.
     pub closed: usize,
 }
 
@@ -22,7 +23,8 @@ impl Endings {
         endings
     }
 
-    /// Counts a text. `complete` is the field of [`Stream`](crate::session::Stream).
+    /// Counts a text. `complete` is the field of [`Stream`](crate::session::Stream): whether the text is complete under its grammar or
+    /// schema.
     pub fn add(&mut self, finish: Finish, complete: Option<bool>) {
         self.all += 1;
         self.context += usize::from(finish == Finish::Context);
@@ -31,7 +33,7 @@ impl Endings {
         self.closed += usize::from(is_cut && complete == Some(true));
     }
 
-    /// Returns a line for each kind of ending. `context` is the session's limit.
+    /// Returns one line for each kind of ending that occurred. `context` is the session's context length in tokens.
     pub fn lines(&self, context: Option<usize>) -> Vec<String> {
         let Endings { all, context: full, incomplete, closed } = *self;
         let how_many = |n: usize| if all > 1 { format!("{n} of {all} texts: ") } else { String::new() };

@@ -1,4 +1,4 @@
-//! Checks the environment variables of wingbeat before a verb begins.
+//! Checks wingbeat's environment variables before a verb (subcommand) begins.
 
 use super::output::say;
 use super::threads::THREADS;
@@ -6,18 +6,18 @@ use super::variables::{CACHE, DEVICE};
 use crate::error::Result;
 use crate::exec::environment as models;
 
-/// The most letters by which a mistyped name differs.
+/// The maximum number of letters by which a mistyped name may differ from the name that it means.
 const TYPOS: usize = 2;
 
-/// Returns the names of all variables.
+/// Returns the names of all environment variables that wingbeat reads.
 pub fn names() -> impl Iterator<Item = &'static str> {
     [DEVICE, CACHE, THREADS].into_iter().chain(models::names())
 }
 
-/// Checks the values of all variables. Prints a note for a name that is nearly the name of a variable.
+/// Checks the values of wingbeat's variables. Prints a note about each variable whose name is nearly the name of one of them.
 ///
 /// # Errors
-/// `Usage`, at the variable.
+/// `Usage` if a value is wrong. The error names the variable.
 pub fn check() -> Result<()> {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -28,7 +28,7 @@ pub fn check() -> Result<()> {
     models::check()
 }
 
-/// Returns the variable that a mistyped name means, if one is similar enough.
+/// Returns the variable that the mistyped `name` probably means, or `None` if `name` is right or not similar to any variable.
 fn meant(name: &str) -> Option<&'static str> {
     if !name.starts_with("WINGBEAT_") || names().any(|known| known == name) {
         return None;

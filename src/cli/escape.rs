@@ -1,4 +1,4 @@
-//! Escapes in texts that are given as arguments: `--escape` replaces them, as llama.cpp's flag does.
+//! Replaces escapes such as `\n` in texts given as arguments, if the flag `--escape` is given. llama.cpp has the same flag.
 
 use super::output::say;
 use crate::error::{Error, Result, short};
@@ -12,10 +12,10 @@ pub struct EscapeArgs {
 }
 
 impl EscapeArgs {
-    /// Returns a text of an argument, with replaced escapes if the flag is given. Without the flag, the first `\n` prints a note.
+    /// Returns the text of an argument. With `--escape`, escapes are replaced. Without it, the first text that contains `\n` prints a note.
     ///
     /// # Errors
-    /// `Usage` at `flag` if an escape is unknown or incomplete, or if the bytes are not UTF-8.
+    /// `Usage` if an escape is unknown or incomplete, or if the resulting bytes are not UTF-8. The error names `flag`.
     pub fn text(&self, text: &str, flag: &str) -> Result<String> {
         if self.escape {
             return unescaped(text).map_err(|e| e.at(flag));
@@ -27,16 +27,16 @@ impl EscapeArgs {
         Ok(text.to_owned())
     }
 
-    /// Returns several texts, each as [`text`](Self::text).
+    /// Returns the texts of several arguments, each as [`text`](Self::text) returns it.
     ///
     /// # Errors
-    /// As [`text`](Self::text).
+    /// The errors of [`text`](Self::text).
     pub fn texts(&self, texts: &[String], flag: &str) -> Result<Vec<String>> {
         texts.iter().map(|text| self.text(text, flag)).collect()
     }
 }
 
-/// Replaces escapes. `\xNN` is a byte, so several of them may form a character.
+/// Returns the text with its escapes replaced. `\xNN` is a byte, so several of these escapes may form one character.
 fn unescaped(text: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -73,7 +73,7 @@ fn hex(rest: &mut &str, n: usize) -> Result<u32> {
     Ok(u32::from_str_radix(digits, 16).expect("hexadecimal digits were checked"))
 }
 
-/// Returns the character of `\uNNNN`. Two escapes in a row may be a surrogate pair, as in JSON.
+/// Returns the character of an escape `\uNNNN`, whose digits begin `rest`. Two such escapes in a row may be a surrogate pair, as in JSON.
 fn character(rest: &mut &str) -> Result<char> {
     let mut units = vec![hex(rest, 4)? as u16];
     if let (0xd800..=0xdbff, Some(mut low)) = (units[0], rest.strip_prefix("\\u")) {

@@ -1,4 +1,4 @@
-//! Reports the error of a run: a line on stderr, a JSON object on stdout if asked for, and the exit code.
+//! Reports the error with which the program ends: a line on stderr, a JSON object on stdout if a flag asks for JSON, and the exit code.
 
 use super::flags;
 use super::output::{Output, say, say_error};
@@ -9,7 +9,8 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-/// Reports an error of a verb. `args` are the arguments of the process. With `json`, also prints an object on stdout.
+/// Prints an error on stderr and returns its exit code. `args` are the arguments of the process. With `json`, also prints the error as an
+/// object on stdout.
 pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
     let e = flags::in_field(e, args);
     if json {
@@ -19,7 +20,7 @@ pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
     ExitCode::from(e.kind.exit_code())
 }
 
-/// Prints clap's answer: an error of the flags, the help or the version.
+/// Prints the text that clap returned: the help, the version, or an error in the arguments. Returns the exit code.
 pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
     if e.use_stderr() && json {
         let _ = Output::new(true).json(&flags::report(&usage(e)));
@@ -33,7 +34,7 @@ pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
     ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 })
 }
 
-/// Converts clap's error: the flag becomes the place, a tip the hint.
+/// Converts an error of clap. The flag becomes the error's place, a tip its hint.
 fn usage(e: &clap::Error) -> Error {
     let text = e.to_string();
     let mut paragraphs = text.split("\n\n").map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -53,7 +54,7 @@ fn usage(e: &clap::Error) -> Error {
     }
 }
 
-/// Returns `--top-p` for `--top-p <X>`. A positional argument is unchanged.
+/// Returns the name of a flag without its value: `--top-p` for `--top-p <X>`. A positional argument is returned unchanged.
 fn flag(arg: &str) -> &str {
     arg.split_once(' ').map_or(arg, |(flag, _)| flag)
 }

@@ -1,7 +1,7 @@
-//! Maps the library's names of options and items to flags. This is the only such table.
+//! Maps the library's names of options and items to flags and commands.
 //!
-//! A library error names a field, such as `device`, and its hint names options between backticks. This module replaces them by the flag, the
-//! environment variable or the command that a user types.
+//! An error of the library names a field, such as `device`. Its hint names options between backticks. This module replaces these names by
+//! the flag, the environment variable or the command that a user types.
 
 use super::variables::DEVICE;
 use crate::error::{Error, renamed};
@@ -9,7 +9,7 @@ use crate::report::ErrorReport;
 use crate::sample::Setting;
 use std::ffi::OsString;
 
-/// Options by their library names.
+/// Pairs of an option's name in the library and its flag. Sampling settings are not in this table: their flags have the same names.
 const OPTIONS: &[(&str, &str)] = &[
     ("any_weights", "--state-any"),
     ("backend", "--backend"),
@@ -29,7 +29,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("vocab", "--vocab"),
 ];
 
-/// Items of the library, and the commands that call them.
+/// Pairs of an item of the library and the command or flag that does the same.
 const COMMANDS: &[(&str, &str)] = &[
     ("Checkpoint::names", "`wingbeat inspect --tensors`"),
     ("Conversation::save", "chat --save"),
@@ -38,35 +38,36 @@ const COMMANDS: &[(&str, &str)] = &[
     ("chat::load", "chat --load"),
 ];
 
-/// Returns the flag of an option, if it has one.
+/// Returns the flag of a library option, or `None` if it has no flag.
 fn flag(option: &str) -> Option<String> {
     let of_setting = || Setting::all().iter().find(|setting| setting.name == option.replace('_', "-")).map(|s| format!("--{}", s.name));
     OPTIONS.iter().find(|(name, _)| *name == option).map(|(_, flag)| (*flag).to_owned()).or_else(of_setting)
 }
 
-/// Returns the program's name of an option, of an option with a value, or of an item of the library.
+/// Returns what a user types for an option, an option with a value, or an item of the library. Returns `None` for other names.
 fn name(name: &str, value: Option<&str>) -> Option<String> {
     let command = COMMANDS.iter().find(|(item, _)| *item == name).map(|(_, command)| (*command).to_owned());
     let name = command.or_else(|| flag(name))?;
     Some(value.map_or_else(|| name.clone(), |value| format!("{name} {value}")))
 }
 
-/// Returns a text of the library, such as a note on a model, with flags in place of options.
+/// Returns a text of the library, such as a note on a model, with option names between backticks replaced by flags.
 pub fn in_text(text: &str) -> String {
     renamed(text, &name)
 }
 
-/// Returns an error whose hint names flags.
+/// Returns the error with option names in its hint replaced by flags.
 pub fn in_hint(e: Error) -> Error {
     e.with_names(&name)
 }
 
-/// Returns the JSON of an error, with flags in its hint.
+/// Returns the JSON of an error. Option names in its hint are replaced by flags.
 pub fn report(e: &Error) -> ErrorReport {
     ErrorReport::from(&in_hint(e.clone()))
 }
 
-/// Returns an error with the flag or the environment variable that set the option as its field. `args` are the arguments of the process.
+/// Returns the error with the option's name in `Error::field` replaced by the flag or the environment variable that set the option. `args`
+/// are the arguments of the process.
 pub fn in_field(mut e: Error, args: &[OsString]) -> Error {
     let is_given =
         |flag: &str| args.iter().filter_map(|a| a.to_str()).any(|a| a == flag || a.strip_prefix(flag).is_some_and(|a| a.starts_with('=')));

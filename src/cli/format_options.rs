@@ -1,4 +1,4 @@
-//! The option for the format of a conversation.
+//! The option for the chat format, which determines how messages become a prompt.
 
 use crate::chat::Format;
 use crate::error::Result;
@@ -13,12 +13,12 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// Returns the name of the flag, if it is given.
+    /// Returns the value of `--format`, or `None` without the flag.
     pub fn name(&self) -> Option<&str> {
         self.format.as_deref()
     }
 
-    /// Returns the format of the flag, if it is given.
+    /// Returns the format that `--format` names, or `None` without the flag.
     ///
     /// # Errors
     /// `Usage` if the model cannot use the format.

@@ -1,4 +1,4 @@
-//! `generate`: reads a prompt and continues it.
+//! `generate`: prefills a prompt and continues it.
 
 use super::endings::Endings;
 use super::grammar_options::{GrammarArgs, constraint};
@@ -134,7 +134,7 @@ pub fn run(args: Args) -> Outcome {
     finish(&args, &model, &streams, seed, &timings, first_ms, out)
 }
 
-/// Encodes the prompt. It may be empty if a loaded state has logits.
+/// Converts the input to tokens. The result may be empty if a loaded state has logits to continue from.
 fn encode(session: &Session, slot: Slot, given: Given) -> Result<Vec<u32>> {
     let prompt = given.tokens(|text| match text {
         "" => Ok(Vec::new()),
@@ -146,7 +146,7 @@ fn encode(session: &Session, slot: Slot, given: Given) -> Result<Vec<u32>> {
     Ok(prompt)
 }
 
-/// Prefills the prompt. Returns the milliseconds.
+/// Prefills the prompt. Returns how many milliseconds this took.
 fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
     let mut bar = Progress::new("reading", Unit::Tokens);
     let started = Instant::now();
@@ -154,7 +154,7 @@ fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Saves the state of a stream at its end.
+/// Saves the state after all tokens of a stream to the file `path`.
 fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], stream: &Stream, path: &Path) -> Result<()> {
     let tokens = args.state_tokens.then(|| all_tokens(loaded, session, stream.slot, prompt, &stream.tokens));
     let (sampler, pending) = (stream.sampler.memory(), stream.pending());
@@ -162,8 +162,8 @@ fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32]
     session.save_with(stream.slot, path, beside)
 }
 
-/// Continues all streams and prints their text. Returns the timings and the milliseconds from `began` to the first token. If the text
-/// cannot be printed, the streams end and the failure is returned, so that the caller can still save the state.
+/// Generates the texts of all streams and prints them. Returns the timings, the milliseconds from `began` to the first token, and the
+/// failure if the text could not be printed. After such a failure the caller can still save the state.
 fn play(
     args: &Args,
     session: &mut Session,
@@ -202,7 +202,8 @@ fn play(
     Ok((timings, first_ms, closed))
 }
 
-/// Returns all ids that the slot has read, as far as they are known.
+/// Returns the ids of all tokens that the slot has read. If the loaded state had no token ids, prints a note and returns only the later
+/// ids.
 fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32], made: &[u32]) -> Vec<u32> {
     let all = [loaded.tokens.as_deref().unwrap_or_default(), prompt, made].concat();
     if session.n_tokens(slot).is_ok_and(|n| n != all.len()) {
@@ -252,7 +253,8 @@ fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &T
     Ok(ExitCode::from(if interrupted { Kind::Interrupted.exit_code() } else { 0 }))
 }
 
-/// Returns the tokens and rates of prompt and text: `prompt 7 tokens (820.3/s), first token after 0.01 s, text 40 tokens (121.0/s)`.
+/// Returns a line with the token counts and rates of prompt and text: `prompt 7 tokens (820.3/s), first token after 0.01 s, text 40 tokens
+/// (121.0/s)`.
 fn spent(timings: &Timings, first_ms: Option<f64>) -> String {
     let (read, made) = (timings.prefill_tokens, timings.decode_tokens);
     let mut parts = Vec::new();

@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a file. The limit of a grammar itself may be lower.
+/// The maximum size of a file of rules in bytes. The limit of a grammar itself may be lower.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The names of the rules for a JSON object and for any JSON value.
+/// The names that stand for the rules "a JSON object" (`json`) and "any JSON value" (`value`).
 const OBJECT: &str = "json";
 const VALUE: &str = "value";
 
@@ -40,10 +40,10 @@ pub struct GrammarArgs {
 }
 
 impl GrammarArgs {
-    /// Reads the rules of the flags. Returns `None` without such flags.
+    /// Returns the rules (grammar or JSON schema) of the flags, or `None` without such flags.
     ///
     /// # Errors
-    /// `File` and `Input` if the file cannot be read, is too long or is not UTF-8.
+    /// `File` if the file cannot be read, `Input` if it is too long or not UTF-8.
     pub fn asked(&self) -> Result<Option<Asked>> {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Asked::in_file(path, Rules::Gbnf).map(Some),
@@ -53,23 +53,24 @@ impl GrammarArgs {
         }
     }
 
-    /// Returns how a text ends that runs out of tokens.
+    /// Returns whether the end of a text is reserved to complete it under the rules.
     pub fn close(&self) -> Close {
         Close::asked(self.asked_close())
     }
 
-    /// Returns the flag for the end of a text, or `None` without a flag.
+    /// Returns true for `--close`, false for `--no-close`, or `None` without either flag.
     pub fn asked_close(&self) -> Option<bool> {
         self.close.then_some(true).or(self.no_close.then_some(false))
     }
 
-    /// Returns a follower at the beginning of a text, or `None` without rules. Each text needs its own clone.
+    /// Returns a follower, which tracks how far a text has followed the rules. It is at the beginning of a text. Returns `None` without
+    /// rules. Each text needs its own clone.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
         self.asked()?.map(|asked| asked.follower(&mut Followers::new(model), self.close(), "")).transpose()
     }
 }
 
-/// Rules with the name that the user gave.
+/// A grammar or JSON schema, with the name that the user gave for it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Asked {
     pub name: String,
@@ -77,8 +78,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Returns the rules `json` (an object), `value` (any JSON value), or those of a file: a schema if its name ends with `.json`, else a
-    /// grammar in GBNF.
+    /// Returns the rules of this name: `json` is any JSON object, `value` is any JSON value. Other names are paths: a JSON schema if the
+    /// path ends with `.json`, else a grammar in GBNF.
     pub fn named(name: &str) -> Result<Asked> {
         let path = Path::new(name);
         match path.extension() {
@@ -89,12 +90,12 @@ impl Asked {
         }
     }
 
-    /// Returns rules with a name.
+    /// Returns these rules with a name.
     pub fn of(name: &str, rules: Rules) -> Asked {
         Asked { name: name.into(), rules }
     }
 
-    /// Returns a follower at the beginning of a text that begins with `lead`.
+    /// Returns a follower for a text that begins with `lead`; the rules apply after `lead`.
     pub fn follower(&self, followers: &mut Followers, close: Close, lead: &str) -> Result<Follower> {
         followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
     }
@@ -103,7 +104,7 @@ impl Asked {
         self.rules
     }
 
-    /// Returns a text that is equal for equal rules, whatever their names.
+    /// Returns a text that is equal for equal rules, even if their names differ.
     pub fn identity(&self) -> String {
         format!("{:?}", self.rules)
     }
@@ -123,7 +124,7 @@ impl Asked {
     }
 }
 
-/// Returns the constraint of a stream.
+/// Returns the constraint of a new stream: a clone of `follower`, or `None` without a follower.
 pub fn constraint(follower: Option<&Follower>) -> Option<Box<dyn Constraint>> {
     follower.map(|f| Box::new(f.clone()) as Box<dyn Constraint>)
 }

@@ -1,4 +1,4 @@
-//! Help in two lengths: `--help` shows the basic options of a verb, `--help-all` shows all of them.
+//! Adds help in two lengths to a command: `--help` shows the basic options of a verb (subcommand), `--help-all` shows all options.
 //!
 //! An option is basic unless its declaration has `hide_short_help = true`.
 
@@ -11,7 +11,7 @@ const ALL: &str = "--help-all";
 /// The help section of the flags about help.
 pub const HEADING: &str = "Help";
 
-/// The length of help.
+/// The options that a help text shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
     Basics,
@@ -19,14 +19,14 @@ pub enum Shows {
 }
 
 impl Shows {
-    /// Returns the length that the arguments ask for.
+    /// Returns which options the arguments ask to show in help.
     pub fn asked(args: &[OsString]) -> Shows {
         let flags = || args.iter().skip(1).take_while(|a| *a != "--");
         if flags().any(|a| a == ALL) { Shows::All } else { Shows::Basics }
     }
 }
 
-/// Rewrites `wingbeat help VERB` as `wingbeat VERB --help`.
+/// Rewrites the arguments `wingbeat help VERB` as `wingbeat VERB --help`. Returns other arguments unchanged.
 pub fn spelled_out(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.len() == 3 && args[1] == "help" && !args[2].as_encoded_bytes().starts_with(b"-") {
         args[1] = args.pop().expect("three arguments were counted");
@@ -35,7 +35,8 @@ pub fn spelled_out(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Gives a command and its verbs the flags `--help` and `--help-all`.
+/// Returns `command` with the flags `--help` and `--help-all`, which its verbs get, too. `shows` determines which options the help texts
+/// show.
 pub fn dressed(command: Command, shows: Shows) -> Command {
     let n_hidden = command.get_arguments().filter(|a| a.is_hide_short_help_set()).count();
     let basics = if n_hidden > 0 { "Show the basic options" } else { "Show help" };

@@ -1,4 +1,4 @@
-//! `inspect`: describes a checkpoint without loading it.
+//! `inspect`: describes a checkpoint from its header, without loading its weights.
 
 use super::model_options::quant_values;
 use super::output::{Output, say};

@@ -1,8 +1,8 @@
-//! The limit of tokens that `-n` sets: -1 is no limit.
+//! Parses the value of `-n`, the maximum number of tokens to generate. -1 means no limit.
 
 use crate::engine::UNLIMITED;
 
-/// Parses a limit, for `value_parser`.
+/// Parses the value of `-n`, for clap's `value_parser`.
 pub fn max_tokens(text: &str) -> std::result::Result<usize, String> {
     match text.trim() {
         "-1" => Ok(UNLIMITED),

@@ -1,4 +1,4 @@
-//! Reads lines of input on a thread of its own, so that a slow writer to a pipe delays no running text.
+//! Reads lines of input on a separate thread. So the main thread can continue texts while it waits for a slow pipe.
 
 use crate::error::{Error, Result};
 use std::fs::File;
@@ -8,25 +8,26 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most bytes of a line. A longer line is skipped.
+/// The maximum length of a line in bytes. A longer line is skipped and reported as too long.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// The most lines that wait to be taken.
+/// The maximum number of lines that are read in advance.
 const MAX_WAITING: usize = 64;
 
-/// The most bytes of all lines that wait or are processed. Several long lines at once would fill the memory.
+/// The maximum length in bytes of all lines together that wait or are being processed. Without a limit, a few long lines would fill the
+/// memory.
 const MAX_HELD: usize = 64 << 20;
 
-/// A line with its number, from 1.
+/// A line of the input, and its number in the input, from 1.
 pub struct Numbered {
     pub number: u64,
-    /// The line without its newline. `None` if it is too long.
+    /// The line without its newline. `None` if the line is longer than [`MAX_BYTES`].
     pub bytes: Option<Vec<u8>>,
-    /// Must be kept while the line is processed.
+    /// Counts the line's bytes against [`MAX_HELD`]. Drop it when the line has been processed.
     pub held: Held,
 }
 
-/// A line's share of [`MAX_HELD`], returned when dropped.
+/// The bytes of one line, counted against [`MAX_HELD`] until this value is dropped.
 pub struct Held {
     bytes: usize,
     of: Arc<Budget>,
@@ -50,7 +51,7 @@ impl Budget {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `bytes` fit. A single line always fits.
+    /// Waits until `bytes` more bytes fit into [`MAX_HELD`], then counts them. If no bytes are counted, a line of any length fits.
     fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         let is_full = |used: &mut usize| *used > 0 && *used + bytes > MAX_HELD;
         let mut used = self.freed.wait_while(self.used(), is_full).unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +60,7 @@ impl Budget {
     }
 }
 
-/// The answer of [`Lines::next`].
+/// The result of [`Lines::next`].
 pub enum Next {
     Line(Numbered),
     /// No line has come yet.
@@ -68,7 +69,7 @@ pub enum Next {
     End,
 }
 
-/// The lines of a file or of standard input.
+/// A reader of lines from a file or from standard input.
 pub struct Lines {
     from: Receiver<Result<Numbered>>,
 }
@@ -91,7 +92,7 @@ impl Lines {
         Ok(Lines { from })
     }
 
-    /// Returns the next line if it comes within `patience`.
+    /// Waits for the next line, at most as long as `patience`.
     ///
     /// # Errors
     /// `File` if the input cannot be read.
@@ -108,16 +109,16 @@ fn reader() -> std::thread::Builder {
     std::thread::Builder::new().name("lines".into())
 }
 
-/// The name of standard input and output.
+/// The path that means standard input or standard output.
 pub const STANDARD: &str = "-";
 
 pub fn is_standard(path: &Path) -> bool {
     path == Path::new(STANDARD)
 }
 
-/// Returns the number of lines that are not blank. `None` for a pipe or standard input.
+/// Returns the number of lines of a file that are not blank. Returns `None` for a pipe and for standard input.
 pub fn count(path: &Path) -> Option<u64> {
-    // A pipe must not be opened a second time: that waits for another writer.
+    // Do not open a pipe a second time: opening it would wait for another writer.
     let is_file = !is_standard(path) && std::fs::metadata(path).is_ok_and(|m| m.is_file());
     let file = is_file.then(|| File::open(path).ok())??;
     let (mut reader, mut n, mut is_empty) = (BufReader::with_capacity(1 << 20, file), 0, true);
@@ -139,7 +140,7 @@ pub fn count(path: &Path) -> Option<u64> {
     }
 }
 
-/// Sends lines until the input ends or the receiver is dropped.
+/// Reads lines and sends them to `to`, until the input ends or the receiver is dropped.
 fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<Numbered>>) {
     let budget = Arc::<Budget>::default();
     for number in 1.. {
@@ -156,7 +157,8 @@ fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<Numbered>>)
     }
 }
 
-/// Reads a line without its newline. Returns `None` at the end of the input, and `Some(None)` for a line that is too long.
+/// Reads a line and removes its newline. Returns `None` at the end of the input, and `Some(None)` for a line that is longer than
+/// [`MAX_BYTES`].
 fn read(from: &mut impl BufRead) -> std::io::Result<Option<Option<Vec<u8>>>> {
     let mut line = Vec::new();
     from.by_ref().take(MAX_BYTES as u64 + 1).read_until(b'\n', &mut line)?;

@@ -1,7 +1,7 @@
-//! Ends the program when the memory is exhausted: one line on stderr, with `--json` also an object on stdout, and exit code 4.
+//! Ends the program if the memory is exhausted: one line on stderr, with `--json` also an object on stdout, and exit code 4.
 //!
-//! Large allocations, whose size a file or a user decides, return errors before (`error::room`). All other failed allocations end in this
-//! allocator. Only the program has it, because a library must not choose its caller's allocator.
+//! Large allocations, whose size depends on a file or a user, return errors instead (`error::room`). This allocator handles all other
+//! failed allocations. Only the program uses it, because a library must not choose its caller's allocator.
 
 use crate::error::{Kind, MEMORY_HINT, is_handled};
 use crate::weights::new_file::remove_unfinished_at_once;
@@ -10,10 +10,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The system's allocator. A failed allocation that no caller handles ends the program.
+/// The system's allocator, with one change: a failed allocation that no caller handles ends the program.
 pub struct Allocator;
 
-// SAFETY: every call goes to the system's allocator unchanged. A failure ends the process without unwinding, or is passed on.
+// SAFETY: every call goes to the system's allocator unchanged. A failed allocation ends the process without unwinding, or returns null to a
+// caller that handles it.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -43,7 +44,7 @@ fn checked(at: *mut u8, size: usize) -> *mut u8 {
 /// True if errors are printed as JSON, too.
 static WANTS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Makes the last error also a JSON object on stdout.
+/// Sets whether the error that ends the program is also printed as a JSON object on stdout.
 pub fn speak_json(wanted: bool) {
     WANTS_JSON.store(wanted, Ordering::Relaxed);
 }
@@ -56,8 +57,8 @@ fn end(size: usize) -> ! {
     end_with(message.text(), MEMORY_HINT)
 }
 
-/// Prints an error and ends the program. Allocates nothing and waits for no lock, so a signal handler may call it. Neither text may have a
-/// quote or a backslash.
+/// Prints an error and ends the program. Allocates nothing and waits for no lock, so a signal handler may call it. `message` and `hint`
+/// must not contain a quote or a backslash.
 fn end_with(message: &str, hint: &str) -> ! {
     let kind = Kind::Memory;
     if WANTS_JSON.load(Ordering::Relaxed) {
@@ -73,7 +74,7 @@ fn end_with(message: &str, hint: &str) -> ! {
     low_level::exit(kind.exit_code().into())
 }
 
-/// A line on the stack.
+/// A line of text on the stack, at most 512 bytes. Longer text is cut.
 struct Line {
     bytes: [u8; 512],
     len: usize,
@@ -100,7 +101,7 @@ impl Write for Line {
     }
 }
 
-/// Writes to a descriptor without buffers and locks, which another thread may hold.
+/// Writes to the file descriptor `descriptor`. Uses no buffer and no lock, because another thread may hold the lock.
 #[cfg(unix)]
 fn say(descriptor: i32, bytes: &[u8]) {
     use std::io::Write;
@@ -111,15 +112,15 @@ fn say(descriptor: i32, bytes: &[u8]) {
     let _ = to.write(bytes);
 }
 
-/// Writes to standard output or standard error.
+/// Writes to standard output if `descriptor` is 1, else to standard error.
 #[cfg(not(unix))]
 fn say(descriptor: i32, bytes: &[u8]) {
     use std::io::Write;
     let _ = if descriptor == 1 { std::io::stdout().write_all(bytes) } else { std::io::stderr().write_all(bytes) };
 }
 
-/// Explains crashes under a memory limit (`ulimit -v`). Drivers and their compilers are C and C++ and end the process with a signal when
-/// memory runs out; the handler prints an error and sets the exit code. Without a limit nothing changes.
+/// Under a memory limit (`ulimit -v`), installs a handler for crashes that prints an error and sets the exit code. Drivers and their
+/// compilers are written in C and C++ and end the process with a signal if memory runs out. Without a limit, this function does nothing.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 pub fn explain_crashes() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -127,10 +128,11 @@ pub fn explain_crashes() {
     if getrlimit(Resource::RLIMIT_AS).map_or(RLIM_INFINITY, |(limit, _)| limit) == RLIM_INFINITY {
         return;
     }
-    // The handler runs on the standard library's stack for overflows, if the thread has one.
+    // The handler runs on the stack that the standard library reserves for stack overflows, if the thread has such a stack.
     let action = SigAction::new(SigHandler::Handler(crashed), SaFlags::SA_ONSTACK, SigSet::empty());
     for signal in [Signal::SIGABRT, Signal::SIGSEGV] {
-        // SAFETY: the handler allocates nothing, waits for no lock and does not return: writes, `unlink` and `_exit`, all allowed in a handler.
+        // SAFETY: the handler allocates nothing, waits for no lock and does not return. It calls only `write`, `unlink` and `_exit`, which
+        // a handler may call.
         if let Err(e) = unsafe { sigaction(signal, &action) } {
             log::warn!("a driver that runs out of memory will end the program without a message: {e}");
         }
@@ -143,6 +145,6 @@ extern "C" fn crashed(_signal: i32) {
     end_with(message, "raise the limit, ulimit -v, or use --device cpu")
 }
 
-/// Does nothing: processes have no such limit here.
+/// Does nothing: this system has no such memory limit.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub fn explain_crashes() {}

@@ -1,6 +1,7 @@
-//! The command line: one file per verb.
+//! The command line of the program: one file per verb (subcommand).
 //!
-//! Results go to stdout, everything else to stderr. A new verb needs a file here and its lines in `Verb` and `run_verb`.
+//! Results are printed on stdout, everything else on stderr. A new verb needs a file in this folder, a variant of `Verb` and a line in
+//! `run_verb`.
 
 mod batch;
 mod bench;
@@ -45,7 +46,7 @@ mod tokenize;
 mod values;
 mod variables;
 mod version;
-// Errors of files have the words of the system.
+// Errors about files contain the operating system's wording, so this test runs only on Linux.
 #[cfg(all(test, target_os = "linux"))]
 mod wording;
 
@@ -99,7 +100,7 @@ enum Verb {
     Man(man::Args),
 }
 
-/// The reason why a verb ends early.
+/// The reason why a verb ends before its work is done.
 enum Failure {
     Error(Error),
     /// The reader of standard output has closed the pipe. This is not an error.
@@ -112,7 +113,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The result of a verb.
+/// The result of a verb: the exit code, or why the verb ended early.
 type Outcome = Result<ExitCode, Failure>;
 
 /// Runs the program with the process's arguments.
@@ -120,7 +121,7 @@ pub fn run() -> ExitCode {
     quiet_device_select();
     panics::report();
     let args: Vec<OsString> = help::spelled_out(bench::long_pg(std::env::args_os().collect()));
-    // Errors of flags need this, too, and clap reports them before a verb's own --json is parsed.
+    // Clap reports wrong flags before it has parsed the verb's own `--json`. These errors must be JSON, too, so look for the flag here.
     let json = wants_json(&args);
     memory::speak_json(json);
     memory::explain_crashes();
@@ -143,13 +144,13 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Returns clap's command with short or full help.
+/// Returns the program's clap command. `shows` determines which options its help texts show.
 fn command(shows: Shows) -> Command {
     let command = Cli::command().mut_subcommand("chat", |chat| chat.mut_args(sampling_options::without_default));
     help::dressed(command, shows)
 }
 
-/// Returns the value of `--threads`. The outer `None` means that the verb has no such flag.
+/// Returns the value of `--threads`, or `Some(None)` if the flag is not given. Returns `None` if the verb has no such flag.
 fn threads_of(matches: &ArgMatches) -> Option<Option<u32>> {
     let (_, verb) = matches.subcommand()?;
     verb.try_get_one::<u32>("threads").ok().map(|n| n.copied())
@@ -175,13 +176,13 @@ fn run_verb(verb: Verb) -> Outcome {
     }
 }
 
-/// Entry points for the targets in `fuzz/`.
+/// Entry points for the fuzz targets in `fuzz/`.
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    /// Reads a line of the input of `batch`, as far as this is possible without a model.
+    /// Parses an input line of `batch` and checks what can be checked without a model.
     ///
     /// # Errors
-    /// `Input` and `Usage`, at the field.
+    /// `Input` or `Usage` if a field is wrong. The error names the field.
     pub fn batch_line(bytes: &[u8]) -> crate::error::Result<()> {
         const N_VOCAB: usize = 65536;
         let request = super::batch::request_of(bytes)?;
@@ -189,7 +190,7 @@ pub mod fuzzing {
     }
 }
 
-/// Returns the first argument that is not a flag, with its index. The program's own flags take no values.
+/// Returns the verb, which is the first argument that is not a flag, with its index. Flags before the verb take no values.
 fn verb(args: &[OsString]) -> Option<(usize, &OsStr)> {
     let is_flag = |a: &OsStr| a.as_encoded_bytes().starts_with(b"-");
     args.iter().map(OsString::as_os_str).enumerate().skip(1).find(|(_, a)| !is_flag(a))
@@ -202,10 +203,11 @@ fn wants_json(args: &[OsString]) -> bool {
     flags.iter().any(|f| matches!(*f, "--json" | "--jsonl")) || is_bench && bench::wants_json(&flags)
 }
 
-/// Disables Mesa's layer that reorders devices. It prints to stderr whenever Vulkan starts, and wingbeat orders devices itself.
+/// Disables the Vulkan layer of Mesa that reorders devices. The layer prints to stderr whenever Vulkan starts, and wingbeat orders devices
+/// itself.
 fn quiet_device_select() {
     if cfg!(target_os = "linux") && std::env::var_os("NODEVICE_SELECT").is_none() {
-        // SAFETY: the first statement of the program; there is no other thread that could read the environment.
+        // SAFETY: this is the first statement of the program, so no other thread can read the environment.
         unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
     }
 }
@@ -219,7 +221,7 @@ fn start_log(verbose: u8) {
     };
     let env = env_logger::Env::default().default_filter_or(level);
     let mut builder = env_logger::Builder::from_env(env);
-    // Warnings are for users and look like other messages. Other records show their level and origin.
+    // Warnings are for users, so they look like other messages to users. All other log records show their level and origin.
     builder.format(|_, record| {
         match record.level() {
             log::Level::Error | log::Level::Warn => say(format_args!("warning: {}", record.args())),

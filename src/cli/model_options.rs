@@ -1,4 +1,4 @@
-//! The options of every verb that runs a model, and the loading of the model.
+//! Options of every verb (subcommand) that runs a model, and functions that load the model.
 
 use super::flags;
 use super::output::say;
@@ -92,23 +92,23 @@ pub struct DeviceArgs {
     pub threads: ThreadArgs,
 }
 
-/// Values of `--device` that need no list of adapters.
+/// Values of `--device` that completion and help suggest without listing the adapters.
 const DEVICES: [&str; 5] = ["auto", "cpu", "gpu", "gpu:0", "gpu:1"];
 
-/// Values of `--state-orientation`.
+/// The possible values of `--state-orientation`.
 pub const ORIENTATIONS: [&str; 2] = ["value-key", "key-value"];
 
-/// Parses a path or the name of a built-in vocabulary, for `value_parser`.
+/// Returns clap's parser for a vocabulary: a path, or the name of a built-in vocabulary.
 pub fn vocab_values() -> impl TypedValueParser<Value = PathBuf> {
     suggested(PathBufValueParser::new(), ["world", "tiny"])
 }
 
-/// Parses a plan of formats, for `value_parser`.
+/// Returns clap's parser for the value of `--quant`: a weight format, or formats for parts of the model.
 pub fn quant_values() -> impl TypedValueParser<Value = String> {
     suggested(quant, QuantPlan::names())
 }
 
-/// Returns the help of `--quant`, with every format.
+/// Returns the help text of `--quant`, which lists every format.
 fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
@@ -116,15 +116,16 @@ fn quant_help() -> String {
 }
 
 impl DeviceArgs {
-    /// Returns the flag, or else the environment variable.
+    /// Returns the device that `--device` names, or else the device that the environment variable `WINGBEAT_DEVICE` names. Returns `None`
+    /// without both.
     pub fn named(&self) -> Option<String> {
         self.device.clone().or_else(|| std::env::var_os(DEVICE).map(|d| d.to_string_lossy().into_owned()).filter(|d| !d.is_empty()))
     }
 
-    /// Returns the requested device.
+    /// Returns the device choice of the flag or of the environment variable, or `Auto` without both.
     ///
     /// # Errors
-    /// `Usage` if the name cannot be parsed.
+    /// `Usage` if the device's name cannot be parsed.
     pub fn device(&self) -> Result<DeviceChoice> {
         self.named().map_or(Ok(DeviceChoice::Auto), |text| text.parse())
     }
@@ -140,13 +141,14 @@ impl DeviceArgs {
 }
 
 impl RunArgs {
-    /// Returns the folder of measurements: `WINGBEAT_CACHE`, or else the system's cache folder. `None` with `--no-cache`.
+    /// Returns the folder for measurements of GPUs: `WINGBEAT_CACHE`, or else the system's cache folder. Returns `None` with `--no-cache`,
+    /// or if the system has no such folder.
     pub fn cache(&self) -> Option<PathBuf> {
         let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
         folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)
     }
 
-    /// Measures the best kernel sizes of a GPU at its first use.
+    /// Measures which kernel sizes are fastest on the chosen GPU, and saves the result. Does nothing if the GPU was measured before.
     pub fn measure_once(&self) -> Result<()> {
         self.measure(&self.on.device()?)
     }
@@ -179,7 +181,8 @@ impl RunArgs {
     }
 }
 
-/// Refuses a missing model. The hint has the command that downloads the model, if it is a published one.
+/// Returns an error if the model's file is missing. If the name is the name of a published model, the hint has the command that downloads
+/// the model.
 pub fn check(source: &ModelSource) -> Result<()> {
     match source {
         ModelSource::Path(path) => published::check(path),
@@ -187,7 +190,7 @@ pub fn check(source: &ModelSource) -> Result<()> {
     }
 }
 
-/// Loads a model and prints its device on stderr.
+/// Loads a model. Prints notes about the model and the chosen device on stderr.
 pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
     check(source)?;
     let mut bar = Progress::new("loading", Unit::Bytes);
@@ -207,9 +210,10 @@ impl ModelArgs {
         check(&self.source())?;
         let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
         match &strategy {
-            // The strategy is not known yet, and other runs measure the same adapters.
+            // Loading will determine the devices, so they cannot be measured now. If another run has measured them, its results are used.
             Some(StrategyChoice::Auto) => {}
-            // A segment without layers may name a missing device. Loading the model reports missing devices of the other segments.
+            // Ignore errors here: a part of the strategy that gets no layers may name a missing device. Loading the model reports all other
+            // missing devices.
             Some(StrategyChoice::Given(strategy)) => {
                 strategy.devices().iter().flat_map(|device| device.parse()).for_each(|device| self.run.measure(&device).unwrap_or(()));
             }
@@ -219,7 +223,7 @@ impl ModelArgs {
         load(&self.source(), &Options { dtype, quant, strategy, ..self.run.options(self.vocab.clone())? })
     }
 
-    /// Reads the state file of `--state`. Returns `None` without the flag.
+    /// Reads the state file that `--state` names. Returns `None` without the flag.
     pub fn read_state(&self, model: &Model) -> Result<Option<(Snapshot, LoadedState)>> {
         let Some(path) = &self.state else { return Ok(None) };
         let (snapshot, loaded) = Snapshot::load(model, path, self.state_any)?;
@@ -229,7 +233,7 @@ impl ModelArgs {
         Ok(Some((snapshot, loaded)))
     }
 
-    /// Opens an empty slot, or a slot with the state of `--state`.
+    /// Opens a slot with the state that `--state` names. Without the flag, opens an empty slot.
     pub fn open_slot(&self, session: &mut Session) -> Result<(Slot, LoadedState)> {
         match self.read_state(session.model())? {
             Some((snapshot, loaded)) => Ok((session.restore(&snapshot)?, loaded)),
@@ -238,12 +242,12 @@ impl ModelArgs {
     }
 }
 
-/// Parses an orientation, for `value_parser`.
+/// Parses the value of `--state-orientation`, for clap's `value_parser`.
 pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> {
     text.parse().map_err(|e: Error| e.message)
 }
 
-/// Checks that a plan of formats can be read.
+/// Checks the value of `--quant` and returns it unchanged.
 fn quant(text: &str) -> std::result::Result<String, String> {
     text.parse::<QuantPlan>().map(|_| text.to_string()).map_err(|e| e.message)
 }

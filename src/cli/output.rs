@@ -1,4 +1,4 @@
-//! Writes to stdout and stderr. A closed pipe is not an error, and a terminal gets no control characters of a model.
+//! Writes to stdout and stderr. A closed pipe is not an error. Control characters that a model generated are escaped on a terminal.
 
 use super::Failure;
 use super::style::{Color, DIM, explained, marked, painted};
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 
-/// Standard output.
+/// Standard output, locked while this value exists.
 pub struct Output {
     out: StdoutLock<'static>,
     is_terminal: bool,
@@ -26,13 +26,13 @@ impl Output {
         Output { is_terminal: io::stdout().is_terminal(), out, raw, at_line_start: true }
     }
 
-    /// Prints text of a model or a file at once.
+    /// Prints text of a model or a file and flushes it. Control characters are escaped on a terminal, unless `raw` is set.
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.is_terminal && !self.raw { printable(text) } else { Cow::Borrowed(text) };
         self.bytes(shown.as_bytes())
     }
 
-    /// Prints text in a style. The caller has checked that the reader understands styles.
+    /// Prints text in a style. The caller must have checked that standard output shows styles.
     pub fn styled(&mut self, text: &str, style: Style) -> Result<(), Failure> {
         check(write!(self.out, "{style}"))?;
         self.text(text)?;
@@ -40,7 +40,7 @@ impl Output {
         check(self.out.flush())
     }
 
-    /// Prints bytes unchanged.
+    /// Prints bytes unchanged and flushes them.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if let Some(last) = bytes.last() {
             self.at_line_start = *last == b'\n';
@@ -49,7 +49,7 @@ impl Output {
         check(self.out.flush())
     }
 
-    /// Prints one line. Control characters are always escaped: names from files may have them, and a pager passes them to the terminal.
+    /// Prints one line. Control characters are always escaped: names from files may contain them, and a pager passes them to the terminal.
     pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
         self.whole(&printable(&line.to_string()).replace('\n', "\\n"))
     }
@@ -59,23 +59,23 @@ impl Output {
         check(writeln!(self.out, "{line}"))
     }
 
-    /// Prints one JSON object on one line. On a terminal, control characters are always escaped, because JSON has escapes for them.
+    /// Prints one JSON value on one line. On a terminal, control characters are always escaped, because JSON has escapes for them.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
         self.whole(&if self.is_terminal { escaped(&text) } else { Cow::Owned(text) })
     }
 
-    /// Ends the last line on a terminal. A file gets only the text.
+    /// Ends the current line on a terminal. Does nothing if the output is a file or a pipe, which get only the text.
     pub fn end_line(&mut self) -> Result<(), Failure> {
         if self.is_terminal && !self.at_line_start { self.line("") } else { Ok(()) }
     }
 
-    /// Ends the last line.
+    /// Ends the current line, if it is not ended yet.
     pub fn new_line(&mut self) -> Result<(), Failure> {
         if self.at_line_start { Ok(()) } else { self.line("") }
     }
 
-    /// Flushes the output, so that lost output is an error.
+    /// Flushes the output. Returns an error if some output could not be written.
     pub fn finish(mut self) -> Result<(), Failure> {
         check(self.out.flush())
     }
@@ -88,12 +88,12 @@ fn check(result: io::Result<()>) -> Result<(), Failure> {
     })
 }
 
-/// Prints one line on stderr, with escaped control characters. Errors of stderr are ignored.
+/// Prints one line on stderr with control characters escaped. Errors while writing to stderr are ignored.
 pub fn say(line: fmt::Arguments<'_>) {
     say_in(Color::Auto, line);
 }
 
-/// Prints one line on stderr, with the colours of `--color`.
+/// Prints one line on stderr as [`say`] does. `color` determines whether the line may have colours.
 pub fn say_in(color: Color, line: fmt::Arguments<'_>) {
     let line = printable(&line.to_string()).replace('\n', "\\n");
     let _ = writeln!(io::stderr(), "{}", marked(&line, color.suits(&io::stderr())));
@@ -110,7 +110,7 @@ pub fn say_error(color: Color, e: &Error) {
     explained(e, io::stderr().is_terminal()).iter().for_each(|line| say_in(color, format_args!("{line}")));
 }
 
-/// Escapes control characters in JSON. JSON itself escapes only the characters below the blank.
+/// Escapes the control characters in JSON text that JSON allows unescaped: U+007F to U+009F.
 fn escaped(json: &str) -> Cow<'_, str> {
     if !json.contains(char::is_control) {
         return Cow::Borrowed(json);

@@ -1,10 +1,11 @@
-//! Turns a panic into one line on stderr.
+//! Reports a panic as one line on stderr.
 
 use super::output::say;
 use crate::session::describe;
 use std::panic::set_hook;
 
-/// Makes a panic print one line without a backtrace, or nothing if the panic becomes the error of a request.
+/// Installs a hook that prints a panic as one line without a backtrace. If the panic becomes the error of a request, the hook prints
+/// nothing.
 pub fn report() {
     set_hook(Box::new(|info| {
         let text = info.to_string().split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! A progress bar on stderr. It appears after one second, if stderr is a terminal.
+//! Shows a progress bar on stderr. The bar appears after one second, and only on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -14,7 +14,7 @@ pub enum Unit {
     Steps,
     Checks,
     Prompts,
-    /// Prompts of unknown number.
+    /// Prompts whose total number is unknown.
     EndlessPrompts,
 }
 
@@ -60,7 +60,7 @@ impl Progress {
         self.is_terminal
     }
 
-    /// Shows more text in the bar, if the bar of this unit has a place for text.
+    /// Shows text in the bar beside the counts. Only bars that count prompts have a place for text.
     pub fn note(&self, text: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
             bar.set_prefix(text());
@@ -76,7 +76,7 @@ impl Drop for Progress {
     }
 }
 
-/// Formats an estimated duration: `20 s`, `6 min`.
+/// Formats an estimated duration, rounded up: `20 s`, `6 min`.
 pub fn about(duration: Duration) -> String {
     match duration.as_secs_f64() {
         s if s < 10.0 => format!("{:.0} s", s.ceil().max(1.0)),

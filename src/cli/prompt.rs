@@ -1,4 +1,4 @@
-//! Reads the input of a verb: an argument, a file, token ids, or standard input. Text is UTF-8; a byte order mark is removed.
+//! Reads the input of a verb (subcommand): an argument, a file, token ids, or standard input. Text is UTF-8; a byte order mark is removed.
 
 use super::escape::EscapeArgs;
 use super::lines::is_standard;
@@ -7,10 +7,10 @@ use clap::ValueHint;
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 
-/// The most bytes of a text. An endless pipe must not fill the memory.
+/// The maximum length of a text in bytes. Without a limit, an endless pipe would fill the memory.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
-/// The input of a verb.
+/// The input that the user gave to a verb.
 pub enum Given {
     Text(String),
     Tokens(Vec<u32>),
@@ -19,7 +19,7 @@ pub enum Given {
 }
 
 impl Given {
-    /// Returns the given ids, or the ids of the text. Without input the vector is empty.
+    /// Returns the given token ids, or the ids into which `encode` converts the text. Without input, the vector is empty.
     pub fn tokens(self, encode: impl FnOnce(&str) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         match self {
             Given::Text(text) => encode(&text),
@@ -57,7 +57,7 @@ pub struct InputArgs {
     tokens: Option<String>,
 }
 
-/// How to treat a newline at the end of a file or a pipe. `echo` and editors add a newline that is not part of the text.
+/// Determines whether a newline at the end of a file or a pipe is a part of the text. `echo` and editors add such a newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastNewline {
     Drop,
@@ -79,10 +79,11 @@ impl NewlineArgs {
 }
 
 impl TextArgs {
-    /// Reads the argument, the file, or standard input unless that is a terminal.
+    /// Reads the text from the argument or the file. Without both, reads standard input. Returns `Given::Nothing` if standard input is a
+    /// terminal.
     ///
     /// # Errors
-    /// `File` and `Input` if the text cannot be read or is not UTF-8, `Usage` at a wrong escape.
+    /// `File` if the text cannot be read, `Input` if it is too long or not UTF-8, `Usage` if an escape is wrong.
     pub fn read(&self, last: LastNewline) -> Result<Given> {
         if let Some(text) = &self.text {
             return self.escape.text(text, "TEXT").map(Given::Text);
@@ -100,17 +101,17 @@ impl TextArgs {
         }
     }
 
-    /// Does the same as [`read`](Self::read), but no text is an error.
+    /// Reads the text as [`read`](Self::read) does. A missing text is an error.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and `Usage` if there is no text.
+    /// The errors of [`read`](Self::read), and `Usage` if no text is given.
     pub fn require(&self, last: LastNewline) -> Result<Given> {
         required(self.read(last)?, "TEXT, --prompt TEXT, --file FILE")
     }
 }
 
 impl InputArgs {
-    /// Reads the ids, the argument, the file, or standard input unless that is a terminal.
+    /// Returns the token ids of `--tokens`. Without this flag, reads a text as [`TextArgs::read`] does.
     ///
     /// # Errors
     /// The errors of [`TextArgs::read`], and `Usage` if an id is not a number.
@@ -121,19 +122,19 @@ impl InputArgs {
         }
     }
 
-    /// Does the same as [`read`](Self::read), but no input is an error.
+    /// Reads the input as [`read`](Self::read) does. A missing input is an error.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and `Usage` if there is no input.
+    /// The errors of [`read`](Self::read), and `Usage` if no input is given.
     pub fn require(&self, last: LastNewline) -> Result<Given> {
         required(self.read(last)?, INPUTS)
     }
 }
 
-/// All ways to give input, for an error.
+/// The arguments and flags that give input, as an error lists them.
 pub const INPUTS: &str = "TEXT, --prompt TEXT, --file FILE, --tokens IDS";
 
-/// Returns the error for missing input. `ways` lists the ways to give input.
+/// Returns the error for missing input. `ways` lists the arguments and flags that give input.
 pub fn no_input(ways: &str) -> Error {
     Error::usage(format!("expected something to read: {ways}, or standard input"))
 }
@@ -146,7 +147,7 @@ fn piped(bytes: Vec<u8>, last: LastNewline) -> Result<Given> {
     utf8(ended(bytes, last)).map(Given::Text).map_err(|e| e.at("standard input"))
 }
 
-/// Removes `\n` or `\r\n` at the end of a text, unless `last` keeps it.
+/// Removes `\n` or `\r\n` at the end of a text, unless `last` is `Keep`.
 fn ended(mut bytes: Vec<u8>, last: LastNewline) -> Vec<u8> {
     if last == LastNewline::Drop && bytes.ends_with(b"\n") {
         bytes.truncate(bytes.len() - if bytes.ends_with(b"\r\n") { 2 } else { 1 });
@@ -154,22 +155,22 @@ fn ended(mut bytes: Vec<u8>, last: LastNewline) -> Vec<u8> {
     bytes
 }
 
-/// Reads standard input to its end. Returns `None` if it is a terminal.
+/// Reads standard input to its end. Returns `None` if standard input is a terminal.
 pub fn stdin() -> Result<Option<Vec<u8>>> {
     if std::io::stdin().is_terminal() { Ok(None) } else { all_of_stdin().map(Some) }
 }
 
-/// Reads standard input to its end. A terminal ends with Ctrl-D.
+/// Reads standard input to its end. At a terminal, Ctrl-D ends the input.
 fn all_of_stdin() -> Result<Vec<u8>> {
     read_text(std::io::stdin().lock()).map_err(|e| e.at("standard input"))
 }
 
-/// Reads a text to its end, at most [`MAX_TEXT_BYTES`].
+/// Reads a text to its end. A text of more than [`MAX_TEXT_BYTES`] bytes is an error.
 fn read_text(from: impl Read) -> Result<Vec<u8>> {
     read_at_most(from, MAX_TEXT_BYTES)
 }
 
-/// Parses ids that are separated by commas or white space.
+/// Parses token ids that are separated by commas or white space.
 pub fn parse_ids(text: &str) -> Result<Vec<u32>> {
     let ids = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|s| !s.is_empty());
     ids.map(|s| s.parse().map_err(|_| Error::usage(format!("expected token ids such as 1,2,3, found {s:?}")))).collect()

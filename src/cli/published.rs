@@ -1,4 +1,4 @@
-//! Hints for models that are not on this disk. wingbeat downloads nothing, but it knows the addresses of published models.
+//! Returns hints on how to download a published model that is not on this disk. wingbeat itself downloads nothing.
 
 mod table;
 
@@ -7,16 +7,17 @@ use crate::weights::EXTENSIONS;
 use std::path::Path;
 use table::{PUBLISHED, Published};
 
-/// The least similarity of two names for a suggestion.
+/// The minimum similarity of two names for a suggestion, from 0 (different) to 1 (equal).
 const ALIKE: f64 = 0.85;
 
-/// The page with all published models.
+/// The page of the documentation that lists all published models.
 const PAGE: &str = "docs/models.md";
 
-/// Refuses an address, and the name of a missing file that is or resembles the name of a published model. All other paths pass.
+/// Returns an error for a web address, and for the name of a missing file that equals or resembles the name of a published model. Accepts
+/// all other paths.
 ///
 /// # Errors
-/// `File`, with the command that downloads the model.
+/// `File`. The hint has the command that downloads the model.
 pub fn check(path: &Path) -> Result<()> {
     let text = path.to_string_lossy();
     if let Some(address) = address(&text) {
@@ -54,7 +55,7 @@ impl Published {
     }
 }
 
-/// Returns whether the path is a file or a folder, with or without its extension.
+/// Returns whether `path`, or `path` with one of the checkpoints' extensions added, is a file or a folder.
 fn exists(path: &Path) -> bool {
     let longer = |extension: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -65,7 +66,7 @@ fn exists(path: &Path) -> bool {
     path.exists() || EXTENSIONS.iter().any(|extension| longer(extension))
 }
 
-/// Returns the text as an address with its scheme. `None` if it is not an address.
+/// Returns the text as a web address that begins with its scheme. Returns `None` if the text is not an address.
 fn address(text: &str) -> Option<String> {
     let lower = text.to_lowercase();
     if lower.starts_with("http://") || lower.starts_with("https://") {
@@ -75,7 +76,7 @@ fn address(text: &str) -> Option<String> {
     is_host.then(|| format!("https://{text}"))
 }
 
-/// Returns the hint for an address: curl for a file, `hf` for a repository of Hugging Face.
+/// Returns the hint for a web address: how to download a file with curl, or a repository of Hugging Face with `hf`.
 fn for_address(address: &str) -> String {
     let plain = address.split(['?', '#']).next().unwrap_or(address).trim_end_matches('/');
     let parts: Vec<&str> = plain.split('/').skip(2).collect();
@@ -84,7 +85,7 @@ fn for_address(address: &str) -> String {
     let is_file = EXTENSIONS.iter().any(|e| last.to_lowercase().ends_with(&format!(".{e}")));
     match parts.as_slice() {
         _ if is_file => {
-            // A page about a file is at `blob`, the file itself at `resolve`.
+            // Hugging Face shows a page about a file at `blob`. The file itself is at `resolve`.
             let file = if is_hub { plain.replacen("/blob/", "/resolve/", 1) } else { address.into() };
             format!("download it with: curl -LO '{file}'; then give -m {last}")
         }
@@ -101,18 +102,19 @@ fn for_address(address: &str) -> String {
     }
 }
 
-/// Returns whether the text is a name without a folder and without a known extension.
+/// Returns whether the text is only a name: no folder, no extension of a checkpoint.
 fn is_bare(text: &str) -> bool {
     let has_extension = EXTENSIONS.iter().any(|e| text.to_lowercase().ends_with(&format!(".{e}")));
     !text.is_empty() && !text.contains(['/', '\\']) && !text.starts_with(['.', '~']) && !has_extension
 }
 
-/// Returns the letters, digits and points of a name, in lower case: `RWKV_7 G1:1.5b` equals `rwkv7-g1-1.5b`.
+/// Returns the letters, digits and points of a name, in lower case. Names with equal letters count as equal, such as `RWKV_7 G1:1.5b` and
+/// `rwkv7-g1-1.5b`.
 fn letters(name: &str) -> String {
     name.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == '.').collect()
 }
 
-/// Returns the model with this name, alias, file or repository.
+/// Returns the published model with this name, alias, file or repository.
 fn named(text: &str) -> Option<&'static Published> {
     let wanted = letters(text);
     let file = |p: &Published| p.file.is_some_and(|f| letters(f) == wanted || letters(f.trim_end_matches(".pth")) == wanted);
@@ -120,7 +122,7 @@ fn named(text: &str) -> Option<&'static Published> {
     PUBLISHED.iter().find(|p| p.names().any(|name| letters(name) == wanted) || file(p) || folder(p))
 }
 
-/// Returns the model with the most similar name, if one is similar enough.
+/// Returns the published model with the most similar name, or `None` if no name is similar enough.
 fn nearest(text: &str) -> Option<&'static Published> {
     let wanted = letters(text);
     let likeness = |p: &Published| p.names().map(|name| strsim::jaro_winkler(&letters(name), &wanted)).fold(0.0, f64::max);

@@ -1,4 +1,5 @@
-//! Compares the built-in model's logits and greedy text with golden ones.
+//! Compares the logits and the greedy text of the built-in model with golden logits and a golden text, which a reference implementation
+//! made.
 
 use crate::cli::flags;
 use crate::error::Result;
@@ -11,18 +12,18 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::ControlFlow;
 
-/// Golden logits, made with the official code in float64.
+/// Golden logits and greedy tokens, made with the official RWKV code in float64.
 static OFFICIAL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/tiny-rwkv7.golden.safetensors"));
 
 const BOUND: f64 = 1e-7;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Golden {
-    /// Normalised mean squared error of all logits.
+    /// The normalised mean squared error of all logits. `None` if the check failed or a logit is not finite.
     pub error: Option<f64>,
     pub bound: f64,
     pub same_greedy_text: bool,
-    /// The error that made results missing.
+    /// The error because of which the model could not be checked.
     pub failure: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Finds drivers, device files and settings of the host, and the usual reasons why no GPU is found.
+//! Reports drivers, device files and settings of the host, and common reasons why no GPU is found.
 
 use serde::Serialize;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub fn findings() -> Vec<Finding> {
     found
 }
 
-/// Folders of shared libraries on the common distributions.
+/// The folders of shared libraries in common Linux distributions.
 const LIBRARIES: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -68,7 +68,7 @@ fn loader() -> Option<Finding> {
     })
 }
 
-/// Lists the manifests of installed drivers.
+/// Lists the installed Vulkan drivers by the names of their manifest files.
 fn drivers() -> Option<Finding> {
     let folders =
         ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/run/opengl-driver/share/vulkan/icd.d"];
@@ -89,7 +89,7 @@ fn drivers() -> Option<Finding> {
     })
 }
 
-/// Lists the render nodes and whether this process may open them.
+/// Lists the render nodes in `/dev/dri`, and whether this process may open them.
 fn device_files() -> Vec<Finding> {
     let mut found = Vec::new();
     let Ok(entries) = std::fs::read_dir("/dev/dri") else {
@@ -116,7 +116,7 @@ fn device_files() -> Vec<Finding> {
     found
 }
 
-/// Detects a container. NVIDIA's container runtime provides Vulkan only if asked to.
+/// Reports whether the program runs in a container. NVIDIA's container runtime provides Vulkan only on request.
 fn container() -> Option<Finding> {
     let control_groups = std::fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
     let is_container = Path::new("/.dockerenv").exists()

@@ -1,4 +1,5 @@
-//! Compares the kernels of every word with their twins, in the family of kernels that models use here or in every family.
+//! Compares the kernels of every word (fused operation) with the word's twin, the reference implementation on the CPU. Checks the family of
+//! kernels that models use on this adapter, or every family.
 
 use super::progress::Checks;
 use crate::cli::flags;
@@ -15,24 +16,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The results of one family of kernels.
+/// The check's results for one family of kernels: the kernels that run with the same capabilities.
 #[derive(Debug, Serialize)]
 pub struct Family {
-    /// `groups` or `lanes`.
+    /// `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
     pub class: &'static str,
-    /// True if results must not depend on the batch.
+    /// True for kernels whose results do not depend on the other texts in the batch.
     pub deterministic: bool,
     /// True if sums use subgroup operations.
     pub subgroups: bool,
     /// True if products of many tokens use cooperative matrices.
     pub cooperative: bool,
-    /// True if a model uses this family here.
+    /// True if models use this family on this adapter.
     pub is_default: bool,
-    /// The number of cases that ran.
+    /// The number of test cases that ran.
     pub n_cases: usize,
-    /// The number of cases to run. It is larger than `n_cases` after a stop.
+    /// The number of test cases of the family. It is larger than `n_cases` if the user stopped the check.
     pub n_planned: usize,
-    /// The case nearest to its bound, with its error.
+    /// The right case whose error is nearest to its bound, with this error. `None` if all errors are 0.
     pub worst: Option<String>,
     pub wrong: Vec<String>,
 }
@@ -54,36 +55,36 @@ impl fmt::Display for Family {
     }
 }
 
-/// An adapter and what to check on it.
+/// An open adapter, and the families of kernels to check on it.
 pub struct Kernels {
     adapter: Adapter,
     opened: Device,
     /// The capabilities of each family, and whether models use the family here.
     families: Vec<(Caps, bool)>,
     extent: Extent,
-    /// True if the sampler's kernel is checked. The quick check omits it if models sample on the host.
+    /// True if the kernel that samples tokens is checked. The quick check omits it if models sample on the host.
     with_draws: bool,
 }
 
-/// The work of a thread at a time: all words in one format, or the sampler's kernel if `format` is `None`.
+/// A unit of work for one thread: the cases of all words in one weight format. If `format` is `None`, the kernel that samples tokens.
 #[derive(Clone, Copy)]
 struct Job {
     family: usize,
     format: Option<&'static dyn Format>,
 }
 
-/// The most threads, each with its own device. The driver's compiler takes most of the time and uses one core.
+/// The maximum number of threads. Each thread has its own device. The driver's compiler takes most of the time and uses one core.
 const MAX_THREADS: usize = 4;
 
 impl Kernels {
-    /// Opens the adapter.
+    /// Opens the adapter and determines the families to check.
     ///
     /// # Errors
     /// `Device` if the adapter cannot be opened.
     pub fn open(adapter: &Adapter, extent: Extent) -> Result<Kernels> {
         let own = adapter.caps(false)?;
         let opened = Device::open(adapter, false)?;
-        // Cooperative matrices with wrong results are excluded, as for models.
+        // Models do not use cooperative matrices that give wrong results here. Exclude the same ones.
         let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
         let with_draws = extent == Extent::Full || draws_on_device(own.class == Class::Groups)?;
         let families = match extent {
@@ -93,7 +94,7 @@ impl Kernels {
         Ok(Kernels { adapter: adapter.clone(), opened, families, extent, with_draws })
     }
 
-    /// Returns the number of checks of [`Kernels::run`].
+    /// Returns the number of checks that [`Kernels::run`] makes.
     pub fn n_checks(&self) -> usize {
         self.families.len() * self.n_cases()
     }
@@ -104,8 +105,8 @@ impl Kernels {
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Runs all families until the user stops the check. A case that cannot run counts as wrong. `led` is dropped after the first job, when
-    /// the driver has compiled and cached the kernels of a model in the default format.
+    /// Checks all families until the user stops the check. A case that cannot run counts as wrong. `led` is dropped after the first job:
+    /// then the driver has compiled and cached the kernels that models use in the default format.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<Family> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<Job> =
@@ -137,7 +138,7 @@ impl Kernels {
                         work(&device);
                     }
                 };
-                // If the driver does not open twice or the system has no thread left, this thread does the work.
+                // If the device cannot be opened twice or the system has no thread left, the calling thread does all the work.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, help);
             }
             work(&self.opened);
@@ -206,8 +207,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns both classes of kernels, with and without determinism, and the variants for subgroups and cooperative matrices if the adapter has
-/// them. The flag is true for families that models use here.
+/// Returns the families of a full check: kernels of both classes, with and without determinism. If the adapter has subgroups or cooperative
+/// matrices, families with these are added. The flag is true for families that models use on this adapter.
 fn every_family(own: &Caps, settled: Option<usize>) -> Vec<(Caps, bool)> {
     let every = |class, batch_invariant| Caps { class, batch_invariant, subgroups: false, cooperative: None, ..own.clone() };
     let mut variants = Vec::new();
@@ -221,7 +222,7 @@ fn every_family(own: &Caps, settled: Option<usize>) -> Vec<(Caps, bool)> {
         variants.insert(0, Caps { subgroups: true, ..every(Class::Groups, false) });
     }
     let is_default = |caps: &Caps| {
-        // The capabilities of a model here.
+        // The capabilities that a model uses on this adapter.
         let used = Caps { batch_invariant: caps.batch_invariant, ..own.clone() };
         caps.class == used.class && caps.reduce() == used.reduce() && (caps.batch_invariant || caps.cooperative == settled)
     };

@@ -1,7 +1,8 @@
 //! `doctor`: checks drivers, kernels and results, and prints a page for bug reports.
 //!
-//! The page has facts about the host, the golden logits of the built-in model, the comparison of every kernel with its twin, and the read
-//! bandwidth. The exit code is 3 if a result is wrong or the device cannot be opened, 130 if the user stopped the check.
+//! The page has facts about the host, a comparison of the built-in model's logits with golden logits, a comparison of every kernel with its
+//! reference implementation on the CPU, and the rate at which weights are read. The exit code is 3 if a result is wrong or the device
+//! cannot be opened, and 130 if the user stopped the check.
 
 mod golden;
 mod host;
@@ -34,7 +35,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Seconds per check, for the estimate. The driver's compiler takes most of the time.
+/// The estimated time of one check in seconds, on a software adapter and on a GPU. The driver's compiler takes most of this time.
 const SOFTWARE_SECONDS: f64 = 0.25;
 const GPU_SECONDS: f64 = 0.05;
 
@@ -82,7 +83,7 @@ struct Host {
     build: BuildReport,
     host: Vec<Finding>,
     devices: Vec<DeviceReport>,
-    /// The device that is checked.
+    /// The id of the device that is checked.
     device: String,
 }
 
@@ -94,12 +95,12 @@ struct Results {
     /// True if the user stopped the check.
     interrupted: bool,
     checks: Counts,
-    /// Empty for the device `cpu`, which runs the twins themselves.
+    /// One entry per family of kernels. Empty for the device `cpu`, which has no kernels: it runs the reference implementations.
     kernels: Vec<Family>,
-    /// `None` if the user stopped before this check.
+    /// The comparison with the golden logits. `None` if the user stopped the check before it.
     golden: Option<Golden>,
     bandwidth: Option<Bandwidth>,
-    /// The error that made results missing.
+    /// The first error because of which a result is missing.
     failure: Option<String>,
     /// True if all checks ran and all results are right.
     ok: bool,
@@ -111,7 +112,7 @@ struct Bandwidth {
     what: &'static str,
 }
 
-/// Prints the facts about the host first: a faulty driver may crash in the checks.
+/// Prints the facts about the host before the checks run, because a faulty driver may crash in a check.
 pub fn run(args: Args) -> Outcome {
     args.out.iter().try_for_each(|path| args.existing.check(path))?;
     let backend = args.on.backend()?;
@@ -150,7 +151,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::from(code))
 }
 
-/// Chooses the device of the flags, or else the best adapter. A software adapter is accepted, because kernels can be wrong there, too.
+/// Chooses the device that the flags name. Without a flag, chooses the best adapter; it may be a software adapter, because its kernels can
+/// be wrong, too. Without any adapter, chooses the CPU.
 fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     match on.named() {
         Some(device) => choose(&device.parse()?, backend),
@@ -159,7 +161,7 @@ fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     }
 }
 
-/// Runs the checks. A device that cannot be opened is a result, not an error: the page must also appear for a broken device.
+/// Runs the checks. A device that cannot be opened is a result, not an error: the page is printed for a broken device, too.
 fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBool>) -> Results {
     let mut failure = None;
     let mut keep = |e: Error| _ = failure.get_or_insert(flags::in_hint(e).to_string());
@@ -168,7 +170,7 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
         Chosen::Cpu => None,
     };
     let to_check = adapter.and_then(|adapter| Kernels::open(adapter, extent).map_err(&mut keep).ok());
-    // One more check: the golden logits.
+    // The comparison with the golden logits is one more check.
     let n_checks = 1 + to_check.as_ref().map_or(0, Kernels::n_checks);
     announce(choice, extent, n_checks);
     let checks = Mutex::new(Checks::new(n_checks, stop));
@@ -183,7 +185,8 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
     };
     let (golden, kernels) = std::thread::scope(|scope| {
         let (led, compiled) = channel();
-        // The model uses the kernels of the first job, so it starts after that job. Otherwise both would compile the same kernels.
+        // The built-in model uses kernels that the first job compiles. So its check starts after that job; otherwise both would compile the
+        // same kernels.
         let later = {
             let check_golden = &check_golden;
             move || {
@@ -195,7 +198,7 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
         let kernels = to_check.map(|kernels| kernels.run(&checks, led)).unwrap_or_default();
         let golden = match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // The system has no thread left.
+            // The system has no thread left: run the check in this thread.
             Err(_) => check_golden(),
         };
         (golden, kernels)
@@ -208,7 +211,8 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
     Results { full: extent == Extent::Full, interrupted, checks: counts, kernels, golden, bandwidth, failure, ok }
 }
 
-/// Prints the device and an estimate of the time. The seconds per check were measured on two cores with llvmpipe and on a discrete GPU.
+/// Prints which device is checked and about how long this takes. The estimate uses measurements on two cores with llvmpipe and on a
+/// discrete GPU.
 fn announce(choice: &Choice, extent: Extent, n_checks: usize) {
     let seconds_each = match &choice.chosen {
         Chosen::Gpu(adapter) if adapter.kind == AdapterKind::Cpu => SOFTWARE_SECONDS,
@@ -230,7 +234,7 @@ fn speed(adapter: &Adapter) -> Result<Bandwidth> {
     Ok(Bandwidth { read_gb_s: ceiling::read_gb_s(&ceiling::products(&device)?)?, what: ceiling::WHAT })
 }
 
-/// Standard output and a copy in a file. Each part is written at once, because the next part may crash.
+/// Writes the page to standard output and to a file, if `--out` names one. Each part is written at once, because the next check may crash.
 struct Page {
     out: Output,
     file: Option<(File, PathBuf)>,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time between lines of progress without a terminal.
+/// How often a line of progress is printed if stderr is no terminal.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// The number of checks: planned, done and right.
+/// The numbers of checks: planned, done, and right among the done checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub planned: usize,
@@ -34,7 +34,7 @@ impl Checks {
         Checks { counts, stop, bar: Progress::new("checking", Unit::Checks), began: now, said: now }
     }
 
-    /// Counts a check. Returns `Break` if the user stopped the check.
+    /// Counts one finished check and shows the progress. Returns `Break` if the user asked to stop.
     pub fn add(&mut self, is_right: bool) -> ControlFlow<()> {
         let Counts { planned, done, right } = &mut self.counts;
         *done += 1;
@@ -52,7 +52,7 @@ impl Checks {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the user stopped before the last check.
+    /// Returns whether the user stopped the program before all planned checks were done.
     pub fn is_interrupted(&self) -> bool {
         self.is_stopped() && self.counts.done < self.counts.planned
     }

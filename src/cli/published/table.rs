@@ -1,6 +1,6 @@
-//! Published models: names and sizes as their pages on Hugging Face list them. `docs/models.md` shows this table.
+//! Lists published models, with names and sizes as their pages on Hugging Face show them. `docs/models.md` contains this table.
 
-/// A checkpoint that anybody can download.
+/// A published checkpoint that anyone can download.
 #[derive(Debug)]
 pub struct Published {
     /// The name that users type, in lower case.
@@ -9,13 +9,13 @@ pub struct Published {
     pub aliases: &'static [&'static str],
     pub architecture: &'static str,
     pub parameters: &'static str,
-    /// Owner and name of the repository on Hugging Face.
+    /// The repository on Hugging Face, as `OWNER/NAME`.
     pub repository: &'static str,
-    /// The one file of the model; `None` if the whole repository is the model.
+    /// The file that is the model. `None` if the whole repository is the model.
     pub file: Option<&'static str>,
-    /// Size of the download; `None` if no source for the size was at hand.
+    /// The size of the download, such as `3.06 GB`. `None` if unknown.
     pub size: Option<&'static str>,
-    /// The synthetic model of the same shapes: the memory in `docs/models.md` is computed from them.
+    /// The name of the synthetic model with the same shapes. Its shapes determine the memory sizes in `docs/models.md`.
     #[cfg_attr(not(test), expect(dead_code, reason = "the test of the page computes the memory"))]
     pub shapes: Option<&'static str>,
 }
@@ -26,7 +26,7 @@ const WORLD_6: &str = "BlinkDL/rwkv-6-world";
 const WORLD_5: &str = "BlinkDL/rwkv-5-world";
 const WORLD_4: &str = "BlinkDL/rwkv-4-world";
 
-/// A model that is one file.
+/// Returns the entry of a model that is one file.
 const fn file(
     name: &'static str,
     (architecture, parameters): (&'static str, &'static str),
@@ -38,7 +38,7 @@ const fn file(
     Published { name, aliases: &[], architecture, parameters, repository, file: Some(file), size: Some(size), shapes }
 }
 
-/// A model that is a folder of files.
+/// Returns the entry of a model that is a folder of files.
 const fn folder(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -50,7 +50,7 @@ const fn folder(
     Published { name, aliases, architecture, parameters, repository, file: None, size, shapes }
 }
 
-/// Newest first; of several models with a similar name, the first is suggested.
+/// All published models, newest first. If several names are equally similar to a wrong name, the first is suggested.
 #[rustfmt::skip]
 pub const PUBLISHED: &[Published] = &[
     file("rwkv7-g1-1.5b", ("RWKV-7", "1.5B"), G1, "rwkv7-g1k-1.5b-20260930-ctx25600.pth", "3.06 GB", Some("rwkv7-1.5b")),

@@ -73,7 +73,7 @@ fn names_are_unique_and_sizes_are_shapes() {
     }
 }
 
-/// Bytes of a model on one device, with one slot: GLM's context is what `--context` is by default.
+/// Returns how many bytes a model takes on one device with one slot. A GLM model gets the default context of `--context`.
 fn bytes(shapes: &str, quant: Option<&str>) -> u64 {
     let blueprint = arch::synthetic::named(shapes).unwrap();
     let facts = blueprint.facts();
@@ -86,7 +86,7 @@ fn bytes(shapes: &str, quant: Option<&str>) -> u64 {
     devices.iter().map(|(_, bytes)| bytes.total()).sum()
 }
 
-/// The table of `docs/models.md`.
+/// Returns the table that `docs/models.md` should contain.
 fn page() -> String {
     let mut text =
         String::from("| Name | Architecture | Parameters | File | Size | f16 | i8 | i4-mixed |\n|:--|:--|--:|:--|--:|--:|--:|--:|\n");
