@@ -1,7 +1,7 @@
 //! Sampling on the device: one submission has several steps, and the host reads the ids of all steps together.
 //!
-//! A submission does not change the pages that it begins from. A text may end before the last step: at a stop id, at a stop text, or by
-//! the caller. Then the text's slot returns to the page before the submission and reads the accepted tokens again.
+//! A submission does not change the states from which it begins: it writes to new pages. A text may end before the last step: at a stop id, at
+//! a stop text, or by the caller. Then the text's slot returns to its old page and reads the accepted tokens again.
 
 use super::Session;
 use super::generate::Batch;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The longest time of a submission, and so the longest delay of a token.
+/// The longest time that a submission should take. A token reaches the caller only after its whole submission.
 const LONGEST: Duration = Duration::from_millis(30);
 
 /// The number of steps per submission: as many as fit in 30 ms, from 1 to [`MAX_AHEAD`].
@@ -31,7 +31,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Adapts to the time of a submission of `n` steps. At most doubles `n`, because the first time includes building the kernels.
+    /// Sets the number of steps from the time that a submission of `n` steps took. The new number is at most twice `n`, because the first
+    /// measured time includes building the kernels.
     fn learn(&mut self, n: usize, took: Duration) {
         let fit = LONGEST.as_secs_f64() * n as f64 / took.as_secs_f64().max(1e-9);
         self.0 = (fit as usize).clamp(1, (2 * n).min(MAX_AHEAD));
@@ -45,7 +46,7 @@ pub(super) struct Live {
     slot: Slot,
     /// Tokens that the slot has not read: exactly one before each submission.
     pub unread: Vec<u32>,
-    /// True if the device found no candidate. Then the host samples, and returns the error if there is one.
+    /// True if the device found no token to sample. Then the host samples, and returns an error if it finds no token either.
     pub is_stuck: bool,
 }
 
@@ -55,7 +56,7 @@ impl Live {
     }
 }
 
-/// A submission and its result; the buffers are reused.
+/// A submission of several steps and the ids that it sampled. The buffers are reused.
 #[derive(Default)]
 struct Submission {
     step: Step,
@@ -65,7 +66,7 @@ struct Submission {
     ids: Vec<u32>,
 }
 
-/// State that is kept between submissions.
+/// Values that later submissions reuse: the number of steps and the buffers.
 #[derive(Default)]
 pub(super) struct Ahead {
     pace: Pace,
@@ -73,9 +74,9 @@ pub(super) struct Ahead {
 }
 
 impl Session {
-    /// Continues streams on the device until all have ended or the caller ends the batch. `drawn` has the token `(stream, token)` that was
-    /// sampled last for each stream. Afterwards every slot has read its text, and `drawn` is empty. Does nothing if the host samples or if no
-    /// stream is live.
+    /// Continues streams on the device until all have ended or the caller ends the batch. `drawn` lists pairs `(stream, token)`: the token that
+    /// was sampled last for each stream. Afterwards every slot has read its whole text, and `drawn` is empty. Does nothing if the host samples
+    /// or if all streams have ended.
     pub(super) fn continue_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<()> {
         if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.draws_ahead {
             return Ok(());
@@ -92,7 +93,7 @@ impl Session {
                 return Ok(());
             }
             self.begin_draws(batch.streams, &live)?;
-            // The samplers on the device are valid until a stream ends.
+            // The device's copies of the samplers are valid until a stream ends.
             while live.iter().all(|l| batch.is_live(l.stream) && !l.is_stuck) && !batch.broken {
                 self.begin_drawing(batch.streams, &live, &mut ahead)?;
                 self.finish_drawing(batch, &mut live, &mut ahead)?;
@@ -108,7 +109,7 @@ impl Session {
     }
 
     /// Begins a submission for the streams of the last [`begin_draws`](Self::begin_draws), each with one unread token. In each step, the device
-    /// reads a token and samples the next one.
+    /// reads one token per stream and samples the stream's next token.
     pub(super) fn begin_drawing(&mut self, streams: &[Stream], live: &[Live], ahead: &mut Ahead) -> Result<()> {
         let Ahead { pace, sent } = ahead;
         let n = live.iter().map(|l| streams[l.stream].n_left()).fold(pace.0, usize::min);
@@ -131,8 +132,8 @@ impl Session {
         begun
     }
 
-    /// Finishes the submission of [`begin_drawing`](Self::begin_drawing). Afterwards a stream that continues has one unread token. For a stream
-    /// that has ended, `unread` is the part of the text that its slot has not read. Returns the time per step.
+    /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and returns the time per step. Afterwards, `unread` of a stream that
+    /// continues is its last token. For a stream that has ended, `unread` is the part of the text that its slot has not read.
     pub(super) fn finish_drawing(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<Duration> {
         let Ahead { pace, sent } = ahead;
         let n = sent.n_steps;
@@ -150,8 +151,8 @@ impl Session {
         Ok(took / n.max(1) as u32)
     }
 
-    /// Moves a slot to the page after `n` steps if all tokens that these steps sampled belong to the slot's text. Otherwise the slot stays on
-    /// its page.
+    /// Moves a slot to the page that `n` steps wrote, if all tokens that these steps sampled belong to the slot's text. Otherwise the slot
+    /// stays on its old page.
     fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) -> Result<()> {
         if l.unread.len() <= n {
             self.pages.cancel(go);
@@ -164,13 +165,15 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the unread tokens of texts that ended. Reads token by token as the submission did, so that the numbers are bit-identical.
+    /// Reads the unread tokens of texts that ended, one token per step. The submission also read one token per step, so the states are
+    /// bit-identical.
     pub(super) fn settle(&mut self, ended: &[Live]) -> Result<()> {
         let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();
         self.read(work.as_slice(), Cut::OneByOne, None, &mut |_, _| ())
     }
 
-    /// Returns one bit per id, set if the token does not count in penalties. Without a vocabulary, returns no bits: then every token counts.
+    /// Returns one bit per token id, set if the token does not count in penalties. Without a vocabulary, returns an empty slice, so that every
+    /// token counts.
     fn exempt(&mut self) -> Arc<[u32]> {
         let model = self.model.clone();
         let exempt = self.exempt.get_or_insert_with(|| {
@@ -185,7 +188,7 @@ impl Session {
     }
 }
 
-/// Appends the sampled ids `[n, streams]` to the texts, step by step.
+/// Appends the sampled ids, `[steps, streams]`, to the texts of the streams, step by step.
 fn hand_over(batch: &mut Batch<'_>, live: &mut [Live], ids: &[u32]) {
     let n = ids.len() / live.len().max(1);
     for drawn in ids.chunks_exact(live.len()) {

@@ -1,6 +1,6 @@
 //! Continuous batching. When a sequence finishes, its slot goes to the next job, whose prompt is prefilled while the others decode.
 //!
-//! A batcher has no queue: the caller decides which job comes next.
+//! A batcher has no queue: the caller decides which job to add next.
 
 mod job;
 mod step;
@@ -51,14 +51,14 @@ use step::Flight;
 /// slot, in any batch and at any time. Otherwise the other sequences of the batch may change how logits are rounded.
 pub struct Batcher {
     session: Session,
-    /// The streams of all jobs, except for jobs that wait as continuations.
+    /// The texts of all jobs, except for jobs that wait in `Sequence::continuations`.
     streams: Vec<Stream>,
     /// One entry per stream, in the same order.
     sequences: Vec<Sequence>,
     ahead: Ahead,
     /// True if the device has the current samplers of all streams.
     has_samplers: bool,
-    /// The number of jobs so far; the next job's id.
+    /// The number of jobs that were added so far. The next job gets this number as its id.
     n_jobs: u64,
     /// Bound on prefill while other sequences decode. `None` means no bound.
     prefill: Option<PrefillBound>,
@@ -66,34 +66,36 @@ pub struct Batcher {
     kept: Vec<KeptSlot>,
     /// Results that [`Batcher::take_prompt_logprobs`] will return.
     prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
-    /// The step that was begun and not finished. Until it is finished, no stream is removed.
+    /// The step that was begun and not finished yet. Until this step is finished, no stream is removed.
     flight: Option<Flight>,
 }
 
 /// The part of a running job's state that the job's stream does not have.
 struct Sequence {
     job: JobId,
-    /// Tokens that the slot reads before the next sampling: the rest of the prompt, or the token that was sampled last.
+    /// Tokens that the slot must read before the next sampling: the remaining tokens of the prompt, or the token that was sampled last.
     unread: Vec<u32>,
-    /// Jobs with the same prompt, which fork this job's slot once the prompt is read: job, stream, true if the slot is kept after the job.
-    /// Until then, each of these jobs has an empty slot.
+    /// Jobs that wait for this job to read their common prompt, and then fork its slot. Each entry has the job's id, its stream, and true if
+    /// its slot is kept after the job. A waiting job has an empty slot.
     continuations: Vec<(JobId, Stream, bool)>,
-    /// Positions at which the slot is forked for [`Batcher::take_kept`], as numbers of unread tokens, ascending. The last entry is reached
-    /// first.
+    /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. A position is the number of tokens of
+    /// `unread` that still follow it, so the slot reaches the last position first.
     marks: Vec<usize>,
-    /// The number of alternative tokens in log-probabilities of the prompt. `None` if no log-probabilities are wanted, or all are complete.
+    /// The number of alternative tokens in each log-probability of the prompt. `None` if the job requests no log-probabilities of the prompt,
+    /// or has all of them.
     n_prompt_logprobs: Option<usize>,
-    /// Log-probabilities of the prompt's tokens after the first, as far as the prompt is read.
+    /// Log-probabilities of the prompt tokens that were read so far. The first token has none.
     prompt_logprobs: Vec<Logprobs>,
     /// True if the slot is kept after the job.
     keeps_slot: bool,
-    /// True if the prompt is read even if the text has no tokens, because the state is kept.
+    /// True if the prompt must be read even if the limit is 0 tokens, because the caller keeps the state.
     reads_prompt: bool,
-    /// True if the device found no candidate. Then the slot reads token by token, as the device did, and the host samples or returns the error.
+    /// True if the device found no token to sample. Then the slot reads one token per step, as it did on the device, and the host samples or
+    /// returns an error.
     is_stuck: bool,
     /// True if the job is paused and takes part in no step.
     is_paused: bool,
-    /// True if the job was cancelled during a step. Its end is not reported.
+    /// True if the job was cancelled during a step. No result is returned for it.
     is_cancelled: bool,
     /// The error that ends the job.
     error: Option<Error>,
@@ -117,13 +119,13 @@ impl Sequence {
         }
     }
 
-    /// Returns the tokens that the next step may read: the unread tokens up to the next mark, or one token if the sequence is stuck.
+    /// Returns the tokens that the next step may read: the unread tokens up to the next position in `marks`, or one token if `is_stuck`.
     fn next(&self) -> &[u32] {
         let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
         &self.unread[..n.min(self.unread.len())]
     }
 
-    /// Returns whether the prompt must be read although the text has ended: for log-probabilities or for the state.
+    /// Returns whether the prompt must be read although the text has ended: for log-probabilities, or because the caller keeps the state.
     fn has_to_read(&self) -> bool {
         (self.n_prompt_logprobs.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
     }
@@ -179,12 +181,12 @@ impl Batcher {
         self.sequences.iter().filter(|sequence| !sequence.is_cancelled).count() + waiting
     }
 
-    /// Adds a job to a free slot. The next steps prefill its prompt, after the prompts of earlier jobs. `limits` has the meaning that it has in
-    /// [`Session::continue_many`].
+    /// Adds a job to a free slot. The next steps prefill the job's prompt, after the prompts of earlier jobs. The job's `limits` mean the same
+    /// as in [`Session::continue_many`].
     ///
     /// # Errors
-    /// `Input` if all slots are in use, if there is nothing to continue, or if tokens are out of range or exceed the context; `Usage` if a
-    /// setting of the sampler is wrong. After an error nothing has changed.
+    /// `Input` if all slots are in use, if the prompt is empty and the slot `from` has no logits, or if tokens are out of range or exceed the
+    /// context; `Usage` if a setting of the sampler is wrong. After an error, the batcher has not changed.
     pub fn add(&mut self, job: Job) -> Result<JobId> {
         job.sampler.settings().check(self.session.model().facts().n_vocab)?;
         let slot = match job.from {
@@ -194,10 +196,10 @@ impl Batcher {
         self.begin(slot, job).inspect_err(|_| self.session.close(slot).unwrap_or(()))
     }
 
-    /// Adds jobs with the same prompt and the same `from`. The prompt is read once for all. Returns the ids in the order of `jobs`.
+    /// Adds jobs with the same prompt and the same `from`. The prompt is read once for all jobs. Returns the ids in the order of `jobs`.
     ///
     /// # Errors
-    /// The errors of [`add`](Self::add); `Input` if there are fewer free slots than jobs, or if prompts or `from` differ.
+    /// The errors of [`add`](Self::add); `Input` if there are fewer free slots than jobs, or if the jobs differ in `prompt` or `from`.
     pub fn add_alike(&mut self, jobs: Vec<Job>) -> Result<Vec<JobId>> {
         if jobs.len() > self.n_free() {
             return Err(Error::input(format!("expected a free slot for each of {} jobs, found {}", jobs.len(), self.n_free())));
@@ -239,7 +241,7 @@ impl Batcher {
         Ok(job)
     }
 
-    /// Forks the slot of a job for each of its continuations, which become sequences of their own.
+    /// Forks the slot of sequence `i` for each job that waits for its prompt. Each waiting job becomes a sequence.
     fn fork_continuations(&mut self, i: usize) -> Result<()> {
         for (job, mut stream, keeps_slot) in std::mem::take(&mut self.sequences[i].continuations) {
             self.session.close(stream.slot)?;
@@ -252,7 +254,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Forks the slot of a job if the slot is at a mark of its prompt and another slot is free.
+    /// Forks the slot of sequence `i` for the caller if the slot is at a position in `marks` and another slot is free.
     fn keep_marked(&mut self, i: usize) -> Result<()> {
         let sequence = &mut self.sequences[i];
         if sequence.marks.last() != Some(&sequence.unread.len()) {
@@ -266,20 +268,20 @@ impl Batcher {
         Ok(())
     }
 
-    /// Takes the slots that jobs have kept since the last call, according to their [`Keeps`]. The caller must close them.
-    /// [`Session::n_tokens`] returns how many tokens of prompt and text such a slot has read; the last tokens of a text may not be read yet.
+    /// Returns the slots that were kept for the caller since the last call, as the jobs' [`Keeps`] request. The caller must close these slots.
+    /// A slot may not have read the last tokens of its text; [`Session::n_tokens`] returns how many tokens of prompt and text it has read.
     pub fn take_kept(&mut self) -> Vec<KeptSlot> {
         std::mem::take(&mut self.kept)
     }
 
-    /// Takes the log-probabilities of prompts that were read since the last call, if their jobs request them: one per token, except for the
-    /// first.
+    /// Returns the log-probabilities of the prompts that were completely read since the last call, for jobs that request them. Each prompt has
+    /// one entry per token, except for its first token.
     pub fn take_prompt_logprobs(&mut self) -> Vec<(JobId, Vec<Logprobs>)> {
         std::mem::take(&mut self.prompt_logprobs)
     }
 
-    /// Bounds how much prefill slows other sequences down: a step with a prompt takes at most about `slowdown` times as long as a step without
-    /// one. `None`, the default, means that a step reads as many tokens as a chunk has room for.
+    /// Bounds how much prefill slows decoding sequences down. A step that also reads prompt tokens takes at most about `slowdown` times as long
+    /// as a step without prompt tokens. `None`, the default, sets no bound: a step reads up to a whole chunk of tokens.
     pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
         self.prefill = slowdown.map(PrefillBound::new);
     }
@@ -310,17 +312,18 @@ impl Batcher {
     }
 
     /// Pauses the jobs for which `is_paused` returns true, and resumes the others. A paused job keeps its slot and takes part in no step. While
-    /// one job of [`add_alike`](Self::add_alike) reads the prompt for the others, they pause and resume with that job.
+    /// one job of [`add_alike`](Self::add_alike) reads the prompt for the other jobs of that call, they pause and resume with it.
     pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
         for sequence in &mut self.sequences {
             let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));
-            // The device has the samplers of the jobs that took part in the last step. If other jobs take part now, they are outdated.
+            // The device has the samplers of the jobs that took part in the last step. If other jobs take part now, these samplers are
+            // outdated.
             self.has_samplers &= sequence.is_paused == was_paused;
         }
     }
 
-    /// Ends a job and returns its text so far, or `None` if the job has ended before. Frees its slot at once, or when the current step is
-    /// finished.
+    /// Ends a job and returns its text so far, or `None` if the job had ended before. Frees the job's slot (or keeps it for
+    /// [`take_kept`](Self::take_kept) if [`Keeps::end`] is set), at once or when the current step is finished.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.

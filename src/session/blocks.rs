@@ -1,4 +1,5 @@
-//! Blocks of the KV cache, with a count of users. Forks share blocks. A slot that writes to a shared block gets a copy first.
+//! Blocks of the KV cache, with the number of slots that use each block. Forked slots share blocks. A slot that writes to a shared block gets a
+//! copy first.
 
 use crate::tape::TOKENS_PER_BLOCK;
 
@@ -15,12 +16,12 @@ impl Blocks {
         Blocks { users: vec![0; n], free: (0..n as u32).rev().collect() }
     }
 
-    /// Counts one more user of these blocks.
+    /// Counts one more user of each block in `table`.
     pub fn share(&mut self, table: &[u32]) {
         table.iter().for_each(|&block| self.users[block as usize] += 1);
     }
 
-    /// Counts one user less of these blocks, and frees blocks without users.
+    /// Counts one user fewer of each block in `table`, and frees blocks without users.
     pub fn release(&mut self, table: &[u32]) {
         for &block in table {
             self.users[block as usize] -= 1;
@@ -30,8 +31,8 @@ impl Blocks {
         }
     }
 
-    /// Gives a slot blocks of its own for tokens `from..to`. If tokens before `from` are in a shared block, returns that block and the new
-    /// block to which the caller must copy it.
+    /// Changes a slot's `table` so that no other slot uses the blocks of tokens `from..to`. If tokens before `from` are in a shared block,
+    /// returns the shared block and the new block to which the caller must copy it.
     pub fn own(&mut self, table: &mut Vec<u32>, from: usize, to: usize) -> Option<(u32, u32)> {
         let mut copy = None;
         for i in from / TOKENS_PER_BLOCK..to.div_ceil(TOKENS_PER_BLOCK) {
@@ -50,7 +51,7 @@ impl Blocks {
         copy
     }
 
-    /// Releases the blocks of a slot that its first `n` tokens do not need.
+    /// Removes from a slot's `table` the blocks after its first `n` tokens, and releases them.
     pub fn truncate(&mut self, table: &mut Vec<u32>, n: usize) {
         let kept = n.div_ceil(TOKENS_PER_BLOCK).min(table.len());
         self.release(&table[kept..]);
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!((copy, b.len()), (Some((a[1], b[1])), 3));
         assert!(a[0] == b[0] && a[1] != b[1]);
         assert_eq!(blocks.own(&mut a, 100, 101), None);
-        // At the end of a block no copy is needed.
+        // A slot that continues at the end of a block needs no copy.
         let mut c = a.clone();
         blocks.share(&c);
         assert_eq!(blocks.own(&mut c, 64, 65), None);

@@ -1,4 +1,4 @@
-//! Finds the ids that break a repetition: those whose tokens contain one of the sampler's texts.
+//! Finds the token ids that end a repetition for the DRY penalty: ids whose tokens contain one of the sampler's breaker texts.
 
 use super::Session;
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::sample::{DRY_BREAKERS, Sampler};
 use crate::vocab::Vocab;
 use std::sync::Arc;
 
-/// Texts, and the ids whose tokens contain one of them, ascending.
+/// Breaker texts, and the ids of all tokens that contain at least one of these texts, ascending.
 #[derive(Default)]
 pub(super) struct Breakers {
     texts: Vec<String>,
@@ -14,10 +14,11 @@ pub(super) struct Breakers {
 }
 
 impl Session {
-    /// Gives a sampler the ids of its breakers, if it needs them.
+    /// Sets the ids at which the sampler's DRY penalty ends a repetition, if the sampler asks for them.
     ///
     /// # Errors
-    /// `Usage`, at `dry_breaker`, if no token contains a text, or if the model has no vocabulary. Default texts are never an error.
+    /// `Usage`, at the field `dry_breaker`, if no token contains a text of the sampler, or if the model has no vocabulary. A default text
+    /// causes no error.
     pub(crate) fn tell_breakers(&mut self, sampler: &mut Sampler) -> Result<()> {
         let Some(texts) = sampler.wants_breakers() else { return Ok(()) };
         if texts != self.breakers.texts {

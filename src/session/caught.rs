@@ -5,13 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// True while a panic of this thread becomes an error.
+    /// True while this thread runs work whose panics become errors.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
-    /// The text of the last caught panic of this thread, if a panic hook has given one: see [`describe`].
+    /// The text that a panic hook has set, by [`describe`], for the last panic of this thread. Empty if no hook has set a text.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs work of one request. Returns a panic as an error of kind `Input`.
+/// Runs `work`, a part of one request's work. If `work` panics, returns an error of kind `Input`.
 ///
 /// After a panic, the caller must drop the values that the work changes, unless these values stay usable.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -28,8 +28,8 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Sets the text of a caught panic, for a panic hook, which knows the place of the panic. Returns false if nothing on this thread catches the
-/// panic.
+/// Sets the text of the current panic. A panic hook calls this function, because only the hook knows the place of the panic. Returns false if
+/// the panic happened outside [`caught`].
 #[cfg(feature = "cli")]
 pub(crate) fn describe(panic: &str) -> bool {
     let is_caught = IS_CAUGHT.get();

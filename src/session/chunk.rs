@@ -1,8 +1,8 @@
-//! Chooses the tokens per step: as many as requested, or fewer if a driver might abort a long dispatch.
+//! Chooses the number of tokens per step: as many as requested, or fewer if the driver might abort a long dispatch (one run of a kernel).
 
 use std::time::Duration;
 
-/// Time limit of a step. A step has tens of dispatches, so each of them is much shorter.
+/// Time limit of a step. A step has tens of dispatches, so each dispatch takes much less time.
 const LONGEST_STEP: Duration = Duration::from_millis(2000);
 /// The most tokens of the first step on a device whose driver may abort long dispatches.
 const FIRST: usize = 32;
@@ -15,7 +15,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Creates a chunk of `asked` tokens, at most `max`. `watched` means that the driver may abort long dispatches.
+    /// Creates a chunk for `asked` tokens per step, but at most `max`. `watched` is true if the driver may abort long dispatches.
     pub fn new(asked: usize, watched: bool, max: usize) -> Chunk {
         let asked = asked.clamp(1, max.max(1));
         Chunk { asked, now: if watched { asked.min(FIRST) } else { asked }, watched }
@@ -26,8 +26,9 @@ impl Chunk {
         self.now.min(limit).max(1)
     }
 
-    /// Adapts to the time of a step of `tokens` tokens. If the time exceeds the limit, halves the number of tokens. If the time is below a
-    /// third of the limit, doubles the number, at most to the requested one. Smaller steps, and devices that are not watched, change nothing.
+    /// Adapts the number of tokens to the time that a step of `tokens` tokens took. Halves the number if the time exceeds the limit. Doubles
+    /// the number, at most to the requested number, if the time is below a third of the limit. Does nothing if the driver does not abort
+    /// dispatches, or if the step had fewer tokens than the current number.
     pub fn learn(&mut self, tokens: usize, took: Duration) {
         if !self.watched || tokens < self.now {
             return;

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the checkpoint `input` to the safetensors file `out`, in the formats of `plan`. `what` determines the formats of floats, and may
-/// have a LoRA adapter to merge. `progress` takes the bytes done and the total bytes.
+/// Writes the checkpoint `input` to the safetensors file `out`, with matrices quantised to the formats of `plan`. `what` determines the formats
+/// of all other tensors, and may have a LoRA adapter to merge. Calls `progress(bytes done so far, total bytes)`.
 ///
 /// # Errors
-/// `Usage` if the plan does not fit the matrices; an error if a number is out of a format's range; as [`convert()`].
+/// `Usage` if the plan does not fit the matrices; an error if a number is outside the range of its format; the errors of [`convert()`].
 pub fn convert_coded(
     input: &Checkpoint,
     out: &Path,
@@ -24,7 +24,7 @@ pub fn convert_coded(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     let mut definition = Definition::of(input.clone(), &Options::default())?;
-    // The float format of the other matrices does not matter here.
+    // The float format that this call assigns to unquantised matrices is not used.
     assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
     let parts = coded_parts(&definition.tape.matrices, input);
     let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
@@ -33,7 +33,7 @@ pub fn convert_coded(
     convert(input, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
 }
 
-/// For every quantised tensor, its coding and its parts in the order of rows.
+/// By tensor name, the coding of each quantised tensor and its parts in the order of rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
 fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a> {

@@ -18,21 +18,22 @@ pub fn is_tuned(checkpoint: &Checkpoint) -> bool {
     checkpoint.names().any(|name| name.ends_with(TUNED)) && checkpoint.tensor("emb.weight").is_none()
 }
 
-/// A source of weights, with its blueprint and the recorded tape.
+/// A model before its weights are loaded: the source of the weights, the architecture with its sizes (blueprint), and the recorded program
+/// (tape).
 pub struct Definition {
     pub name: String,
     pub kind: String,
     pub blueprint: Box<dyn Blueprint>,
     pub tape: Tape,
     pub source: Box<dyn Source>,
-    /// The folder of the file. `None` if the model is not a file.
+    /// The folder that contains the file. `None` if the model is not a file.
     pub folder: Option<PathBuf>,
-    /// The file. `None` for a synthetic model.
+    /// The open checkpoint file. `None` for a synthetic model.
     pub checkpoint: Option<Checkpoint>,
 }
 
 impl Definition {
-    /// Opens a source and reads its definition.
+    /// Opens a model's source and reads the model's definition.
     pub fn new(source: &ModelSource, options: &Options) -> Result<Definition> {
         let checkpoint = match source {
             ModelSource::Path(path) => Checkpoint::open(path)?,
@@ -59,7 +60,7 @@ impl Definition {
         Definition::of(checkpoint, options)
     }
 
-    /// Reads the definition of an open file.
+    /// Reads the definition of the model in an open file.
     pub fn of(checkpoint: Checkpoint, options: &Options) -> Result<Definition> {
         let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
         let eps = options.group_norm_eps.map(|e| e.to_string());
@@ -94,8 +95,8 @@ fn record(blueprint: &dyn Blueprint) -> Tape {
     tape
 }
 
-/// Returns notes on a checkpoint: tensors that the model does not read, and types that are converted. `stored` names the formats of the
-/// weights in memory.
+/// Returns notes for the user on a checkpoint: tensors that the model does not read, number types that are converted, and warnings about the
+/// configuration. `stored` names the formats of the weights in memory.
 pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> {
     let read: HashSet<&str> = tape.tensors().into_iter().map(|(name, ..)| name).collect();
     // Some trainers save these tensors, which no model reads.
@@ -123,7 +124,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     if let Some((had, gets)) = tape.matrices.iter().flat_map(|m| &m.parts).find_map(coded_as) {
         notes.push(format!("weights of the file are {had} and are converted to {gets}, which does not restore precision"));
     }
-    // Does not warn of values that the user has overridden.
+    // Gives no warnings about the configuration if the user has overridden the base of rotary positions.
     let as_said = |glm: &Glm| tape.rotary.is_some_and(|r| r.base == glm.rope_theta);
     if let Some(glm) = checkpoint.metadata().get(GLM).and_then(|json| Glm::parse(json).ok()).filter(as_said) {
         notes.extend(glm.warnings());
@@ -131,7 +132,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     notes
 }
 
-/// Shapes with the user's overrides.
+/// A checkpoint's shapes and metadata, with the metadata values that the user has overridden.
 struct Overridden<'a> {
     shapes: &'a Checkpoint,
     group_norm_eps: Option<&'a str>,
@@ -176,7 +177,7 @@ fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     Ok(glm.to_json())
 }
 
-/// Returns a source that reads initial states as `[H, value, key]`.
+/// Returns the checkpoint as a source that returns initial states as `[heads, value, key]`. `orientation` is the order in the file.
 fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn Source> {
     match orientation {
         StateOrientation::ValueKey => Box::new(checkpoint),
@@ -184,7 +185,7 @@ fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn So
     }
 }
 
-/// A checkpoint whose initial states are `[H, key, value]`.
+/// A checkpoint whose file has initial states as `[heads, key, value]`. Reading transposes them to `[heads, value, key]`.
 struct Transposed(Checkpoint);
 
 impl Source for Transposed {
@@ -205,8 +206,8 @@ impl Source for Transposed {
     }
 }
 
-/// Reads the initial states of a tuned file: one vector per state of the tape, `[H, value, key]` for matrices. Shift vectors are zeros
-/// unless the file has them.
+/// Reads the initial states of a tuned file: the numbers of each state of the tape. State matrices are `[heads, value, key]`. Shift vectors
+/// (inputs of the previous token) are zeros if the file does not have them.
 ///
 /// # Errors
 /// `Model` if the file does not fit the tape.

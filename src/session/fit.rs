@@ -1,10 +1,11 @@
-//! The strategy `auto`: chooses a strategy from free memory and bytes by layer. Opens no device; the caller measures memory.
+//! The strategy `auto`: chooses the device and the weight format of each layer from the devices' free memory and the layers' bytes. Opens no
+//! device; the caller measures the free memory.
 //!
 //! The rules, in this order; rules 1, 2 and 4 try the widest format first:
 //!
 //! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
 //!    every token.
-//! 2. All layers on several adapters, each filled in the order of `devices`.
+//! 2. All layers on several adapters, which are filled one after another, in the order of `devices`.
 //! 3. In the narrowest format, the faster of two ways. Streaming: the adapter that holds most layers runs all layers, and the layers that it
 //!    does not hold are streamed through it. CPU: the adapters are filled in order, and the CPU runs the remaining layers. Both ways keep
 //!    these layers in host memory. The time per token is their bytes, divided by the speed of the bus or of the CPU. Streaming wins a tie,
@@ -16,19 +17,19 @@
 use super::footprint::Footprint;
 use crate::error::{Error, Result, size};
 
-/// A format of the weights.
+/// A weight format that [`fit`] may choose, with the memory that the model needs in this format.
 pub struct Candidate {
-    /// Name of the dtype in a strategy: `fp16`, `fp16i8`.
+    /// Name of the weight format in a strategy, such as `fp16` or `fp16i8`.
     pub dtype: String,
-    /// The bytes of the model by layer.
+    /// The memory that the model needs, by layer.
     pub footprint: Footprint,
 }
 
 /// The devices of a machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Ids of adapters and their free bytes, best first, each physical adapter once. `None` if the driver does not report memory: then any
-    /// model fits.
+    /// Ids of the adapters and their free bytes, best adapter first, each physical adapter once. If the driver does not report memory, the free
+    /// bytes are `None` and any model fits.
     pub adapters: Vec<(String, Option<u64>)>,
     /// Free bytes of host memory. `None` if unknown: then any model fits.
     pub host: Option<u64>,
@@ -58,7 +59,7 @@ impl Default for Speeds {
 pub struct Fitted {
     /// The strategy as text.
     pub strategy: String,
-    /// The reason, in one line.
+    /// The reason for the choice, in one line.
     pub why: String,
 }
 
@@ -112,16 +113,17 @@ impl Candidate {
     }
 }
 
-/// Returns how many of `free` bytes may be used: all but a sixteenth and 256 MiB. `None` (unknown) counts as unlimited.
+/// Returns how many of `free` bytes may be used: `free` minus a sixteenth of it and minus 256 MiB. `None` (unknown) counts as unlimited.
 fn usable(free: Option<u64>) -> u64 {
     const BLOCK: u64 = 256 << 20;
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)
 }
 
-/// Id of a device, and its number of layers.
+/// Id of a device, and the number of layers that it holds.
 type Share<'a> = (&'a str, usize);
 
-/// Fills the adapters in order. Returns the shares of the adapters that hold at least one layer.
+/// Assigns layers to the adapters in order, to each as many as fit. Returns the adapters that hold at least one layer, with their numbers of
+/// layers.
 fn shares<'a>(footprint: &Footprint, adapters: &[(&'a str, u64)]) -> Vec<Share<'a>> {
     let (mut first, total) = (0, footprint.layers.len());
     let fill = |&(id, room): &(&'a str, u64)| {
@@ -137,7 +139,7 @@ fn placed(shares: &[Share<'_>]) -> usize {
     shares.iter().map(|(_, n)| n).sum()
 }
 
-/// Writes a strategy, as in `gpu:0 fp16 *13 -> gpu:1 fp16`. The last device takes the remaining layers.
+/// Returns the text of a strategy, such as `gpu:0 fp16 *13 -> gpu:1 fp16`. The last device has no number: it takes all remaining layers.
 fn segments(c: &Candidate, shares: &[Share<'_>]) -> String {
     let (last, others) = shares.split_last().expect("a device has a layer");
     let numbered = others.iter().map(|(id, n)| format!("{id} {} *{n} -> ", c.dtype));
@@ -147,18 +149,18 @@ fn segments(c: &Candidate, shares: &[Share<'_>]) -> String {
 /// A strategy that keeps some weights in host memory.
 struct Way {
     strategy: String,
-    /// Bytes of these weights, which every token reads.
+    /// Bytes of the weights in host memory. Every token reads all of these bytes.
     rest: u64,
 }
 
 impl Way {
-    /// Returns the seconds per token to read these weights at `speed` bytes per second.
+    /// Returns the seconds per token to read the weights in host memory at `speed` bytes per second.
     fn seconds(&self, speed: f64) -> f64 {
         self.rest as f64 / speed
     }
 }
 
-/// Returns the strategy with the remaining layers on the CPU, if the host has room.
+/// Returns the strategy that runs the layers outside `shares` on the CPU. Returns `None` if `host` bytes are too few for these layers.
 fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     let (first, total) = (placed(shares), c.footprint.layers.len());
     let cpu = c.footprint.on_device(first..total, total - first);
@@ -166,8 +168,8 @@ fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     (cpu.total() <= host).then(|| Way { strategy: segments(c, &with_cpu), rest: cpu.weights })
 }
 
-/// Returns the strategy that runs all layers on one adapter and streams the layers that the adapter does not hold. `None` if the adapter or
-/// the host lacks room.
+/// Returns the strategy that runs all layers on one adapter and streams the layers that do not fit in its memory. Returns `None` if the adapter
+/// or the host has too little memory.
 fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
     let total = c.footprint.layers.len();
     let resident = (0..total).rev().find(|&n| c.footprint.on_device(0..total, n).total() <= room)?;

@@ -7,23 +7,23 @@ use crate::quant::Format;
 use crate::tape::{CacheSpec, MatrixSpec, Room, Tape, VectorSpec};
 use std::ops::Range;
 
-/// Bytes of one of the L + 1 layers.
+/// The memory of one layer, in bytes. The final norm and the head together count as a layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LayerBytes {
-    /// Matrices and vectors.
+    /// Bytes of matrices and vectors.
     pub weights: u64,
-    /// The part of `weights` that is an embedding table. A streamed table stays in host memory.
+    /// Bytes of the embedding table, a part of `weights`. If the layer is streamed, the table stays in host memory.
     pub table: u64,
-    /// The part of `weights` that the CPU executor reads from the mapped file. The system can reclaim that memory.
+    /// Bytes that the CPU executor reads from the mapped file, a part of `weights`. The operating system can reclaim this memory.
     pub mapped: u64,
-    /// States and caches of all slots.
+    /// Bytes of the recurrent states and KV caches of all slots.
     pub slots: u64,
 }
 
-/// The sizes of a session.
+/// The sizes of a session that determine its memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// Pages, blocks and context.
+    /// The numbers of pages (recurrent states) and blocks (KV cache), and the context.
     pub room: Room,
     /// The most tokens of a step.
     pub tokens: usize,
@@ -31,12 +31,12 @@ pub struct Sizes {
     pub outputs: usize,
 }
 
-/// The bytes of a model by layer, for given formats of its matrices.
+/// The memory that a model needs, by layer, for given formats of its matrices.
 #[derive(Debug, Clone)]
 pub struct Footprint {
-    /// L + 1 layers. The first includes the embedding; the last is the final norm and the head.
+    /// The model's layers. The first includes the embedding. The last entry is the final norm and the head.
     pub layers: Vec<LayerBytes>,
-    /// Bytes of activations and of the table of angles. Every segment needs these bytes once.
+    /// Bytes of activations and of the table of rotary angles. Each group of consecutive layers on one device needs these bytes once.
     pub scratch: u64,
 }
 
@@ -72,8 +72,8 @@ impl Footprint {
         Footprint { layers, scratch: vars + angles }
     }
 
-    /// Adds the mapped bytes of layers on the CPU. `mapped` returns the mapped bytes of a matrix; it is not called for other layers, because it
-    /// may have to read scales.
+    /// Sets `mapped` of the layers that are on the CPU. The function `mapped` returns how many bytes of a matrix are read from the mapped file.
+    /// It is called only for these layers, because it may read scales from the file.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
@@ -82,18 +82,18 @@ impl Footprint {
         Ok(self)
     }
 
-    /// Returns the bytes of weights of these layers.
+    /// Returns the bytes of the weights of `layers`.
     pub fn weights(&self, layers: Range<usize>) -> u64 {
         self.layers[layers].iter().map(|l| l.weights).sum()
     }
 
-    /// Returns the bytes of states and caches of these layers.
+    /// Returns the bytes of recurrent states and KV caches of `layers`.
     pub fn slots(&self, layers: Range<usize>) -> u64 {
         self.layers[layers].iter().map(|l| l.slots).sum()
     }
 
-    /// Returns the bytes of a device with these layers, of which the first `resident` stay there. The others are streamed through buffers for
-    /// two layers: one is computed while the next is uploaded.
+    /// Returns the bytes that a device needs for `layers` if the first `resident` of them stay in its memory. The other layers are streamed
+    /// through buffers for two layers: the device computes one layer while the next is uploaded.
     pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
         let streamed = layers.start + resident..layers.end;
         let largest = self.layers[streamed].iter().map(|l| l.weights - l.table).max().unwrap_or(0);
@@ -105,26 +105,26 @@ impl Footprint {
     }
 }
 
-/// Bytes of a device.
+/// The memory that a model needs on one device, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceBytes {
-    /// Matrices and vectors.
+    /// Bytes of matrices and vectors.
     pub weights: u64,
-    /// States and caches of all slots.
+    /// Bytes of the recurrent states and KV caches of all slots.
     pub slots: u64,
-    /// Activations and the table of angles.
+    /// Bytes of activations and of the table of rotary angles.
     pub scratch: u64,
 }
 
 impl DeviceBytes {
-    /// Returns the sum.
+    /// Returns the sum of all bytes.
     pub fn total(&self) -> u64 {
         self.weights + self.slots + self.scratch
     }
 }
 
-/// Returns the bytes of every device of a placement, in order of first use. `footprint` returns the footprint of the whole model in the
-/// formats of a segment. Host memory (`cpu`) includes streamed layers.
+/// Returns the bytes that a placement needs on each device, in the order in which devices first occur. `footprint` returns the footprint of the
+/// whole model in the weight formats of an entry of `placed`. Streamed layers count as memory of `cpu`.
 pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
     let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
     let mut add = |device: &str, more: DeviceBytes| {

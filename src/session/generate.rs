@@ -31,14 +31,14 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
 /// A generated token, or text that became certain.
 #[derive(Debug)]
 pub struct Event<'a> {
-    /// Index of the stream.
+    /// Index of the stream among the streams that were continued together.
     pub stream: usize,
-    /// The token. `None` if the event brings only text that was held back before.
+    /// The token. `None` if the event only reports text that was held back before.
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// The number of tokens that one submission sampled for this stream, this token included. The events of these tokens follow each other at
-    /// once; fewer follow if the text ends. 0 if no token was sampled for the event.
+    /// How many tokens the device sampled for this stream in one submission, this event's token included. The events of these tokens follow
+    /// each other at once. Fewer events follow if the text ends early. 0 if the event has no sampled token.
     pub n_together: usize,
     /// Log-probabilities of the token, if the stream requests them.
     pub logprobs: Option<&'a Logprobs>,
@@ -96,7 +96,7 @@ impl<'a> Batch<'a> {
         self.broken |= (self.on_event)(Event { stream: i, token: None, piece, n_together: 0, logprobs: None }).is_break();
     }
 
-    /// Ends all live streams.
+    /// Ends all streams that have not ended yet.
     fn interrupt(&mut self) {
         for i in 0..self.streams.len() {
             if self.is_live(i) {
@@ -106,7 +106,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Times and numbers of tokens of prefill and decode. All streams of a call count together.
+/// The time and the number of tokens of prefill and of decode, summed over all streams of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
     /// The time of prefill in milliseconds.
@@ -137,9 +137,9 @@ fn rate(n: usize, ms: f64) -> f64 {
 /// The result of [`Session::generate`].
 #[derive(Debug, Clone)]
 pub struct Generated {
-    /// Ids of the prompt.
+    /// Token ids of the prompt.
     pub prompt: Vec<u32>,
-    /// Ids of the text.
+    /// Token ids of the text.
     pub tokens: Vec<u32>,
     /// The text; empty if the model has no vocabulary.
     pub text: String,
@@ -150,7 +150,7 @@ pub struct Generated {
 }
 
 impl Session {
-    /// Encodes a prompt with [`Vocab::encode_prompt`]. Returns token ids unchanged.
+    /// Returns the token ids of a prompt. Encodes text with [`Vocab::encode_prompt`]; returns [`Prompt::Tokens`] unchanged.
     ///
     /// # Errors
     /// `Input` if text cannot be encoded, or the model has no vocabulary.
@@ -158,8 +158,8 @@ impl Session {
         self.encode_by(prompt, Vocab::encode_prompt)
     }
 
-    /// Encodes a prompt for a slot: as [`encode`](Self::encode) if the slot has read no token, otherwise without the tokens that begin every
-    /// text.
+    /// Returns the token ids of a prompt for a slot: as [`encode`](Self::encode) does if the slot has read no token, otherwise without the
+    /// special tokens that begin every text.
     ///
     /// # Errors
     /// The errors of [`encode`](Self::encode); `Input` if the slot was closed, or belongs to another session.
@@ -183,7 +183,8 @@ impl Session {
         }
     }
 
-    /// Prefills a prompt in a new slot and generates a text. Calls `on_piece` with text as soon as the text is certain; `Break` ends the text.
+    /// Prefills a prompt in a new slot and generates a text. Calls `on_piece` with each piece of text as soon as the piece is certain. If
+    /// `on_piece` returns `Break`, the text ends.
     ///
     /// # Errors
     /// `Usage` if a sampler setting is wrong; `Input` if all slots are in use, or the prompt is empty or exceeds the context; `Model` if the model
@@ -244,15 +245,15 @@ impl Session {
         self.tell_breakers(&mut stream.sampler)
     }
 
-    /// Continues every stream from its slot's logits, all in one batch, until all have finished. Each slot reads every token of its text, the
-    /// last one included, but no stop id.
+    /// Continues every stream from its slot's logits, all in one batch, until all streams have finished. Each slot reads all tokens of its
+    /// text, also the last token, but not the stop id.
     ///
-    /// A GPU also samples, several tokens ahead of the caller. Some streams need the host: streams with a processor or a constraint, or with
-    /// settings that the kernel does not support ([`Sampler::fits_device`]). Until they have ended, the host samples for all streams. The ids
-    /// are the same.
+    /// A GPU also samples, several tokens ahead of the caller. Some streams need the host: streams with a processor, a constraint or
+    /// log-probabilities, and streams with settings that the kernel does not support ([`Sampler::fits_device`]). Until these streams have
+    /// ended, the host samples for all streams. The sampled ids are the same.
     ///
-    /// Results of several streams are bit-identical in every run only with `deterministic`. Otherwise, when one stream ends, the kernels for
-    /// the other streams change, and the step at which they change depends on time measurements.
+    /// With several streams, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the kernels
+    /// change when a stream ends, and the step at which they change depends on time measurements.
     ///
     /// # Errors
     /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model is
@@ -302,7 +303,7 @@ impl Session {
     }
 }
 
-/// Returns the error of a text without a prompt and without logits.
+/// Returns the error for an empty prompt in a slot without logits.
 pub(crate) fn nothing_to_continue() -> Error {
     Error::input("nothing to continue: the prompt is empty").hint("give at least one token")
 }

@@ -1,15 +1,16 @@
-//! Identifies the weights that a state belongs to: a hash of names, shapes and sampled numbers, the same for every file layout.
+//! Identifies the weights that a state belongs to by a hash of the tensors' names, shapes and some of their numbers. The hash does not depend
+//! on the kind of file.
 
 use crate::error::Result;
 use crate::tape::{Source, Tape};
 use sha2::{Digest, Sha256};
 
-/// The most blocks of numbers that enter the hash.
+/// The most tensors from which numbers enter the hash.
 const BLOCKS: usize = 64;
-/// The most numbers in a block.
+/// The most consecutive numbers of one tensor that enter the hash.
 const NUMBERS: usize = 256;
 
-/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of up to 64 blocks of numbers.
+/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some numbers from up to 64 tensors.
 pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     let mut tensors: Vec<_> = tape.tensors().into_iter().filter(|(name, _, optional)| !optional || source.has(name)).collect();
     tensors.sort();
@@ -17,7 +18,7 @@ pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     for (name, shape, _) in &tensors {
         hash.update(format!("{name}{shape:?}\n"));
     }
-    // The KV cache holds rotated keys, so another base means another model.
+    // The KV cache holds rotated keys, so a state is valid only for the same base of rotary positions.
     if let Some(rotary) = tape.rotary {
         hash.update(format!("rotary {} {}\n", rotary.size, rotary.base));
     }

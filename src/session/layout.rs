@@ -1,4 +1,4 @@
-//! Determines the device and the format of each layer, from a strategy, from `auto`, from the caller's parts or from a single device.
+//! Determines the device and the weight format of each layer, from a strategy (given or `auto`) or from the options' parts or single device.
 
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
 #[cfg(not(target_arch = "wasm32"))]
@@ -16,19 +16,19 @@ use crate::quant;
 use crate::tape::{Kind, MatrixPart, MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
 use crate::tensor::DType;
 
-/// The placement of layers.
+/// The devices of a model's layers, with notes.
 pub struct Layout {
-    /// The parts; empty if all layers are on the device of the options.
+    /// Groups of consecutive layers with their devices; empty if all layers are on the device of the options.
     pub parts: Vec<PartOn>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Weight formats that `auto` tries, widest first. Each is written after the dtype in a strategy; the empty one means floats.
+/// Weight formats that `auto` tries, widest first. A strategy has the text after the dtype, as in `fp16i8`; the empty text means floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
-/// Places the layers and sets the format of every matrix. A streamed embedding table is stored as floats: only the bytes of single rows are
-/// uploaded, and the scales of quantised formats are stored apart from the rows.
+/// Chooses the devices of the layers and sets the format of every matrix. A streamed embedding table is stored as floats: a step uploads only
+/// single rows of the table, and quantised formats store scales apart from the rows.
 pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
     let Some(strategy) = &options.strategy else {
         let (first, resident) = options.parts.first().map_or((0, usize::MAX), |p| (p.layers.start, p.resident));
@@ -60,7 +60,8 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
     Ok(Layout { parts: placed.into_iter().map(part).collect::<Result<_>>()?, notes })
 }
 
-/// Returns the plan for layers from `first` on, of which `resident` stay on the device.
+/// Returns the quantisation plan for consecutive layers from index `first` on, of which `resident` stay on the device. The plan does not
+/// quantise a streamed embedding table.
 fn plan_of(quant: Option<QuantPlan>, first: usize, resident: usize) -> QuantPlan {
     let plan = quant.unwrap_or_default();
     if first == 0 && resident == 0 { plan.but(Kind::Embedding) } else { plan }
@@ -70,7 +71,7 @@ fn plan_of(quant: Option<QuantPlan>, first: usize, resident: usize) -> QuantPlan
 pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     let blocks = context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
     let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * TOKENS_PER_BLOCK };
-    // Activations grow with the steps, so a larger chunk takes memory only when a prompt fills it.
+    // Buffers of activations grow with the largest step, so a larger chunk takes memory only when a prompt fills it.
     Sizes { room, tokens: options.chunk.min(Options::default().chunk), outputs: 1 }
 }
 
@@ -92,7 +93,7 @@ pub fn bytes_by_device(
     Ok(by_device(&placed, &|_| &footprint))
 }
 
-/// Returns the strategy for the free memory of this machine.
+/// Returns the strategy that `auto` chooses for the free memory of this machine.
 pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);

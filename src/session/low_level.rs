@@ -1,4 +1,5 @@
-//! Measurements of a model's words, for benches and tests. These functions may change between versions. Each blocks.
+//! Measurements of a model's words (fused operations), for benchmarks and tests. These functions may change between versions. Each function
+//! blocks until the device is done.
 
 use super::slots::Slot;
 use super::{Session, some};
@@ -6,7 +7,8 @@ use crate::error::Result;
 use crate::exec::{Executor, WordTime};
 use crate::tape::Step;
 
-/// Returns the time of every word in a step of `n_tokens` tokens of one slot, with logits of the last token.
+/// Returns the time of every word (fused operation) in a step that reads `n_tokens` tokens of one slot and computes the logits after the last
+/// token.
 ///
 /// # Errors
 /// `Device` if the adapter does not support timestamps; `Input` if all slots are in use, or if `n_tokens` is 0.
@@ -15,7 +17,7 @@ pub fn profile(session: &mut Session, n_tokens: usize) -> Result<Vec<WordTime>> 
     aside(session, slot, &vec![0; n_tokens], |executor, step| executor.profile(step))
 }
 
-/// Returns the number of dispatches per decoded token, or `None` on the CPU.
+/// Returns the number of dispatches (runs of GPU kernels) per decoded token, or `None` on the CPU.
 ///
 /// # Errors
 /// `Input` if all slots are in use.
@@ -34,7 +36,7 @@ pub fn ffn_sparsity(session: &mut Session, slot: Slot, token: u32) -> Result<Opt
     aside(session, fork, &[token], |executor, step| executor.sparsity(step))
 }
 
-/// Plays a step of `tokens` on a slot whose page is shared, and closes the slot. The page does not change.
+/// Calls `play` with a step that reads `tokens` in `slot`, and closes the slot. The slot's page must be shared, so the step does not change it.
 fn aside<T>(session: &mut Session, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
     let result = play_aside(session, slot, tokens, play);
     session.close(slot)?;

@@ -1,6 +1,7 @@
-//! Sessions: load models on devices, keep sequences in slots, prefill prompts in chunks and decode token by token.
+//! Sessions: load models on devices, keep each sequence in a slot, prefill prompts in chunks and decode token by token.
 //!
-//! This module names no shader, and no file format except the format of state files. All higher layers use models through this module.
+//! All higher layers use models through this module. It contains no code for shaders or weight files; only state files are read and written
+//! here.
 
 mod ahead;
 mod batcher;
@@ -69,20 +70,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use work::{Cut, Scratch};
 
-/// Extra slots that hold sequences which do not step.
+/// Extra slots of a session. A slot is the place of one sequence. The extra slots are for sequences that are stored but not continued at the
+/// moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
     /// The number of extra slots.
     pub slots: usize,
-    /// Tokens that the extra slots may hold together in the KV cache of a model with attention. The caller must close slots before they
-    /// exceed this; [`Session::held_tokens`] counts their tokens.
+    /// The most tokens that all extra slots together may hold in the KV cache of a model with attention. The caller must close slots before
+    /// this number is exceeded. [`Session::held_tokens`] counts the tokens of slots.
     pub tokens: usize,
 }
 
-/// The most slots of a session, idle slots included.
+/// The most slots that a session can have, its extra slots ([`Idle`]) included.
 pub const MAX_SLOTS: usize = 1024;
 
-/// Slots of one model that step together. `Send`, but not `Sync`: one thread at a time may use it.
+/// A loaded model and the slots that hold its sequences. One step computes tokens of one or several slots. `Send`, but not `Sync`: one thread
+/// at a time may use a session.
 pub struct Session {
     model: Model,
     executor: Box<dyn Executor>,
@@ -91,16 +94,16 @@ pub struct Session {
     slots: Slots,
     chunk: Chunk,
     stop: Arc<AtomicBool>,
-    /// True if the device samples instead of the host.
+    /// True if the device can sample. The host still samples if a stream needs that.
     draws_ahead: bool,
-    /// One bit per id, set if the token does not count in penalties. `None` until it is first needed.
+    /// One bit per token id, set if the token does not count in penalties. `None` before the first use.
     exempt: Option<Arc<[u32]>>,
-    /// Ids that break repetitions. Kept for further samplers with the same texts.
+    /// Ids of the tokens that end a repetition for the DRY penalty. Kept because the next sampler often has the same breakers.
     breakers: Breakers,
     scratch: Scratch,
     /// Measures the time of the last submission.
     clock: Clock,
-    /// Error of the last submission, if polling found it before `finish`. A device reports an error only once.
+    /// Error of the last submission, if polling has found the error and `finish` has not returned it yet. A device reports an error only once.
     failure: Option<Error>,
 }
 
@@ -113,10 +116,11 @@ impl Session {
         Self::with_idle(model, n_slots, Idle::default())
     }
 
-    /// Creates a session with `n_slots` slots that step together, and extra idle slots.
+    /// Creates a session with `n_slots` slots that can step together, and with the extra slots `idle` for stored sequences.
     ///
     /// # Errors
-    /// `Input` if there are no slots, more than 1024 slots, or a context that the device does not support; `Memory` if the device has no room.
+    /// `Input` if `n_slots` is 0, if all slots together exceed [`MAX_SLOTS`], or if the device does not support the model's context; `Memory`
+    /// if the device has too little memory.
     pub fn with_idle(model: &Model, n_slots: usize, idle: Idle) -> Result<Session> {
         let n_all = n_slots.saturating_add(idle.slots);
         if n_slots == 0 || n_all > MAX_SLOTS {
@@ -130,7 +134,7 @@ impl Session {
             let text = format!("expected a context of at most {longest} on this software adapter, found {context}");
             return Err(Error::input(text).hint("use a smaller `context`, or `device=cpu`"));
         }
-        // Blocks of a slot with a full context.
+        // The number of KV cache blocks of a slot whose context is full.
         let per_slot = model.context().map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
         let listed = n_slots * per_slot;
         let n_blocks = listed + if per_slot > 0 { idle.tokens.div_ceil(TOKENS_PER_BLOCK) } else { 0 };
@@ -159,8 +163,8 @@ impl Session {
         &self.model
     }
 
-    /// Returns a flag that interrupts. If another thread or a signal handler sets it, prefill and generation end after the current step, with
-    /// the slot after a whole token. Reset the flag to continue.
+    /// Returns the flag that interrupts the session. If another thread or a signal handler sets the flag to true, prefill and generation end
+    /// after the current step. The slots keep the tokens that they have read. To continue, set the flag to false.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.stop.clone()
     }
@@ -170,8 +174,8 @@ impl Session {
         self.slots.n_free()
     }
 
-    /// Returns how many tokens these slots hold in the KV cache, in whole blocks of 64. Blocks that slots share count once. Returns 0 for a
-    /// recurrent model.
+    /// Returns the room that `slots` take in the KV cache, in tokens. A slot takes whole blocks of 64 tokens. A block that several slots share
+    /// counts once. Returns 0 for a recurrent model.
     ///
     /// # Errors
     /// `Input` if a slot was closed, or belongs to another session.
@@ -193,11 +197,11 @@ impl Session {
         Ok(slot)
     }
 
-    /// Opens a slot with a copy of a sequence. Both share the state until one of them steps. They share full blocks of the KV cache until they
-    /// are closed.
+    /// Opens a second slot with the sequence of `slot`. Both slots share the recurrent state until one of them reads a token. They share full
+    /// blocks of the KV cache until one of them is closed.
     ///
     /// # Errors
-    /// `Input` if all slots are in use, if the slot was closed, or if it belongs to another session.
+    /// `Input` if all slots are in use, or if `slot` was closed or belongs to another session.
     pub fn fork(&mut self, slot: Slot) -> Result<Slot> {
         let contents = self.contents(slot)?.clone();
         let (page, blocks) = (contents.page, contents.blocks.clone());
@@ -207,7 +211,7 @@ impl Session {
         Ok(new)
     }
 
-    /// Closes a slot and frees its memory. From then on its handle is refused.
+    /// Closes a slot and frees its memory. From then on, every method refuses the slot's handle.
     ///
     /// # Errors
     /// `Input` if the slot was closed before, or belongs to another session.
@@ -218,7 +222,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the logits after the slot's last token, `[vocab]`. They are empty before the first token, and after a rewind.
+    /// Returns the logits after the slot's last token, `[vocab]`. The logits are empty before the first token, after a rewind and after an
+    /// interrupted prefill.
     pub fn logits(&self, slot: Slot) -> Result<&[f32]> {
         Ok(&self.contents(slot)?.logits)
     }
@@ -228,7 +233,8 @@ impl Session {
         Ok(self.contents(slot)?.n_tokens)
     }
 
-    /// Prefills a prompt in chunks. Returns the logits after its last token, `[vocab]`. An empty prompt changes nothing.
+    /// Prefills a prompt in chunks, several tokens per step. Returns the logits after the prompt's last token, `[vocab]`. An empty prompt
+    /// changes nothing.
     ///
     /// # Errors
     /// The errors of [`prefill_many`](Self::prefill_many).
@@ -237,7 +243,8 @@ impl Session {
         self.logits(slot)
     }
 
-    /// Prefills tokens. Returns the input of the head after the last token, LN_out(x) `[C]`, for embeddings and classifiers.
+    /// Prefills tokens. Returns the vector that enters the model's head after the last token: the normalised hidden state, `[n_embd]`. It
+    /// serves for text embeddings and external classifiers.
     ///
     /// # Errors
     /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty; `Model` if the model has no head.
@@ -250,7 +257,7 @@ impl Session {
         Ok(row)
     }
 
-    /// Prefills a text into a new slot of a classifier and closes the slot. Returns one logit per label of
+    /// Classifies a text: prefills its tokens in a new slot and closes the slot. Returns one logit per label, in the order of
     /// [`Facts::labels`](crate::arch::Facts).
     ///
     /// # Errors
@@ -266,16 +273,17 @@ impl Session {
         logits
     }
 
-    /// Prefills prompts of different lengths into several slots at once. `progress` takes the tokens done and the total tokens.
+    /// Prefills prompts of different lengths in several slots at once. Calls `progress(tokens read so far, total tokens)` after each step; both
+    /// numbers count all slots.
     ///
     /// # Errors
-    /// `Input` if a slot is unknown or listed twice, or if tokens are out of range or exceed the context; `Interrupted` by the
-    /// [`stop_flag`](Self::stop_flag); `Device` if the device failed.
+    /// `Input` if a slot was closed, belongs to another session or is listed twice, or if tokens are out of range or exceed the context;
+    /// `Interrupted` by the [`stop_flag`](Self::stop_flag); `Device` if the device failed.
     pub fn prefill_many(&mut self, work: &[(Slot, &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
         self.read(work, Cut::Chunks, None, progress)
     }
 
-    /// Decodes one token in a slot. Returns the logits after it, `[vocab]`.
+    /// Appends one token to a slot's sequence. Returns the logits after this token, `[vocab]`.
     ///
     /// # Errors
     /// The errors of [`decode_many`](Self::decode_many).
@@ -284,16 +292,16 @@ impl Session {
         self.logits(slot)
     }
 
-    /// Decodes one token in each of several slots, in one step.
+    /// Appends one token to the sequence of each listed slot, all in one step.
     ///
     /// # Errors
-    /// The errors of [`prefill_many`](Self::prefill_many), without interruption.
+    /// The errors of [`prefill_many`](Self::prefill_many) except `Interrupted`.
     pub fn decode_many(&mut self, work: &[(Slot, u32)]) -> Result<()> {
         self.read(work, Cut::OneByOne, None, &mut |_, _| ())
     }
 
-    /// Prefills tokens and calls `each(t, logits [vocab])` with the logits after each token. `progress` takes the tokens done and the total
-    /// tokens.
+    /// Prefills tokens and calls `each(t, logits)` for each token: `t` is the token's index in `tokens`, and `logits`, `[vocab]`, are the
+    /// logits after the token. Calls `progress(tokens read so far, total tokens)` after each step.
     ///
     /// # Errors
     /// The errors of [`prefill_many`](Self::prefill_many); the errors of `each`.
@@ -312,7 +320,7 @@ impl Session {
     }
 }
 
-/// Returns an error if there are no tokens.
+/// Returns an `Input` error if `tokens` is empty.
 fn some(tokens: &[u32]) -> Result<()> {
     if tokens.is_empty() { Err(Error::input("expected at least one token, found none")) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! A model on a device: from a file, embedded in the program, or synthetic.
+//! Loaded models: their weights are on one or several devices. The weights come from a file or from the program itself, or are random.
 
 use super::definition::{Definition, notes};
 use super::footprint::{Footprint, Sizes, as_assigned, by_device};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use web_time::Instant;
 
-/// The largest context in tokens: twice the longest trained context of the published models.
+/// The largest context that a user may set, in tokens: twice the longest context that a published model was trained with.
 const MAX_CONTEXT: usize = 1 << 21;
 /// A loaded model. Clones share the weights. `Send` and `Sync`.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ impl Model {
         Self::load(&ModelSource::Path(path.into()), &Options::default(), &mut |_, _| ())
     }
 
-    /// Loads a model. `progress` takes the bytes of weights on the device and the total bytes. Blocks.
+    /// Loads a model. Calls `progress(bytes of weights loaded so far, total bytes)`. Blocks until the model is loaded.
     ///
     /// # Errors
     /// The errors of [`load_async`](Self::load_async).
@@ -62,11 +62,12 @@ impl Model {
         crate::exec::wait::block_on(Self::load_async(source, options, progress))
     }
 
-    /// Loads a model as [`load`](Self::load) does. In a browser this is the only way, because adapters, devices and uploads must be awaited.
+    /// Loads a model as [`load`](Self::load) does. In a browser, only this function can load a model, because adapters, devices and uploads
+    /// must be awaited there.
     ///
     /// # Errors
-    /// `File` or `Model` if the file is damaged or not supported; `Usage` or `Input` if an option does not fit the model; `Device` or `Memory`
-    /// if no device fits or the device fails.
+    /// `File` or `Model` if the file is damaged or not supported; `Usage` or `Input` if an option does not fit the model; `Device` if the
+    /// chosen device does not exist or fails; `Memory` if the model does not fit in the free memory.
     pub async fn load_async(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         let started = Instant::now();
         let mut definition = Definition::new(source, options)?;
@@ -122,11 +123,12 @@ impl Model {
     pub fn name(&self) -> &str {
         &self.0.name
     }
-    /// Returns the folder of the file. `None` if the model is not a file.
+    /// Returns the folder that contains the model's file. `None` if the model was not loaded from a file.
     pub fn folder(&self) -> Option<&Path> {
         self.0.folder.as_deref()
     }
-    /// Returns notes on the file and on the placement: tensors that are not read, types that are converted, unexpected shares of layers.
+    /// Returns notes for the user: tensors of the file that the model does not read, number types that were converted, and peculiarities of the
+    /// placement on devices.
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
@@ -138,7 +140,7 @@ impl Model {
     pub fn facts(&self) -> &Facts {
         &self.0.facts
     }
-    /// Returns the vocabulary. `None` if none was found.
+    /// Returns the vocabulary. `None` if no vocabulary was found.
     pub fn vocab(&self) -> Option<&Vocab> {
         match &self.0.vocab {
             Choice::Found(vocab) => Some(vocab),
@@ -152,11 +154,11 @@ impl Model {
             Choice::Missing { hint } => Some(hint),
         }
     }
-    /// Returns the device.
+    /// Returns the description of the device, or of all devices, that run the model.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
-    /// Returns the formats of the matrices: `f16`, or several joined by `+`.
+    /// Returns the weight formats of the matrices, such as `f16`. Several formats are joined by `+`.
     pub fn dtype(&self) -> &str {
         &self.0.dtype
     }
@@ -164,33 +166,36 @@ impl Model {
     pub fn n_params(&self) -> u64 {
         self.0.n_params
     }
-    /// Returns the bytes of matrices that one token reads without sparsity: one row of the embedding, and all other matrices.
+    /// Returns how many bytes of matrices are read to compute one token, without sparsity: one row of the embedding table, and all bytes of the
+    /// other matrices.
     pub fn token_bytes(&self) -> u64 {
         let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
         self.tape().matrices.iter().map(|m| read(m) as u64).sum()
     }
-    /// Returns the bytes of all matrices.
+    /// Returns the size of all matrices in bytes.
     pub fn weight_bytes(&self) -> u64 {
         self.0.weight_bytes
     }
-    /// Returns the average bits per weight over all matrices, with scales and padding.
+    /// Returns the average number of bits per weight over all matrices. Scales and padding count.
     pub fn bits_per_weight(&self) -> f64 {
         let parts = self.tape().matrices.iter().flat_map(|m| &m.parts);
         8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
     }
-    /// Returns the bytes of device memory that weights take. Streamed layers count only with their buffers on the device.
+    /// Returns the bytes of device memory that the weights take. If layers are streamed (copied from host memory in every step), only the
+    /// buffers that receive them count.
     pub fn device_bytes(&self) -> u64 {
         self.0.loaded.device_bytes()
     }
-    /// Returns the bytes of recurrent state per slot, without the KV cache.
+    /// Returns the size of one slot's recurrent state in bytes. The KV cache does not count.
     pub fn state_bytes(&self) -> u64 {
         self.tape().states.iter().map(|s| s.size_bytes(1) as u64).sum()
     }
-    /// Returns the bytes of the matrices that are read sparsely: a token reads only the columns whose input is not zero. 0 on the CPU.
+    /// Returns the size in bytes of the matrices that are read sparsely: to compute a token, the device reads only the columns whose input is
+    /// not zero. Returns 0 on the CPU.
     pub fn sparse_bytes(&self) -> u64 {
         self.0.loaded.sparse_bytes()
     }
-    /// Returns the most bytes of state and KV cache that a slot takes.
+    /// Returns the bytes of memory that one slot takes at most: its recurrent state and its KV cache with a full context.
     pub fn slot_bytes(&self) -> u64 {
         let room = Room {
             pages: Pages::new(1, true).len() - 1,
@@ -200,11 +205,12 @@ impl Model {
         let footprint = Footprint::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
         footprint.slots(0..footprint.layers.len())
     }
-    /// Returns the hash of the weights, which binds state files to the model.
+    /// Returns the hash of the weights. A state file stores the hash of the weights that computed the state.
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
     }
-    /// Returns the properties that determine rounding: formats of matrices, states and caches, and the device.
+    /// Returns the properties that determine rounding, as one text: the formats of matrices, states and KV cache, and the device's API and
+    /// name.
     pub fn numerics(&self) -> String {
         let tape = self.tape();
         let state = tape.states.iter().find(|state| state.is_matrices()).map_or("", |state| state.format.name());
@@ -218,7 +224,7 @@ impl Model {
     pub(super) fn state_orientation(&self) -> StateOrientation {
         self.0.state_orientation
     }
-    /// Returns the most tokens that a slot can read. `None` if there is no limit.
+    /// Returns the most tokens that a slot can read. `None` for a recurrent model, which has no limit.
     pub fn context(&self) -> Option<usize> {
         self.0.context
     }
@@ -237,7 +243,7 @@ impl Model {
     }
 }
 
-/// Returns the model's vocabulary, or a hint where to get one.
+/// Returns the model's vocabulary, or a hint where to get it.
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<&Path>) -> Result<Choice> {
     let vocab = match (&options.vocab, source) {
         (Some(path), _) => Vocab::find(path)?,

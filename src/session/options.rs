@@ -12,15 +12,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The source of a model.
+/// The source of a model's weights.
 #[derive(Debug, Clone)]
 pub enum ModelSource {
-    /// A file, a file without its extension, or a folder.
+    /// The path of a checkpoint: a file, a file name without its extension, or the folder of the files.
     Path(PathBuf),
     /// The tiny model that is embedded in the program.
     #[cfg(feature = "embedded-model")]
     Embedded,
-    /// Seeded random weights in a published shape, such as `rwkv7-0.1b`.
+    /// Random weights from a fixed seed. The text names a published model, such as `rwkv7-0.1b`, whose sizes the synthetic model gets.
     Synthetic(String),
 }
 
@@ -28,48 +28,51 @@ pub enum ModelSource {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// The device of all layers, if `parts` is empty.
+    /// The device that runs all layers. Has no effect if `parts`, `strategy` or `gpu` is set.
     pub device: DeviceChoice,
-    /// The graphics API of adapters.
+    /// The graphics API through which GPUs are used.
     pub backend: Backend,
-    /// Parts on several devices, in the order of layers. If empty, all layers are on `device`.
+    /// Groups of consecutive layers, each with its device, in the order of the layers. If empty, all layers are on `device`.
     pub parts: Vec<PartOn>,
     /// The float format of matrices that are not quantised.
     pub dtype: FloatChoice,
-    /// The device and the format of each layer, as in `docs/strategies.md`. Replaces `device` and `dtype`. `parts` and `quant` must not be set
-    /// then.
+    /// The device and the weight format of each layer, as described in `docs/strategies.md`. A strategy replaces `device` and `dtype`, and
+    /// cannot be combined with `parts` or `quant`.
     pub strategy: Option<StrategyChoice>,
-    /// The quantised formats of matrices. `None` keeps the file's formats.
+    /// The formats to which matrices are quantised. `None` quantises no matrix; matrices that are quantised in the file keep their formats.
     pub quant: Option<QuantPlan>,
-    /// A vocabulary file. `None` chooses by the number of embeddings: a built-in vocabulary, or a file beside the model.
+    /// Path of a vocabulary file. `None` chooses the vocabulary by the model's number of embeddings: a built-in vocabulary, or a file in the
+    /// model's folder.
     pub vocab: Option<PathBuf>,
-    /// The most prompt tokens per step.
+    /// The most prompt tokens that one step computes.
     pub chunk: usize,
-    /// The most tokens that a slot of a model with attention can read. `None` means the trained context, at most [`DEFAULT_CONTEXT`].
+    /// The most tokens that a slot of a model with attention can read. `None` means the context that the model was trained with, but at most
+    /// [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
     /// The format of the KV cache.
     pub cache_dtype: Float,
-    /// The format of the state matrices of RWKV-5, 6 and 7. Sums are in f32.
+    /// The format in which the state matrices of RWKV-5, 6 and 7 are stored. Sums are computed in f32.
     pub state_dtype: Float,
-    /// Base of the rotary position embedding. `None` means the value of the file.
+    /// Base of the rotary position embedding of a GLM. `None` means the base that the file states.
     pub rope_theta: Option<f64>,
-    /// True if the same kernel class is used for every batch size, so that results do not depend on the batch.
+    /// True if the kernels add in the same order for every batch size, so that the result of a sequence does not depend on the other sequences
+    /// of its batch.
     pub deterministic: bool,
-    /// Folder with measurements of adapters. [`measure_once`](crate::exec::tune::measure_once) writes them, and opening a model reads them.
-    /// `None` means kernels of the default sizes.
+    /// Folder with measurements that choose the kernels for an adapter. [`measure_once`](crate::exec::tune::measure_once) writes the
+    /// measurements, and opening a model reads them. `None` means default kernels.
     pub cache: Option<PathBuf>,
-    /// True if a GPU reads only the columns of the ffn's value matrix whose input is not zero. Turn this off to compare.
+    /// True if a GPU reads only the columns of the ffn's value matrix whose input is not zero. Set this to false to compare results or speed.
     pub sparse: bool,
-    /// The index order of tuned initial states, in the model's file or in a separate file.
+    /// The index order of the matrices of tuned initial states, both in the model's file and in separate state files.
     pub state_orientation: StateOrientation,
-    /// Epsilon of the group norm of RWKV-5 to 7. `None` means the value of the file, or 64e-5.
+    /// Epsilon of the group norm of RWKV-5 to 7. `None` means the epsilon that the file states, or 64e-5 if the file states none.
     pub group_norm_eps: Option<f32>,
-    /// A device that the caller opened; parts name it `own`. It replaces `device` and `backend`, and its capabilities replace `deterministic` and
-    /// `sparse`.
+    /// A GPU that the caller has opened. It replaces `device` and `backend`, and its capabilities replace `deterministic` and `sparse`. An
+    /// entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`].
     pub gpu: Option<Arc<gpu::Device>>,
 }
 
-/// The largest default context, in tokens.
+/// The longest context that a model gets if `context` is not set, in tokens.
 pub const DEFAULT_CONTEXT: usize = 8192;
 
 impl Default for Options {
@@ -98,48 +101,50 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the most tokens that a slot of a model can read. `None` if there is no limit.
+    /// Returns the most tokens that a slot can read, for a model with these facts. `None` for a recurrent model, which has no limit.
     pub fn context_of(&self, facts: &Facts) -> Option<usize> {
         facts.context.map(|trained| self.context.unwrap_or(trained.min(DEFAULT_CONTEXT)))
     }
 }
 
-/// The device of a model, for output. If there are several, each field has their values, joined by arrows.
+/// A description of a model's device, for output. If a model has several devices, a field joins their texts by arrows. Equal texts appear once,
+/// except in `id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// `cpu` or `gpu:N`, as values of the option `device`, or `own` for the caller's device.
+    /// `cpu` or `gpu:N`, as the option `device` takes them, or `own` for a device that the caller opened.
     pub id: String,
     /// Name of the adapter, or the number of CPU threads.
     pub name: String,
-    /// `vulkan`, `metal`, `dx12`, `gl`, or `cpu` for the CPU executor.
+    /// Graphics API of the adapter: `vulkan`, `metal`, `dx12` or `gl`. `wgpu` for a device that the caller opened, and `cpu` for the CPU
+    /// executor.
     pub backend: String,
-    /// `discrete`, `integrated`, `virtual`, `cpu`, `other`, or `builtin` for the CPU executor.
+    /// Kind of adapter: `discrete`, `integrated`, `virtual`, `cpu` or `other`. `builtin` for the CPU executor.
     pub kind: String,
-    /// Name and version of the driver.
+    /// Name and version of the driver; empty if the device has no driver or the caller opened it.
     pub driver: String,
     /// The reason for the choice of the device, in one line.
     pub why: String,
 }
 
-/// Consecutive layers of a model, and their device.
+/// Consecutive layers of a model, and the device that runs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartOn {
-    /// The device. Each part opens its device anew.
+    /// The device. Each part opens its device again, even if two parts name the same device.
     pub device: DeviceChoice,
-    /// The layers. The embedding belongs to layer 0; final norm and head are one more layer after the last block.
+    /// Indices of the layers. Layer 0 includes the embedding. The final norm and the head together are one more layer after the last block.
     pub layers: Range<usize>,
-    /// The number of `layers` that stay on the device, counted from the first layer. A larger number than `layers` has means all. The other
-    /// layers stay in host memory, and every step streams them through the device, one after another. Has no effect on the CPU.
+    /// How many of `layers` stay in device memory, counted from the first of them. A number above the length of `layers` means all. The
+    /// remaining layers stay in host memory, and every step copies them to the device, one after another. Has no effect on the CPU.
     pub resident: usize,
 }
 
 /// The index order of the matrices of a tuned initial state. The file does not show it, because the matrices are square.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StateOrientation {
-    /// `[H, value, key]`, as the official trainer and most others write.
+    /// `[heads, value, key]`, as the official trainer and most other trainers write.
     #[default]
     ValueKey,
-    /// `[H, key, value]`
+    /// `[heads, key, value]`
     KeyValue,
 }
 
@@ -147,7 +152,7 @@ impl StateOrientation {
     /// Both orientations.
     pub const ALL: [StateOrientation; 2] = [StateOrientation::ValueKey, StateOrientation::KeyValue];
 
-    /// Returns the name that the option `state_orientation` takes.
+    /// Returns the orientation's name, as the option `state_orientation` takes it.
     pub fn name(self) -> &'static str {
         match self {
             StateOrientation::ValueKey => "value-key",

@@ -1,6 +1,8 @@
-//! Pages of state: counts the slots that use a page, and records which half of its double-buffered vectors is current.
+//! Pages: a page is the device memory for the recurrent states of one slot. Counts the slots that use each page. Records which half of the
+//! page's double-buffered vectors is current.
 //!
-//! A fork shares a page. A step of a slot with a shared page reads that page and writes a new page.
+//! A forked slot shares the page of the original slot. If a slot with a shared page steps, the step reads the shared page and writes a new
+//! page.
 
 use crate::tape::Run;
 
@@ -11,11 +13,11 @@ pub const ZERO: usize = 0;
 pub struct Pages {
     /// The number of slots that use each page.
     users: Vec<usize>,
-    /// For each page, the index (0 or 1) of the half with the current shift vectors.
+    /// For each page, the index (0 or 1) of the half that has the current shift vectors (the inputs of the previous token).
     half: Vec<usize>,
 }
 
-/// The pages and half pages that a step reads and writes.
+/// Indices of the pages and half pages that a step reads (`in`) and writes (`out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub page_in: usize,
@@ -25,7 +27,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// Returns the run of `len` tokens, beginning at row `first_row` of the step.
+    /// Returns the run (consecutive tokens of one slot in a step) of `len` tokens that begins at row `first_row` of the step.
     pub fn run(&self, first_row: u32, len: u32) -> Run {
         Run {
             first_row,
@@ -40,8 +42,9 @@ impl Move {
 }
 
 impl Pages {
-    /// Creates pages. If `leave` is true, there are enough for all slots to leave their pages at once ([`Pages::leave`]). Otherwise there are
-    /// enough for all slots that share a page to leave it at once. Slots that share pages use at most half as many pages as there are slots.
+    /// Creates pages for `n_slots` slots. If `leave` is true, the number of pages suffices for all slots to move to new pages in one step
+    /// ([`Pages::leave`]). Otherwise it suffices for all slots with a shared page to do so. These slots use at most `n_slots / 2` pages,
+    /// because at least two slots share each page.
     pub fn new(n_slots: usize, leave: bool) -> Pages {
         let n = 1 + n_slots + if leave { n_slots } else { n_slots / 2 };
         let mut users = vec![0; n];
@@ -60,7 +63,7 @@ impl Pages {
         page
     }
 
-    /// Counts one user less of a page. A page without users is free.
+    /// Counts one user fewer of a page. A page without users is free.
     pub fn release(&mut self, page: usize) {
         self.users[page] -= 1;
     }
@@ -77,8 +80,8 @@ impl Pages {
         2 * page + self.half[page]
     }
 
-    /// Plans a step from a page. The page keeps its users until [`Pages::finish`]. So if two slots share the page, neither of them writes to it
-    /// in this step.
+    /// Plans a step of a slot that uses `page`. The step writes to the same page if no other slot uses it, otherwise to a new page. The page
+    /// keeps its users until [`Pages::finish`], so if two slots share the page, neither of them writes to it.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {
@@ -87,18 +90,18 @@ impl Pages {
         Move { page_in: page, page_out: page, shift_in, shift_out: shift_in ^ 1 }
     }
 
-    /// Plans steps that begin from a page and do not change it.
+    /// Plans steps that begin from `page` and write to a new page, so that `page` does not change.
     pub fn leave(&mut self, page: usize) -> Move {
         let page_out = self.take();
         Move { page_in: page, page_out, shift_in: self.shift(page), shift_out: 2 * page_out }
     }
 
-    /// Completes a move of one step.
+    /// Completes a planned move after one step.
     pub fn finish(&mut self, go: &Move) {
         self.finish_steps(go, 1);
     }
 
-    /// Completes a move of `n` steps. The first step wrote to `page_out`; the others updated it in place.
+    /// Completes a planned move after `n` steps. The first step wrote to `page_out`, and the later steps updated that page in place.
     pub fn finish_steps(&mut self, go: &Move, n: usize) {
         self.half[go.page_out] = (go.shift_out + n - 1) % 2;
         if go.page_in != go.page_out {
@@ -106,7 +109,7 @@ impl Pages {
         }
     }
 
-    /// Undoes the plan of a step that failed.
+    /// Cancels a planned move, so that the slot stays on its page.
     pub fn cancel(&mut self, go: &Move) {
         if go.page_in != go.page_out {
             self.release(go.page_out);
@@ -122,7 +125,7 @@ mod tests {
     fn every_slot_can_leave_a_shared_page_at_once() {
         for n_slots in [1, 2, 3, 8, 70] {
             let mut pages = Pages::new(n_slots, false);
-            // All slots step from the zero page. Then half of them are forks of the other half, and all step again.
+            // All slots step from the zero page. Then every second slot becomes a fork of the slot before it, and all slots step again.
             let mut slots: Vec<usize> = (0..n_slots).map(|_| pages.share(ZERO)).collect();
             for _ in 0..3 {
                 let moves: Vec<Move> = slots.iter().map(|&p| pages.begin(p)).collect();

@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl PartOn {
-    /// Returns the placement on `device` in a model of `n_layers` layers. Further layers are left out here; [`Section::cut`] refuses them.
+    /// Returns the placement of these layers on `device`, for a model of `n_layers` layers. Leaves out layers that the model does not have;
+    /// [`Section::cut`] reports them as an error.
     pub fn placed(&self, device: String, n_layers: usize) -> Placed {
         let start = self.layers.start.min(n_layers);
         let layers = start..self.layers.end.min(n_layers).max(start);
@@ -21,7 +22,7 @@ impl PartOn {
     }
 }
 
-/// Some layers, and the device that was chosen for them.
+/// Consecutive layers, and the device that was chosen for them.
 pub struct ChosenPart {
     part: PartOn,
     /// The chosen device. `None` means the caller's device.
@@ -42,12 +43,12 @@ pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<C
     Ok(chosen)
 }
 
-/// Returns the placement of all parts, except for parts on the caller's device, whose memory is not checked.
+/// Returns the placements of all parts for the check of memory. Parts on the caller's device are left out, because its memory is not checked.
 pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<Placed> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
 }
 
-/// Checks that every device has room for its bytes, if the device reports its free memory.
+/// Checks that each device has enough free memory for its bytes. A device that does not report its free memory passes.
 pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)]) -> Result<()> {
     let memory = |device: &str| match chosen.iter().filter_map(|c| c.choice.as_ref()).find(|c| c.id == device).map(|c| &c.chosen) {
         Some(Chosen::Gpu(adapter)) => adapter.memory(),
@@ -84,7 +85,7 @@ pub async fn place(
     Ok(if links.len() == 1 { (links.remove(0).part, devices.remove(0)) } else { (Chain::new(links)?, together(&devices)) })
 }
 
-/// Loads a section to a device; `None` means the caller's device.
+/// Loads a section (consecutive layers) to a device. If `choice` is `None`, loads it to the caller's device.
 async fn load(
     choice: Option<Choice>,
     section: Section,
@@ -133,7 +134,8 @@ async fn load(
     })
 }
 
-/// Describes several devices as one. Texts are joined by arrows. A text that is equal for all devices appears once, except for ids.
+/// Describes several devices as one device. Joins the texts of each field by arrows. A text that is equal for all devices appears once, except
+/// for ids.
 fn together(devices: &[Device]) -> Device {
     let joined = |field: fn(&Device) -> &str| devices.iter().map(field).collect::<Vec<_>>().join(" -> ");
     let joint = |field: fn(&Device) -> &str| {

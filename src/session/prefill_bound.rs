@@ -9,8 +9,8 @@ const NEW: f64 = 0.3;
 /// After this many steps with prompt tokens, one step has none, to measure the time of decoding alone again.
 const MEASURE: usize = 32;
 
-/// Learns the time of steps, and bounds prompt tokens so that a step with a prompt takes at most `slowdown` times as long as a step
-/// without one.
+/// Measures the time of steps and limits the prompt tokens per step, so that a step with prompt tokens takes at most `slowdown` times as long
+/// as a step without prompt tokens.
 #[derive(Debug)]
 pub(super) struct PrefillBound {
     slowdown: f64,
@@ -18,7 +18,7 @@ pub(super) struct PrefillBound {
     decode: Option<f64>,
     /// Mean additional time per prompt token, in seconds.
     per_token: Option<f64>,
-    /// The last bound above 0.
+    /// The last result of [`tokens`](Self::tokens) above 0.
     last: usize,
     /// The number of steps with a prompt since the last step without one.
     n_since: usize,
@@ -30,8 +30,8 @@ impl PrefillBound {
         PrefillBound { slowdown: slowdown.max(1.0), decode: None, per_token: None, last: FIRST, n_since: 0 }
     }
 
-    /// Returns the number of prompt tokens that the next step may read, at most twice the last bound above 0. Returns 0 if the next step
-    /// measures decoding alone, otherwise at least 1, so that prompts progress.
+    /// Returns the number of prompt tokens that the next step may read. Returns 0 if the next step measures decoding alone. Otherwise the
+    /// result is at least 1, so that prompts progress, and at most twice the last result above 0.
     pub fn tokens(&mut self) -> usize {
         let Some(decode) = self.decode.filter(|_| self.n_since < MEASURE) else { return 0 };
         let Some(per_token) = self.per_token else { return self.last };
@@ -40,7 +40,7 @@ impl PrefillBound {
         self.last
     }
 
-    /// Records the time of a step that decoded and read `n_prompt` prompt tokens.
+    /// Records the time of a step that decoded tokens and also read `n_prompt` prompt tokens.
     pub fn learn(&mut self, n_prompt: usize, took: Duration) {
         let took = took.as_secs_f64();
         let mean = |old: Option<f64>, new: f64| Some(old.map_or(new, |old| old + NEW * (new - old)));

@@ -1,21 +1,22 @@
 //! Measures how much quality a weight format loses: compares a model's predictions of a text with the predictions of a reference model.
 //!
-//! Any two models with the same vocabulary can be compared. Both read the text in turn, some tokens at a time, so that only the logits of
-//! these tokens are in memory.
+//! Any two models with the same vocabulary can be compared. The models read the text alternately, some tokens at a time, so that only the
+//! logits of these tokens are in memory.
 
 use super::{Session, Slot};
 use crate::error::{Error, Kind, Result, room};
 use rayon::prelude::*;
 use std::sync::atomic::Ordering;
 
-/// A text to predict, in windows. Each window begins with an empty state.
+/// A text whose tokens the models predict. The text is divided into windows, and each window begins with an empty state.
 #[derive(Debug, Clone, Copy)]
 pub struct Windows<'a> {
-    /// Tokens before every window, which are never predicted. If empty, the first token of each window is not predicted.
+    /// Tokens that are read at the beginning of every window and are not predicted. If `start` is empty, the first token of each window is not
+    /// predicted.
     pub start: &'a [u32],
     /// Tokens of the text.
     pub tokens: &'a [u32],
-    /// The most tokens of a window, `start` included.
+    /// The most tokens of a window, the tokens of `start` included.
     pub len: usize,
 }
 
@@ -42,7 +43,8 @@ impl Windows<'_> {
     }
 }
 
-/// A model's predictions of a text, compared with a reference. Logarithms are natural; probabilities cover the whole vocabulary.
+/// A comparison of a model's predictions of a text with the predictions of a reference model. Logarithms are natural; probabilities cover the
+/// whole vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
     /// The number of predicted tokens.
@@ -53,27 +55,27 @@ pub struct Quality {
     pub perplexity: f64,
     /// Mean of KL(p of the reference || p of the model), in nats per token.
     pub kl_mean: f64,
-    /// 99th percentile of this divergence over all predicted tokens.
+    /// 99th percentile of the divergence KL over all predicted tokens, in nats.
     pub kl_p99: f64,
-    /// The largest divergence of a predicted token.
+    /// The largest divergence KL of a predicted token, in nats.
     pub kl_max: f64,
     /// Percentage of tokens at which both models have the same most likely token.
     pub agreement_percent: f64,
 }
 
 impl Quality {
-    /// Returns by how many percent the perplexity exceeds the reference's.
+    /// Returns by how many percent the model's perplexity exceeds the reference's perplexity.
     pub fn loss_percent(&self) -> f64 {
         100.0 * (self.perplexity / self.reference_perplexity - 1.0)
     }
 }
 
-/// Reads the text with both models and compares their predictions. `progress` takes the predicted tokens and their total. The reference's
-/// stop flag interrupts between two steps.
+/// Reads the text with both models and compares their predictions. Calls `progress(tokens predicted so far, total)`. The stop flag of the
+/// session `reference` interrupts between two steps.
 ///
 /// # Errors
-/// `Model` if vocabularies differ, a model is a classifier, or a logit is not finite; `Input` if there is no token to predict or a token is
-/// out of range; as [`Session::score`].
+/// `Model` if vocabularies differ, a model is a classifier, or a logit is not finite; `Input` if there is no token to predict or a token is out
+/// of range; the errors of [`Session::score`].
 pub fn quality(
     reference: &mut Session,
     model: &mut Session,
@@ -110,12 +112,12 @@ pub fn quality(
     Ok(summary(&seen))
 }
 
-/// Returns the error of a text without a token to predict.
+/// Returns the error for a text without a token to predict.
 pub(crate) fn too_short(n_tokens: usize) -> Error {
     Error::input(format!("expected at least two tokens, found {n_tokens}: the first one has no probability"))
 }
 
-/// How both models predict one token.
+/// The predictions of one token by both models.
 struct Predicted {
     /// −log p(token) of the reference.
     reference_nll: f64,
@@ -127,7 +129,8 @@ struct Predicted {
 
 type Reader<'a> = (&'a mut Session, Slot);
 
-/// Reads a window, in steps whose logits fit in memory. Calls `each` with the predictions of tokens from `first` on.
+/// Reads a window with both models, in steps whose logits take bounded memory. Calls `each` with the predictions of the tokens from index
+/// `first` on.
 fn read_window(reference: Reader<'_>, model: Reader<'_>, window: &[u32], first: usize, each: &mut dyn FnMut(Vec<Predicted>)) -> Result<()> {
     let n_vocab = reference.0.model().facts().n_vocab;
     let (mut p, mut q) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
-//! Reads tokens: prefill and decode as a sequence of submissions, each begun and then finished.
+//! Reads tokens: prefill and decode. A submission is the work that the host gives to the device at once. The host begins a submission, and
+//! later finishes it.
 //!
-//! A device plays submissions in order. So the host counts tokens as read when their submission begins. The slot has no logits until the
+//! A device executes submissions in order. So the host counts tokens as read when their submission begins. The slot has no logits until the
 //! host finishes the submission. Slots may be opened, forked and closed while the device works.
 
 use super::Session;
@@ -17,31 +18,30 @@ use web_time::Instant;
 /// Measures the time of a submission on the host.
 pub(super) struct Clock {
     began: Instant,
-    /// The time until the host found that the submission is done. `None` until then.
+    /// The time from the start until the host found that the submission is done. `None` before that.
     took: Option<Duration>,
 }
 
 impl Clock {
-    /// Starts at the time of the call.
     pub fn start() -> Clock {
         Clock { began: Instant::now(), took: None }
     }
 
-    /// Stops at the first call. Returns the time up to the first call.
+    /// Stops the clock if it still runs. Returns the time from start to stop.
     pub fn stop(&mut self) -> Duration {
         *self.took.get_or_insert_with(|| self.began.elapsed())
     }
 }
 
-/// A submission that reads tokens. [`finish`](Self::finish) takes the logits. If a `Reading` is dropped instead, the slots have read the
-/// tokens but have no logits.
+/// Work that was given to the device and is not finished yet: slots read tokens. [`finish`](Self::finish) waits and stores the logits in the
+/// slots. If a `Reading` is dropped instead, the slots have read the tokens but have no logits.
 pub struct Reading<'s> {
     session: &'s mut Session,
 }
 
 impl Reading<'_> {
-    /// Returns how many tokens of each slot this submission reads, in the order of the call that began it. Begin another submission for the
-    /// rest.
+    /// Returns how many tokens each slot reads now, in the order in which the caller listed the slots. For the remaining tokens, the caller
+    /// must begin again after [`finish`](Self::finish).
     pub fn n_read(&self) -> &[usize] {
         self.session.n_read()
     }
@@ -56,7 +56,7 @@ impl Reading<'_> {
         self.session.ready().await
     }
 
-    /// Blocks until the device is done. Afterwards, the slots whose last token was read have logits.
+    /// Blocks until the device is done. Afterwards, each slot whose last listed token was read has the logits after this token.
     ///
     /// # Errors
     /// `Device` if the device failed; then the content of the slots is undefined. In a browser also if the device is not done yet: await
@@ -65,8 +65,8 @@ impl Reading<'_> {
         self.session.finish_read()
     }
 
-    /// Does what [`finish`](Self::finish) does, and calls `each(t, logits [vocab])` for all returned logits. After
-    /// [`begin_score`](Session::begin_score) these are the logits after every token.
+    /// Does what [`finish`](Self::finish) does. Also calls `each(t, logits)` with the logits, `[vocab]`, after token `t` of a slot's listed
+    /// tokens: after [`begin_score`](Session::begin_score) for every token that was read, otherwise only for the last listed token.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish); the errors of `each`.
@@ -83,7 +83,7 @@ impl Drop for Reading<'_> {
 }
 
 impl Session {
-    /// Begins to prefill prompts in several slots: as many tokens as one submission may have.
+    /// Begins to prefill prompts in several slots. Reads as many tokens as one step may have; [`Reading::n_read`] returns how many.
     ///
     /// # Errors
     /// The errors of [`prefill_many`](Self::prefill_many); `Input` if there are no tokens.
@@ -99,7 +99,7 @@ impl Session {
         self.begin_chunk(work, usize::MAX, Wanted::Last)
     }
 
-    /// Begins to prefill tokens, as many as one submission may have, and requests the logits after each of these tokens.
+    /// Begins to prefill tokens, as many as one step may have ([`Reading::n_read`]), and requests the logits after each of these tokens.
     ///
     /// # Errors
     /// The errors of [`begin_prefill`](Self::begin_prefill).
@@ -114,8 +114,8 @@ impl Session {
         Ok(Reading { session: self })
     }
 
-    /// Begins a submission of at most `most` tokens, in the order of `work`. If each slot has one token, all are in one submission. Returns the
-    /// number of tokens. If there are no tokens, returns 0 and begins nothing.
+    /// Begins a submission of at most `most` tokens, in the order of `work`. If each slot has one token, all tokens are in one submission.
+    /// Returns the number of tokens in the submission. If `work` has no tokens, returns 0 and begins nothing.
     pub(super) fn begin_some<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<usize> {
         self.check(work)?;
         let least = work.len().min(Step::max_tokens(work.len()));
@@ -128,12 +128,12 @@ impl Session {
         Ok(n)
     }
 
-    /// Returns how many tokens of each item of work are read, up to and including the last submission.
+    /// Returns how many tokens of each item of work were read, up to and including the last submission.
     pub(super) fn n_read(&self) -> &[usize] {
         &self.scratch.done
     }
 
-    /// Returns whether the last submission can be finished without blocking.
+    /// Returns whether the host can finish the last submission without blocking.
     pub(super) fn is_ready(&mut self) -> Result<bool> {
         match self.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(ready) => ready.map(|()| true),
@@ -160,14 +160,14 @@ impl Session {
         polled
     }
 
-    /// Returns the error of the last submission if polling found one.
+    /// Returns the error that polling found for the last submission, or `Ok`.
     pub(super) fn check_failure(&mut self) -> Result<()> {
         let Some(e) = self.failure.take() else { return Ok(()) };
         self.executor.cancel();
         Err(e)
     }
 
-    /// Reads all work, in as many submissions as needed. With `each`, returns the logits after every token.
+    /// Reads the tokens of all items of `work`, in as many submissions as needed. Calls `each`, if given, with the logits after every token.
     pub(super) fn read<W: Work + ?Sized>(
         &mut self,
         work: &W,
@@ -245,7 +245,8 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the logits of [`begin_read`](Self::begin_read). A slot that was closed or has moved since then gets no logits.
+    /// Waits for the submission of [`begin_read`](Self::begin_read) and copies its logits to the slots. A slot that was closed or has read
+    /// other tokens since then gets no logits.
     pub(super) fn finish_read(&mut self) -> Result<()> {
         self.check_failure()?;
         let Scratch { step, parts, rows, logits, .. } = &mut self.scratch;
@@ -263,13 +264,13 @@ impl Session {
         Ok(())
     }
 
-    /// Calls `each` with the logits that came back last.
+    /// Calls `each` for every row of logits of the last submission.
     fn hand_over(&self, each: Each<'_>) -> Result<()> {
         self.each_row(&mut |_, t, row| each(t, row))
     }
 
-    /// Calls `each` for all logits that came back last, with the index of the item, the index of the token in the item, and the logits after
-    /// the token.
+    /// Calls `each` for every row of logits of the last submission: with the index of the item, the index of the token in the item, and the
+    /// logits after the token.
     pub(super) fn each_row(&self, each: EachRow<'_>) -> Result<()> {
         let Scratch { parts, rows, logits, .. } = &self.scratch;
         let mut all = logits.chunks_exact(self.model.facts().n_logits());
@@ -281,7 +282,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the most tokens in a step. Bounded if all logits are wanted.
+    /// Returns the most tokens of a step that returns the `wanted` logits.
     fn max_rows(&self, wanted: Wanted) -> usize {
         match wanted {
             Wanted::Last => usize::MAX,
@@ -289,12 +290,13 @@ impl Session {
         }
     }
 
-    /// Returns the most tokens in a step that returns all logits: as many as have 64 MiB of logits, at least 1 and at most 256.
+    /// Returns the most tokens of a step that returns the logits after every token. The logits take at most 64 MiB; the result is at least 1
+    /// and at most 256.
     pub(super) fn max_scored(&self) -> usize {
         ((64 << 20) / (4 * self.model.facts().n_logits())).clamp(1, 256)
     }
 
-    /// Checks slots and tokens. No slot may be in the work twice.
+    /// Checks that every slot can read its tokens and that no slot is listed twice.
     pub(super) fn check<W: Work + ?Sized>(&self, work: &W) -> Result<()> {
         for i in 0..work.len() {
             let slot = work.slot(i);
@@ -306,7 +308,7 @@ impl Session {
         Ok(())
     }
 
-    /// Checks that a slot that has read `from` tokens can read `tokens`.
+    /// Checks that a slot that has read `from` tokens can read `tokens`: every id is in the vocabulary, and the context has room.
     pub(super) fn check_reads(&self, slot: Slot, tokens: &[u32], from: usize) -> Result<()> {
         let n_vocab = self.model.facts().n_vocab;
         if let Some(token) = tokens.iter().find(|&&t| t as usize >= n_vocab) {

@@ -1,4 +1,4 @@
-//! Rewinds slots: a transformer need not read the common beginning of two texts again.
+//! Rewinds slots to an earlier token. So a transformer reads the common beginning of two texts only once.
 
 use super::{Session, Slot, pages};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ impl Session {
         Ok(self.model.context().map(|context| context - read))
     }
 
-    /// Returns the tokens that a slot has read. Empty for a recurrent model, or if the tokens are unknown.
+    /// Returns the tokens that a slot has read. The result is empty for a recurrent model, or if the slot's first tokens are unknown.
     ///
     /// # Errors
     /// The errors of [`n_left`](Self::n_left).
@@ -21,10 +21,11 @@ impl Session {
         Ok(&self.contents(slot)?.tokens)
     }
 
-    /// Rewinds a slot to its first `n` tokens. The slot has no logits then. A recurrent model can only be rewound to 0 tokens.
+    /// Removes all tokens after the first `n` from a slot's sequence. The slot has no logits then. With a recurrent model, `n` must be 0 or the
+    /// current number of tokens.
     ///
     /// # Errors
-    /// `Input` if the slot has read fewer tokens, or if the model cannot be rewound there.
+    /// `Input` if the slot has read fewer than `n` tokens, or if the model is recurrent and does not allow this `n`.
     pub fn rewind(&mut self, slot: Slot, n: usize) -> Result<()> {
         let has = self.n_tokens(slot)?;
         if n > has {
@@ -46,8 +47,9 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a slot contain exactly `tokens`, with the logits after them. Rewinds the slot to the beginning that its tokens and `tokens` have in
-    /// common, or to 0 tokens if its tokens are unknown, and prefills the rest. Returns the number of tokens that were not read again.
+    /// Makes a slot contain exactly `tokens`, with the logits after the last token. Rewinds the slot to the longest common beginning of its
+    /// tokens and `tokens`, or to 0 tokens if its tokens are unknown. Then prefills the remaining tokens. Returns how many of `tokens` were not
+    /// read again.
     ///
     /// # Errors
     /// The errors of [`prefill`](Self::prefill) and [`rewind`](Self::rewind).
@@ -55,14 +57,14 @@ impl Session {
         self.read_to_with(slot, tokens, &mut |_, _| ())
     }
 
-    /// Does what [`read_to`](Self::read_to) does. `progress` takes the tokens done and the total tokens to read.
+    /// Does what [`read_to`](Self::read_to) does, and calls `progress(tokens read so far, total tokens to read)`.
     pub fn read_to_with(&mut self, slot: Slot, tokens: &[u32], progress: &mut dyn FnMut(usize, usize)) -> Result<usize> {
         let contents = self.contents(slot)?;
         let known = contents.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         if known == tokens.len() && known == contents.n_tokens && !contents.logits.is_empty() {
             return Ok(known);
         }
-        // Reads the last token again for its logits.
+        // At least the last token must be read, because its logits are needed.
         let kept = known.min(tokens.len().saturating_sub(1));
         self.check_reads(slot, &tokens[kept..], kept)?;
         if kept < self.n_tokens(slot)? {

@@ -1,4 +1,5 @@
-//! Slots: handles that are refused once closed or in another session, and what the host stores for each slot.
+//! Slots: the handle of a sequence, and the data that the host stores for the sequence. A session refuses handles of closed slots and handles
+//! of other sessions.
 
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Slot {
     session: u32,
     index: u32,
-    /// The number of slots that were closed at this index before.
+    /// How many slots with this index were closed before this slot was opened.
     generation: u64,
 }
 
@@ -24,30 +25,29 @@ impl std::fmt::Display for Slot {
     }
 }
 
-/// The host's part of a slot's contents.
+/// The part of a slot's contents that is in host memory.
 #[derive(Clone, Default)]
 pub struct SlotContents {
-    /// Page of the state on the device.
+    /// Index of the page: the device memory with the slot's recurrent states.
     pub page: usize,
     /// Logits after the last token; empty if unknown.
     pub logits: Vec<f32>,
-    /// The number of tokens that were read.
+    /// The number of tokens that the slot has read.
     pub n_tokens: usize,
-    /// Blocks of the KV cache; may be more than the tokens need.
+    /// Indices of the slot's KV cache blocks. The slot may have more blocks than its tokens need.
     pub blocks: Vec<u32>,
-    /// The tokens that were read, so that the slot can be rewound. Empty if the model has no KV cache, or if the first tokens are unknown.
+    /// The tokens that the slot has read, needed to rewind it. Empty if the model has no KV cache, or if the slot's first tokens are unknown.
     pub tokens: Vec<u32>,
 }
 
 impl SlotContents {
-    /// Moves to another page and counts more tokens as read. Clears the logits. `keeps` says whether tokens are recorded.
+    /// Updates the contents after a step that read `tokens` and wrote to `page`. Clears the logits. Records the token ids if `keeps` is true.
     pub fn advance(&mut self, page: usize, tokens: &[u32], keeps: bool) {
-        // If the first tokens are unknown (a state file without tokens), later tokens are useless.
+        // If the first tokens are unknown (a state file without tokens), the slot cannot be rewound, so no tokens are recorded.
         if keeps && self.tokens.len() == self.n_tokens {
             self.tokens.extend_from_slice(tokens);
         }
         (self.page, self.n_tokens) = (page, self.n_tokens + tokens.len());
-        // The old logits belong to an earlier token.
         self.logits.clear();
     }
 }

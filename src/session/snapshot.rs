@@ -1,4 +1,4 @@
-//! Snapshots: copies of a slot's contents in host memory, which can be saved to a file or restored to a slot.
+//! Snapshots: copies of a slot's contents in host memory. A snapshot can be saved to a file or restored to a slot.
 
 use super::slots::{Slot, SlotContents};
 use super::{Model, Session, pages};
@@ -18,12 +18,12 @@ pub struct Snapshot {
     /// Logits after the last token, `[vocab]`; empty if the slot had none.
     pub(super) logits: Vec<f32>,
     pub(super) n_tokens: usize,
-    /// The tokens that were read; empty if unknown.
+    /// The tokens that the slot had read; empty if unknown.
     pub(super) tokens: Vec<u32>,
 }
 
 impl Snapshot {
-    /// Returns the number of tokens that were read.
+    /// Returns the number of tokens that the slot had read.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }
@@ -31,7 +31,7 @@ impl Snapshot {
     /// Checks that the snapshot belongs to the weights of `model`.
     ///
     /// # Errors
-    /// `Model` if it belongs to other weights.
+    /// `Model` if the snapshot belongs to other weights.
     pub fn check_model(&self, model: &Model) -> Result<()> {
         match self.weights == model.weights_hash() {
             true => Ok(()),
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// A snapshot that is being copied to the host. Dropping it drops the copy.
+/// A copy of a slot's contents to host memory that is not complete yet. Dropping this value cancels the copy.
 pub struct Copying<'s> {
     session: &'s mut Session,
     /// The snapshot without states and caches.
@@ -75,7 +75,7 @@ impl Copying<'_> {
         self.session.ready().await
     }
 
-    /// Blocks until the copy is complete, and returns it.
+    /// Blocks until the copy is complete, and returns the snapshot.
     ///
     /// # Errors
     /// `Device` if the device failed. In a browser also if the device is not done yet: await [`ready`](Self::ready) first.
@@ -105,7 +105,7 @@ impl Session {
     /// Begins to copy the contents of a slot to host memory.
     ///
     /// # Errors
-    /// `Input` if the slot was closed or belongs to another session; `Memory` if there is no room for the copy.
+    /// `Input` if the slot was closed or belongs to another session; `Memory` if memory is too small for the copy.
     pub fn begin_snapshot(&mut self, slot: Slot) -> Result<Copying<'_>> {
         let SlotContents { page, logits, n_tokens, blocks, tokens } = self.contents(slot)?.clone();
         let tape = self.model().tape().clone();
@@ -123,7 +123,8 @@ impl Session {
     /// Opens a slot with the contents of a snapshot.
     ///
     /// # Errors
-    /// `Model` if the snapshot belongs to other weights; `Input` if all slots are in use, or if its tokens exceed the context.
+    /// `Model` if the snapshot belongs to other weights; `Input` if all slots are in use, or if the snapshot has more tokens than the context
+    /// holds.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Slot> {
         let Snapshot { states, caches, logits, n_tokens, tokens, .. } = snapshot;
         snapshot.check_model(self.model())?;

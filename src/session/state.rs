@@ -1,4 +1,5 @@
-//! State files: the contents of a slot as a safetensors file, written under a temporary name and renamed.
+//! State files: a safetensors file with the contents of a slot. It is written under a temporary name and then renamed, so no incomplete file
+//! remains.
 
 use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
@@ -15,23 +16,25 @@ use std::path::Path;
 
 const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
-/// The most tokens that a slot may have read, so that sums with this number do not overflow.
+/// The most tokens that a file may declare as read. Sums with this number do not overflow.
 const MAX_TOKENS: usize = usize::MAX >> 8;
-/// The most token ids in a file.
+/// The most token ids that a file may list.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
-/// The key of the bytes that a text held back at its end. Older files lack the key.
+/// Metadata key of the bytes that a text held back at its end. Older files lack this key.
 const PENDING: &str = "pending_bytes";
 
-/// Additional content of a state file.
+/// Additional content for a state file that is written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StateExtras<'a> {
     /// The tokens that the slot has read.
     pub tokens: Option<&'a [u32]>,
     /// The state of the sampler.
     pub sampler: Option<&'a sample::Memory>,
-    /// Bytes that a text held back at its end ([`Stream::pending`](super::Stream::pending)).
+    /// Bytes at the end of the text that were held back because they may begin a character or a stop text
+    /// ([`Stream::pending`](super::Stream::pending)).
     pub pending: &'a [u8],
-    /// Metadata of the caller: keys and values. The file's own keys are not allowed here: the caller's values would replace them.
+    /// Keys and values of the caller's own metadata. The keys that wingbeat writes are not allowed here, because the caller's values would
+    /// replace them.
     pub metadata: &'a [(&'a str, String)],
 }
 
@@ -44,15 +47,15 @@ pub struct LoadedState {
     pub sampler: Option<sample::Memory>,
     /// Bytes that the text held back at its end, for [`Stream::begin_after`](super::Stream::begin_after).
     pub pending: Vec<u8>,
-    /// All metadata of the file.
+    /// All metadata of the file: wingbeat's and the caller's keys with their values.
     pub metadata: BTreeMap<String, String>,
-    /// A note for the user: a tuned state, or other weights.
+    /// A note for the user if the file is a tuned state or belongs to other weights.
     pub note: Option<String>,
 }
 
 impl LoadedState {
-    /// Restores a sampler to the saved state. If no state was saved, the sampler reads the saved tokens. `seed` replaces the seed of a saved
-    /// state and begins its random stream anew.
+    /// Restores `sampler` to the sampler state of the file. `seed` replaces the saved seed and begins the random numbers anew. If the file has
+    /// no sampler state, `sampler` reads the saved tokens and `seed` has no effect.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         let tokens = self.tokens.as_deref().unwrap_or_default();
         let Some(mut memory) = self.sampler.clone() else { return sampler.read(tokens) };
@@ -68,11 +71,12 @@ impl LoadedState {
 }
 
 impl Snapshot {
-    /// Writes a state file, which can be loaded into any model with the same weights. For a model with attention, writes the snapshot's own
-    /// tokens if `extras` has none.
+    /// Writes a state file, which can be loaded into any model with the same weights. If the model has attention and `extras` has no tokens,
+    /// the file gets the tokens that the snapshot has recorded.
     ///
     /// # Errors
-    /// `Model` if the snapshot belongs to other weights; `File` if the file cannot be written; `Input` if `path` is a file of another kind.
+    /// `Model` if the snapshot belongs to other weights; `File` if the file cannot be written; `Input` if `path` is an existing file that is
+    /// not a state file.
     pub fn save(&self, model: &Model, path: &Path, extras: StateExtras<'_>) -> Result<()> {
         let StateExtras { tokens, sampler, pending, metadata } = extras;
         self.check_model(model)?;
@@ -123,13 +127,13 @@ impl Session {
         self.save_with(slot, path, StateExtras { tokens, sampler, ..StateExtras::default() })
     }
 
-    /// Writes the contents of a slot to a state file, with additional content. Errors as [`save`](Self::save).
+    /// Writes the contents of a slot to a state file, with additional content. Returns the same errors as [`save`](Self::save).
     pub fn save_with(&mut self, slot: Slot, path: &Path, extras: StateExtras<'_>) -> Result<()> {
         self.snapshot(slot)?.save(&self.model, path, extras)
     }
 
-    /// Opens a slot from a state file. Refuses a state of other weights unless `any_weights` is set. A tuned initial state
-    /// (`blocks.N.att.time_state`) has no hash and is accepted with a note.
+    /// Opens a slot with the contents of a state file. Refuses a state of other weights unless `any_weights` is true. A tuned initial state
+    /// (`blocks.N.att.time_state`) does not name its weights, so it is accepted with a note.
     ///
     /// # Errors
     /// The errors of [`Snapshot::load`]; `Input` if all slots are in use.
@@ -143,7 +147,8 @@ impl Snapshot {
     /// Reads a state file as [`Session::load`] does, without opening a slot.
     ///
     /// # Errors
-    /// `File` if the file is not a state or is damaged; `Model` if it belongs to another model; `Input` if its tokens exceed the context.
+    /// `File` if the file is not a state or is damaged; `Model` if the state belongs to another model; `Input` if the state has read more
+    /// tokens than the context holds.
     pub fn load(model: &Model, path: &Path, any_weights: bool) -> Result<(Snapshot, LoadedState)> {
         // A tuned state may be any kind of checkpoint file.
         let checkpoint = Checkpoint::open(path).map_err(no_state)?;
@@ -230,7 +235,7 @@ fn load_tuned(model: &Model, checkpoint: &Checkpoint) -> Result<(Snapshot, Loade
     Ok((snapshot, LoadedState { note, ..LoadedState::default() }))
 }
 
-/// Checks that a number of tokens is plausible and within the context.
+/// Returns `n_tokens` if a state may have read that many tokens: at most the context and `MAX_TOKENS`. Otherwise returns an error.
 fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
     if let Some(context) = model.context().filter(|&context| n_tokens > context) {
         let text = format!("this state has read {n_tokens} tokens, more than the context of {context}");
@@ -242,20 +247,20 @@ fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
     }
 }
 
-/// The content of a state file without states, caches and the values of logits.
+/// The tokens and metadata of a state file, without states, KV cache and logits.
 #[derive(Debug, Clone)]
 pub struct SavedTokens {
-    /// The tokens that were read; empty if they were not saved.
+    /// The tokens that the slot had read; empty if the file does not list them.
     pub tokens: Vec<u32>,
-    /// The number of tokens that were read.
+    /// The number of tokens that the slot had read.
     pub n_tokens: usize,
     /// True if the file has logits, so that sampling needs no further token.
     pub has_logits: bool,
-    /// All metadata.
+    /// All metadata of the file.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Reads tokens and metadata of a state file, without states, caches and the values of logits.
+/// Reads the tokens and metadata of a state file, without states, KV cache and logits.
 ///
 /// # Errors
 /// `File` if the file is not a saved state or is damaged.
@@ -290,7 +295,7 @@ pub fn is_saved(checkpoint: &Checkpoint) -> bool {
 const EXPECTED_STATE: &str = "expected a saved state or a tuned one (blocks.N.att.time_state)";
 const HOW_TO_SAVE: &str = "make one with `Session::save`";
 
-/// Adapts the error of a file that is not a checkpoint: a state was expected.
+/// Changes the error of a file that is not a checkpoint: the new message says that a state was expected.
 fn no_state(e: Error) -> Error {
     match e.message.strip_prefix(EXPECTED) {
         Some(found) => Error { hint: Some(HOW_TO_SAVE.into()), message: format!("{EXPECTED_STATE}{found}"), ..e },
@@ -298,7 +303,7 @@ fn no_state(e: Error) -> Error {
     }
 }
 
-/// Returns the error of a checkpoint that is not a state, with the kind that was found.
+/// Returns the error for a checkpoint that is not a state. The message names what the checkpoint is.
 fn other_than_state(checkpoint: &Checkpoint) -> Error {
     let has = |is: &dyn Fn(&str) -> bool| checkpoint.names().any(is);
     let (found, hint) = if has(&|name| name.contains(".lora_A")) {
@@ -314,8 +319,8 @@ fn other_than_state(checkpoint: &Checkpoint) -> Error {
 /// Converts a tuned initial state to a state file for `model`. Loads no weights.
 ///
 /// # Errors
-/// `File` or `Model` if `from` is not a tuned state or does not fit the model; `Input` if `to` is one of the inputs or a file of another
-/// kind.
+/// `File` or `Model` if `from` is not a tuned state or does not fit the model; `Input` if `to` is one of the two input files, or an existing
+/// file that is not a state file.
 pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path) -> Result<()> {
     let checkpoint = Checkpoint::open(from)?;
     if !checkpoint.names().any(|n| n.ends_with(TUNED)) {
@@ -335,10 +340,10 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     file.write(to)
 }
 
-/// Checks that `path` is a new file, an empty file or a state file, which a state may replace.
+/// Checks that a state file may be written to `path`: the file there is missing, empty or a state file.
 ///
 /// # Errors
-/// `Input` if `path` is a file of another kind.
+/// `Input` if `path` is an existing file that is neither empty nor a state file.
 pub fn check_replaceable(path: &Path) -> Result<()> {
     let is_other = path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) && !Checkpoint::open(path).is_ok_and(|found| is_saved(&found));
     if is_other {
@@ -379,7 +384,7 @@ impl StateFile {
         self.tensors.push((name.into(), DType::I32, shape, values.flat_map(|v| v.to_le_bytes()).collect()));
     }
 
-    /// Writes the file, or replaces another state file.
+    /// Writes the file to `path`. Replaces an empty file or a state file there.
     fn write(self, path: &Path) -> Result<()> {
         check_replaceable(path)?;
         let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| Entry {
@@ -403,7 +408,7 @@ fn floats(tensors: &Tensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>
     }
 }
 
-/// Reads a list of at most `most` numbers. `None` if the file has no such tensor.
+/// Reads the tensor `name` as a list of at most `most` numbers. Returns `None` if the file has no tensor of this name.
 fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec<u32>>> {
     let at = |e: Error| e.at(name);
     let Some((dtype, _, bytes)) = tensors.get(name) else { return Ok(None) };
@@ -432,7 +437,7 @@ fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
     text.parse().map_err(|_| Error::file(format!("expected a number as {key}, found {text:?}")))
 }
 
-/// Returns penalty counts, in fixed point, without the bit [`sample::SEEN`].
+/// Clears the flag [`sample::SEEN`] in each penalty count.
 fn penalty_counts(counts: Vec<u32>) -> Vec<u32> {
     counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect()
 }

@@ -16,7 +16,7 @@ pub struct Limits {
     pub max_tokens: usize,
     /// The text ends before the first occurrence of one of these texts.
     pub stop_texts: Vec<String>,
-    /// Ids that end the text and are not part of it. `None` means the stop ids of the model's family.
+    /// Token ids that end the text and are not part of the text. `None` means the stop ids of the model's family.
     pub stop_ids: Option<Vec<u32>>,
 }
 
@@ -35,16 +35,16 @@ pub enum Finish {
     Eos,
     /// A stop text ended the text.
     Stop,
-    /// The text has `max_tokens` tokens.
+    /// The text has the most tokens that [`Limits::max_tokens`] allows.
     Length,
-    /// The context is full before `max_tokens`.
+    /// The slot's context was full before the text had [`Limits::max_tokens`] tokens.
     Context,
     /// The caller or the stop flag ended the text.
     Interrupted,
 }
 
 impl Finish {
-    /// Returns the name in JSON output.
+    /// Returns the name of the reason in JSON output, such as `length`.
     pub fn name(self) -> &'static str {
         match self {
             Finish::Eos => "eos",
@@ -66,39 +66,42 @@ pub struct Stream {
     pub slot: Slot,
     /// The sampler.
     pub sampler: Sampler,
-    /// Ids so far.
+    /// Token ids of the text so far.
     pub tokens: Vec<u32>,
     /// Text so far; empty without a vocabulary.
     pub text: String,
     /// The reason why the text ended. `None` before its end.
     pub finish: Option<Finish>,
-    /// True if the finished text satisfies its constraint. `None` without a constraint. A text that a stop text cut counts as incomplete.
+    /// True if the finished text satisfies its constraint. `None` without a constraint and before the end. If a stop text ended the text, this
+    /// is false.
     pub complete: Option<bool>,
     /// Changes logits before each sampling.
     pub processor: Option<Processor>,
-    /// Restricts the text. Applied after the processor and the guard, so that neither of them can allow a forbidden token. Penalties, biases and
-    /// bans apply to the allowed tokens. Stop ids are allowed if the text may end. The text ends if nothing may follow. Stop texts work as
-    /// without a constraint.
+    /// Restricts the text. Applies after the processor and the sampler's guard, so neither can allow a forbidden token. Penalties, biases and
+    /// bans apply to the allowed tokens. Stop ids are allowed if the text may end. The text ends if no token may follow. Stop texts end the
+    /// text as they do without a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// The number of alternative tokens in the log-probabilities of each token. `None` requests no log-probabilities. The host samples if this
-    /// is set.
+    /// The number of alternative tokens in the log-probabilities of each sampled token. `None` requests no log-probabilities. If this is set,
+    /// the host samples.
     pub n_logprobs: Option<usize>,
     /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,
-    /// True if uncertain bytes at the end of the text are kept for [`pending`](Self::pending) instead of being added to the text. Uncertain bytes
-    /// are an incomplete character, or text that may begin a stop text. Has no effect if a stop id or a stop text ended the text.
+    /// True if uncertain bytes at the end of the text are not added to the text, so that [`pending`](Self::pending) returns them. Uncertain
+    /// bytes are an incomplete character, or text that may begin a stop text. Has no effect if a stop id or a stop text ended the text.
     pub keeps_end: bool,
-    /// True if every token counts in penalties. Otherwise tokens of digits and blanks only count as seen. The host samples if this is set.
+    /// True if every token counts in penalties. If false, tokens of digits and blanks are recorded as seen, but with a count of 0. If true, the
+    /// host samples.
     pub counts_every_token: bool,
-    /// The most tokens beyond `max_tokens` that may complete a character.
+    /// How many tokens beyond the limit the text may have to complete its last character.
     pub grace: usize,
-    /// The number of bytes of the text that events have reported.
+    /// The number of bytes of `text` that events have reported.
     pub(super) n_told_text: usize,
-    /// True if the constraint closes the text because few tokens remain. Then the text finishes with `at_limit`, although it is complete.
+    /// True if few tokens remain and the constraint has begun to close the text. Then the reason for the end is `at_limit`, although the text
+    /// is complete.
     is_closing: bool,
-    /// The number of tokens that the constraint has accepted.
+    /// The number of `tokens` that were passed to the constraint.
     n_told: usize,
-    /// The most tokens of the text, by `max_tokens` and by the context.
+    /// The most tokens of the text: the smaller of `max_tokens` and the room in the context.
     limit: usize,
     /// The reason to finish at `limit`: `Length` or `Context`.
     at_limit: Finish,
@@ -110,7 +113,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Creates a stream without text. Options are off.
+    /// Creates a stream with an empty text, without processor, constraint and log-probabilities.
     pub fn new(slot: Slot, sampler: Sampler, limits: &Limits) -> Stream {
         Stream {
             slot,
@@ -138,9 +141,9 @@ impl Stream {
         }
     }
 
-    /// Begins after another text. `pending` is the other text's [`pending`](Self::pending), and `prompt` was read after it. With an empty
-    /// prompt, the text continues with the pending bytes. Otherwise the text begins with the rest of a character that the prompt left
-    /// incomplete.
+    /// Sets how the text begins after an earlier text of the slot. `pending` is the result of the earlier stream's [`pending`](Self::pending).
+    /// `prompt` are the tokens that the slot has read after the earlier text. If `prompt` is empty, the text begins with the pending bytes.
+    /// Otherwise, if the prompt ended within a character, the text begins with the remaining bytes of this character.
     pub fn begin_after(&mut self, pending: &[u8], prompt: &[u32], vocab: Option<&Vocab>) {
         if prompt.is_empty() {
             self.push(pending);
@@ -149,7 +152,8 @@ impl Stream {
         self.utf8 = Utf8Stream::after_tokens(pending, prompt, vocab);
     }
 
-    /// Returns the bytes that are held back, see [`keeps_end`](Self::keeps_end). They may end with an incomplete character.
+    /// Returns the uncertain bytes at the end that are not in the text yet, see [`keeps_end`](Self::keeps_end). The bytes may end with an
+    /// incomplete character.
     pub fn pending(&self) -> Vec<u8> {
         [self.stops.held().as_bytes(), self.utf8.pending()].concat()
     }
@@ -182,7 +186,7 @@ impl Stream {
         self.processor.is_some() || self.constraint.is_some()
     }
 
-    /// Samples the next token on the host from logits `[vocab]`. `None` if the constraint allows nothing more.
+    /// Samples the next token on the host from logits `[vocab]`. Returns `None` if the constraint allows no further token.
     pub(super) fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>> {
         let drawn = self.drawn(logits)?;
         self.logprobs = self.n_logprobs.zip(drawn).map(|(n, token)| Logprobs::of(logits, token, n));
@@ -193,7 +197,7 @@ impl Stream {
         if !self.is_watched() {
             return self.sampler.sample(logits).map(Some);
         }
-        // The guard checks the model's own logits: a processor may make logits infinite, and a constraint always does.
+        // The guard must check the model's own logits: a processor may make logits infinite, and a constraint always does.
         let is_guarded = self.sampler.guarded(logits).is_some();
         if is_guarded && self.constraint.is_none() {
             return self.sampler.sample(logits).map(Some);
@@ -216,7 +220,7 @@ impl Stream {
         Ok(drawn.token)
     }
 
-    /// Accepts a sampled token. Returns whether the token belongs to the text: a stop id does not.
+    /// Accepts a sampled token. Returns false if the token is a stop id, which does not belong to the text.
     pub(super) fn take(&mut self, token: u32, vocab: Option<&Vocab>) -> bool {
         if self.stop_ids.contains(&token) {
             self.end(Finish::Eos);
@@ -224,7 +228,7 @@ impl Stream {
         }
         self.tokens.push(token);
         let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
-        // Without a vocabulary the digits and blanks are unknown, so every token counts.
+        // Without a vocabulary, tokens of digits and blanks cannot be recognised, so every token counts.
         let counts = self.counts_every_token || vocab.is_none();
         self.sampler.accept(token, if counts { 1.0 } else { penalty_weight(bytes) });
         if !self.push(bytes) && self.tokens.len() >= self.limit && (self.utf8.is_complete() || self.tokens.len() >= self.limit + self.grace)
@@ -235,8 +239,8 @@ impl Stream {
         true
     }
 
-    /// Returns whether the constraint allows the text to end here, and whether it requires that. `None` without a constraint. Both are false if
-    /// the constraint fails.
+    /// Returns whether the constraint allows the text to end here, and whether it requires the end. Returns `None` without a constraint. Both
+    /// values are false if the constraint returns an error.
     fn may_end(&mut self) -> Option<(bool, bool)> {
         let Stream { constraint, tokens, n_told, .. } = self;
         let constraint = constraint.as_mut()?.as_mut();
@@ -255,12 +259,13 @@ impl Stream {
         }
     }
 
-    /// Returns the number of tokens up to the limit, at least 1.
+    /// Returns how many more tokens the text may have, but at least 1.
     pub(super) fn n_left(&self) -> usize {
         self.limit.saturating_sub(self.tokens.len()).max(1)
     }
 
-    /// Ends the text. Appends the text that was held back, unless it is kept as pending.
+    /// Ends the text. Appends the bytes that were held back. If `keeps_end` is set and no stop id ended the text, [`pending`](Self::pending)
+    /// keeps them instead.
     pub(super) fn end(&mut self, finish: Finish) {
         self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
         self.complete = self.may_end().map(|(may_end, _)| may_end || finish == Finish::Eos);
@@ -275,7 +280,7 @@ impl Stream {
     }
 }
 
-/// Returns what a constraint allows after these tokens, of which it has accepted the first `n_told`.
+/// Passes the tokens from index `n_told` on to the constraint and counts them in `n_told`. Returns the tokens that the constraint allows next.
 fn allowed_after<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
     for &token in &tokens[*n_told..] {
         constraint.accept(token)?;

@@ -1,4 +1,4 @@
-//! The tokens that slots read, and how they are divided into steps.
+//! The tokens that slots read, and the division of these tokens into steps.
 
 use super::pages::Move;
 use super::slots::Slot;
@@ -36,7 +36,7 @@ impl Work for [(Slot, u32)] {
     }
 }
 
-/// How tokens are divided into steps.
+/// A rule that divides tokens into steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// A chunk of tokens per step. The stop flag interrupts between two steps.
@@ -60,7 +60,7 @@ pub type Each<'a> = &'a mut dyn FnMut(usize, &[f32]) -> Result<()>;
 /// Callback for logits. Takes the index of the item, the index of the token in the item, and the logits after the token.
 pub type EachRow<'a> = &'a mut dyn FnMut(usize, usize, &[f32]) -> Result<()>;
 
-/// Tokens `from..from + len` of an item, read in one step.
+/// Tokens `from..from + len` of an item; one step reads them.
 #[derive(Clone, Copy)]
 pub struct Part {
     /// Index of the item.
@@ -68,7 +68,7 @@ pub struct Part {
     pub slot: Slot,
     pub from: usize,
     pub len: usize,
-    /// True if these are the last tokens of the item.
+    /// True if the part has the item's last token.
     pub is_last: bool,
     /// The number of tokens that the slot has read after the step.
     pub end: usize,
@@ -80,22 +80,23 @@ pub struct Scratch {
     pub step: Step,
     pub parts: Vec<Part>,
     pub moves: Vec<Move>,
-    /// The number of tokens of each item that were read, those of the current step included.
+    /// The number of tokens of each item that were read, the tokens of the current step included.
     pub done: Vec<usize>,
     /// Logits of the last step.
     pub logits: Vec<f32>,
-    /// The number of rows of logits of each part.
+    /// For each part, the number of rows of logits that the step returns.
     pub rows: Vec<usize>,
 }
 
 impl Scratch {
-    /// Resets for `n` items of which no token is read.
+    /// Prepares for `n` items, with no token read yet.
     pub fn begin(&mut self, n: usize) {
         self.done.clear();
         self.done.resize(n, 0);
     }
 
-    /// Chooses the parts of the next step: at most `each` tokens per item, at most `room` tokens in total. Returns the number of tokens.
+    /// Sets `parts` to the next tokens of each item: at most `each` tokens per item, at most `room` tokens in total. Returns the number of
+    /// tokens.
     pub fn cut<W: Work + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
         let all = room;
         self.parts.clear();

@@ -8,38 +8,42 @@ use crate::session::stream::{Finish, Limits, Processor, Stream};
 
 /// A text to generate.
 pub struct Job {
-    /// Token ids. May be empty if `from` has logits to continue from.
+    /// Token ids of the prompt. May be empty if the slot `from` has logits.
     pub prompt: Vec<u32>,
-    /// The sampler. Accepts the prompt when the job is added.
+    /// The sampler. When the job is added, the sampler reads the prompt for its penalties.
     pub sampler: Sampler,
     /// Limits on the text.
     pub limits: Limits,
-    /// Changes logits before each sampling. All jobs then sample on the host.
+    /// Changes logits before each sampling. While a job with a processor runs, the host samples for all jobs.
     pub processor: Option<Processor>,
-    /// Restricts the text, by a grammar for example. All jobs then sample on the host.
+    /// Restricts the text, by a grammar for example. While a job with a constraint runs, the host samples for all jobs.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// An open slot of the session to continue from; the job forks it. `None` begins with an empty sequence.
+    /// An open slot whose sequence the job continues in a fork. `None` begins with an empty sequence.
     pub from: Option<Slot>,
     /// Bytes that the previous text held back at its end, if `from` was loaded from a state file
     /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
-    /// The number of alternative tokens in the log-probabilities of each token, as [`Stream::n_logprobs`].
+    /// The number of alternative tokens in the log-probabilities of each sampled token, as in [`Stream::n_logprobs`]. `None` requests no
+    /// log-probabilities.
     pub n_logprobs: Option<usize>,
-    /// The number of alternative tokens in log-probabilities of the prompt: see
-    /// [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs). `None` requests none.
+    /// The number of alternative tokens in the log-probabilities of each prompt token.
+    /// [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns them. `None` requests no log-probabilities of the
+    /// prompt.
     pub n_prompt_logprobs: Option<usize>,
-    /// Slots that are kept for the caller: see [`Batcher::take_kept`](super::Batcher::take_kept).
+    /// Slots and bytes of this job that are kept for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
     pub keeps: Keeps,
 }
 
-/// Slots of a job that the caller takes over.
+/// A job's request to keep slots and bytes for the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// Positions in the prompt, as numbers of tokens, in any order. At each position the slot is forked if another slot is free.
+    /// Positions in the prompt, as numbers of prompt tokens before the position, in any order. At each position, the job's slot is forked for
+    /// the caller if another slot is free then.
     pub at: Vec<usize>,
-    /// True to keep the job's own slot, after its text.
+    /// True if the job's slot is kept for the caller after the text has ended.
     pub end: bool,
-    /// True if uncertain bytes at the end of the text go to [`JobOutput::pending`] instead of the text, as with [`Stream::keeps_end`].
+    /// True if uncertain bytes at the end of the text (an incomplete character, or the beginning of a stop text) go to [`JobOutput::pending`]
+    /// instead of the text.
     pub pending: bool,
 }
 
@@ -50,7 +54,7 @@ pub struct KeptSlot {
     pub job: JobId,
     /// The slot, which the caller must close.
     pub slot: Slot,
-    /// True if the slot is after the text. Otherwise the slot is within the prompt or after the prompt.
+    /// True if the slot was kept after the text ([`Keeps::end`]). False if it was forked at a position in the prompt ([`Keeps::at`]).
     pub is_end: bool,
 }
 
@@ -94,11 +98,11 @@ pub struct JobOutput {
     pub text: String,
     /// The reason why the text ended.
     pub finish: Finish,
-    /// True if the text satisfies its constraint: see [`Stream::complete`].
+    /// True if the text satisfies its constraint, as in [`Stream::complete`]. `None` without a constraint.
     pub complete: Option<bool>,
-    /// The sampler after the last token.
+    /// The job's sampler, after it has accepted the last token.
     pub sampler: Sampler,
-    /// Uncertain bytes at the end that were not added to `text`. Empty unless [`Keeps::pending`] is set.
+    /// Uncertain bytes at the end that were not added to `text`. Always empty if [`Keeps::pending`] is false.
     pub pending: Vec<u8>,
 }
 

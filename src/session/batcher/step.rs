@@ -18,11 +18,11 @@ type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 pub enum Flight {
     /// The device reads tokens. Then the host samples for each sequence without unread tokens.
     Reading {
-        /// Sequences in the order of reading; decoding sequences come first.
+        /// Indices of the sequences in the order of reading; decoding sequences come first.
         order: Vec<usize>,
         /// The number of decoding sequences.
         n_first: usize,
-        /// The number of decoding sequences that read a token.
+        /// The number of decoding sequences that read a token. A sequence without unread tokens only samples.
         n_decoding: usize,
         /// True if the device has work. False if no sequence had tokens to read.
         has_begun: bool,
@@ -32,9 +32,9 @@ pub enum Flight {
 }
 
 impl Batcher {
-    /// Runs one step of every job: decodes one token per job, and prefills as many prompt tokens as a chunk has room for. If no prompt waits and
-    /// the device samples, decodes several tokens per job. Calls `on_event` with text as soon as the text is certain; the event's `stream` is the
-    /// job's index among the running jobs. Returns the jobs that ended.
+    /// Runs one step of all jobs: decodes one token per job, and prefills waiting prompts up to the size of a chunk. If no prompt waits and the
+    /// device can sample, decodes several tokens per job. Calls `on_event` with text as soon as the text is certain. The event's `stream` is
+    /// the job's index among the running jobs. Returns the jobs that ended.
     ///
     /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are its two halves.
     ///
@@ -62,7 +62,7 @@ impl Batcher {
         let draws_on_device = |i: &usize| {
             let sequence = &self.sequences[*i];
             let is_shared = !sequence.continuations.is_empty() || !sequence.marks.is_empty();
-            // A slot that will be forked must end a step exactly at its mark or at the end of its prompt.
+            // A slot that will be forked must end a step exactly at a position in `marks` or at the end of its prompt.
             sequence.unread.len() == 1 && !sequence.is_stuck && !is_shared && !self.streams[*i].needs_host()
         };
         let flight = if !running.is_empty() && self.session.draws_ahead && running.iter().all(draws_on_device) {
@@ -90,7 +90,8 @@ impl Batcher {
         if self.flight.is_none() { Ok(()) } else { self.session.ready().await }
     }
 
-    /// Finishes the step that was begun, as [`step`](Self::step) does. Blocks until the device is done. Without a step, returns no jobs.
+    /// Finishes the step that was begun: blocks until the device is done, samples, and returns the jobs that ended, as [`step`](Self::step)
+    /// does. Returns no jobs if no step was begun.
     ///
     /// # Errors
     /// The errors of [`step`](Self::step). In a browser also if the device is not done yet: await [`ready`](Self::ready) first.
@@ -170,7 +171,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Samples on the host for the given sequences without unread tokens, and for their continuations.
+    /// Samples on the host for each sequence of `order` that has no unread tokens, and for the jobs that waited for these sequences' prompts.
     fn draw(&mut self, mut order: Vec<usize>, on_event: &mut OnEvent<'_>) -> Result<()> {
         order.retain(|&i| self.sequences[i].unread.is_empty());
         for i in order.clone() {
@@ -241,7 +242,7 @@ fn jobs(sequences: &[Sequence]) -> Vec<JobId> {
     sequences.iter().map(|sequence| sequence.job).collect()
 }
 
-/// Returns a callback for the session's events. It calls `on_event` with each event and the event's job.
+/// Returns a callback for the session's events. The callback passes each event and the event's job to `on_event`.
 fn hear<'a>(jobs: &'a [JobId], on_event: &'a mut OnEvent<'_>) -> impl FnMut(Event<'_>) -> ControlFlow<()> {
     |event| {
         on_event(jobs[event.stream], event);

@@ -5,7 +5,8 @@ use crate::exec::strategy::{Placed, Strategy};
 
 const MB: u64 = 1_000_000;
 
-/// 24 layers of 100 MB in f16 and a head of 300 MB, 1 MB of state a layer and 50 MB of activations.
+/// Returns three weight formats of a model: in f16, 24 layers of 100 MB and a head of 300 MB. Each layer has 1 MB of state, and activations
+/// take 50 MB.
 fn candidates() -> Vec<Candidate> {
     let candidate = |dtype: &str, percent: u64| {
         let layer = |mb: u64| LayerBytes { weights: mb * MB * percent / 100, slots: MB, ..LayerBytes::default() };
@@ -15,7 +16,7 @@ fn candidates() -> Vec<Candidate> {
     vec![candidate("fp16", 100), candidate("fp16i8", 53), candidate("fp16i4", 29)]
 }
 
-/// Returns a machine whose adapters and host have these usable MB: adds the margin that `usable` takes off.
+/// Returns a machine whose adapters and host have these usable MB. Adds the margin that `usable` subtracts.
 fn machine(adapters: &[u64], host: u64) -> Machine {
     let free = |mb: u64| Some((mb * MB + (256 << 20)) / 15 * 16 + 16);
     let adapters = adapters.iter().enumerate().map(|(i, mb)| (format!("gpu:{i}"), free(*mb))).collect();
@@ -29,7 +30,7 @@ fn chosen(adapters: &[u64], host: u64) -> String {
     fitted.strategy
 }
 
-/// Checks that the choice is a strategy and that every device has room for its part.
+/// Checks that `text` is a valid strategy and that every device has room for its layers.
 fn holds(text: &str, machine: &Machine) {
     let all = candidates();
     let strategy = text.parse::<Strategy>().unwrap();
@@ -47,7 +48,7 @@ fn holds(text: &str, machine: &Machine) {
 
 #[test]
 fn a_format_is_narrowed_before_a_second_device_is_taken() {
-    // 2700 MB of weights, 25 of state and 50 of activations.
+    // In f16, the model has 2700 MB of weights, 25 MB of state and 50 MB of activations.
     assert_eq!(chosen(&[2775], 0), "gpu:0 fp16");
     assert_eq!(chosen(&[2774], 0), "gpu:0 fp16i8");
     assert_eq!(chosen(&[1506, 9000], 0), "gpu:0 fp16i8");
@@ -65,7 +66,7 @@ fn adapters_share_what_one_does_not_hold() {
 #[test]
 fn layers_that_fit_on_no_adapter_are_streamed_or_run_on_the_cpu() {
     assert_eq!(chosen(&[500], 9000), "gpu:0 fp16i4 *8+");
-    // Two adapters hold most layers. The CPU runs the rest faster than the bus streams what one adapter lacks.
+    // Two adapters hold most layers. Running the few remaining layers on the CPU is faster than streaming with one adapter.
     assert_eq!(chosen(&[400, 400], 9000), "gpu:0 fp16i4 *11 -> gpu:1 fp16i4 *11 -> cpu fp16i4");
     let mut slow = machine(&[500], 9000);
     slow.speeds.bus = 1e9;
@@ -75,7 +76,7 @@ fn layers_that_fit_on_no_adapter_are_streamed_or_run_on_the_cpu() {
     // The host has room for the CPU's part, but not for the streamed layers.
     assert_eq!(chosen(&[500], 450), "gpu:0 fp16i4 *15 -> cpu fp16i4");
     assert!(fit(&candidates(), &machine(&[500], 450)).unwrap().why.ends_with("because there is no room to stream"));
-    // A small adapter before a larger one does not stream.
+    // If a small adapter comes before a large one, the large adapter streams.
     assert_eq!(chosen(&[90, 500], 9000), "gpu:1 fp16i4 *8+");
 }
 

@@ -36,7 +36,8 @@ fn every_byte_belongs_to_a_layer() {
         assert_eq!(f32s.weights(all.clone()), (2 * matrices + vectors) as u64, "{name}");
         let states: usize = tape.states.iter().map(|s| s.total(4) * 4).sum();
         assert_eq!(f16s.slots(all), (states + 3 * 16 * tape.block_bytes()) as u64, "{name}");
-        // All blocks after the first are equal. The first has the embedding and lacks some parts of the others. The head is stateless.
+        // All layers between the first layer and the head are equal. The first layer has the embedding and lacks some matrices of the later
+        // layers. The head has no state.
         let middle = &f16s.layers[1..n_layer];
         assert!(middle.iter().all(|l| l.weights == middle[0].weights && l.slots == middle[0].slots && l.slots > 0), "{name}");
         assert!(f16s.layers[n_layer].slots == 0 && f16s.layers[n_layer].weights > 0, "{name}");
@@ -50,7 +51,7 @@ fn only_states_and_activations_grow_with_slots() {
     let (one, eight) = (footprint("rwkv7-0.1b", &sizes(1, 0)), footprint("rwkv7-0.1b", &sizes(8, 0)));
     let all = 0..one.layers.len();
     assert_eq!(one.weights(all.clone()), eight.weights(all.clone()));
-    // Two pages and nine.
+    // One slot has two pages and eight slots have nine pages.
     assert_eq!(one.slots(all.clone()) * 9, eight.slots(all) * 2);
     assert!(one.scratch < eight.scratch, "more rows of logits");
 }
@@ -62,13 +63,13 @@ fn devices_add_up_their_segments() {
     let of = |text: &str| by_device(&text.parse::<Strategy>().unwrap().place(total - 1).unwrap(), &|_| &footprint);
     let whole = of("gpu fp16");
     assert_eq!(whole, [("gpu:0".to_string(), footprint.on_device(0..total, total))]);
-    // Two segments on one adapter, under both of its names, each have their own activations.
+    // Two groups of layers on one adapter, under both names of the adapter, each have their own activations.
     let twice = of("gpu fp16 *3 -> gpu:0 fp16");
     assert_eq!((twice.len(), twice[0].1.total()), (1, whole[0].1.total() + footprint.scratch));
     let split = of("gpu:1 fp16 *3 -> cpu fp16");
     assert_eq!((split[0].0.as_str(), split[1].0.as_str()), ("gpu:1", "cpu"));
     assert_eq!(split[0].1.weights + split[1].1.weights, whole[0].1.weights);
-    // Streamed layers are in host memory, and two of them on the device.
+    // Streamed layers are in host memory. The device has buffers for two of them.
     let streamed = of("gpu fp16 *2+");
     let largest = footprint.layers[2..].iter().map(|l| l.weights).max().unwrap();
     assert_eq!(streamed[0].1.weights, footprint.weights(0..2) + 2 * largest);
