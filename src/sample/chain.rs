@@ -1,44 +1,46 @@
-//! The chain of filters: determines which tokens may be drawn, and their weights.
+//! The chain of filters. It determines which tokens may be drawn, and the weight of each token.
 //!
-//! A token has a distance d = max - logit in fixed point, and a mass, 2^31 for the most likely token. A filter orders tokens by (d, id),
-//! finds the last token to keep and drops all tokens after it. A histogram finds the narrow band of distances that holds this token, so
-//! only this band is sorted. The list itself stays in the order of ids. The kernels in `shaders/sample/` find the same tokens by other
-//! means. This module must not know settings. `shape` has the filters that depend on the whole distribution.
+//! A token has a distance d = max - logit in fixed point, and a mass, which is 2^31 for the most likely token. A filter orders tokens by (d, id),
+//! finds the last token to keep and drops all tokens after it. A histogram finds the narrow band of distances that holds the last token to keep, so
+//! only this band is sorted. The list of tokens stays in the order of ids.
+//!
+//! The kernels in `shaders/sample/` find the same tokens by other means. This module must not know settings. The filters in `shape` depend on the
+//! whole distribution.
 
 mod shape;
 
 use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
 use super::wide;
 
-/// Determines whether a filter also keeps the tokens that are exactly as likely as the least likely token it needs.
+/// Determines whether a filter also keeps the tokens that are exactly as likely as the last token it must keep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     Keep,
     Drop,
 }
 
-/// The tokens that may still be drawn. The buffers are reused between calls.
+/// The tokens that the filters have kept so far. The buffers are reused between calls.
 #[derive(Default)]
 pub(super) struct Shortlist {
-    /// Ids, ascending. `[n]`
+    /// The tokens' ids, ascending. `[n]`
     ids: Vec<u32>,
-    /// Distances from the largest logit. `[n]`
+    /// The distance of each token's logit from the largest logit. `[n]`
     distances: Vec<u32>,
-    /// Masses, valid after `weigh`. `[n]`
+    /// The mass of each token. Valid after `weigh`. `[n]`
     masses: Vec<u32>,
-    /// The ranks by which `typical` orders tokens. `[n]`
+    /// The rank of each token in the filter `typical`: how far the token's surprise is from the entropy. `[n]`
     ranks: Vec<u32>,
     /// The sum of the masses in each band of ranks. `[N_BINS]`
     bins: Vec<u64>,
-    /// The tokens to sort, in one band of ranks: rank (high 32 bits) and place in the list (low 32 bits).
+    /// The tokens in the only band that is sorted: the rank (high 32 bits) and the place in the list (low 32 bits).
     edge: Vec<u64>,
 }
 
-/// The number of bands of ranks. All bands have the same width: the least power of two for which the bands cover every rank.
+/// The number of bands of ranks. All bands have the same width: the smallest power of two for which the bands cover every rank.
 const N_BINS: usize = 1 << 12;
 
 impl Shortlist {
-    /// Fills the list with every token whose key is not `EXCLUDED`. `keys` is `[V]`, `max` is the largest key.
+    /// Fills the list with every token whose key is not `EXCLUDED`. `keys` is `[V]`, and `max` is the largest key.
     pub(super) fn fill(&mut self, keys: &[u32], max: u32) {
         self.ids.clear();
         self.ids.extend(0..keys.len() as u32);
@@ -50,7 +52,7 @@ impl Shortlist {
         }
     }
 
-    /// Keeps the `k` most likely tokens, the lower id among equals. 0 is off.
+    /// Keeps the `k` most likely tokens. Among equally likely tokens, the lowest ids are kept. With `k` = 0, keeps all tokens.
     pub(super) fn top_k(&mut self, k: u32) {
         if k > 0 && (k as usize) < self.ids.len() {
             self.masses.clear();
@@ -59,8 +61,8 @@ impl Shortlist {
         }
     }
 
-    /// Keeps the most likely tokens, no more than needed for a share of at least `p / 2^32` of the mass, and at least one token. `ties`
-    /// determines whether tokens that are as likely as the last kept token stay, too.
+    /// Keeps the fewest most likely tokens whose masses sum to at least `p / 2^32` of the total mass. Keeps at least one token. `ties` determines
+    /// whether the tokens that are exactly as likely as the last of these tokens are kept, too.
     pub(super) fn top_p(&mut self, p: u32, scale: Scale, ties: Ties) {
         let total = self.weigh(scale);
         self.keep_mass(share_of(total, p), ties);
@@ -79,8 +81,8 @@ impl Shortlist {
         self.masses.iter().map(|&m| u64::from(m)).sum()
     }
 
-    /// Keeps the most likely tokens, no more than needed for a sum of masses of at least `target`. `ties` determines whether tokens that are
-    /// as likely as the last kept token stay, too. `target` must be at most the sum of all masses.
+    /// Keeps the fewest most likely tokens whose masses sum to at least `target`. `ties` determines whether the tokens that are exactly as likely
+    /// as the last of these tokens are kept, too. `target` must be at most the sum of all masses.
     fn keep_mass(&mut self, target: u64, ties: Ties) {
         let distances = std::mem::take(&mut self.distances);
         let last = self.last_of(&distances, target);
@@ -90,8 +92,8 @@ impl Shortlist {
         }
     }
 
-    /// Sums the masses by ascending rank, lower ids first among equal ranks. Returns rank and id of the token at which the sum reaches
-    /// `target`, or `None` if the sum never reaches `target`. `ranks` has one entry per token of the list.
+    /// Sums the masses by ascending rank, and by ascending id among equal ranks. Returns the rank and the id of the token at which the sum reaches
+    /// `target`. Returns `None` if the sum never reaches `target`. `ranks` has one entry per token of the list.
     fn last_of(&mut self, ranks: &[u32], target: u64) -> Option<(u32, u32)> {
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let shift = (u32::BITS - highest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());
@@ -101,7 +103,7 @@ impl Shortlist {
         for (&rank, &mass) in ranks.iter().zip(&self.masses) {
             self.bins[bin(rank)] += u64::from(mass);
         }
-        // find the bin in which the sum reaches the target, and the sum before this bin
+        // find the bin in which the sum reaches the target; afterwards `sum` is the sum before this bin
         let mut sum = 0;
         let edge_bin = self.bins.iter().position(|&mass| {
             sum += mass;
@@ -109,7 +111,7 @@ impl Shortlist {
         })?;
         sum -= self.bins[edge_bin];
 
-        // then sum token by token within this bin
+        // then sum token by token within the bin
         self.edge.clear();
         for (place, &rank) in ranks.iter().enumerate() {
             if bin(rank) == edge_bin {
@@ -138,8 +140,8 @@ impl Shortlist {
         self.distances.truncate(n);
     }
 
-    /// Adds the masses in the order of ids, until their sum exceeds the share `random / 2^64` of `total`. `total` is the sum of all masses.
-    /// Returns id and mass of the token that was added last, or `None` if the list is empty.
+    /// Sums the masses in the order of ids until the sum exceeds `total * random / 2^64`. `total` must be the sum of all masses. Returns the id and
+    /// the mass of the token at which the sum exceeds this number, or `None` if the list is empty.
     pub(super) fn pick(&self, random: u64, total: u64) -> Option<(u32, u32)> {
         let target = uniform_below(random, total);
         let mut sum = 0;

@@ -1,14 +1,15 @@
-//! Checks settings that come from outside the library.
+//! Checks sampling settings that come from outside the library.
 
 use super::named;
 use super::settings::Sampling;
 use crate::error::{Error, Result};
 
 impl Sampling {
-    /// Checks the range of every number, the number of `dry_breakers`, and that all ids are below `n_vocab`, the size of the vocabulary.
+    /// Checks that every number is in its range, that `dry_breakers` has not too many texts, and that all ids are below `n_vocab`, the size of the
+    /// vocabulary.
     ///
     /// # Errors
-    /// `Usage`, with the setting as field.
+    /// `Usage`, with the name of the setting as the error's field.
     pub fn check(&self, n_vocab: usize) -> Result<()> {
         named::check_numbers(self)?;
         for &(id, bias) in &self.logit_bias {
@@ -26,7 +27,7 @@ impl Sampling {
     }
 }
 
-/// The most texts in `dry_breakers`. The limit exists because each text is searched in the whole vocabulary.
+/// The largest number of texts in `dry_breakers`. The limit exists because each text is searched in every token of the vocabulary.
 const MAX_BREAKERS: usize = 128;
 
 fn check_id(setting: &str, id: u32, n_vocab: usize) -> Result<()> {

@@ -1,13 +1,13 @@
-//! DRY ("don't repeat yourself"): penalises a token that would extend a repetition, more for a longer repetition.
+//! DRY ("don't repeat yourself"): penalises tokens that would extend a repetition. The penalty grows with the length of the repetition.
 //!
-//! If the last tokens of the text also occur earlier, right before a token t, then drawing t extends the repetition. The method is from
-//! p-e-w's change to text-generation-webui. As in llama.cpp, a breaker itself has no penalty.
+//! Token t extends a repetition if the last tokens of the text also occur earlier in the text, right before an occurrence of t. The method was
+//! proposed by p-e-w for text-generation-webui. As in llama.cpp, a token that ends repetitions (a breaker) has no penalty itself.
 
 use super::fixed::quantised;
 use super::settings::Sampling;
 use std::collections::BTreeMap;
 
-/// The largest penalty, in nats. Two clamped logits never differ by more than this.
+/// The largest penalty, in nats. The logits of two tokens never differ by more than 4000 nats, because logits are clamped.
 const ENOUGH: f64 = 4000.0;
 
 /// The settings of DRY.
@@ -16,7 +16,7 @@ pub(super) struct Dry {
     multiplier: f64,
     base: f64,
     allowed_length: usize,
-    /// The number of last tokens in which to look for repetitions.
+    /// The number of last tokens of the text in which DRY looks for repetitions.
     range: usize,
 }
 
@@ -32,13 +32,13 @@ impl Dry {
         (dry.multiplier > 0.0 && dry.range > 0).then_some(dry)
     }
 
-    /// Returns the number of last tokens in which to look for repetitions.
+    /// Returns the number of last tokens of the text in which DRY looks for repetitions.
     pub fn range(&self) -> usize {
         self.range
     }
 
-    /// Returns the ids that would extend a repetition in `text`, each with its penalty in units of 2^-20. `breakers` are the ids that end a
-    /// repetition, ascending.
+    /// Returns the ids that would extend a repetition in `text`, each with its penalty in units of 2^-20. `breakers` lists the ids that end a
+    /// repetition, in ascending order.
     pub fn penalties(&self, text: &[u32], breakers: &[u32]) -> Vec<(u32, i32)> {
         let is_breaker = |id: &u32| breakers.binary_search(id).is_ok();
         // reversed: the last token is first
@@ -55,8 +55,8 @@ impl Dry {
         lengths.into_iter().map(|(id, length)| (id, self.penalty(length))).collect()
     }
 
-    /// Returns multiplier * base^(length - allowed_length), but at most [`ENOUGH`] nats, in units of 2^-20. Multiplies step by step, because
-    /// `powf` differs between C libraries.
+    /// Returns multiplier * base^(length - allowed_length) in units of 2^-20. The result is at most [`ENOUGH`] nats. The function multiplies step
+    /// by step, because the results of `powf` differ between C libraries.
     fn penalty(&self, length: usize) -> i32 {
         let mut penalty = self.multiplier;
         for _ in self.allowed_length..length {
@@ -69,10 +69,11 @@ impl Dry {
     }
 }
 
-/// Computes the Z function in linear time: for each suffix of the list, the length of its common prefix with the list.
+/// Returns, for each suffix of the list, the length of the longest common prefix of the suffix and the list. This is the Z function, computed in
+/// linear time.
 fn shared_beginnings(list: &[u32]) -> Vec<usize> {
     let mut shared = vec![list.len(); list.len()];
-    // start of the suffix whose match ends furthest right, and end of this match
+    // among all suffixes so far: the start and the end of the match that ends furthest right
     let (mut start, mut end) = (0, 0);
     for i in 1..list.len() {
         let mut n = if i < end { shared[i - start].min(end - i) } else { 0 };

@@ -1,20 +1,21 @@
-//! The sampler's arithmetic: integers only, so that the host and every GPU compute the same bits.
+//! The arithmetic of the sampler. It uses integers, so that the host and every GPU compute the same bits. Floats are used only to convert logits
+//! and settings to integers.
 //!
-//! `shaders/sample/fixed.wgsl` has the same functions. Floats occur only where a logit or a setting is quantised.
+//! `shaders/sample/fixed.wgsl` has the same functions.
 
-/// The number 1 in fixed point: one nat, a penalty of 1, or a count of 1.
+/// The number 1 in fixed point, which is 2^20. Logits (in nats), penalties and counts are in this unit.
 pub const ONE: f32 = (1 << 20) as f32;
 
-/// The bound of logits, in nats: logits are clamped to `-LARGEST ..= LARGEST`.
+/// The bound of logits in nats. Logits are clamped to `-LARGEST ..= LARGEST`.
 const LARGEST: f32 = 2000.0;
 
-/// The key of a logit that cannot be drawn.
+/// The key of a token that cannot be drawn. It is below all other keys.
 pub const EXCLUDED: u32 = 0;
 
 /// The mass of the most likely token.
 pub const FULL_MASS: u32 = 1 << 31;
 
-/// Converts nats to units of 1 / `ONE`: clamps to +-2000 nats and truncates. NaN becomes -2000 nats.
+/// Converts nats to units of 2^-20 nats. Clamps to -2000 ..= 2000 nats, then truncates. NaN becomes -2000 nats.
 #[inline(always)]
 pub fn quantised(x: f32) -> i32 {
     // a product with a power of two is exact, so the rounding mode does not matter
@@ -24,31 +25,32 @@ pub fn quantised(x: f32) -> i32 {
     unsafe { scaled.to_int_unchecked() }
 }
 
-/// Converts a fixed-point number to a key: unsigned, in the same order, never `EXCLUDED`.
+/// Converts a fixed-point number to a key. Keys are unsigned, have the same order as the numbers, and are never `EXCLUDED`.
 #[inline(always)]
 pub fn key(x: i32) -> u32 {
     x.max(-i32::MAX) as u32 ^ 1 << 31
 }
 
-/// Converts a key that is not `EXCLUDED` back to its fixed-point number.
+/// Converts a key that is not `EXCLUDED` back to the fixed-point number.
 #[inline(always)]
 pub fn unkey(key: u32) -> i32 {
     (key ^ 1 << 31) as i32
 }
 
-/// Converts a logit to a key: `EXCLUDED` if the logit is not finite.
+/// Converts a logit to a key. The key is `EXCLUDED` if the logit is not finite.
 #[inline(always)]
 pub fn key_of(logit: f32) -> u32 {
     if logit.is_finite() { key(quantised(logit)) } else { EXCLUDED }
 }
 
-/// Maps a float to an integer in the same order; both zeros map to the same integer. Orders logits whose keys are equal.
+/// Converts a float to an integer, so that integers have the same order as the floats. Both zeros become the same integer. The greedy sampler uses
+/// this order for logits whose keys are equal.
 pub fn ordered(x: f32) -> u32 {
     let bits = (x + 0.0).to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// A factor that is not negative: `mantissa / 2^shift`.
+/// A non-negative factor in integers: `mantissa / 2^shift`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Scale {
@@ -62,7 +64,7 @@ impl Scale {
     /// The factor 0.
     pub const ZERO: Scale = Scale { mantissa: 0, shift: 0 };
 
-    /// Rounds a factor down to 32 significant bits. NaN and factors below 2^-32 become 0; factors from 2^32 become 2^32 - 1.
+    /// Converts a factor, rounding down to 32 significant bits. NaN and factors below 2^-32 become 0. Factors of 2^32 or more become 2^32 - 1.
     pub fn of(factor: f64) -> Scale {
         let bits = factor.to_bits();
         let shift = 31 - ((bits >> 52 & 0x7ff) as i32 - 1023);
@@ -75,8 +77,8 @@ impl Scale {
         }
     }
 
-    /// Returns the factor for a temperature. The factor converts a distance, in units of 2^-20 nats, to the exponent y of [`mass`], in units
-    /// of 2^-26.
+    /// Returns the factor for a temperature. The factor converts a distance, in units of 2^-20 nats, to the exponent y in [`mass`], in units of
+    /// 2^-26.
     pub fn of_temperature(temperature: f32) -> Scale {
         Scale::of(std::f64::consts::LOG2_E * 64.0 / f64::from(temperature))
     }
@@ -88,16 +90,17 @@ impl Scale {
         product.min(u64::from(u32::MAX)) as u32
     }
 
-    /// Multiplies the magnitude of `x` by the factor and truncates. The result has the sign of `x` and saturates.
+    /// Multiplies the magnitude of `x` by the factor and truncates. The result has the sign of `x`, and its magnitude is at most `i32::MAX`.
     pub fn times_signed(self, x: i32) -> i32 {
         let magnitude = self.times(x.unsigned_abs()).min(i32::MAX as u32) as i32;
         if x < 0 { -magnitude } else { magnitude }
     }
 }
 
-/// Computes the mass 2^(31 - y), truncated, where `y = scale * distance` in units of 2^-26. Returns 0 from y = 32.
+/// Returns the mass 2^(31 - y), truncated, of a token at `distance` from the most likely token. The exponent y is `scale * distance` in units of
+/// 2^-26. The mass is 0 if y is 32 or more.
 ///
-/// The mantissa has a relative error of at most 2e-9 before the shift by the whole part of y.
+/// The relative error is at most 2e-9 before the mass is shifted by the integer part of y.
 #[inline(always)]
 pub fn mass(distance: u32, scale: Scale) -> u32 {
     // 2^-x = 1 - x (c0 - x (c1 - x (c2 - …))), interpolated at the Chebyshev points of [0, 1]; x and c in units of 2^-32
@@ -115,17 +118,17 @@ pub fn mass(distance: u32, scale: Scale) -> u32 {
     (u64::from(mantissa) >> (y >> 26)) as u32
 }
 
-/// Returns `total * share / 2^32`, rounded up, but at least 1.
+/// Returns `total * share / 2^32`, rounded up. Returns at least 1.
 pub fn share_of(total: u64, share: u32) -> u64 {
     (u128::from(total) * u128::from(share)).div_ceil(1 << 32).max(1) as u64
 }
 
-/// Converts a share to units of 2^-32. NaN and negative shares become 0; shares from 1 become `u32::MAX`.
+/// Converts a share to units of 2^-32. NaN and negative shares become 0. Shares of 1 or more become `u32::MAX`.
 pub(super) fn share(x: f32) -> u32 {
     (f64::from(x) * 4_294_967_296.0) as u32
 }
 
-/// Returns the logarithm to the base 2 in units of 2^-20, truncated. The logarithm of 0 counts as 0.
+/// Returns the base-2 logarithm of `x` in units of 2^-20, truncated. Returns 0 if `x` is 0.
 pub(super) fn log2(x: u64) -> u32 {
     let whole = 63 - x.max(1).leading_zeros();
     let (mut mantissa, mut fraction) = (x.max(1) << (63 - whole), 0);
@@ -139,7 +142,7 @@ pub(super) fn log2(x: u64) -> u32 {
     whole << 20 | fraction
 }
 
-/// Scales a number of the random stream to `0 .. total`.
+/// Maps a random 64-bit number to the range `0 .. total`.
 pub fn uniform_below(random: u64, total: u64) -> u64 {
     ((u128::from(random) * u128::from(total)) >> 64) as u64
 }

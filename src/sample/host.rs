@@ -1,23 +1,23 @@
-//! The settings that only the host supports, in integers. `Row` holds the settings that the kernel supports.
+//! The settings that only the host supports, converted to integers. [`Row`](super::Row) holds the settings that the kernel supports.
 
 use super::dry::Dry;
 use super::fixed::share;
 use super::mirostat::Mirostat;
 use super::settings::Sampling;
 
-/// The settings that only the host supports. A setting that is `None` is off.
+/// The settings that only the host supports. A field that is `None` means that the setting is off.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnHost {
-    /// The least share of the mass that `typical` keeps, in units of 2^-32.
+    /// The smallest share of the mass that the filter `typical` keeps, in units of 2^-32.
     pub typical: Option<u32>,
     pub mirostat: Option<Mirostat>,
     pub dry: Option<Dry>,
-    /// The number of tokens that the repeat penalty looks back at.
+    /// The number of last tokens of the text to which the repeat penalty applies.
     pub repeat_last_n: Option<usize>,
 }
 
 impl OnHost {
-    /// Extracts the settings. Never panics, also with unchecked settings.
+    /// Returns the settings of `s` that only the host supports. Never panics, even if the settings are unchecked.
     pub fn of(s: &Sampling) -> OnHost {
         // greedy sampling needs no filters
         let filters = if s.is_greedy() {
@@ -30,13 +30,13 @@ impl OnHost {
         OnHost { dry: Dry::of(s), repeat_last_n: s.repeat_last_n.filter(|_| s.repeat_penalty != 1.0), ..filters }
     }
 
-    /// Returns whether all settings are off, so that the kernel can draw.
+    /// Returns whether all these settings are off, so that the kernel can draw.
     pub fn is_off(&self) -> bool {
         let OnHost { typical, mirostat, dry, repeat_last_n } = self;
         typical.is_none() && mirostat.is_none() && dry.is_none() && repeat_last_n.is_none()
     }
 
-    /// Returns the number of last tokens that DRY and the repeat penalty need: the larger of their two numbers.
+    /// Returns how many last tokens of the text DRY and the repeat penalty need: the larger of the two numbers.
     pub fn looks_back(&self) -> usize {
         self.dry.map_or(0, |dry| dry.range()).max(self.repeat_last_n.unwrap_or(0))
     }

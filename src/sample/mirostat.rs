@@ -1,6 +1,6 @@
-//! Mirostat, version 2: drops the tokens whose surprise is above mu, and adjusts mu after each drawn token.
+//! Mirostat, version 2: drops the tokens whose surprise is above a limit mu, and adjusts mu after each drawn token.
 //!
-//! The surprise of a token is -log2(p), in bits. Basu et al., arXiv 2007.14966.
+//! The surprise of a token with probability p is -log2(p), in bits. The paper is Basu et al., arXiv 2007.14966.
 
 use super::chain::Shortlist;
 use super::fixed::{FULL_MASS, Scale, log2, quantised};
@@ -9,7 +9,7 @@ use super::settings::Sampling;
 /// The settings of mirostat. Surprises are in units of 2^-20 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mirostat {
-    /// The surprise to aim at.
+    /// The mean surprise per token that mirostat aims at.
     tau: i32,
     /// The learning rate.
     rate: Scale,
@@ -22,13 +22,13 @@ impl Mirostat {
         (tau > 0).then(|| Mirostat { tau, rate: Scale::of(f64::from(s.mirostat_rate)) })
     }
 
-    /// Returns mu before the first draw: 2 tau.
+    /// Returns the limit mu before the first draw, which is 2 tau.
     pub fn first(self) -> i32 {
         self.tau.saturating_mul(2)
     }
 
-    /// Keeps the tokens whose surprise is at most `mu`, and always the most likely token. Weighs the kept tokens and returns the sum of their
-    /// masses.
+    /// Keeps the tokens whose surprise is at most `mu`. Always keeps the most likely token. Computes the masses of the kept tokens and returns
+    /// their sum.
     pub fn cut(self, list: &mut Shortlist, mu: i32, scale: Scale) -> u64 {
         let total = list.weigh(scale);
         // a token of mass 2^(31 - y) has the surprise log2(total) - 31 + y
@@ -41,7 +41,8 @@ impl Mirostat {
         list.weigh(scale)
     }
 
-    /// Returns mu after a draw: mu - rate * (surprise - tau). `mass` is the mass of the drawn token, `total` the sum of all masses.
+    /// Returns the limit mu after a draw: mu - rate * (surprise - tau). `mass` is the mass of the drawn token, and `total` is the sum of all
+    /// masses.
     pub fn learn(self, mu: i32, mass: u32, total: u64) -> i32 {
         let error = surprise(mass, total) - i64::from(self.tau);
         let error = error.clamp(-i64::from(i32::MAX), i64::from(i32::MAX)) as i32;
@@ -54,8 +55,8 @@ fn surprise(mass: u32, total: u64) -> i64 {
     i64::from(log2(total)) - i64::from(log2(mass.into()))
 }
 
-/// Returns the largest distance whose product with `scale` is at most `y`. Finds it by bisection, because the product never falls when the
-/// distance grows.
+/// Returns the largest distance whose product with `scale` is at most `y`. Bisection finds it, because the product never falls while the distance
+/// grows.
 fn last_up_to(y: u64, scale: Scale) -> u32 {
     let (mut kept, mut dropped) = (0, u32::MAX);
     while dropped - kept > 1 {

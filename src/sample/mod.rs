@@ -1,7 +1,7 @@
-//! Sampling on the host: from logits to one token id. The GPU's sampler must draw the same ids, bit for bit.
+//! Sampling on the host: from logits to one token id. The sampler on the GPU must draw the same ids, bit for bit.
 //!
-//! Holds the settings, the memory between tokens (penalty counts, position in the random stream) and the chain of filters, in
-//! fixed-point integers. This module must not know models, vocabularies or stop rules: a token is an id here.
+//! The module holds the settings, the memory between tokens (penalty counts, position in the random stream) and the chain of filters. All
+//! arithmetic uses fixed-point integers. This module must not know models, vocabularies or stop rules, so a token is only an id here.
 
 mod chain;
 mod check;

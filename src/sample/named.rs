@@ -1,6 +1,6 @@
-//! The registry of settings that have a name and can be read from text. Flags, JSON fields and chat's `/set` share it.
+//! The registry of the sampling settings that have a name and can be read from text. Flags, JSON fields and chat's `/set` use this registry.
 //!
-//! To add a setting, add a field of [`Sampling`], its value in `Sampling::plain`, and an entry in [`SETTINGS`].
+//! To add a setting, add a field to [`Sampling`], its value in `Sampling::plain`, and an entry in [`SETTINGS`].
 
 use super::seed;
 use super::settings::{Order, Sampling};
@@ -11,22 +11,22 @@ use std::ops::RangeInclusive;
 /// A sampling setting that can be read from text.
 #[derive(Debug)]
 pub struct Setting {
-    /// The name, with hyphens as in flags.
+    /// The name, with hyphens as in flags: `top-p`.
     pub name: &'static str,
-    /// The placeholder of the value in help texts, such as `X`.
+    /// The placeholder for the setting's value in help texts, such as `X`.
     pub value: &'static str,
-    /// The help text, one line.
+    /// The setting's help text, in one line.
     pub meaning: &'static str,
     field: Field,
 }
 
-/// The field of [`Sampling`] that holds the value, by kind.
+/// The kind of the setting's value, and the field of [`Sampling`] that holds the value.
 #[derive(Debug)]
 enum Field {
-    /// A number, its range, and the range in words.
+    /// A number: its field, its range, and the range in words for errors.
     Number(fn(&mut Sampling) -> &mut f32, RangeInclusive<f32>, &'static str),
     Count(fn(&mut Sampling) -> &mut usize),
-    /// A number of tokens to look back at, or all tokens.
+    /// A number of last tokens, or `None` for all tokens.
     Last(fn(&mut Sampling) -> &mut Option<usize>),
     Preset,
     Breakers,
@@ -62,7 +62,7 @@ const fn setting(name: &'static str, value: &'static str, meaning: &'static str,
     Setting { name, value, meaning, field }
 }
 
-/// All settings, in the order of the help text. The preset is first, because other settings override it.
+/// All settings, in the order of the help text. The preset comes first, because all other settings override it.
 static SETTINGS: &[Setting] = &[
     setting("preset", "NAME", "Start from named settings instead of the model's; `list` shows them", Field::Preset),
     positive("temperature", "Randomness; 0 always takes the likeliest token [default: 1; GLM 0.8]", |s| &mut s.temperature),
@@ -156,17 +156,17 @@ impl Setting {
         SETTINGS
     }
 
-    /// Returns whether the setting holds a list, which takes several values.
+    /// Returns whether the setting is a list, so that it takes several values.
     pub fn is_list(&self) -> bool {
         matches!(self.field, Field::Breakers | Field::Biases | Field::Bans)
     }
 
-    /// Returns whether a preset replaces this setting.
+    /// Returns whether choosing a preset replaces the value of this setting.
     pub fn is_of_presets(&self) -> bool {
         !matches!(self.field, Field::Biases | Field::Bans | Field::Seed)
     }
 
-    /// Finds the setting with this name. `_` and `-` are the same, and `temp` is `temperature`.
+    /// Returns the setting with this name, or a `Usage` error. `_` and `-` are equivalent, and `temp` stands for `temperature`.
     pub(crate) fn named(name: &str) -> Result<&'static Setting> {
         let wanted = name.replace('_', "-");
         let wanted = if wanted == "temp" { "temperature" } else { &wanted };
@@ -177,7 +177,7 @@ impl Setting {
     }
 
     fn set(&self, s: &mut Sampling, values: &[&str]) -> Result<()> {
-        // a setting that is not a list takes the last value
+        // a setting that is no list takes the last value
         let value = values.last().copied().unwrap_or_default().trim();
         match &self.field {
             Field::Number(of, range, expected) => *of(s) = in_range(texts::number(value, expected)?, range, expected)?,
@@ -193,7 +193,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Returns the value as text that `set` reads. `None` for the preset.
+    /// Returns the setting's value in `s` as text that `set` can read. Returns `None` for the preset.
     fn get(&self, s: &Sampling) -> Option<String> {
         let mut s = s.clone();
         Some(match &self.field {
@@ -212,31 +212,32 @@ impl Setting {
 }
 
 impl Sampling {
-    /// Lists the name and the help text of every setting that [`set`](Self::set) reads.
+    /// Returns the name and the help text of every setting that [`set`](Self::set) reads.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         SETTINGS.iter().map(|s| (s.name, s.meaning))
     }
 
-    /// Changes one setting. The names are the same as for flags; `_` and `-` are the same.
+    /// Changes one setting. The name may be written as in a flag or as in a JSON field. `_` and `-` are equivalent.
     ///
-    /// A list takes items separated by commas or spaces; `dry-breaker` takes one text or a JSON array of texts. `preset` changes all
+    /// A list takes items that are separated by commas or spaces. `dry-breaker` takes one text, or a JSON array of texts. `preset` replaces all
     /// settings except the seed, the guard, the bans and existing biases.
     ///
     /// # Errors
-    /// `Usage`, with the name as field, if the name is unknown or the value is invalid. Ids are not checked: see [`check`](Self::check).
+    /// `Usage`, with `name` as the error's field, if the name is unknown or the value is invalid. Ids are not compared with the size of a
+    /// vocabulary: [`check`](Self::check) does this.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         self.set_each(name, &[value])
     }
 
-    /// Changes one setting from several values. A list takes the items of all values; any other setting takes the last value.
+    /// Changes one setting from several values. A list takes the items of all values. Any other setting takes the last value.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Returns the errors of [`set`](Self::set).
     pub fn set_each(&mut self, name: &str, values: &[&str]) -> Result<()> {
         Setting::named(name)?.set(self, values).map_err(|e| e.field(name))
     }
 
-    /// Returns a setting as text that [`set`](Self::set) reads. Empty for `preset`.
+    /// Returns the value of one setting as text that [`set`](Self::set) can read. The text is empty for `preset`.
     ///
     /// # Errors
     /// `Usage` if the name is unknown.
@@ -244,25 +245,26 @@ impl Sampling {
         Ok(Setting::named(name)?.get(self).unwrap_or_default())
     }
 
-    /// Applies stored settings, as [`with`](Self::with) does. Each entry is a name and its values.
+    /// Applies stored settings as [`with`](Self::with) does. Each item of `kept` is the name of a setting and its values.
     ///
     /// # Errors
-    /// As [`with`](Self::with).
+    /// Returns the errors of [`with`](Self::with).
     pub fn with_kept(self, kept: &[(impl AsRef<str>, Vec<String>)]) -> Result<Sampling> {
         let texts: Vec<Vec<&str>> = kept.iter().map(|(_, values)| values.iter().map(String::as_str).collect()).collect();
         let asked: Vec<(&str, &[&str])> = kept.iter().map(|(name, _)| name.as_ref()).zip(texts.iter().map(Vec::as_slice)).collect();
         self.with(&asked)
     }
 
-    /// Applies the settings `asked` to these defaults. Each entry is a name and its values, in any order; `preset` applies first.
+    /// Returns these defaults, changed by the settings in `asked`. Each item is the name of a setting and its values. The order of the items does
+    /// not matter: `preset` applies first.
     ///
-    /// If an entry other than `preset` makes the sampling greedy, all filters and penalties without an entry are off.
+    /// If an item other than `preset` makes the sampling greedy, all filters and penalties that `asked` does not name are off.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Returns the errors of [`set`](Self::set).
     pub fn with(mut self, asked: &[(&str, &[&str])]) -> Result<Sampling> {
         let (presets, rest): (Vec<_>, Vec<_>) = asked.iter().partition(|(name, _)| *name == "preset");
-        // An error names the field as JSON has it; the program turns that into a flag.
+        // An error names the setting as JSON does, with `_`. The program turns this name into the flag.
         let set = |s: &mut Sampling, name: &str, values: &[&str]| s.set_each(&name.replace('-', "_"), values);
         let all = |s: &mut Sampling, of: &[&(&str, &[&str])]| of.iter().try_for_each(|(name, values)| set(s, name, values));
         all(&mut self, &presets)?;
@@ -298,7 +300,7 @@ fn in_range(x: f32, range: &RangeInclusive<f32>, expected: &str) -> Result<f32> 
     if range.contains(&x) { Ok(x) } else { Err(Error::usage(format!("expected {expected}, found {x}"))) }
 }
 
-/// Checks that every number is in its range. An error has the setting as its field.
+/// Checks that every number is in its range. An error has the name of the setting as its field.
 pub(super) fn check_numbers(s: &Sampling) -> Result<()> {
     let mut s = s.clone();
     for setting in SETTINGS {
@@ -309,7 +311,7 @@ pub(super) fn check_numbers(s: &Sampling) -> Result<()> {
     Ok(())
 }
 
-/// Lists the names and values of the settings in which `s` differs from `other`, separated by commas.
+/// Returns the names of the settings in which `s` differs from `other`, with their values in `s`, separated by commas.
 pub(super) fn differences(s: &Sampling, other: &Sampling) -> String {
     let changed = SETTINGS.iter().filter_map(|setting| {
         let value = setting.get(s)?;

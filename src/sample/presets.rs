@@ -1,10 +1,10 @@
-//! Named sampling settings.
+//! Presets: sampling settings that have a name.
 
 use super::named::differences;
 use super::settings::{Order, Sampling};
 use crate::error::{Error, Result};
 
-/// A preset: its name, the source of its settings, and the settings.
+/// A named set of sampling settings. `origin` is the source of the settings.
 struct Preset {
     name: &'static str,
     origin: &'static str,
@@ -55,7 +55,7 @@ const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Returns the settings of RWKV's chat demos: a low `top_p`, and the same value as presence penalty and as frequency penalty.
+/// Returns the settings of RWKV's chat demos: a low `top_p`, and one number as presence penalty and as frequency penalty.
 fn penalised(top_p: f32, penalty: f32) -> Sampling {
     let plain = Sampling::plain(Order::Pip);
     Sampling { top_p, presence_penalty: penalty, frequency_penalty: penalty, penalty_decay: 0.996, ..plain }
@@ -67,7 +67,7 @@ fn g1(temperature: f32, top_p: f32) -> Sampling {
 }
 
 impl Sampling {
-    /// Returns the settings of a preset, with seed 0.
+    /// Returns the settings of the preset `name`. Their seed is 0.
     ///
     /// # Errors
     /// `Usage` if no preset has this name.
@@ -78,8 +78,8 @@ impl Sampling {
         found.map(|p| (p.sampling)()).ok_or_else(unknown)
     }
 
-    /// Lists each preset: its name, the source of its settings, and the settings that differ from plain sampling. Plain sampling has
-    /// temperature 1, and all filters and penalties are off.
+    /// Returns each preset as its name, the source of its settings, and a list of the settings that differ from plain sampling. In plain sampling
+    /// the temperature is 1, and all filters and penalties are off.
     pub fn presets() -> impl Iterator<Item = (&'static str, &'static str, String)> {
         PRESETS.iter().map(|p| (p.name, p.origin, differences(&(p.sampling)(), &Sampling::plain(Order::Pip))))
     }

@@ -1,45 +1,45 @@
-//! The settings as the kernel reads them: one row of 32-bit words, computed once, with the same bits on every machine.
+//! The settings as the sampling kernel reads them: one row of 32-bit numbers. The host computes the row once, with the same bits on every machine.
 
 use super::fixed::{FULL_MASS, Scale, mass, quantised, share};
 use super::settings::{Order, Sampling};
 
-/// The bias of a banned id.
+/// The number that stands for the bias of a banned id.
 pub const BANNED: i32 = i32::MIN;
 
 /// The bits of [`Row::flags`].
 pub mod flag {
     /// Sampling is greedy: the largest logit wins.
     pub const GREEDY: u32 = 1;
-    /// The filters and the temperature apply in the order of transformers, `Order::Hf`.
+    /// The filters and the temperature apply in the order of transformers ([`Order::Hf`](crate::sample::Order::Hf)).
     pub const HF: u32 = 2;
     /// `top_p` is on.
     pub const TOP_P: u32 = 4;
     /// A presence, frequency or repeat penalty is on.
     pub const PENALISES: u32 = 8;
-    /// The guard is on: if a logit is not finite, the kernel draws nothing, and the host takes the guard's id.
+    /// The guard is on. If a logit is not finite, the kernel draws no token, and the host draws the guard's id.
     pub const GUARDS: u32 = 16;
     /// `top_n_sigma` is on.
     pub const SIGMA: u32 = 32;
 }
 
-/// One sampler's settings for the kernel. `Settings` in `shaders/sample/settings.wgsl` has the same fields in the same order, which a test
-/// checks. `min_p_distance` and `presence` are in units of 2^-20; the repeat and frequency penalties are factors.
+/// The settings of one sampler in the form that the kernel reads. `Settings` in `shaders/sample/settings.wgsl` has the same fields in the same
+/// order; a test checks this. `min_p_distance` and `presence` are in units of 2^-20. The repeat and frequency penalties are factors.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Row {
     /// A sum of bits from [`flag`].
     pub flags: u32,
-    /// The least share of the mass that `top_p` keeps, in units of 2^-32.
+    /// The smallest share of the mass that `top_p` keeps, in units of 2^-32.
     pub top_p: u32,
-    /// The number of tokens that `top_k` keeps; 0 is off.
+    /// The number of tokens that `top_k` keeps. 0 means that `top_k` is off.
     pub top_k: u32,
-    /// The largest distance below the maximum at which `min_p` keeps a token; `u32::MAX` is off.
+    /// The largest distance from the maximum at which `min_p` keeps a token. `u32::MAX` means that `min_p` is off.
     pub min_p_distance: u32,
-    /// The largest distance below the maximum at which `top_n_sigma` keeps a token, in standard deviations.
+    /// The largest distance from the maximum at which `top_n_sigma` keeps a token, in standard deviations.
     pub n_sigma: Scale,
-    /// The factor that converts a distance to the exponent of its mass, for the filters.
+    /// The factor that converts a token's distance to the exponent of its mass while filters apply.
     pub filter_scale: Scale,
-    /// The factor that converts a distance to the exponent of its mass, for the draw.
+    /// The factor that converts a token's distance to the exponent of its mass when a token is drawn.
     pub draw_scale: Scale,
     /// `repeat_penalty`, which multiplies negative logits.
     pub repeat: Scale,
@@ -53,12 +53,12 @@ pub struct Row {
     pub frequency: Scale,
     /// The sign of `frequency_penalty`: 1 or -1.
     pub frequency_sign: i32,
-    /// The seed of the random stream: low word, high word.
+    /// The seed of the random stream: the low 32 bits, then the high 32 bits.
     pub seed: [u32; 2],
 }
 
 impl Row {
-    /// Converts settings to a row. Never panics, also with unchecked settings.
+    /// Converts settings to a row. Never panics, even if the settings are unchecked.
     pub fn of(s: &Sampling) -> Row {
         let is_greedy = s.temperature.is_nan() || s.temperature <= 0.0;
         let penalises = s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 || s.repeat_penalty != 1.0;
@@ -113,8 +113,8 @@ impl Row {
     }
 }
 
-/// Returns the largest distance whose mass is at least `p` times the full mass, or `u32::MAX` if `p` is 0, negative or NaN. Uses bisection,
-/// because `log` differs between C libraries.
+/// Returns the largest distance at which the mass is at least `p` times the full mass. Returns `u32::MAX` if `p` is 0, negative or NaN. The
+/// function uses bisection, because the results of `log` differ between C libraries.
 fn last_as_likely(p: f32, scale: Scale) -> u32 {
     // `min_p` is off
     if p.is_nan() || p <= 0.0 {
@@ -129,8 +129,8 @@ fn last_as_likely(p: f32, scale: Scale) -> u32 {
     kept
 }
 
-/// Returns each id of `logit_bias` and `ban` once, with its bias in units of 2^-20, ascending by id. Several biases of one id are added. A
-/// banned id has the bias [`BANNED`].
+/// Returns each id in `logit_bias` and `ban` once, with its bias in units of 2^-20, sorted by id. Several biases of one id are added. A banned id
+/// has the bias [`BANNED`].
 pub(super) fn biases(s: &Sampling) -> Vec<(u32, i32)> {
     let biased = s.logit_bias.iter().map(|&(id, x)| (id, if x == f32::NEG_INFINITY { BANNED } else { quantised(x) }));
     let mut all: Vec<(u32, i32)> = biased.chain(s.ban.iter().map(|&id| (id, BANNED))).collect();

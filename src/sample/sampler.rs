@@ -1,4 +1,4 @@
-//! The sampler: joins the settings, the memory and the chain of filters.
+//! The sampler: draws tokens, using the settings, the memory between tokens and the chain of filters.
 
 use super::chain::{Shortlist, Ties};
 use super::counts::Counts;
@@ -12,52 +12,53 @@ use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Draws tokens from logits. Holds the settings and the memory that they need: penalty counts, the last tokens and the position in the
-/// random stream.
+/// Draws tokens from logits. A sampler holds the sampling settings and the memory between tokens: penalty counts, the last tokens of the text and
+/// the position in the random stream.
 ///
-/// A clone draws the same ids as the original. The clone has working memory of its own.
+/// A clone draws the same ids as the original. Clone and original share no memory.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     settings: Sampling,
-    /// The settings in integers, as the kernel reads them.
+    /// The settings that the kernel supports, in the form that the kernel reads.
     row: Row,
     /// The settings that only the host supports, in integers.
     on_host: OnHost,
-    /// Ids and biases from `logit_bias` and `ban`.
+    /// The ids in `logit_bias` and `ban`, each with its bias.
     biases: Vec<(u32, i32)>,
-    /// The ids that end a repetition for DRY, ascending. `None` before [`Sampler::break_at`].
+    /// The ids that end a repetition for DRY, ascending. `None` until [`Sampler::break_at`] is called.
     breakers: Option<Arc<[u32]>>,
     counts: Counts,
-    /// The last tokens of the text, at least as many as the settings need.
+    /// The last tokens of the text. The list has at least as many tokens as DRY and the repeat penalty need, or all tokens of a shorter text.
     recent: Vec<u32>,
-    /// Mirostat's largest surprise, in units of 2^-20 bits. `None` before the first draw.
+    /// Mirostat's limit mu: the largest surprise of a kept token, in units of 2^-20 bits. `None` before the first draw.
     mu: Option<i32>,
-    /// The number of tokens drawn, which is the position in the random stream.
+    /// The number of tokens drawn so far, which is the position in the random stream.
     draws: u64,
     /// The number of tokens that the guard drew.
     n_guarded: u64,
     scratch: Scratch,
 }
 
-/// The memory of a sampler, for state files. A sampler that is restored from it draws the same ids as the original.
+/// The memory of a sampler, as stored in state files. A sampler with the same settings that restores this memory draws the same ids as the
+/// original.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Memory {
-    /// Id and count of every accepted id, in the order of first acceptance. Counts are in units of 2^-20.
+    /// The id and the penalty count of every accepted id, in the order in which the ids were first accepted. Counts are in units of 2^-20.
     pub counts: Vec<(u32, u32)>,
     /// The seed of the random stream.
     pub seed: u64,
-    /// The number of tokens drawn from the random stream.
+    /// The number of tokens drawn so far, which is the position in the random stream.
     pub draws: u64,
-    /// The last tokens of the text. Empty if no setting looks back at them.
+    /// The last tokens of the text. Empty if no setting needs them.
     pub recent: Vec<u32>,
-    /// Mirostat's largest surprise, in units of 2^-20 bits. `None` before the first draw.
+    /// Mirostat's limit mu: the largest surprise of a kept token, in units of 2^-20 bits. `None` before the first draw, or if mirostat is off.
     pub mu: Option<i32>,
 }
 
-/// Working memory, kept to save allocations. Its contents have no meaning between calls.
+/// Buffers that are kept to save allocations. Their contents have no meaning between calls.
 #[derive(Default)]
 struct Scratch {
-    /// Logits after penalties, bias and bans, as ordered integers. `[V]`
+    /// The keys of the logits after penalties, biases and bans. `[V]`
     keys: Vec<u32>,
     list: Shortlist,
 }
@@ -76,17 +77,17 @@ impl std::fmt::Debug for Scratch {
 
 /// The result of the chain of filters.
 enum Outcome {
-    /// The drawn id, with greedy sampling.
+    /// Greedy sampling: the drawn id.
     Certain(u32),
-    /// `Scratch::list` is filtered and weighed. The value is the sum of its masses.
+    /// `Scratch::list` holds the kept tokens and their masses. The number is the sum of these masses.
     Weighed(u64),
 }
 
 impl Sampler {
-    /// Creates a sampler at the beginning of its random stream, with empty memory.
+    /// Returns a sampler with empty memory, at the beginning of its random stream.
     ///
-    /// Call [`Sampling::check`] first for settings from outside. Unchecked settings never panic: ids beyond the logits are ignored, and a
-    /// temperature that is not above 0 means greedy sampling.
+    /// Check settings from outside the library with [`Sampling::check`] first. Unchecked settings never panic: ids beyond the logits are ignored,
+    /// and a temperature that is NaN or not above 0 means greedy sampling.
     pub fn new(settings: Sampling) -> Self {
         let (row, on_host, biases) = (Row::of(&settings), OnHost::of(&settings), biases(&settings));
         Sampler {
@@ -104,15 +105,15 @@ impl Sampler {
         }
     }
 
-    /// Returns the settings. Their seed is the seed of the current random stream.
+    /// Returns the settings. `seed` is the seed of the current random stream, even after [`restore`](Self::restore).
     pub fn settings(&self) -> &Sampling {
         &self.settings
     }
 
-    /// Draws one id from `logits` `[V]`. Takes one number from the random stream, also if the settings are greedy.
+    /// Draws one id from `logits`, `[V]`. Takes one number from the random stream, even with greedy sampling.
     ///
-    /// An id whose logit is not finite is drawn only if it is the guard's id. Penalty counts do not change: see [`accept`](Self::accept).
-    /// Calls after the first one allocate no memory of the vocabulary's size.
+    /// An id whose logit is not finite is never drawn, except by the [guard](Sampling::guard). Penalty counts do not change: call
+    /// [`accept`](Self::accept) to change them. Only the first call allocates memory of the vocabulary's size.
     ///
     /// # Errors
     /// `Model` if no logit is finite. `Usage` if `ban` and `logit_bias` exclude every finite logit.
@@ -128,7 +129,7 @@ impl Sampler {
         self.draw(logits)
     }
 
-    /// Draws as [`sample`](Self::sample) does, without the guard.
+    /// Draws one id like [`sample`](Self::sample), but ignores the guard.
     pub(crate) fn draw(&mut self, logits: &[f32]) -> Result<u32> {
         let id = match self.run(logits)? {
             Outcome::Certain(id) => id,
@@ -145,8 +146,8 @@ impl Sampler {
         Ok(id)
     }
 
-    /// Returns the guard's id if a logit in `logits` `[V]` is not finite. `None` if all logits are finite, if the guard is off, or if the
-    /// guard's id is beyond the logits.
+    /// Returns the guard's id if any of the `logits`, `[V]`, is not finite. Returns `None` if all logits are finite, if the guard is off, or if the
+    /// guard's id is not below V.
     pub fn guarded(&self, logits: &[f32]) -> Option<u32> {
         let id = self.settings.guard.filter(|&id| (id as usize) < logits.len())?;
         // no branch per element, so that the loop vectorises
@@ -154,12 +155,12 @@ impl Sampler {
         logits.chunks(256).any(is_wrong).then_some(id)
     }
 
-    /// Returns the number of tokens that the guard drew.
+    /// Returns how many tokens the guard drew.
     pub fn n_guarded(&self) -> u64 {
         self.n_guarded
     }
 
-    /// Returns the probabilities `[V]` from which [`sample`](Self::sample) draws. Draws nothing.
+    /// Returns the probabilities, `[V]`, from which [`sample`](Self::sample) would draw. Does not change the memory.
     #[cfg(test)]
     pub(super) fn distribution(&mut self, logits: &[f32]) -> Result<Vec<f32>> {
         let mut p = vec![0.0; logits.len()];
@@ -178,16 +179,17 @@ impl Sampler {
         Ok(p)
     }
 
-    /// Counts a drawn id: decays all counts, then adds `weight` to the count of `id`. Also calls [`read`](Self::read) with `id`.
+    /// Counts a drawn id: decays all penalty counts, then adds `weight` to the count of `id`. Also appends `id` to the text, as
+    /// [`read`](Self::read) does.
     ///
-    /// The weight is 1, or 0 for text that may repeat ([`penalty_weight`](super::penalty_weight)). The presence penalty applies with either
-    /// weight. Pass the tokens of a prompt to [`read`](Self::read) instead.
+    /// The weight is 1, or 0 for text that may repeat ([`penalty_weight`](super::penalty_weight)). The presence penalty applies to the id with both
+    /// weights. Do not call `accept` for the tokens of a prompt: call [`read`](Self::read).
     pub fn accept(&mut self, id: u32, weight: f32) {
         self.counts.accept(id, weight, self.row.decay);
         self.read(&[id]);
     }
 
-    /// Appends tokens, such as a prompt, to the text that DRY and `repeat_last_n` look back at. Penalty counts do not change.
+    /// Appends tokens, such as a prompt, to the text in which DRY and `repeat_last_n` look back. Penalty counts do not change.
     pub fn read(&mut self, tokens: &[u32]) {
         let most = self.on_host.looks_back();
         self.recent.extend_from_slice(&tokens[tokens.len() - tokens.len().min(most)..]);
@@ -197,28 +199,28 @@ impl Sampler {
         }
     }
 
-    /// Returns whether the kernel supports these settings. If not, the host must draw.
+    /// Returns whether the kernel supports these settings. If it does not, the host must draw.
     pub fn fits_device(&self) -> bool {
         self.on_host.is_off()
     }
 
-    /// Returns `dry_breakers` if DRY needs the ids of the tokens that contain these texts. `None` if DRY is off or if
-    /// [`break_at`](Self::break_at) has set the ids.
+    /// Returns the texts in `dry_breakers` if DRY still needs the ids of the tokens that contain them. Returns `None` if DRY is off, or if
+    /// [`break_at`](Self::break_at) was called.
     pub fn wants_breakers(&self) -> Option<&[String]> {
         (self.on_host.dry.is_some() && self.breakers.is_none()).then_some(self.settings.dry_breakers.as_slice())
     }
 
-    /// Sets the ids that end a repetition for DRY, ascending. `Session` calls this.
+    /// Sets the ids that end a repetition for DRY. `ids` is sorted in ascending order. A `Session` calls this function.
     pub fn break_at(&mut self, ids: Arc<[u32]>) {
         self.breakers = Some(ids);
     }
 
-    /// Skips one number of the random stream. Call this after another sampler with the same memory, such as the GPU's, took this number.
+    /// Skips one number of the random stream. Call this function after the GPU, or another sampler with the same memory, used this number.
     pub fn skip(&mut self) {
         self.draws = self.draws.wrapping_add(1);
     }
 
-    /// Returns the memory. Another sampler with the same settings can [`restore`](Self::restore) it and draw the same ids.
+    /// Returns the memory. Another sampler with the same settings can [`restore`](Self::restore) the memory and then draws the same ids.
     pub fn memory(&self) -> Memory {
         let recent = self.recent_at_most(self.on_host.looks_back()).to_vec();
         Memory { counts: self.counts.0.clone(), seed: self.settings.seed, draws: self.draws, recent, mu: self.mu }
@@ -235,7 +237,7 @@ impl Sampler {
         self.mu = memory.mu;
     }
 
-    /// Returns a copy with the same settings and memory, but at the beginning of the random stream that `seed` selects.
+    /// Returns a copy with the same settings and memory, but at the beginning of the random stream of `seed`.
     pub fn reseeded(&self, seed: u64) -> Self {
         let mut fork = self.clone();
         fork.restore(Memory { seed, draws: 0, ..self.memory() });
@@ -243,22 +245,22 @@ impl Sampler {
         fork
     }
 
-    /// Returns the settings as the kernel reads them. Their seed is the seed of the current random stream.
+    /// Returns the settings in the form that the kernel reads. `seed` is the seed of the current random stream.
     pub fn row(&self) -> &Row {
         &self.row
     }
 
-    /// Returns the number of tokens drawn, which is the position in the random stream.
+    /// Returns the number of tokens drawn so far, which is the position in the random stream.
     pub fn draws(&self) -> u64 {
         self.draws
     }
 
-    /// Returns id and count of every accepted id, in the order of first acceptance. Counts are in units of 2^-20.
+    /// Returns the id and the penalty count of every accepted id, in the order in which the ids were first accepted. Counts are in units of 2^-20.
     pub fn counts(&self) -> &[(u32, u32)] {
         &self.counts.0
     }
 
-    /// Returns each biased or banned id once, with its bias, ascending by id. A bias is in units of 2^-20, or [`BANNED`].
+    /// Returns each biased or banned id once, with its bias, sorted by id. A bias is in units of 2^-20. The bias of a banned id is [`BANNED`].
     pub fn biases(&self) -> &[(u32, i32)] {
         &self.biases
     }
@@ -267,7 +269,7 @@ impl Sampler {
         &self.recent[self.recent.len() - n.min(self.recent.len())..]
     }
 
-    /// Adjusts the logits and runs the chain of filters.
+    /// Applies penalties, biases and bans to the logits, and runs the chain of filters.
     fn run(&mut self, logits: &[f32]) -> Result<Outcome> {
         let mut keys = std::mem::take(&mut self.scratch.keys);
         wide::keys(logits, &mut keys);
@@ -277,7 +279,7 @@ impl Sampler {
         outcome
     }
 
-    /// Applies penalties, then DRY, then biases and bans to the keys of the logits.
+    /// Applies penalties, then DRY, then biases and bans, to the keys of the logits.
     fn adjust(&self, keys: &mut [u32]) {
         let (row, on_host) = (&self.row, &self.on_host);
         let mut change = |id: u32, change: &dyn Fn(i32) -> u32| {
@@ -303,7 +305,7 @@ impl Sampler {
         }
     }
 
-    /// Runs the filters in the order of the settings. `keys` `[V]` are the adjusted logits.
+    /// Runs the filters in the order that the settings determine. `keys`, `[V]`, are the keys of the logits after penalties, biases and bans.
     fn filter(&mut self, logits: &[f32], keys: &[u32]) -> Result<Outcome> {
         let (row, on_host, list) = (&self.row, &self.on_host, &mut self.scratch.list);
         let max = keys.iter().copied().max().unwrap_or(EXCLUDED);
@@ -338,7 +340,7 @@ impl Sampler {
     }
 }
 
-/// Returns the id with the largest key. Among equal keys, the largest logit wins, then the lowest id.
+/// Returns the id with the largest key `max`. Among equal keys, the id with the largest logit wins. Among equal logits, the lowest id wins.
 fn largest(logits: &[f32], keys: &[u32], max: u32) -> u32 {
     let mut best = (0, 0);
     for (i, _) in keys.iter().enumerate().filter(|(_, key)| **key == max) {

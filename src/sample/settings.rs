@@ -1,10 +1,10 @@
-//! The sampling settings, and their defaults for each model family.
+//! The sampling settings, and the defaults of each model family.
 
-/// The order of the filters and the temperature.
+/// The order in which filters and temperature apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps all tokens that are exactly as
-    /// likely as the least likely token it needs.
+    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps the tokens that are exactly as likely as
+    /// the last token that it must keep.
     Pip,
     /// Applies the temperature before the filters, as transformers does.
     Hf,
@@ -12,18 +12,18 @@ pub enum Order {
 
 /// The sampling settings: how a token is drawn from logits.
 ///
-/// First the logits are adjusted: by the penalties for generated tokens, the penalty of [DRY](Self::dry_multiplier), `logit_bias` and
+/// The logits are adjusted first: by the penalties for generated tokens, by the penalty of [DRY](Self::dry_multiplier), by `logit_bias` and by
 /// `ban`, in this order. Then the filters apply one after another, in one of two orders:
 ///
 /// * [`Order::Pip`]: `top_n_sigma`, `typical`, `top_p`, `top_k`, `min_p`, `temperature`;
 /// * [`Order::Hf`]: `temperature`, `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`.
 ///
-/// llama.cpp's order is `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`, `temperature`: `Hf` differs in the place of `temperature`,
-/// `Pip` in the place of `top_k`. llama.cpp applies biases before the penalties. With `mirostat`, both orders apply the temperature and
-/// then mirostat, and skip all other filters, as in llama.cpp.
+/// llama.cpp's order is `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`, `temperature`. `Hf` differs from it in the place of `temperature`, and
+/// `Pip` in the place of `top_k`. llama.cpp applies biases before the penalties. If `mirostat` is on, both orders apply the temperature and then
+/// mirostat, and skip all other filters, as llama.cpp does.
 ///
-/// The GPU kernel supports every setting except `typical`, `mirostat`, DRY and `repeat_last_n`. If one of these is on, the host draws
-/// automatically. Host and GPU draw the same ids. An id whose logit is not finite is never drawn, except by the [guard](Self::guard).
+/// The GPU kernel supports every setting except `typical`, `mirostat`, DRY and `repeat_last_n`. If one of these settings is on, the host draws
+/// instead. Host and GPU draw the same ids. An id whose logit is not finite is never drawn, except by the [guard](Self::guard).
 ///
 /// ```
 /// # fn main() -> wingbeat::error::Result<()> {
@@ -43,16 +43,16 @@ pub enum Order {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits; values below 1 favour likely tokens. 0 is greedy sampling: takes the token with the largest logit, the lowest id
-    /// among equals, and skips the filters.
+    /// Divides the logits. Values below 1 favour likely tokens. 0 is greedy sampling: the token with the largest logit is drawn, the lowest id
+    /// among equal logits, and the filters are skipped.
     pub temperature: f32,
-    /// Keeps the most likely tokens until their total probability reaches this, in 0 ..= 1. 1 is off; 0 keeps the most likely token.
+    /// Keeps the most likely tokens until their total probability reaches this, in 0 ..= 1. 1 is off. 0 keeps only the most likely token.
     pub top_p: f32,
-    /// Keeps this many of the most likely tokens, the lower id among equals. 0 is off.
+    /// Keeps this many of the most likely tokens. Among equally likely tokens, the lowest ids are kept. 0 is off.
     pub top_k: usize,
     /// Keeps the tokens whose probability is at least this fraction of the largest probability, in 0 ..= 1. 0 is off.
     pub min_p: f32,
-    /// Keeps the tokens whose surprise, -log(p), is closest to the entropy until their total probability reaches this, in 0 ..= 1. May drop
+    /// Keeps the tokens whose surprise, -log(p), is closest to the entropy, until their total probability reaches this, in 0 ..= 1. This may drop
     /// the most likely token. 1 is off.
     pub typical: f32,
     /// Keeps the tokens whose logit is at most this many standard deviations below the largest logit. 0 is off.
@@ -61,36 +61,37 @@ pub struct Sampling {
     pub mirostat: f32,
     /// The learning rate of mirostat, at least 0.
     pub mirostat_rate: f32,
-    /// Is subtracted from the logit of every token that was generated before. 0 is off.
+    /// Subtracted from the logit of every token that was generated before. 0 is off.
     pub presence_penalty: f32,
-    /// Is multiplied by a token's penalty count, then subtracted from the token's logit. 0 is off.
+    /// Multiplied by a token's penalty count and subtracted from the token's logit. The penalty count is how often the token was generated, reduced
+    /// by `penalty_decay`. 0 is off.
     pub frequency_penalty: f32,
-    /// Multiplies all penalty counts after each token, in 0 ..= 1. 1 is off.
+    /// All penalty counts are multiplied by this after each token, in 0 ..= 1. 1 is off.
     pub penalty_decay: f32,
-    /// For tokens that were generated before: divides a positive logit and multiplies a negative logit. 1 is off.
+    /// For every token that was generated before: a positive logit is divided by this, and a negative logit is multiplied by this. 1 is off.
     pub repeat_penalty: f32,
-    /// The number of last tokens to which `repeat_penalty` applies; tokens of the prompt count, too. 0 is off. `None`: all generated tokens,
-    /// but no token of the prompt.
+    /// The number of last tokens to which `repeat_penalty` applies, including tokens of the prompt. 0 turns `repeat_penalty` off. With `None`, it
+    /// applies to all generated tokens and to no token of the prompt.
     pub repeat_last_n: Option<usize>,
-    /// DRY subtracts `multiplier * base^(length - allowed_length)` from the logit of a token that would extend a repetition. `length` is
-    /// the length of the repetition in tokens, at least `allowed_length`. 0 is off.
+    /// DRY subtracts `multiplier * base^(length - allowed_length)` from the logit of a token that would extend a repetition. `length` is the number
+    /// of tokens in the repetition. Repetitions shorter than `allowed_length` have no penalty. 0 is off.
     pub dry_multiplier: f32,
     /// The base of DRY's formula, at least 1.
     pub dry_base: f32,
-    /// The length in tokens from which a repetition has a penalty. 0 counts as 1.
+    /// The length, in tokens, of the shortest repetition that has a penalty. 0 counts as 1.
     pub dry_allowed_length: usize,
-    /// The number of last tokens in which DRY looks for repetitions; tokens of the prompt count, too. 0 is off. `None`: all tokens.
+    /// The number of last tokens in which DRY looks for repetitions, including tokens of the prompt. 0 turns DRY off. `None` means all tokens.
     pub dry_range: Option<usize>,
-    /// Texts that end a repetition. A token that contains such a text ends a repetition for DRY and has no DRY penalty.
+    /// Texts that end a repetition. A token that contains one of these texts ends a repetition, and has no DRY penalty itself.
     pub dry_breakers: Vec<String>,
-    /// Pairs of an id and the number to add to its logit. Negative infinity bans the id.
+    /// Pairs of a token id and a number that is added to the token's logit. Negative infinity bans the id.
     pub logit_bias: Vec<(u32, f32)>,
     /// Ids that are never drawn.
     pub ban: Vec<u32>,
-    /// The id to draw if any logit is NaN or infinite. The guard looks at the logits before penalties and bans apply. GLM's reference code
-    /// has the same guard: the text continues although the model's numbers failed. `None`: draws from the finite logits.
+    /// The guard: the id that is drawn if any logit is NaN or infinite. The logits are examined before penalties and bans apply. GLM's reference
+    /// code has the same guard, so that a text continues even if the model's arithmetic fails. With `None`, an id with a finite logit is drawn.
     pub guard: Option<u32>,
-    /// The order of the filters and the temperature.
+    /// The order in which filters and temperature apply.
     pub order: Order,
     /// The seed, which selects the random stream.
     pub seed: u64,
@@ -105,17 +106,18 @@ impl Sampling {
         Sampling { top_p: 0.85, presence_penalty: 0.2, frequency_penalty: 0.2, penalty_decay: 0.996, ..Self::plain(Order::Pip) }
     }
 
-    /// Returns the defaults of GLM-4 under transformers.
+    /// Returns the defaults of GLM-4 in transformers.
     pub fn glm() -> Self {
         Sampling { temperature: 0.8, top_p: 0.8, top_k: 50, ..Self::plain(Order::Hf) }
     }
 
-    /// Returns settings that always take the largest logit, without penalties. The seed matters only if the temperature changes later.
+    /// Returns settings that always draw the token with the largest logit, without penalties. The seed has an effect only if the temperature is
+    /// raised later.
     pub fn greedy(seed: u64) -> Self {
         Sampling { temperature: 0.0, seed, ..Self::plain(Order::Pip) }
     }
 
-    /// Returns settings that draw from the softmax of the logits: every filter and penalty is off.
+    /// Returns settings that draw from the softmax of the logits. Every filter and every penalty is off.
     pub(super) fn plain(order: Order) -> Self {
         Sampling {
             temperature: 1.0,
@@ -144,7 +146,7 @@ impl Sampling {
         }
     }
 
-    /// Returns whether the temperature is 0, so that the largest logit always wins.
+    /// Returns whether the temperature is 0, so that the token with the largest logit is always drawn.
     pub fn is_greedy(&self) -> bool {
         self.temperature == 0.0
     }

@@ -1,4 +1,4 @@
-//! Tests of the order of operations, ties, penalties and the random stream, and golden distributions from the official package.
+//! Tests the order of operations, ties, penalties and the random stream. Compares distributions with those of the official RWKV package.
 
 use super::fixed::ONE;
 use super::*;
@@ -11,7 +11,7 @@ mod twin;
 
 const GOLDEN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/sampler_pip.json"));
 
-/// Returns settings with every filter off.
+/// Returns settings with all filters and penalties off.
 fn plain(order: Order) -> Sampling {
     Sampling { temperature: 1.0, order, ..Sampling::greedy(0) }
 }
@@ -27,20 +27,20 @@ fn kept(settings: &Sampling, logits: &[f32]) -> Vec<u32> {
     (0..).zip(&p).filter(|(_, p)| **p > 0.0).map(|(id, _)| id).collect()
 }
 
-/// Returns seeded logits `[n]`, roughly normal with standard deviation `sigma`.
+/// Returns `n` pseudo-random logits, roughly normal with standard deviation `sigma`.
 fn noise(n: usize, seed: u64, sigma: f32) -> Vec<f32> {
     let u = |i: usize| (stream::number(seed, i as u64) >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
     (0..n).map(|i| (0..6).map(|j| u(6 * i + j)).sum::<f32>() * sigma * 1.414).collect()
 }
 
-/// Returns the largest difference between two distributions.
+/// Returns the largest difference between two probabilities of the same id.
 fn difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Measures how far the counts of drawn ids are from `p`: (chi-square - degrees) / sqrt(2 degrees). The result is about normal if the
-/// ids were drawn from `p`.
+/// Returns how far the counts of drawn ids are from the distribution `p`: (chi-square - degrees) / sqrt(2 degrees). The result is roughly standard
+/// normal if the ids were drawn from `p`.
 fn surprise(counts: &[usize], p: &[f32]) -> f64 {
     let n: usize = counts.iter().sum();
     let (mut chi_square, mut degrees) = (0.0f64, -1.0f64);
@@ -87,7 +87,7 @@ fn pip_matches_the_golden_distributions() {
         let (got, want) = (p_of(&settings, &floats(&case["logits"])), floats(&case["probs"]));
         let d = difference(&got, &want);
         assert!(d < 1e-6, "{settings:?}: {d}");
-        // a token less likely than 2^-31 times the most likely token has mass 0 here
+        // a token that is less than 2^-31 times as likely as the most likely token has mass 0 in the sampler
         let least = want.iter().copied().fold(0.0, f32::max) * 1e-9;
         assert!(got.iter().zip(&want).all(|(&g, &w)| if g > 0.0 { w > 0.0 } else { w < least }), "{settings:?}");
     }
@@ -136,7 +136,7 @@ fn greedy_in_every_way() {
         assert_eq!(kept(&Sampling { min_p: 1.0, ..s.clone() }, &logits), [700, 701]);
         assert_eq!(kept(&Sampling { temperature: 1e-30, ..s.clone() }, &logits), [700, 701]);
     }
-    // top_p 0 keeps the maximum and its ties in order `Pip`, one token in order `Hf`
+    // a top_p of 0 keeps all tokens with the largest logit in order `Pip`, and one of these tokens in order `Hf`
     assert_eq!(kept(&Sampling { top_p: 0.0, ..plain(Order::Pip) }, &logits), [700, 701]);
     assert_eq!(kept(&Sampling { top_p: 0.0, ..plain(Order::Hf) }, &logits), [700]);
 }
@@ -175,18 +175,18 @@ fn filters_come_in_their_order() {
     }
     assert_eq!(kept(&Sampling { temperature: 0.1, top_p: 0.6, ..plain(Order::Hf) }, &FOUR), [1]);
     assert_eq!(kept(&Sampling { temperature: 100.0, top_p: 0.6, ..plain(Order::Hf) }, &FOUR), [0, 1, 3]);
-    // Pip: top_p counts all tokens, top_k comes later; Hf: top_p counts the tokens that top_k kept, 0.4 / 0.7 > 0.5
+    // Pip: top_p counts all tokens, and top_k applies later. Hf: top_p counts only the two tokens that top_k kept, and 0.4 / 0.7 > 0.5
     assert_eq!(kept(&Sampling { top_p: 0.5, top_k: 2, ..plain(Order::Pip) }, &FOUR), [1, 3]);
     assert_eq!(kept(&Sampling { top_p: 0.5, top_k: 2, ..plain(Order::Hf) }, &FOUR), [1]);
-    // min_p is before the temperature in Pip, after the temperature in Hf: 0.15 / 0.4 = 0.375
+    // min_p applies before the temperature in Pip, and after the temperature in Hf. The ratio of two probabilities is 0.15 / 0.4 = 0.375
     let min_p = |order, temperature| kept(&Sampling { min_p: 0.5, temperature, ..plain(order) }, &FOUR);
     assert_eq!((min_p(Order::Pip, 3.0), min_p(Order::Hf, 3.0)), (vec![1, 3], vec![0, 1, 2, 3]));
-    // p^(1/T), normalised
+    // the kept probabilities are p^(1/T), normalised
     let p = p_of(&Sampling { temperature: 0.5, top_p: 0.6, ..plain(Order::Pip) }, &FOUR);
     assert!(difference(&p, &[0.0, 0.64, 0.0, 0.36]) < 1e-5);
 }
 
-/// Applies the filters by sorting all tokens. Returns the ids that may be drawn.
+/// Applies the filters to a sorted list of all tokens. Returns the ids that may be drawn.
 fn by_sorting(s: &Sampling, logits: &[f32]) -> Vec<u32> {
     let t = if s.order == Order::Hf { f64::from(s.temperature) } else { 1.0 };
     let max = logits.iter().copied().fold(f32::MIN, f32::max);
@@ -224,7 +224,7 @@ fn the_chain_agrees_with_sorting() {
     for (seed, sigma) in [(1, 0.001), (2, 0.3), (3, 2.0), (4, 30.0)] {
         for n in [1, 2, 17, 1000, 5003] {
             let mut logits = noise(n, seed, sigma);
-            // round to fixed point, so that both sides see the same ties
+            // round to fixed point, so that the sampler and the sorted list have the same ties
             logits.iter_mut().for_each(|x| *x = (*x * ONE).trunc() / ONE);
             if seed == 3 {
                 logits.iter_mut().for_each(|x| *x = (*x * 4.0).round() / 4.0); // many ties
@@ -313,7 +313,7 @@ fn penalties_follow_the_official_loop() {
     let p = sampler.distribution(&[0.0; 4]).unwrap();
     let want = p_of(&plain(Order::Pip), &[0.0, -0.5, -(0.5 + 1.81 * 0.25), 0.0]);
     assert!(difference(&p, &want) < 1e-6);
-    // the presence penalty does not decay
+    // the presence penalty stays, although the counts have decayed to 0
     (0..3000).for_each(|_| sampler.accept(3, 0.0));
     let p = sampler.distribution(&[0.0; 4]).unwrap();
     assert!(difference(&p, &p_of(&plain(Order::Pip), &[0.0, -0.5, -0.5, -0.5])) < 1e-6);
@@ -435,7 +435,7 @@ fn a_guard_draws_its_id_while_a_logit_is_not_finite() {
             }
         }
     }
-    // a ban does not start the guard; a guard id beyond the logits is ignored
+    // a banned logit does not trigger the guard; a guard id beyond the logits is ignored
     let banned = Sampler::new(Sampling { guard: Some(2), logit_bias: vec![(0, f32::NEG_INFINITY)], ..Sampling::greedy(0) });
     assert_eq!(banned.guarded(&fine), None);
     let beyond = Sampler::new(Sampling { guard: Some(3), ..Sampling::greedy(0) });

@@ -1,4 +1,4 @@
-//! Reads the values of settings from text.
+//! Reads the values of sampling settings from text.
 
 use crate::error::{Error, Result, short};
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {
     text.parse().map_err(|_| refuse(expected, text))
 }
 
-/// Reads the number of tokens to look back at. Returns `None`, which means all tokens, for `all`, and for `-1` as in llama.cpp.
+/// Reads a number of last tokens. Returns `None`, which means all tokens, for `all` and for `-1`, which is llama.cpp's notation.
 pub(super) fn last(text: &str) -> Result<Option<usize>> {
     match text {
         "all" | "-1" => Ok(None),
@@ -19,13 +19,13 @@ pub(super) fn last(text: &str) -> Result<Option<usize>> {
     }
 }
 
-/// Reads each text with `each` and joins the lists.
+/// Converts each text with `each` and returns the items of all results in one list.
 pub(super) fn all<T>(values: &[&str], each: impl Fn(&str) -> Result<Vec<T>>) -> Result<Vec<T>> {
     let lists: Vec<Vec<T>> = values.iter().map(|text| each(text)).collect::<Result<_>>()?;
     Ok(lists.into_iter().flatten().collect())
 }
 
-/// Reads items separated by commas or spaces. `none` and an empty text are an empty list.
+/// Reads items that are separated by commas or spaces. Returns an empty list for `none` and for an empty text.
 pub(super) fn items<T>(text: &str, item: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
     if text.trim() == "none" {
         return Ok(Vec::new());
@@ -39,7 +39,7 @@ pub(super) fn bias(text: &str) -> Result<(u32, f32)> {
     parsed.ok_or_else(|| refuse("ID=X such as 261=-1.5", text))
 }
 
-/// Reads texts that break a repetition: a JSON array, `none`, or one text with the escapes `\n`, `\t` and `\\`.
+/// Reads the texts that end a repetition for DRY: a JSON array, `none`, or one text with the escapes `\n`, `\t` and `\\`.
 pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
     let texts: Vec<String> = match text {
         "none" | "[]" => return Ok(Vec::new()),
@@ -51,7 +51,7 @@ pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
     if texts.iter().any(String::is_empty) { Err(refuse("texts that are not empty", text)) } else { Ok(texts) }
 }
 
-/// Replaces `\n`, `\t` and `\\` by the characters that these escapes stand for. Other backslashes stay.
+/// Replaces the escapes `\n`, `\t` and `\\` by the characters that they stand for. Other backslashes stay unchanged.
 fn unescaped(text: &str) -> String {
     let (mut out, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {

@@ -1,21 +1,21 @@
-//! The two loops over the whole vocabulary that dominate a sampler's time. For x86-64 the compiler makes a second copy of each loop, with
-//! eight lanes of AVX2, which runs if the CPU has AVX2. The results are integers, so every machine computes the same numbers.
+//! The two loops over the whole vocabulary that take most of a sampler's time. For x86-64, each loop is compiled twice: the second copy uses eight
+//! lanes of AVX2 and runs if the CPU has AVX2. All results are integers, so every machine computes the same numbers.
 
 use super::fixed::{Scale, key_of, mass};
 
-/// Writes the key of each logit to `keys`, and makes `keys` as long as `logits`. `[V]`
+/// Writes the key of each logit to `keys`, and sets the length of `keys` to the length of `logits`, V.
 pub(super) fn keys(logits: &[f32], keys: &mut Vec<u32>) {
     keys.resize(logits.len(), 0);
     each(logits, keys, Keys)
 }
 
-/// Writes the mass of each distance to `masses`, and makes `masses` as long as `distances`. `[n]`
+/// Writes the mass of each distance to `masses`, and sets the length of `masses` to the length of `distances`.
 pub(super) fn masses(distances: &[u32], scale: Scale, masses: &mut Vec<u32>) {
     masses.resize(distances.len(), 0);
     each(distances, masses, Masses(scale))
 }
 
-/// A function of one number. It is a trait instead of a closure, so that `x86::each` compiles its own copy with AVX2.
+/// A function from one number to a u32. It is a trait instead of a closure, so that `x86::each` contains a copy of the function compiled for AVX2.
 trait Map<T> {
     fn of(&self, x: T) -> u32;
 }

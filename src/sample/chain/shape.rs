@@ -3,24 +3,25 @@
 use super::super::fixed::{Scale, share_of};
 use super::Shortlist;
 
-/// The number of low bits that are dropped from a distance before it is squared. The rest is in units of 2^-10, so a sum of squares over
-/// any vocabulary fits in 64 bits. The kernel does the same.
+/// The number of low bits of a distance that are dropped before squaring. The remaining bits are in units of 2^-10, so a sum of squares over any
+/// vocabulary fits in 64 bits. The kernel drops the same bits.
 const COARSE: u32 = 10;
 
 impl Shortlist {
-    /// Keeps the tokens whose logit is at most `n` standard deviations below the maximum. The deviation is taken over all logits in the list.
+    /// Keeps the tokens whose logit is at most `n` standard deviations below the maximum. The standard deviation is computed over all tokens in the
+    /// list.
     pub(in super::super) fn top_n_sigma(&mut self, n: Scale) {
         let count = self.distances.len() as u64;
         let coarse = |d: &u32| u64::from(d >> COARSE);
         let mean = self.distances.iter().map(coarse).sum::<u64>() / count.max(1);
         let squares: u64 = self.distances.iter().map(|d| coarse(d).abs_diff(mean).pow(2)).sum();
-        // the variance is in units of 2^-20; the root of 2^20 times the variance is a deviation in units of 2^-20
+        // the variance is in units of 2^-20; times 2^20, its root is the standard deviation in units of 2^-20
         let deviation = ((squares / count.max(1)) << (2 * COARSE)).isqrt() as u32;
         self.within(n.times(deviation));
     }
 
-    /// Keeps the tokens whose surprise is closest to the entropy, no more than needed for a share of at least `p / 2^32` of the mass. Among
-    /// equally close tokens, lower ids come first. Afterwards, a distance is relative to the most likely of the kept tokens.
+    /// Keeps the tokens whose surprise is closest to the entropy: the fewest tokens whose masses sum to at least `p / 2^32` of the total mass.
+    /// Among tokens that are equally close, the lowest ids are kept. Afterwards, distances are relative to the most likely kept token.
     pub(in super::super) fn typical(&mut self, p: u32, scale: Scale) {
         let total = self.weigh(scale);
         let sum: u128 = self.distances.iter().zip(&self.masses).map(|(&d, &m)| u128::from(d) * u128::from(m)).sum();

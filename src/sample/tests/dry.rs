@@ -1,11 +1,11 @@
-//! Tests DRY against its definition, written as loops over every position of the text.
+//! Tests DRY against its definition, implemented as loops over every position of the text.
 
 use super::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns, for each id, the longest repetition that the id would extend: the length of the longest common suffix of the whole text and
-/// the text before an occurrence of the id.
+/// Returns the longest repetition that each id would extend, in tokens. For one occurrence of the id, this is the longest common suffix of the
+/// whole text and the text before the occurrence. Repetitions shorter than `allowed` are left out.
 fn lengths(text: &[u32], breakers: &[u32], allowed: usize) -> BTreeMap<u32, usize> {
     let mut longest = BTreeMap::new();
     for (next, &id) in text.iter().enumerate().skip(1) {
@@ -37,7 +37,7 @@ fn dry_matches_its_definition() {
         let (multiplier, base) = ([0.5, 0.8, 3.0][random(4, 3) as usize], [1.0, 1.75, 2.5][random(5, 3) as usize]);
         let s = Sampling { dry_multiplier: multiplier, dry_base: base, dry_allowed_length: allowed, dry_range: range, ..plain(Order::Pip) };
         let mut sampler = Sampler::new(s.clone());
-        // the first part of the text is the prompt
+        // the first `n_prompt` tokens of the text are the prompt
         let n_prompt = random(6, n as u64 + 1) as usize;
         sampler.read(&text[..n_prompt]);
         text[n_prompt..].iter().for_each(|&id| sampler.accept(id, 1.0));

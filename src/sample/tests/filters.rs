@@ -1,19 +1,20 @@
-//! Tests every filter against its twin, in both orders: the kept tokens, their probabilities and the frequencies of draws.
+//! Tests every filter against its twin (a reference implementation), in both orders: the kept tokens, their probabilities and the frequencies of
+//! drawn ids.
 
 use super::super::fixed::ONE;
 use super::*;
 
-/// Returns seeded logits rounded to fixed point, so that both sides see the same ties.
+/// Returns pseudo-random logits. They are rounded to fixed point, so that the sampler and the twin have the same ties.
 fn logits(n: usize, seed: u64, sigma: f32) -> Vec<f32> {
     noise(n, seed, sigma).into_iter().map(|x| (x * ONE).trunc() / ONE).collect()
 }
 
-/// Returns the distribution that the twin computes.
+/// Returns the distribution that the twin computes, before the first draw.
 fn exact(s: &Sampling, logits: &[f32]) -> Vec<f32> {
     twin::distribution(s, logits, 2.0 * f64::from(s.mirostat)).into_iter().map(|p| p as f32).collect()
 }
 
-/// Returns settings with each filter alone, and with several filters.
+/// Returns settings with one filter each, and settings with several filters.
 fn settings(order: Order) -> Vec<Sampling> {
     let plain = || plain(order);
     vec![
@@ -63,7 +64,7 @@ fn draws_follow_the_twin() {
     }
 }
 
-/// Tests the values of each setting that keep all tokens, and the values that keep the fewest.
+/// Tests the values at which a setting keeps all tokens, and the values at which it keeps the fewest tokens.
 #[test]
 fn filters_at_extreme_values() {
     let mut many = logits(500, 5, 3.0);
@@ -77,7 +78,7 @@ fn filters_at_extreme_values() {
         };
         let possible = kept(&|_| ());
         assert!(possible.len() > 400 && possible.iter().all(|id| all.contains(id)));
-        // off
+        // values that turn the filter off
         for off in [1.0, f32::NAN, 1.5] {
             assert_eq!(kept(&|s| s.typical = off), possible);
         }
@@ -85,7 +86,7 @@ fn filters_at_extreme_values() {
             assert_eq!(kept(&|s| s.top_n_sigma = off), possible);
             assert_eq!(kept(&|s| s.mirostat = off), possible);
         }
-        // the fewest tokens: one token and its ties
+        // values that keep the fewest tokens: one token, or all tokens with the largest logit
         assert_eq!(kept(&|s| s.top_n_sigma = 1e-9), [300, 301]);
         assert_eq!(kept(&|s| s.mirostat = 1e-5), [300]);
         assert_eq!(kept(&|s| s.typical = 0.0).len(), 1);
@@ -124,25 +125,25 @@ fn excluded_tokens_do_not_count_in_filters() {
 
 #[test]
 fn filters_come_in_their_places() {
-    // p 0.4 0.3 0.15 0.15: the entropy is 1.30; the closest surprise is 1.20, for p = 0.3
+    // the probabilities are 0.4, 0.3, 0.15 and 0.15, and the entropy is 1.30; the closest surprise is 1.20, of the token with probability 0.3
     assert_eq!(kept(&Sampling { typical: 0.2, ..plain(Order::Pip) }, &FOUR), [3]);
-    // typical is before top_p: top_p counts the tokens that typical kept
+    // typical applies before top_p, so top_p counts only the tokens that typical kept
     assert_eq!(kept(&Sampling { typical: 0.5, top_p: 0.5, ..plain(Order::Pip) }, &FOUR), [1]);
     assert_eq!(kept(&Sampling { typical: 0.2, top_p: 0.1, ..plain(Order::Pip) }, &FOUR), [3]);
-    // top_k is before typical in Hf, after typical in Pip
+    // top_k applies before typical in Hf, and after typical in Pip
     assert_eq!(kept(&Sampling { typical: 0.2, top_k: 1, ..plain(Order::Hf) }, &FOUR), [1]);
     assert_eq!(kept(&Sampling { typical: 0.2, top_k: 1, ..plain(Order::Pip) }, &FOUR), [3]);
-    // min_p is relative to the most likely token that remains
+    // min_p is relative to the most likely of the kept tokens
     assert_eq!(kept(&Sampling { typical: 0.2, min_p: 1.0, ..plain(Order::Pip) }, &FOUR), [3]);
     // top_n_sigma does not depend on the temperature, which scales logits and deviation alike
     let many = logits(300, 4, 3.0);
     let sigma = |temperature, order| kept(&Sampling { top_n_sigma: 1.0, temperature, ..plain(order) }, &many);
     assert_eq!(sigma(2.0, Order::Hf), sigma(1.0, Order::Pip));
-    // mirostat replaces all filters, and comes after the temperature in both orders
+    // mirostat replaces all filters, and applies after the temperature in both orders
     let of = |order| p_of(&Sampling { mirostat: 1.0, temperature: 2.0, top_k: 1, top_p: 0.1, typical: 0.1, ..plain(order) }, &FOUR);
     assert_eq!(of(Order::Pip), of(Order::Hf));
     assert!(of(Order::Pip).iter().filter(|p| **p > 0.0).count() > 1);
-    // greedy is greedy
+    // greedy sampling ignores all filters
     let greedy = Sampling { typical: 0.1, mirostat: 3.0, temperature: 0.0, ..plain(Order::Pip) };
     assert_eq!(kept(&greedy, &FOUR), [1]);
 }
@@ -157,14 +158,14 @@ fn the_repeat_penalty_looks_back_at_its_window() {
         let p = sampler.distribution(&zero).unwrap();
         (0..6u32).filter(|&id| p[id as usize] > 0.11).collect::<Vec<u32>>()
     };
-    // None: all generated tokens; Some(n): the last n tokens, including the prompt
+    // None: all generated tokens. Some(n): the last n tokens, including tokens of the prompt
     assert_eq!(kept(None), [0, 1, 4, 5]);
     assert_eq!(kept(Some(0)), [0, 1, 2, 3, 4, 5]);
     assert_eq!(kept(Some(1)), [0, 1, 3, 4, 5]);
     assert_eq!(kept(Some(2)), [0, 1, 4, 5]);
     assert_eq!(kept(Some(4)), [0, 4, 5]);
     assert_eq!(kept(Some(usize::MAX)), [4, 5]);
-    // the other penalties have no window
+    // the presence penalty applies to all generated tokens, whatever `repeat_last_n` is
     let s = Sampling { repeat_penalty: 2.0, repeat_last_n: Some(1), presence_penalty: 0.5, ..plain(Order::Pip) };
     let mut sampler = Sampler::new(s);
     [0, 1].into_iter().for_each(|id| sampler.accept(id, 1.0));

@@ -1,8 +1,8 @@
-//! Tests mirostat: mu follows the paper's loop in floats, and the mean surprise becomes tau.
+//! Tests mirostat. Its limit mu follows the paper's loop in floats, and the mean surprise approaches tau.
 
 use super::*;
 
-/// Returns the logits of a Zipf distribution, in another order and with other noise at every step.
+/// Returns logits of a Zipf distribution. Every step has a different order of ids and different noise.
 fn zipf(n: usize, step: u64) -> Vec<f32> {
     noise(n, 1000 + step, 0.7)
         .iter()
@@ -26,7 +26,7 @@ fn the_surprise_becomes_tau() {
             assert!(surprise.is_finite(), "the twin would not draw that");
             mu -= f64::from(s.mirostat_rate) * (surprise - f64::from(tau));
             surprises.push(surprise);
-            // the sampler's mu, in fixed point
+            // the sampler's mu, converted from fixed point
             let own = f64::from(sampler.memory().mu.unwrap()) / f64::from(1 << 20);
             assert!((own - mu).abs() < 1e-3, "step {step}: {own}, not {mu}");
         }

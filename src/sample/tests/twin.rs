@@ -1,4 +1,4 @@
-//! The twin of the filters: a plain implementation in f64 that sorts all tokens and shares no code with the chain.
+//! The twin (reference implementation) of the filters, in f64. It sorts all tokens and shares no code with the chain of filters.
 
 use super::super::{Order, Sampling};
 
@@ -9,7 +9,7 @@ struct Token {
     logit: f64,
 }
 
-/// Returns the probabilities `[V]` from which these settings draw, without penalties. `mu` is used by mirostat only.
+/// Returns the probabilities, `[V]`, from which the settings `s` draw, without penalties. Only mirostat uses its limit `mu`.
 pub(super) fn distribution(s: &Sampling, logits: &[f32], mu: f64) -> Vec<f64> {
     let t = f64::from(s.temperature);
     let finite = logits.iter().enumerate().filter(|(_, x)| x.is_finite());
@@ -43,7 +43,7 @@ pub(super) fn distribution(s: &Sampling, logits: &[f32], mu: f64) -> Vec<f64> {
 
 type Filter = fn(&Sampling, &mut Vec<Token>);
 
-/// Sorts by descending logit, the lower id first among equals.
+/// Sorts by descending logit. Equal logits are sorted by ascending id.
 fn sort(list: &mut [Token]) {
     list.sort_by(|a, b| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id)));
 }
