@@ -1,7 +1,7 @@
 //! Chooses the vocabulary of a model by its number of embeddings.
 //!
-//! This number identifies the published families. A file beside the model is used only if its largest id fits the family: a wrong
-//! vocabulary produces fluent nonsense, which is worse than an error that names the right file.
+//! The number of embeddings identifies each published model family. A file in the model's folder is used only if its largest id is the family's
+//! largest id. With a wrong vocabulary a model writes fluent nonsense, which is worse than an error that names the right file.
 
 #[cfg(test)]
 mod tests;
@@ -25,16 +25,16 @@ pub enum Choice {
 /// The number of embeddings of World models.
 const WORLD_ROWS: usize = 65536;
 
-/// A model family whose vocabulary is a file beside the model.
+/// A model family whose vocabulary is a file in the model's folder.
 struct Family {
     name: &'static str,
-    /// The numbers of embeddings of the family's models, with and without padding.
+    /// The numbers of embeddings of the family's models. Some models have more embeddings than the vocabulary has ids.
     n_vocab: &'static [usize],
-    /// The largest id. It distinguishes this family's file from another family's file with the same name.
+    /// The largest id in the family's file. It distinguishes this file from another family's file with the same name.
     max_id: u32,
-    /// File names, in order of preference. A name that other families also use is last.
+    /// The possible names of the file, in order of preference. A name that other families also use comes last.
     files: &'static [&'static str],
-    /// The address of the first of `files`.
+    /// The address from which the first of `files` can be downloaded.
     origin: &'static str,
 }
 
@@ -81,8 +81,8 @@ const FAMILIES: &[Family] = &[
 /// | other | the only vocabulary file in `folder` |
 ///
 /// A family's file must have the family's largest id. For other models, the file is `rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or
-/// `tokenizer.model`. Its largest id must be below `n_vocab` and at least `n_vocab / 2`. With several files, none is used. A file that
-/// does not fit or cannot be read is not an error, because a model can run on token ids alone: the hint names the file and the reason.
+/// `tokenizer.model`. Its largest id must be below `n_vocab` and at least `n_vocab / 2`. If the folder has several such files, none is used. A file
+/// that does not fit or cannot be read is not an error, because a model can run on token ids alone. The hint then names the file and the reason.
 pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
     if n_vocab == WORLD_ROWS {
         return world();

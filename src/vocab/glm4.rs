@@ -17,8 +17,8 @@ use pieces::Pieces;
 
 pub(super) use lines::is_lines;
 
-/// The number of tokens in the file, without special tokens. A file with another number of tokens is another family's, with other special
-/// tokens.
+/// The number of tokens in the file, without special tokens. A file with another number of tokens belongs to another family, which has other
+/// special tokens.
 const N_RANKS: usize = 151_329;
 
 /// GLM-4's special tokens, in the order of their ids. The first id follows the last rank.
@@ -58,7 +58,7 @@ impl Glm4 {
         Self::from_lines(text, N_RANKS)
     }
 
-    /// Reads `tokenizer.json`. `None` if the file is not GLM-4's.
+    /// Reads `tokenizer.json`. Returns `None` if the file belongs to another family.
     pub(super) fn parse_json(json: &[u8]) -> Result<Option<Self>> {
         Self::from_json(json, N_RANKS)
     }
@@ -72,7 +72,7 @@ impl Glm4 {
         entries.map(|entries| Self::new(entries, n_ranks, json::place)).transpose()
     }
 
-    /// Creates a vocabulary from `n_ranks` tokens in any order. `place` describes the place of the nth token, for errors.
+    /// Creates a vocabulary from `n_ranks` tokens in any order. `place` returns the place of the nth token in the file, for errors.
     fn new(mut entries: Vec<Entry>, n_ranks: usize, place: fn(usize) -> String) -> Result<Self> {
         entries.sort_by_key(|entry| entry.rank);
         let mut glm4 = Glm4 { table: Table::default(), ranks: Ranks::default() };
@@ -90,7 +90,7 @@ impl Glm4 {
         Ok(glm4)
     }
 
-    /// Adds a token, whose rank must be `expected`. If `byte` is not `None`, the token must be this byte.
+    /// Adds a token, whose rank must be `expected`. If `byte` is given, the token must be this single byte.
     fn add(&mut self, expected: u32, byte: Option<u8>, entry: &Entry) -> Result<()> {
         let &Entry { rank, ref token, .. } = entry;
         if rank < expected {

@@ -41,11 +41,11 @@ enum Kind {
         /// The bytes without a token, if the file has no `unk_token`. The crate would drop these bytes silently.
         absent: Vec<u8>,
     },
-    /// Tokens are words, with a space before each.
+    /// Tokens are words. In decoded text, a space comes before each word.
     Words,
 }
 
-/// How a file writes tokens: as byte characters, or as words without the space before them.
+/// The notation of tokens in a file: byte characters, or words without the space before them.
 #[derive(Clone, Copy)]
 enum Spelling {
     ByteChars,
@@ -118,8 +118,8 @@ fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> 
     Ok((model.into(), table, Kind::Bytes { newlines, absent }))
 }
 
-/// Converts the merges to pairs. Checks that both tokens and their concatenation are in the vocabulary, because the crate's builder does
-/// not.
+/// Converts the merges to pairs of tokens. Checks that both tokens and their concatenation are in the vocabulary, because the crate does not check
+/// this.
 fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>> {
     let mut pairs = Vec::with_capacity(list.len());
     for (i, merge) in list.into_iter().enumerate() {
@@ -192,8 +192,8 @@ fn by_text(vocab: Pairs<u32>) -> Result<IdByText> {
     Ok(map)
 }
 
-/// Adds the tokens that the crate finds before it splits a text. The crate assigns their ids itself, so this function checks that the ids
-/// agree with the file.
+/// Adds the file's `added_tokens`, which the crate finds in a text before it splits the text. The crate assigns their ids itself, so this function
+/// checks that the ids agree with the file.
 fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
     let n_bytes: usize = added.iter().map(|a| a.token.content.len()).sum();
     if n_bytes > MAX_ADDED_BYTES {
@@ -239,7 +239,7 @@ impl Scheme for HuggingFace {
         Ok(ids)
     }
 
-    /// Removes the space before the first word.
+    /// Removes the space before the first word of a WordLevel text.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         let mut bytes = self.table.decode(ids);
         if matches!(self.kind, Kind::Words) && bytes.first() == Some(&b' ') {

@@ -34,8 +34,8 @@ pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
     }
 }
 
-/// Appends the character of an escape in a text. `escape` is the text after the backslash. Returns the number of bytes of `escape` that
-/// the escape takes.
+/// Appends the character of an escape in a text. `escape` is the text after the backslash. Returns the length of the escape after its backslash, in
+/// bytes.
 ///
 /// As in Python, a backslash before a newline is removed with the newline, and an unknown escape stays with its backslash. The error
 /// describes what was found.

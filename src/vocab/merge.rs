@@ -1,12 +1,13 @@
 //! BPE by rank: joins the two adjacent parts whose bytes together are the token of lowest rank, until no two parts can be joined.
 //!
-//! A heap holds the candidates, so the time is n log n for a text of n bytes. Works on bytes, not on text.
+//! A heap holds the possible joins, so a text of n bytes takes time proportional to n log n. Parts are bytes, so a part may be an incomplete
+//! character.
 
 use crate::error::{Result, filled, room};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// The purpose of the memory, for errors.
+/// The name of the memory in the error that too little memory is available.
 const PARTS: &str = "the parts of the text";
 
 /// Tokens with their ranks and ids.
@@ -34,7 +35,7 @@ impl Ranks {
         before
     }
 
-    /// Returns the id of a token. `None` if the bytes are no token.
+    /// Returns the id of a token, or `None` if the bytes are not a token.
     pub(super) fn id(&self, bytes: &[u8]) -> Option<u32> {
         self.get(bytes).map(|token| token.id)
     }
@@ -49,7 +50,7 @@ impl Ranks {
     /// `Memory` if memory for the parts is not available.
     pub(super) fn join<'t>(&self, text: &'t [u8], starts: impl Iterator<Item = usize>) -> Result<impl Iterator<Item = &'t [u8]>> {
         let mut parts = Parts::new(text.len(), starts)?;
-        // (rank, start, end): the lowest rank first, the leftmost among equal ranks
+        // An element is (rank, start, end). The lowest rank comes first; of equal ranks, the leftmost join comes first.
         let mut heap = BinaryHeap::from(room(text.len(), PARTS)?);
         let candidate = |start: usize, end: usize| self.get(&text[start..end]).map(|token| Reverse((token.rank, start, end)));
         heap.extend(parts.spans().filter_map(|(start, middle)| candidate(start, parts.after(middle)?)));
@@ -68,11 +69,11 @@ impl Ranks {
     }
 }
 
-/// A text of n bytes in parts.
+/// The division of a text of n bytes into parts.
 struct Parts {
-    /// The end of the part that starts at this offset; 0 if no part starts here. `[n]`
+    /// For each byte offset, the end of the part that starts at this offset, or 0 if no part starts there. `[n]`
     end: Vec<usize>,
-    /// The start of the part before the part that starts at this offset. `[n]`
+    /// For each byte offset at which a part starts, the start of the part before that part. `[n]`
     before: Vec<usize>,
 }
 
@@ -115,7 +116,7 @@ impl Parts {
         self.end.get(start).copied()
     }
 
-    /// Returns start and end of each part.
+    /// Returns the start and the end of each part.
     fn spans(&self) -> impl Iterator<Item = (usize, usize)> {
         std::iter::successors(self.after(0).map(|end| (0, end)), |&(_, start)| self.after(start).map(|end| (start, end)))
     }

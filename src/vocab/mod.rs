@@ -1,7 +1,7 @@
-//! Vocabularies: convert text to token ids and back. Also the two filters of streamed text: UTF-8 and stop texts.
+//! Vocabularies convert text to token ids and back. Two filters for generated text complete them: a UTF-8 decoder and the search for stop texts.
 //!
-//! A token is bytes, not text, and may be half a character. This module must not know sampling, and of a model only the number of
-//! embeddings. The model family determines which id ends a text.
+//! A token is a sequence of bytes, which may begin or end within a character. This module must not know sampling. It knows only the number of
+//! embeddings of a model; the model family determines which id ends a text.
 
 mod byte_chars;
 mod choose;
@@ -27,7 +27,7 @@ mod web;
 pub(crate) mod testing {
     use super::{Vocab, glm4::tests};
 
-    /// Returns a GLM-4 vocabulary with all bytes and `merges`, then the special tokens.
+    /// Returns a small GLM-4 vocabulary: all single bytes, then `merges`, then the special tokens.
     pub fn small_glm4(merges: &[&[u8]]) -> Vocab {
         tests::of(merges)
     }
@@ -63,8 +63,8 @@ use std::path::Path;
 use std::sync::Arc;
 use table::Table;
 
-/// The largest vocabulary file in bytes. The World vocabulary has 1.2 MB. The limit protects the memory from device files and wrong
-/// paths.
+/// The largest vocabulary file in bytes. The World vocabulary has 1.2 MB. The limit protects the memory if a path is wrong, such as the path of an
+/// endless device file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The largest `tokenizer.json` of GLM-4 in bytes. The published file has 20 MB, most of which are merges that the reader skips.
@@ -74,7 +74,7 @@ const MAX_JSON_BYTES: u64 = 32 << 20;
 trait Scheme: Send + Sync {
     /// Converts `text` to ids.
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>>;
-    /// Converts a prompt to ids, without the ids of `start`.
+    /// Converts a prompt to ids, without the ids that `start` returns.
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.encode(text)
     }
@@ -86,7 +86,7 @@ trait Scheme: Send + Sync {
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.table().decode(ids)
     }
-    /// Returns the id of a special token that `encode` never returns.
+    /// Returns the id of the special token `text`. Returns `None` if there is no such token, or if `encode` finds special tokens in text itself.
     fn special(&self, _text: &str) -> Option<u32> {
         None
     }
@@ -94,7 +94,7 @@ trait Scheme: Send + Sync {
     fn table(&self) -> &Table;
 }
 
-/// A vocabulary: converts text to token ids and back. `Send + Sync`; a clone shares the tables.
+/// A vocabulary: converts text to token ids and back. Several threads can share a vocabulary. A clone shares the tables of the original.
 ///
 /// ```
 /// # fn main() -> wingbeat::error::Result<()> {
@@ -136,10 +136,11 @@ impl Vocab {
         Self::parse(&text).map_err(|e| e.at(path.display()))
     }
 
-    /// Opens a vocabulary file. If no file has this name, `world` and `tiny` name the embedded vocabularies.
+    /// Opens a vocabulary file, or returns an embedded vocabulary: if no file is named `world` or `tiny`, these names select the embedded
+    /// vocabularies.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn find(path: &Path) -> Result<Vocab> {
         #[cfg(feature = "embedded-model")]
         match path.to_str() {
@@ -198,17 +199,18 @@ impl Vocab {
         embedded(&TINY, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/tiny.txt")))
     }
 
-    /// Converts text to ids. No format adds special tokens here.
+    /// Converts text to ids. Adds no special tokens before or after the text.
     ///
-    /// * RWKV vocabularies take the longest matching token from left to right. They normalise nothing and find no special tokens in text.
-    /// * Hugging Face tokenizers follow their file, and find special tokens in text: `<|endoftext|>` becomes id 0.
+    /// * RWKV vocabularies go from left to right and always take the longest token that matches. They normalise nothing and find no special tokens
+    ///   in text.
+    /// * Hugging Face tokenizers follow their file and find special tokens in text: with GPT-NeoX-20B's file, `<|endoftext|>` becomes id 0.
     /// * GLM-4's and ChatGLM3's files never find special tokens in text; [`special`](Self::special) returns their ids.
     /// * SentencePiece models put a space before each text, unless the model turns this off.
     ///
     /// # Errors
-    /// `Input`, with byte and offset, if no token matches, or if the text is not UTF-8 (the RWKV formats take any bytes). `Input` if the text
-    /// is longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` if a hostile vocabulary exceeds a limit on work. The World
-    /// vocabulary has all 256 bytes, so a token always matches.
+    /// `Input`, with byte and offset, if no token matches or if the text is not UTF-8. RWKV vocabularies take any bytes. `Input` if the text is
+    /// longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` if a hostile vocabulary needs too much work for the text. With the
+    /// World vocabulary a token always matches, because all 256 bytes are tokens.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
@@ -217,32 +219,35 @@ impl Vocab {
     ///
     /// * As in the official tokenizers, GLM-4's prompts begin with `[gMASK]` and `<sop>`, ChatGLM3's with `[gMASK]` and `sop`.
     /// * With a byte-level Hugging Face tokenizer, two newlines at the end of the prompt are two tokens, as they are inside a text. The
-    ///   single token for two newlines occurs only at the end of texts. The 20B models have rarely seen this token and continue it badly.
+    ///   vocabulary's single token for two newlines occurs only at the end of texts. Models with the 20B vocabulary have rarely seen this token and
+    ///   continue it badly.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode).
+    /// Errors of [`encode`](Self::encode).
     pub fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         let ids = self.scheme.encode_prompt(text)?;
         Ok(self.scheme.start().into_iter().chain(ids).collect())
     }
 
-    /// Converts the continuation of a prompt to ids: as [`encode_prompt`](Self::encode_prompt), without the tokens at the beginning.
+    /// Converts a text that continues a prompt to ids. Does the same as [`encode_prompt`](Self::encode_prompt), but adds no tokens at the
+    /// beginning.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode).
+    /// Errors of [`encode`](Self::encode).
     pub fn encode_further(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode_prompt(text)
     }
 
-    /// Returns the id of a special token by its text, for templates. `<|user|>` is 151336 in GLM-4's files and 64795 in ChatGLM3's.
+    /// Returns the id of the special token `text`, for chat templates. `<|user|>` is 151336 in GLM-4's files and 64795 in ChatGLM3's.
     ///
-    /// `None` if the text is no special token. `None` with vocabularies that have no special tokens or find them in text themselves.
+    /// Returns `None` if `text` is not a special token. Vocabularies without special tokens always return `None`, and so do vocabularies that find
+    /// special tokens in text.
     pub fn special(&self, text: &str) -> Option<u32> {
         self.scheme.special(text)
     }
 
-    /// Returns the bytes of one id. Special tokens and unassigned ids have no bytes. The end of text of RWKV models, id 0, is unassigned in
-    /// most files. The words of WordLevel and SentencePiece vocabularies begin with a space.
+    /// Returns the bytes of one id. Special tokens and unassigned ids have no bytes. Id 0, which ends the texts of RWKV models, is unassigned in
+    /// most files. In WordLevel and SentencePiece vocabularies, a token that begins a word begins with a space.
     pub fn token(&self, id: u32) -> &[u8] {
         self.scheme.table().token(id)
     }
@@ -273,7 +278,7 @@ fn too_large(max: u64) -> Error {
     Error::file(format!("expected a vocabulary of at most {max} bytes, found more"))
 }
 
-/// Refuses a text of more than `most` bytes, which would take too much memory to convert.
+/// Refuses a text of more than `most` bytes, because its conversion would take too much memory.
 fn check_length(text: &[u8], most: usize) -> Result<()> {
     if text.len() <= most {
         return Ok(());
@@ -287,7 +292,7 @@ fn no_token(text: &[u8], offset: usize) -> Error {
     Error::input(format!("no token of the vocabulary matches the text at offset {offset}, byte 0x{:02x}", text[offset]))
 }
 
-/// Checks that a text is UTF-8, for vocabularies that are defined on characters.
+/// Returns bytes as UTF-8 text, for vocabularies that convert only whole characters. Other bytes are an error.
 fn utf8_text(text: &[u8]) -> Result<&str> {
     std::str::from_utf8(text).map_err(|e| {
         let offset = e.valid_up_to();

@@ -1,6 +1,7 @@
 //! Reads the wire format of protobuf: a message is a list of fields, each with a number and a value.
 //!
-//! The reader returns slices and copies nothing. It knows no particular message. It refuses groups, which are deprecated.
+//! The reader returns slices of the message and copies nothing. The caller gives the fields their meaning. Groups, a deprecated kind of field, are
+//! errors.
 
 use crate::error::{Error, Result};
 
@@ -66,7 +67,7 @@ impl<'f> Fields<'f> {
 }
 
 impl<'f> Iterator for Fields<'f> {
-    /// The number of the field and its value.
+    /// The number of a field and the field's value.
     type Item = Result<(u64, Value<'f>)>;
 
     fn next(&mut self) -> Option<Self::Item> {

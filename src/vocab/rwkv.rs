@@ -1,7 +1,7 @@
 //! The RWKV vocabulary file: one line `ID LITERAL BYTELEN` per token. Text becomes ids by greedy longest match.
 //!
-//! The id ends at the first space, and the length begins after the last space. The literal between them may have spaces. Ids may have
-//! gaps and need not be sorted. Not every byte needs a token.
+//! The id ends at the first space, and the length begins after the last space. The literal between them may contain spaces. Ids may have gaps and
+//! may be in any order. Some single bytes may have no token.
 
 use super::table::{ID_LIMIT, Table};
 use super::trie::{Entry, Steps, Trie};
@@ -39,7 +39,7 @@ impl Rwkv {
     }
 }
 
-/// Returns the file as text, without a byte order mark.
+/// Returns the content of a file as text, without a byte order mark.
 fn utf8(text: &[u8]) -> Result<&str> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     std::str::from_utf8(text).map_err(|e| {

@@ -1,9 +1,10 @@
-//! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`, which has nine more ids after its pieces.
+//! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`. The tokens in such a file are called pieces. ChatGLM3 has nine special
+//! tokens with ids after the file's pieces.
 //!
-//! A space is `▁` in a piece, and a space is put before the text. As in GLM-4, special tokens are never found in text: a chat template
+//! In a piece, `▁` stands for a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text: a chat template
 //! gets their ids by name. This module must not know templates or stop ids.
 //!
-//! The code here uses no crate for this format: the crates are young, need a newer Rust, or compile protobuf in their build, and only a
+//! The code here uses no crate for this format. The existing crates are young, need a newer Rust or compile protobuf in their build, and only a
 //! small part of the format is needed. The tests compare the ids with the official package.
 
 mod model;
@@ -35,17 +36,17 @@ const CHATGLM3: [&str; 9] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|sy
 pub(super) struct SentencePiece {
     table: Table,
     spaces: Spaces,
-    /// The normal pieces with their ranks. Characters are joined to these pieces.
+    /// The normal pieces with their ranks. Adjacent characters are joined until they form these pieces.
     ranks: Ranks,
     /// The user-defined pieces, which are found in text before joining.
     user_defined: Trie,
     unknown: u32,
-    /// The ids of all bytes, if characters without a piece become bytes.
+    /// The id of each byte. `None` if a character without a piece becomes the unknown token.
     bytes: Option<Box<[u32; 256]>>,
     special: HashMap<String, u32>,
     /// The number of pieces. Ids from this number on are ChatGLM3's special tokens.
     n_pieces: u32,
-    /// The ids before every prompt.
+    /// The ids that come before every prompt.
     start: Vec<u32>,
 }
 
@@ -113,7 +114,7 @@ impl SentencePiece {
         if words.is_empty() {
             return String::new();
         }
-        // every `▁` at the end is removed, also if it was in the text
+        // every `▁` at the end is removed, even if the text itself had this character
         (prefix.to_string() + &words.join("▁")).trim_end_matches(SPACE).to_string()
     }
 
@@ -131,7 +132,7 @@ impl SentencePiece {
         Ok(())
     }
 
-    /// Returns whether an id is a byte piece.
+    /// Returns whether an id belongs to a piece for a single byte, such as `<0x20>`.
     fn is_byte(&self, id: u32) -> bool {
         let token = self.table.token(id);
         self.bytes.as_ref().is_some_and(|bytes| matches!(*token, [byte] if bytes[byte as usize] == id))
@@ -159,13 +160,13 @@ impl Scheme for SentencePiece {
         Ok(ids)
     }
 
-    /// Returns `[gMASK]` and `sop` for ChatGLM3, as its official tokenizer does; otherwise nothing.
+    /// Returns the ids of `[gMASK]` and `sop` for ChatGLM3, as its official tokenizer does. Returns an empty list for other models.
     fn start(&self) -> Vec<u32> {
         self.start.clone()
     }
 
-    /// Removes the space that was put before the text, and one space after each of ChatGLM3's special tokens: the texts between special
-    /// tokens are encoded separately.
+    /// Removes the space that encoding puts before a text. With ChatGLM3, also removes the space after each special token, because the texts
+    /// between special tokens are encoded separately.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         let Spaces { add_dummy_prefix, remove_extra } = self.spaces;
         let mut text = Vec::with_capacity(ids.len() * 4);

@@ -1,7 +1,7 @@
 //! Splits text by the patterns of a `tokenizer.json`, with limits on the work.
 //!
-//! A pattern with look-around backtracks, and a hostile pattern backtracks without end. The `tokenizers` crate silently stops splitting
-//! at its own limit, so the rest of the text gets wrong ids. Here, reaching a limit is an error.
+//! The search for a pattern with look-around backtracks, and with a hostile pattern it backtracks almost without end. At its own limit, the
+//! `tokenizers` crate silently stops splitting, so the rest of the text gets wrong ids. Here, reaching a limit is an error.
 
 use fancy_regex::{Regex, RegexBuilder};
 use std::sync::OnceLock;
@@ -15,15 +15,15 @@ use web_time::Instant;
 /// GPT-2's pattern, the default of byte-level BPE.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// The limit on the bytes of a pattern. The longest published pattern has 500.
+/// The limit on the bytes of a pattern. The longest published pattern has 500 bytes.
 const MAX_PATTERN_BYTES: usize = 4 << 10;
-/// Pairs of a text length in bytes, and the number of backtracking steps that one match may take in a text of at most this length. A step
-/// may scan the whole text. Published patterns take ten steps.
+/// Pairs `(length, steps)`: in a text of at most `length` bytes, one match may take at most `steps` backtracking steps. A step may scan the whole
+/// text. Published patterns take about ten steps per match.
 const MAX_BACKTRACKS: [(usize, usize); 4] = [(1 << 14, 12_000), (1 << 18, 768), (1 << 20, 192), (usize::MAX, 64)];
 /// The limit on the bytes of a compiled pattern.
 const MAX_COMPILED_BYTES: usize = 4 << 20;
 
-/// One step of splitting.
+/// One step in which a text is split or changed.
 pub(super) enum Part {
     /// A pre-tokenizer of the crate that takes linear time.
     Linear(PreTokenizerWrapper),
@@ -32,7 +32,7 @@ pub(super) enum Part {
     Pattern(Box<Split>),
 }
 
-/// All steps of splitting, in order.
+/// All steps that split a text, in order.
 pub(super) struct Parts(pub Vec<Part>);
 
 impl Part {
@@ -70,7 +70,7 @@ impl PreTokenizer for Parts {
     }
 }
 
-/// A pattern and the treatment of its matches.
+/// A pattern, and what happens to its matches.
 pub(super) struct Split {
     source: String,
     /// The compiled pattern for each entry of `MAX_BACKTRACKS`, because the limit is set at compilation. Compiled at first use.
@@ -93,7 +93,7 @@ impl Split {
         Ok(split)
     }
 
-    /// Returns the pattern, compiled with the limit for texts of `n_bytes`.
+    /// Returns the pattern, compiled with the limit on backtracking for a text of `n_bytes`.
     fn regex(&self, n_bytes: usize) -> Result<&Regex> {
         let (nth, (_, limit)) = (0..).zip(MAX_BACKTRACKS).find(|(_, (most, _))| n_bytes <= *most).unwrap_or_default();
         if let Some(regex) = self.regexes[nth].get() {
@@ -146,8 +146,8 @@ impl Pattern for Matches<'_> {
     }
 }
 
-/// The time limit of one text: a constant plus a time per byte. Each match is limited, but a hostile pattern can make every match take a
-/// time proportional to the length of the text.
+/// The time limit of one text: a constant plus a time per byte. This limit is needed in addition to `MAX_BACKTRACKS`: with a hostile pattern, every
+/// single match can take a time proportional to the length of the text.
 struct Clock {
     started: Instant,
     n_bytes: usize,

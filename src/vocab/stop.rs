@@ -1,4 +1,4 @@
-//! Stop texts: end generated text, also if a stop text is spread over several pieces.
+//! Stop texts end generated text, even if a stop text arrives in several pieces.
 //!
 //! Each stop text has its own Knuth-Morris-Pratt state, so the work per byte does not depend on the length of the stop texts. This module
 //! must not know tokens or models.
@@ -24,8 +24,8 @@ impl StopTexts {
         StopTexts { matchers, held: String::new(), certain: String::new(), stopped: false }
     }
 
-    /// Takes the next piece. Returns the text that cannot be part of a stop text, and whether a stop text was found. After a stop text, returns
-    /// no more text.
+    /// Takes the next piece. Returns the text that can no longer be part of a stop text, and whether a stop text was found. After a stop text,
+    /// returns no more text.
     pub fn push(&mut self, piece: &str) -> (&str, bool) {
         self.certain.clear();
         if self.stopped {
@@ -67,13 +67,13 @@ impl StopTexts {
     }
 }
 
-/// A stop text, and the length of its longest prefix with which the text so far ends.
+/// A stop text, and how much of its beginning matches the end of the text so far.
 #[derive(Debug, Clone)]
 struct Matcher {
     text: Vec<u8>,
     /// `border[i]`: the length of the longest proper prefix of `text[..=i]` that is also a suffix of `text[..=i]`. `[text.len()]`
     border: Vec<usize>,
-    /// The number of matched bytes. Always below `text.len()` between steps.
+    /// The number of bytes at the beginning of `text` that match the end of the text so far. Below `text.len()` after each call of `step`.
     n_matched: usize,
 }
 
@@ -99,7 +99,7 @@ impl Matcher {
     }
 }
 
-/// Returns how many bytes at the beginning of `text` match after `byte`, if `n` bytes matched before `byte`.
+/// Returns how many bytes at the beginning of `text` match after the next byte is `byte`. Before this byte, `n` bytes matched.
 fn extend(text: &[u8], border: &[usize], mut n: usize, byte: u8) -> usize {
     while n > 0 && text[n] != byte {
         n = border[n - 1];

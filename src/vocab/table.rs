@@ -5,10 +5,11 @@
 use super::trie::Entry;
 use crate::error::{Error, Result};
 
-/// The limit of ids. The table has a row for every id up to the largest, so a huge id would take too much memory.
+/// Ids must be below this limit. The table has a row for every id up to the largest id, so a huge id would take too much memory.
 pub(super) const ID_LIMIT: u32 = 1 << 20;
 
-/// The limit on the bytes of a token. The longest token of the World vocabulary has 128. The work for a text grows with the longest token.
+/// The limit on the bytes of a token. The longest token of the World vocabulary has 128 bytes. The work for a text grows with the length of the
+/// longest token.
 const MAX_TOKEN_BYTES: usize = 1024;
 
 /// The place of a token in `Table::bytes`.
@@ -74,7 +75,7 @@ impl Table {
         bytes
     }
 
-    /// Returns the bytes of all tokens. The entries from [`add`](Self::add) are spans of it.
+    /// Returns the bytes of all tokens. The entries that [`add`](Self::add) returns are positions in these bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,9 +1,8 @@
 //! The supported content of a Hugging Face `tokenizer.json`.
 //!
-//! The crate `tokenizers` can read such a file itself. But it also reads components that no RWKV model uses, takes time exponential in
-//! the depth of nested components, and builds a BPE model with unchecked indices. So the structures here list the components that are
-//! known to be sound, and refuse all others. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add
-//! tokens of a prompt.
+//! The crate `tokenizers` can read such a file itself. But the crate also reads components that no RWKV model uses, takes time exponential in the
+//! depth of nested components, and does not check the indices of a BPE model. So the structures here accept only the components that are known to
+//! be sound. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add tokens of a prompt.
 
 use super::split::{Part, Split};
 use super::web::Pairs;
@@ -26,7 +25,7 @@ pub(super) struct TokenizerJson {
     pub model: Model,
 }
 
-/// A token that is found in text before it is split.
+/// A token that is found in a text before the text is split.
 #[derive(Deserialize)]
 pub(super) struct Added {
     pub id: u32,
@@ -120,7 +119,7 @@ pub(super) enum PreTokenizer {
 }
 
 impl PreTokenizer {
-    /// Appends the steps, with nested sequences flattened. The error is the regex compiler's.
+    /// Appends the steps that split a text, with nested sequences flattened. Fails if a pattern does not compile.
     pub fn flatten(self, parts: &mut Vec<Part>) -> tokenizers::Result<()> {
         parts.push(match self {
             PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {

@@ -1,7 +1,7 @@
 //! A byte trie in flat arrays: finds the longest token with which a text begins.
 //!
-//! Nodes are numbered level by level, so the children of a node are adjacent, and one array of first children is enough. A table indexed
-//! by the first two bytes skips the widest levels. Must not know file formats.
+//! Nodes are numbered level by level, so the children of a node are adjacent, and one array of first children is enough. A table indexed by the
+//! first two bytes skips the widest levels. This module must not know file formats.
 
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ pub(super) struct Entry {
 /// Marks a missing id or a missing node.
 const NONE: u32 = u32::MAX;
 
-/// The limit on steps per byte of a text, on average. Published vocabularies take less than 4.
+/// The most nodes that may be visited per byte of a text, on average. Published vocabularies take less than 4.
 const MAX_STEPS: u64 = 64;
 
 /// The number of nodes that a text may still visit. Without this limit, a hostile vocabulary with long tokens that almost match could make
@@ -28,7 +28,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Returns the limit for a text of `n_bytes`.
+    /// Returns the number of nodes that a text of `n_bytes` may visit.
     pub(super) fn of(n_bytes: usize) -> Steps {
         Steps { left: (n_bytes as u64 + 4096).saturating_mul(MAX_STEPS) }
     }
@@ -61,7 +61,7 @@ impl Trie {
         let sorted = sort(entries, bytes);
         let byte = |i: usize, depth: usize| bytes[sorted[i].start as usize + depth];
 
-        // for each node without children yet: the range in `sorted` of the tokens below the node
+        // Nodes whose children do not exist yet. Each is the range of `sorted` with the tokens below the node.
         let mut waiting = VecDeque::new();
         waiting.push_back(0..sorted.len());
         let mut trie = Trie { label: vec![0], token: vec![], first_child: vec![], single: vec![NONE; 256], pair: vec![NONE; 1 << 16] };
@@ -135,7 +135,7 @@ impl Trie {
     }
 }
 
-/// Sorts the entries by bytes, without empty entries. Keeps the last of equal entries.
+/// Returns the entries that have bytes, sorted by their bytes. Of several entries with equal bytes, keeps the last.
 fn sort(entries: &[Entry], bytes: &[u8]) -> Vec<Entry> {
     let token = |e: &Entry| &bytes[e.start as usize..][..e.len as usize];
     // the first eight bytes as one number decide most comparisons

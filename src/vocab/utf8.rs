@@ -1,14 +1,14 @@
-//! Decodes UTF-8 that arrives in pieces: returns a character as soon as it is complete.
+//! Decodes UTF-8 that arrives in pieces. A character is returned as soon as all its bytes have arrived.
 //!
 //! Bytes that cannot become a character are replaced by U+FFFD at once, so the stream never stalls.
 
 /// A streaming UTF-8 decoder.
 ///
-/// The concatenated results equal `String::from_utf8_lossy` of all bytes, wherever the bytes are split. At most three bytes are pending.
-/// The decoder reuses its buffers.
+/// The concatenated results equal `String::from_utf8_lossy` of all bytes, wherever the bytes are split. At most three bytes wait for the rest of
+/// their character. The decoder reuses its buffers.
 #[derive(Debug, Clone, Default)]
 pub struct Utf8Stream {
-    /// The beginning of a character: empty, or a proper prefix of a valid sequence. Within `push`, all bytes of the piece come after it.
+    /// The first bytes of an incomplete character; otherwise empty. During `push`, the bytes of the new piece follow them.
     pub(super) pending: Vec<u8>,
     text: String,
 }
@@ -50,7 +50,7 @@ impl Utf8Stream {
     /// Creates a decoder for the continuation of a text that ends with `pending`, the bytes of an incomplete character, and then `tokens`.
     pub fn after_tokens(pending: &[u8], tokens: &[u32], vocab: Option<&super::Vocab>) -> Self {
         let mut bytes = Utf8Stream::after(pending).pending;
-        // a character has at most four bytes; the last four tokens hold its beginning, unless some of them have no bytes
+        // A character has at most four bytes. So its beginning is in the last four tokens, unless some of these tokens have no bytes.
         let last = &tokens[tokens.len().saturating_sub(char::MAX.len_utf8())..];
         bytes.extend(last.iter().flat_map(|&id| vocab.map_or(&[] as &[u8], |vocab| vocab.token(id))));
         Utf8Stream::after(&bytes)

@@ -1,6 +1,7 @@
 //! The JSON format of an RWKV vocabulary, as web-rwkv writes it: `{"1": "TEXT" or [BYTE, …], …}`.
 //!
-//! The bytes of a text are its UTF-8; an array has raw bytes. Text becomes ids by greedy longest match, as in the line format.
+//! A token is a text, whose bytes are its UTF-8, or an array of bytes. Text becomes ids by greedy longest match, as with the line format in
+//! `rwkv.rs`.
 
 use super::rwkv::{Rwkv, number};
 use super::table::{ID_LIMIT, Table};
@@ -52,7 +53,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
     }
 }
 
-/// The bytes of a token. An untagged enum would accept the same, but its error would name neither byte nor place.
+/// The bytes of a token. An untagged enum would accept the same JSON, but its errors would name neither the wrong byte nor the byte's place.
 struct Token(Vec<u8>);
 
 impl<'de> Deserialize<'de> for Token {

@@ -40,7 +40,7 @@ fn world_is_built_in() {
 
 #[test]
 fn a_family_finds_its_file_and_no_other() {
-    // the families with two file names: one of their own, one that other families also use
+    // families with two file names: a name that only this family uses, and a name that other families also use
     for family in FAMILIES {
         let &[own, common] = family.files else { continue };
         let (right, wrong) = (tokenizer(family.max_id), tokenizer(300));

@@ -1,7 +1,7 @@
 //! Reads GLM-4's `tokenizer.json` of the `-hf` checkpoints: the same ranks as `tokenizer.model`, in Hugging Face's byte characters.
 //!
-//! The 318 000 merges are every way to cut a token into two tokens, in the order of the ranks. So the ranks determine the merges, and the
-//! reader skips them. This is true only with `ignore_merges`: without it, some words get other ids than in training.
+//! The file's 318 000 merges are every way to cut a token into two tokens, in the order of the ranks. So the ranks determine the merges, and the
+//! reader skips the merges. The file must set `ignore_merges`; without this setting, some words would get other ids than in training.
 
 #[cfg(test)]
 mod tests;
@@ -53,8 +53,8 @@ struct Pattern {
     regex: Option<String>,
 }
 
-/// Returns the tokens in the order of the file, or `None` if the file is another family's. Refuses a GLM-4 file that splits text
-/// differently than in training.
+/// Returns the tokens in the order of the file, or `None` if the file belongs to another family. Refuses a GLM-4 file that splits text differently
+/// than in training.
 pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>> {
     let file: File = match serde_json::from_slice(json) {
         Ok(file) => file,
@@ -102,7 +102,7 @@ pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>>
     Ok(Some(entries))
 }
 
-/// Describes the place of the nth token.
+/// Returns the place of the nth token in the file, for errors.
 pub(super) fn place(nth: usize) -> String {
     format!("entry {nth} of the vocab")
 }

@@ -30,12 +30,12 @@ pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Describes the place of the nth token.
+/// Returns the place of the nth token in the file, for errors.
 pub(super) fn place(nth: usize) -> String {
     format!("line {nth}")
 }
 
-/// Reads token and rank of a line.
+/// Returns the token and the rank in a line, or `None` if the line has another form.
 fn parse_line(line: &[u8]) -> Option<(Vec<u8>, u64)> {
     let line = std::str::from_utf8(line).ok()?;
     let (token, rank) = line.strip_suffix('\r').unwrap_or(line).split_once(' ')?;

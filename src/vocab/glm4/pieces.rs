@@ -1,7 +1,7 @@
 //! Cuts text into pieces that are merged separately: words, up to three digits, punctuation, white space.
 //!
-//! GLM-4's pattern ends with `\s+(?!\S)|\s+`: the last character of a run of white space belongs to the next piece. The `regex` crate
-//! has no look-ahead, but takes linear time on any text. So the pattern matches the whole run, and the code here cuts it.
+//! GLM-4's pattern ends with `\s+(?!\S)|\s+`: the last character of a run of white space belongs to the piece after the run. The `regex` crate has
+//! no look-ahead, but takes linear time on any text. So the pattern matches the whole run, and the code here cuts it.
 
 use regex::Regex;
 use std::sync::LazyLock;
@@ -43,8 +43,9 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// Returns `piece` without the character that belongs to the next piece. `piece` is not the last piece. Only a run of white space ends with
-/// white space that is no line break: its last character belongs to the next piece, unless the run has only one character.
+/// Returns `piece` without the character that belongs to the next piece. The caller does not pass the last piece of a text. A piece that ends with
+/// white space other than a line break is a run of white space. The run's last character belongs to the next piece, unless the run has only one
+/// character.
 fn without_last_space(piece: &str) -> &str {
     let mut chars = piece.chars();
     match chars.next_back() {

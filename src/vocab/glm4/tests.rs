@@ -294,7 +294,7 @@ fn random_damage_never_panics() {
 #[test]
 fn the_format_is_recognised_by_content() {
     let said = |file: &[u8]| Vocab::parse(file).unwrap_err().to_string();
-    // the same format, another family
+    // the same format with the number of tokens of another family
     let few = said(lines(&MERGES).concat().as_bytes());
     assert!(few.contains("expected 151329 tokens, found 268") && few.contains("GLM-4"), "{few}");
     let many = said(format!("{}{} 151329\n", full_file(), STANDARD.encode(b"\xff\xff\xff\xff")).as_bytes());
@@ -326,7 +326,7 @@ fn mistakes(vocab: &Vocab, golden: &[(&str, &[u32])]) -> Vec<String> {
     golden.iter().filter(is_wrong).map(|(text, _)| format!("{text:?}: {:?}", found(text))).collect()
 }
 
-/// The published file is too large for the repository; `WINGBEAT_GLM_VOCAB` names a copy.
+/// The published file is too large for the repository. The environment variable `WINGBEAT_GLM_VOCAB` names a copy.
 #[test]
 fn glm4_matches_the_published_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_GLM_VOCAB") else {

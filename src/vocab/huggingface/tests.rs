@@ -136,7 +136,7 @@ fn two_newlines_that_end_a_prompt_are_two_tokens() {
         assert_eq!(vocab.encode_prompt(text.as_bytes()).unwrap(), prompt, "{text:?}");
         assert_eq!(vocab.decode(ids), vocab.decode(prompt));
     }
-    // the rule is for byte-level files only
+    // the two newlines at the end of a prompt are separate tokens with byte-level files only
     let rwkv = Vocab::parse(b"1 '\\n' 1\n2 '\\n\\n' 2").unwrap();
     assert_eq!(rwkv.encode_prompt(b"\n\n\n\n").unwrap(), [2, 2]);
 }
@@ -304,7 +304,7 @@ fn a_shuffled_file_does_not_panic() {
         let mut json = originals[round % 2].clone();
         let mut all = Vec::new();
         pointers(&json, String::new(), &mut all);
-        // most pointers are tokens; prefer the other values, which matter more
+        // most JSON pointers point to tokens, so pointers to other values are chosen more often
         let outer: Vec<String> = all.iter().filter(|p| !p.starts_with("/model/vocab/")).cloned().collect();
         let list = if random(4) == 0 { &all } else { &outer };
         let (to, from) = (&list[random(list.len())], &list[random(list.len())]);
@@ -332,7 +332,7 @@ fn mistakes(vocab: &Vocab, golden: &[(&str, &[u32], &[u32])]) -> Vec<String> {
     wrong
 }
 
-/// The published file is too large for the repository; `WINGBEAT_20B_TOKENIZER` names a copy.
+/// The published file is too large for the repository. The environment variable `WINGBEAT_20B_TOKENIZER` names a copy.
 #[test]
 fn gpt_neox_20b_matches_the_golden_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_20B_TOKENIZER") else {

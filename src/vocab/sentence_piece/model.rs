@@ -1,6 +1,6 @@
 //! Reads a SentencePiece `.model`: a protobuf with pieces, their scores, and the treatment of spaces.
 //!
-//! Reads only the fields that determine the ids of a text, and refuses unsupported values by name. The field numbers are from
+//! Only the fields that determine the ids of a text are read. The error for an unsupported value names its field. The field numbers are from
 //! `sentencepiece_model.proto`.
 
 use crate::error::{Error, Result};
@@ -11,13 +11,13 @@ pub(super) struct Model {
     /// The pieces, by id.
     pub pieces: Vec<Piece>,
     pub spaces: Spaces,
-    /// True if characters without a piece become bytes.
+    /// True if a character without a piece becomes the pieces of its bytes.
     pub byte_fallback: bool,
 }
 
 pub(super) struct Piece {
     pub text: String,
-    /// The score. The join whose result has the highest score comes first.
+    /// The score. Of all possible joins, the join whose result has the highest score comes first.
     pub score: f32,
     pub kind: Kind,
 }
@@ -35,7 +35,7 @@ pub(super) enum Kind {
     Byte,
 }
 
-/// The treatment of spaces before splitting.
+/// The treatment of spaces in a text before it is split into pieces.
 #[derive(Clone, Copy)]
 pub(super) struct Spaces {
     /// True if a space is put before the text.
@@ -44,7 +44,7 @@ pub(super) struct Spaces {
     pub remove_extra: bool,
 }
 
-/// The names of `TrainerSpec.ModelType`, from 1. The default is 1.
+/// The names of the values of `TrainerSpec.ModelType`, from 1. The default is 1.
 const MODEL_TYPES: [&str; 4] = ["Unigram", "BPE", "Word", "Char"];
 
 impl Model {

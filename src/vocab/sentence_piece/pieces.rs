@@ -1,4 +1,4 @@
-//! Sorts the pieces of a model by purpose: joined pieces, pieces found in text, bytes.
+//! Sorts the pieces of a model by purpose: pieces made by joins, pieces found in text, and bytes.
 
 use super::model::{Kind, Piece};
 use crate::error::{Error, Result, short};
@@ -13,7 +13,8 @@ pub(super) fn byte(text: &str) -> Result<u8> {
     byte.ok_or_else(|| Error::file(format!("expected a byte <0x00> to <0xFF>, found {:?}", short(text, 24))))
 }
 
-/// Returns the ids of all bytes, or `None` without `byte_fallback`.
+/// Returns the id of each byte, or `None` if `byte_fallback` is false. Fails if some bytes have no piece, or if bytes have pieces without
+/// `byte_fallback`.
 pub(super) fn all_bytes(found: &[Option<u32>; 256], byte_fallback: bool) -> Result<Option<Box<[u32; 256]>>> {
     let mut ids = Box::new([0; 256]);
     let mut n_found = 0;
@@ -36,7 +37,7 @@ pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
     let mut ranks = Ranks::default();
     let (mut rank, mut score) = (0, f32::INFINITY);
     for (id, piece) in by_score {
-        // equal scores are equal ranks: the leftmost join is first
+        // pieces with equal scores get equal ranks, so that the leftmost join comes first
         if piece.score < score {
             (rank, score) = (rank + 1, piece.score);
         }
@@ -45,7 +46,7 @@ pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
     ranks
 }
 
-/// Returns the user-defined pieces, which are found in text before joining.
+/// Returns the user-defined pieces, which are found in a text before characters are joined.
 pub(super) fn user_defined(pieces: &[Piece]) -> Trie {
     let mut bytes = Vec::new();
     let mut entries = Vec::new();
@@ -60,7 +61,7 @@ fn of_kind(pieces: &[Piece], kind: Kind) -> impl Iterator<Item = (u32, &Piece)> 
     (0..).zip(pieces).filter(move |(_, piece)| piece.kind == kind)
 }
 
-/// Refuses two pieces with the same text, of any kind.
+/// Refuses a model in which two pieces have the same text, even if their kinds differ.
 pub(super) fn each_once(pieces: &[Piece]) -> Result<()> {
     let mut ids = HashMap::with_capacity(pieces.len());
     for (id, piece) in (0u32..).zip(pieces) {

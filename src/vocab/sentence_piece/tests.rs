@@ -37,7 +37,7 @@ fn parse(file: &[u8]) -> Vocab {
     Vocab::parse(file).unwrap()
 }
 
-/// Returns the lines that differ from the vocabulary's ids or decoded text.
+/// Returns the golden texts that the vocabulary encodes or decodes differently, one line each.
 fn mistakes(vocab: &Vocab, lines: &[Value]) -> Vec<String> {
     let mut wrong = Vec::new();
     for line in lines {
@@ -244,7 +244,7 @@ fn the_format_is_recognised_by_content() {
     assert!(e.contains("SentencePiece"), "{e}");
 }
 
-/// The published file is too large for the repository; `WINGBEAT_CHATGLM3_VOCAB` names a copy.
+/// The published file is too large for the repository. The environment variable `WINGBEAT_CHATGLM3_VOCAB` names a copy.
 #[test]
 fn chatglm3_matches_the_published_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_CHATGLM3_VOCAB") else {
