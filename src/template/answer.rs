@@ -1,7 +1,7 @@
-//! Complete answers: replies and tool calls.
+//! Converts complete answers to replies and tool calls.
 //!
-//! An answer has one or more segments. Each begins with `<|assistant|>`; the first `<|assistant|>` is in the prompt. A segment is a line of
-//! metadata, then content, so a plain reply begins with a newline.
+//! An answer consists of one or more segments. `<|assistant|>` comes before each segment; the prompt contains the first `<|assistant|>`. A
+//! segment's first line is the name of a tool, or empty in a reply. The segment's content follows. So a plain reply begins with a newline.
 
 use super::Message;
 
@@ -13,12 +13,13 @@ pub(super) const TRAINING_DATE: (&str, &str) = ("[[训练时间]]", "2023年");
 pub struct ToolCall {
     /// The tool's name.
     pub name: String,
-    /// The arguments as the model wrote them: code in a call of `python`, else a text that [`Family::arguments`](super::Family::arguments) parses.
+    /// The arguments as the model wrote them: code in a call of `python`, otherwise a text that [`Family::arguments`](super::Family::arguments)
+    /// parses.
     pub arguments: String,
 }
 
 /// Returns the segments of an answer as messages, and the tool call if the last segment is a call. The caller separates segments at the ids of
-/// special tokens, so a text that spells `<|assistant|>` begins no segment.
+/// special tokens, so the text `<|assistant|>` within a segment begins no new segment.
 pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, has_tools: bool) -> (Vec<Message>, Option<ToolCall>) {
     let (mut messages, mut call) = (Vec::new(), None);
     for segment in segments {

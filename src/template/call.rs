@@ -1,4 +1,5 @@
-//! ChatGLM3's tool calls: `tool_call(city='北京', days=3)` in a fenced block. The reference evaluates the call as Python; this module parses it.
+//! ChatGLM3's tool calls: `tool_call(city='北京', days=3)` in a fenced block. ChatGLM3's own code runs the call as Python; this module only parses
+//! the call.
 //!
 //! Arguments are literals: strings, numbers, `True`, `False`, `None`, lists, tuples and mappings. Other code is an error.
 
@@ -50,7 +51,7 @@ impl<'a> Reader<'a> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    /// Skips blanks. If `token` follows, consumes it and returns `true`.
+    /// Skips blanks. If `token` follows, consumes `token` and returns true.
     fn takes(&mut self, token: &str) -> bool {
         self.blanks();
         let is_next = self.rest().starts_with(token);

@@ -1,6 +1,7 @@
 //! ChatGLM3's template: GLM-4's form with the prefix `[gMASK]sop`, and tools as plain JSON after the system message.
 //!
-//! The vocabulary puts a blank before every encoded text. So texts that the reference encodes separately are separate parts here, too.
+//! The vocabulary puts a space before every text that it encodes. So texts that ChatGLM3's own code encodes separately are separate parts here,
+//! too.
 
 use super::glm4::add;
 use super::json::{Style, dumps};
@@ -76,14 +77,14 @@ mod tests {
         let want = "[gMASK]sop<|system|>\nAnswer.\n[\n    {\n        \"name\": \"查\",\n        \"a\": 1\n    }\n]<|user|>\nhi<|assistant|>查\n\
                     ```python\ntool_call(x=1)\n```<|observation|>\n7<|assistant|>";
         assert_eq!(whole(&parts), want);
-        // The newline after a role and the content are separate parts: the vocabulary puts a blank before each.
+        // The newline after a role and the content are separate parts: the vocabulary puts a space before each part.
         let text = |t: &str| Part::Text(t.into());
         assert_eq!(parts[5..8], [Part::Special("<|user|>"), text("\n"), text("hi")]);
         let one = ChatGlm3.render(&[Message::user("")]).unwrap();
         assert_eq!(whole(&one), "[gMASK]sop<|user|>\n<|assistant|>", "nothing is left out");
     }
 
-    /// The real file is too large for the repository. `WINGBEAT_CHATGLM3_VOCAB` names a copy.
+    /// The real file is too large for the repository. The environment variable `WINGBEAT_CHATGLM3_VOCAB` names a copy.
     #[test]
     fn conversations_have_the_published_ids() {
         let Some(path) = std::env::var_os("WINGBEAT_CHATGLM3_VOCAB") else {

@@ -1,4 +1,5 @@
-//! Families of models: special tokens, stop tokens, the invalid-score guard and the form of arguments.
+//! Differences between model families: special tokens, stop tokens, the token that replaces invalid logits, and the form of a tool call's
+//! arguments.
 
 use super::{Role, call};
 use crate::error::{Error, Result};
@@ -47,7 +48,7 @@ impl Family {
         self.prefix().iter().chain(&self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
-    /// Returns the token that the original code's guard chooses if a logit is NaN or infinite; for GLM-4 a newline.
+    /// Returns the id of the token that is chosen if a logit is NaN or infinite, as in the original code. For GLM-4 this token is a newline.
     pub fn guard(self) -> u32 {
         match self {
             Family::Glm4 => 198,

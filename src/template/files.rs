@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 8 << 20;
 pub struct Files {
     /// The template in `chat_template.jinja`, or else `chat_template` in `tokenizer_config.json`. `None` if both are missing.
     pub template: Option<Jinja>,
-    /// The settings of `generation_config.json`. Missing settings have defaults.
+    /// The settings of `generation_config.json`. Missing settings have the defaults of GLM-4's code.
     pub generation: GenerationConfig,
 }
 

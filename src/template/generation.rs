@@ -1,17 +1,18 @@
-//! Settings of sampling and length: the family's defaults and `generation_config.json`.
+//! Settings of sampling and length, from a `generation_config.json` or from defaults.
 
 use crate::error::{Error, Result, short};
 use crate::sample::{Order, Sampling};
 use serde_json::{Map, Value};
 
-/// Settings of sampling and length, under transformers' names.
+/// Settings of sampling and length. The fields have the names that transformers uses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationConfig {
-    /// In transformers, the most tokens of prompt and answer together. Here, the default of `chat_len_max`, the most tokens of an answer.
+    /// In transformers, the most tokens of prompt and answer together. Here, the default of the setting `chat_len_max`: the most tokens of an
+    /// answer.
     pub max_length: usize,
-    /// The most tokens of an answer, in addition to the limit `chat_len_max`. `None` if unset.
+    /// A second limit on the tokens of an answer; the smaller limit counts. `None` if the file does not set it.
     pub max_new_tokens: Option<usize>,
-    /// If false, the most probable token is chosen, after the penalty.
+    /// If false, the most probable token is always chosen, after the penalties have been applied.
     pub do_sample: bool,
     /// The number of beams. It must be 1.
     pub num_beams: usize,
@@ -26,11 +27,11 @@ pub struct GenerationConfig {
     pub presence_penalty: f32,
     /// The sampler's `frequency_penalty`; 0 means no penalty.
     pub frequency_penalty: f32,
-    /// The sampler's `penalty_decay`, 0 to 1.
+    /// The sampler's `penalty_decay`, 0 to 1: the factor by which earlier tokens lose weight at each token.
     pub penalty_decay: f32,
-    /// The order of the filters and the temperature.
+    /// The order in which the sampler applies its filters and the temperature.
     pub order: Order,
-    /// Tokens that end an answer, in addition to the family's stop tokens.
+    /// Ids of tokens that end an answer, in addition to the family's stop tokens.
     pub eos: Vec<u32>,
     /// Texts that end an answer.
     pub stop_strings: Vec<String>,
@@ -45,7 +46,7 @@ impl GenerationConfig {
         GenerationConfig { max_length: 8192, do_sample: true, temperature, top_p, top_k, ..Self::transformers() }
     }
 
-    /// Returns settings that sample like `sampling`. Other filters than top-p, top-k and min-p are dropped.
+    /// Returns the settings with the penalties, temperature and order of `sampling`. Of its filters, only top-p, top-k and min-p are kept.
     pub fn of(sampling: &Sampling) -> Self {
         let Sampling { temperature, top_p, top_k, min_p, repeat_penalty, order, .. } = *sampling;
         let Sampling { presence_penalty, frequency_penalty, penalty_decay, .. } = *sampling;
@@ -53,7 +54,8 @@ impl GenerationConfig {
         GenerationConfig { do_sample: true, temperature, top_p, top_k, min_p, repetition_penalty: repeat_penalty, order, ..penalties }
     }
 
-    /// Returns the defaults of transformers' `generate`, which is greedy. The length is GLM's default, not the 20 of transformers.
+    /// Returns the defaults of transformers' `generate`, which is greedy. Only `max_length` is GLM's default, because the default of transformers
+    /// is 20 tokens.
     fn transformers() -> Self {
         GenerationConfig {
             max_length: 8192,
@@ -75,8 +77,8 @@ impl GenerationConfig {
         }
     }
 
-    /// Reads a `generation_config.json`. Missing settings keep their values. Refuses a setting that is unsupported and changes the text, unless the
-    /// setting is off.
+    /// Reads a `generation_config.json`. Settings that the file lacks keep their values. Refuses an unsupported setting that would change the text,
+    /// unless its value turns the setting off.
     ///
     /// # Errors
     /// `File` if the file is not a JSON object, `Usage` if a setting is refused.
@@ -126,7 +128,7 @@ impl GenerationConfig {
         }
     }
 
-    /// Returns the settings for the sampler.
+    /// Returns these settings as settings of the sampler.
     pub fn sampling(&self) -> Sampling {
         let GenerationConfig { presence_penalty, frequency_penalty, penalty_decay, order, .. } = *self;
         let penalties = Sampling { presence_penalty, frequency_penalty, penalty_decay, ..Sampling::greedy(self.seed) };
@@ -142,7 +144,7 @@ fn of<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T> {
     T::deserialize(value).map_err(|e| Error::usage(format!("invalid value: {e}")).caused_by(e))
 }
 
-/// Unsupported settings that change the text, with the values that turn them off. An empty list means `false`, 0 and empty values.
+/// Unsupported settings that change the text, with the values that turn them off. An empty list stands for `false`, 0 and empty values.
 const REFUSED: &[(&str, &[f64])] = &[
     ("num_beam_groups", &[1.0]),
     ("num_return_sequences", &[1.0]),

@@ -1,8 +1,8 @@
-//! A checkpoint's own Jinja template, in transformers' environment: `trim_blocks`, `lstrip_blocks`, no HTML escapes, and the functions `tojson`,
-//! `raise_exception` and `strftime_now`.
+//! Runs a checkpoint's own Jinja template in the same environment as transformers: `trim_blocks`, `lstrip_blocks`, no HTML escapes, and the
+//! functions `tojson`, `raise_exception` and `strftime_now`.
 //!
-//! A template is an untrusted program. It reads only the conversation and its variables. Its size, memory, output and time are limited:
-//! `scan.rs` checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts.
+//! A template is an untrusted program. It reads only the conversation and its variables. Its size, memory, output and time are limited: `scan.rs`
+//! checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts what the template uses.
 
 mod environment;
 mod limits;
@@ -27,16 +27,17 @@ use veil::Veil;
 /// The name of a template in errors.
 const NAME: &str = "chat_template";
 
-/// The stack size of the rendering thread in bytes. It is several times the need of the most nested code that `scan.rs` allows.
+/// The stack size of the rendering thread in bytes. This is several times the stack that the most nested code needs that `scan.rs` allows.
 #[cfg(not(target_arch = "wasm32"))]
 const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
 ///
-/// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains
-/// `|` or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output
-/// is split into parts. The template can trim, split and compare messages. If its output depends on `|` or `]`, it differs from transformers'.
-/// Rendering both with and without the replacement detects this. It is an error, and the caller can use the built-in template instead.
+/// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains `|`
+/// or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output is
+/// split into parts. The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, the output
+/// would differ from that of transformers. To detect this, the prompt is rendered both with and without the replacement. A difference is an error,
+/// and the caller can use the built-in template instead.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,
@@ -55,8 +56,8 @@ impl Jinja {
         Ok(Jinja { source: source.into(), family, variables: Map::new() })
     }
 
-    /// Reads the template of a `tokenizer_config.json`. Returns `None` if the file has no `chat_template`. If there are several templates, takes the
-    /// template `name`, or `default` if `name` is `None`.
+    /// Reads the template of a `tokenizer_config.json`. Returns `None` if the file has no `chat_template`. If the file has several templates, takes
+    /// the template `name`, or the template `default` if `name` is `None`.
     ///
     /// # Errors
     /// `File` if the file or the template is invalid, `Input` if there is no template `name`.
@@ -79,8 +80,8 @@ impl Jinja {
         Ok(Some(jinja))
     }
 
-    /// Renders the whole prompt as one text. Without a veil, a special token that a message spells out looks like one of the template's special
-    /// tokens, as in transformers.
+    /// Renders the whole prompt as one text. `veil` hides `|` and `]` of the messages. Without a veil, the text of a special token in a message
+    /// looks like a special token of the template, as in transformers.
     fn run(&self, messages: &[Message], veil: Option<&Veil>) -> Result<String> {
         let mut messages = serde_json::to_value(messages).expect("messages are plain data");
         if let Some(veil) = veil {

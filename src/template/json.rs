@@ -26,13 +26,13 @@ impl Default for Style {
 }
 
 impl Style {
-    /// Returns the style of tools in prompts.
+    /// Returns the style in which prompts describe tools.
     pub fn tools() -> Style {
         Style { indent: Some(4), ..Style::default() }
     }
 }
 
-/// Returns a value as text.
+/// Returns a value as JSON text in the given style.
 pub fn dumps(value: &Value, style: &Style) -> String {
     let sorted;
     let value = if style.sort_keys {

@@ -27,7 +27,7 @@ impl Role {
         }
     }
 
-    /// Returns the name in JSON.
+    /// Returns the role's name in JSON.
     pub fn name(self) -> &'static str {
         self.special().trim_start_matches("<|").trim_end_matches("|>")
     }
@@ -38,13 +38,13 @@ impl Role {
 #[serde(deny_unknown_fields)]
 pub struct Message {
     pub role: Role,
-    /// The name of the called tool; empty in other messages.
+    /// The name of the tool in a message that calls a tool. Empty in other messages.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "or_null")]
     pub metadata: String,
     #[serde(default, deserialize_with = "or_null")]
     pub content: String,
-    /// Tools that the model may call after this message. Usually the first system message has them. An empty list has no key in JSON, because
-    /// templates test for the key.
+    /// Tools that the model may call after this message. Usually the tools are in the first system message. If the list is empty, the message has
+    /// no key `tools` in JSON, because templates test for this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_null")]
     pub tools: Vec<Tool>,
 }
@@ -66,7 +66,7 @@ impl Message {
         Self::new(Role::Observation, content)
     }
 
-    /// Makes the message of a tool call, with the arguments as the model wrote them.
+    /// Returns a message that calls a tool, with the arguments as the model wrote them.
     pub fn call(name: impl Into<String>, arguments: impl Into<String>) -> Message {
         Message { metadata: name.into(), ..Self::assistant(arguments) }
     }
@@ -77,7 +77,7 @@ impl Message {
     }
 }
 
-/// Reads `null` as the default.
+/// Reads a value. Returns the type's default value for `null`.
 fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> std::result::Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
@@ -92,7 +92,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// Makes a function from an object with `name`, and usually `description` and `parameters`, a JSON schema.
+    /// Returns a function as a tool. `described` is an object with `name`, and usually with `description` and `parameters` (a JSON schema).
     ///
     /// # Errors
     /// `Input` if `described` is not an object with a name.
@@ -100,7 +100,7 @@ impl Tool {
         Function::new(described).map(Tool::Function)
     }
 
-    /// Returns the value of `type` in JSON.
+    /// Returns the value of the tool's key `type` in JSON.
     pub fn kind(&self) -> &'static str {
         match self {
             Tool::Function(_) => "function",
@@ -118,8 +118,8 @@ impl Tool {
         }
     }
 
-    /// Reads `{"type": "function", "function": {…}}`, `{"type": "python"}` or another built-in tool, or the function object of ChatGLM3's
-    /// examples.
+    /// Reads a tool in one of three forms: `{"type": "function", "function": {…}}`, a built-in tool such as `{"type": "python"}`, or the object of
+    /// a function alone, as in ChatGLM3's examples.
     fn from_json(mut json: Map<String, Value>) -> Result<Tool> {
         match json.get("type").map(Value::as_str) {
             Some(Some("function")) => match json.remove("function") {
@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for Tool {
     }
 }
 
-/// A function's description: an object with a name. Keeps the order of keys.
+/// A function's description: a JSON object with a name. Keeps the order of its keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function(Value);
 

@@ -1,8 +1,8 @@
-//! Chat templates of GLM-4 and its relatives. They turn messages and tools into prompts, and answers into messages and tool calls.
+//! Chat templates of GLM-4 and its relatives. This module converts messages and tools to prompts, and answers to messages and tool calls.
 //!
-//! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's own
-//! Jinja template is an untrusted program and runs with limits. Answers are split at the ids of special tokens. This module knows vocabularies
-//! and the chat files of a checkpoint. It knows no model and no conversation.
+//! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's own Jinja
+//! template is an untrusted program and runs with limits. Answers are split at the ids of special tokens. This module knows vocabularies and the
+//! chat files of a checkpoint. It must not know models or conversations.
 
 mod answer;
 mod call;

@@ -16,7 +16,7 @@ pub enum Part {
 /// these characters contains no such token.
 pub(super) const MARKS: [char; 2] = ['|', ']'];
 
-/// Special tokens after `[gMASK]`.
+/// Tokens that are special only directly after `[gMASK]`: GLM-4's and ChatGLM3's.
 const AFTER_GMASK: [&str; 2] = ["<sop>", "sop"];
 
 /// Returns the ids and texts of all special tokens in a vocabulary.
@@ -50,13 +50,13 @@ pub fn whole(parts: &[Part]) -> String {
     texts.collect()
 }
 
-/// Returns the beginning of the answer in a prompt: the text after the last `<|assistant|>`.
+/// Returns the beginning of the answer that a prompt already contains: the text after the last `<|assistant|>`.
 pub(crate) fn opening(prompt: &str) -> &str {
     prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default()
 }
 
-/// Returns the ids of a text with special tokens found anywhere, as in transformers. For comparisons only: a user's `<|assistant|>` becomes a
-/// special token.
+/// Returns the ids of a text in which special tokens are found anywhere, as in transformers. Tests use this function only for comparisons, because
+/// a user's `<|assistant|>` becomes a special token.
 #[cfg(test)]
 pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
     encode(&split(text, &GLM4_SPECIAL), vocab)

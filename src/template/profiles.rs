@@ -1,4 +1,4 @@
-//! The generation settings of RWKV-7 G1: one file per way of answering.
+//! The generation settings of RWKV-7 G1 models. A checkpoint's folder has one file for each way in which the model answers.
 
 use super::GenerationConfig;
 use super::files::read_whole;
@@ -6,18 +6,18 @@ use crate::error::Result;
 use crate::sample::Sampling;
 use std::path::Path;
 
-/// A way of answering, which has its own generation settings.
+/// A way in which the model answers. Each way has its own generation settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// The model writes a thought before its answer.
     Think,
-    /// The thought before the answer is empty, or there is none.
+    /// The model writes no thought before its answer, or an empty thought.
     Fast,
     /// The conversation declares tools.
     Tools,
 }
 
-/// Each profile, its file in a checkpoint's folder, and the preset that the file overrides.
+/// All profiles, each with the name of its file in a checkpoint's folder and the name of the preset that the file overrides.
 const ALL: [(Profile, &str, &str); 3] = [
     (Profile::Think, "generation_config.json", "g1-think"),
     (Profile::Fast, "fake_think_generation_config.json", "g1-fast"),
@@ -29,10 +29,10 @@ const ALL: [(Profile, &str, &str); 3] = [
 pub struct Profiles(Vec<(Profile, GenerationConfig)>);
 
 impl Profiles {
-    /// Reads the files of a folder. A missing file has no settings; a missing setting of a file has the value of the preset.
+    /// Reads the files of a folder. A profile whose file is missing has no settings. A setting that a file lacks has the preset's value.
     ///
     /// # Errors
-    /// `File` if a file cannot be read or is no JSON object, `Usage` if a setting is unsupported.
+    /// `File` if a file cannot be read or is not a JSON object, `Usage` if a setting is unsupported.
     pub fn read(folder: &Path) -> Result<Profiles> {
         let mut found = Vec::new();
         for (profile, name, preset) in ALL {

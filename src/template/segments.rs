@@ -1,7 +1,9 @@
-//! Reads answers while a model writes them: splits ids into segments, and finds the text that can be shown at once.
+//! Splits an answer into segments while a model writes the answer, and finds the text that can be shown at once. A segment is a reply or a tool
+//! call.
 //!
-//! The pieces of a segment add up to the content that [`process_segments`](super::answer::process_segments) returns. So blanks around a reply
-//! and the possible beginning of a character, of a stop text or of the training-date mark are held back until the next tokens decide.
+//! The joined pieces of a segment are the content that [`process_segments`](super::answer::process_segments) returns. So some text is held back
+//! until the next tokens decide: blanks around a reply, and the possible beginning of a character, of a stop text or of the mark for the training
+//! date.
 
 use super::answer::TRAINING_DATE;
 use super::{Role, specials};
@@ -11,7 +13,7 @@ use std::ops::ControlFlow;
 /// A piece of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
-    /// The beginning of a segment: a tool's name, or an empty name for a reply. It is not sent if the segment's first line is in the prompt.
+    /// The beginning of a segment: a tool's name, or an empty name for a reply. Not sent if the segment's first line is in the prompt.
     Begin { name: &'a str },
     /// A piece of the segment's content.
     Text(&'a str),
@@ -20,13 +22,13 @@ pub enum Delta<'a> {
 /// A function that receives pieces and can stop the answer.
 type OnDelta<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
 
-/// Returns the beginning of the answer in a prompt: the ids after the last `<|assistant|>`.
+/// Returns the beginning of the answer that a prompt already contains: the ids after the last `<|assistant|>`.
 pub fn opening_ids<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
     let assistant = vocab.special(Role::Assistant.special());
     prompt.iter().rposition(|id| Some(*id) == assistant).map_or(&[], |at| &prompt[at + 1..])
 }
 
-/// Splits ids into segments and pieces.
+/// Splits the ids of an answer into segments and pieces of text.
 pub struct Writer {
     vocab: Vocab,
     specials: Vec<(u32, &'static str)>,
@@ -106,12 +108,12 @@ impl Writer {
     }
 }
 
-/// The state of a segment's output: what was passed on, and what is held back.
+/// The output of the current segment: what has been passed to `on_delta`, and the text that is held back.
 #[derive(Default)]
 struct Shown {
     /// The segment's first line, trimmed. `None` until the line ends.
     name: Option<String>,
-    /// Text that has not been passed on yet.
+    /// Text that has not been passed to `on_delta` yet.
     held: String,
     has_shown: bool,
 }

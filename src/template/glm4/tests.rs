@@ -1,4 +1,4 @@
-//! The format to the byte and to the id: known ids, the texts about tools, and the results of typical mistakes.
+//! Tests that prompts have exactly the published bytes and ids, and tests of typical mistakes.
 
 use super::super::testing::{conversations, full, sha256, small, weather};
 use super::super::{encode, encode_whole, whole};
@@ -105,7 +105,7 @@ fn thoughts_of_earlier_answers_are_left_out_in_z1() {
     assert!(text(Version::V0414, &messages).contains("<think>x</think> y </think>\n z <|user|>\n b <|assistant|>"));
 }
 
-/// The ids of published conversations. `encode` encodes the texts that need the real vocabulary.
+/// Compares ids with published ids. The ids of texts depend on the real vocabulary, so the test's vocabulary encodes the texts.
 #[test]
 fn ids_are_in_their_places() {
     let vocab = full();
@@ -176,7 +176,7 @@ fn three_ids_end_an_answer() {
     }
 }
 
-/// The real file is too large for the repository. `WINGBEAT_GLM_VOCAB` names a copy.
+/// The real file is too large for the repository. The environment variable `WINGBEAT_GLM_VOCAB` names a copy.
 #[test]
 fn conversations_have_the_published_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_GLM_VOCAB") else {

@@ -1,4 +1,4 @@
-//! The environment of a chat template, as in transformers.
+//! The filters, functions and settings with which a chat template runs, as in transformers.
 
 use super::super::json::{Style, dumps};
 use super::limits::RenderLimits;
@@ -87,7 +87,7 @@ pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
     environment
 }
 
-/// Adds the filters of `metered.rs`.
+/// Adds the filters that `metered.rs` inserts between instructions.
 fn checks(environment: &mut Environment<'static>, limits: &Arc<RenderLimits>) {
     let l = limits.clone();
     environment.add_filter(MADE, move |value: Value| l.made(value, false));
@@ -138,7 +138,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
     let by_name = |name: &str| named.and_then(|named| named.get_attr(name).ok()).filter(|value| !value.is_undefined());
     let arg = |at: usize| args.get(at).map_or(Cow::Borrowed(""), text);
     let whole = text(value);
-    // A list argument would become a text of any length.
+    // A list as argument would be converted to a text of any length.
     let wants_texts = matches!(name, "replace" | "join" | "split" | "indent" | "trim" | "strip" | "lstrip" | "rstrip");
     let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) && !value.is_kwargs();
     if wants_texts && args.iter().skip(usize::from(name == "join" && value.kind() == ValueKind::String)).any(is_list) {

@@ -20,14 +20,14 @@ const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) {
 
 /// The most levels of nested values. serde_json reads JSON to a depth of 128.
 const MAX_DEPTH: usize = 256;
-/// The number of bytes that an element of a list or an entry of a mapping counts.
+/// The number of bytes that the limits count for an element of a list or an entry of a mapping, in addition to its content.
 const ENTRY: usize = 32;
-/// The number of bytes that a number counts, as text.
+/// The number of bytes that the limits count for a number of a range, because output writes it as text.
 const NUMBER: usize = 20;
-/// The number of bytes that a macro counts.
+/// The number of bytes that the limits count for a macro.
 const CLOSURE: usize = 512;
 
-/// The limits and the use of one rendering.
+/// The limits of one rendering, and how much of each limit is left.
 #[derive(Debug)]
 pub struct RenderLimits {
     /// The most bytes of one value. A shared inner value counts once per reference.
@@ -123,14 +123,14 @@ impl RenderLimits {
         let own = match value.kind() {
             ValueKind::String => value.as_str().map_or(0, str::len),
             ValueKind::Bytes => value.as_bytes().map_or(0, <[u8]>::len),
-            // The numbers of a range are lazy, but output and JSON write all of them.
+            // A range makes its numbers only when they are needed, but output and JSON write all of them.
             ValueKind::Iterable if value.downcast_object_ref::<Range>().is_some() => {
                 let n = value.len().unwrap_or_default();
                 size.nodes += n;
                 size.bytes += n * NUMBER;
                 ENTRY
             }
-            // A macro and its closure. A loop within a namespace could contain the namespace.
+            // Plain values are macros with their closures, and loop objects. A loop object in a namespace could contain this namespace.
             ValueKind::Plain if depth > 0 && type_name(value).contains("loop_object") => {
                 return Err(limit("the template stores a loop in another value"));
             }

@@ -1,8 +1,8 @@
 //! Compiles a template with checks between its instructions.
 //!
-//! The engine's own limit counts instructions only. Here, a check follows each instruction that makes a text or a list. A check comes before a
-//! product, which must not run if its result is too large, and before an assignment to a namespace, which has no result. Jump targets are
-//! relocated.
+//! The engine's own limit counts instructions only. Here, a check follows each instruction that makes a text or a list. Two instructions have a
+//! check before them instead: a product, because it must not run if its result is too large, and an assignment to a namespace, because it has no
+//! result. Jump targets are changed to the new positions of the instructions.
 
 use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
 use super::limits::broken;
@@ -66,7 +66,7 @@ pub fn compile<'s>(source: &'s str, name: &'s str, syntax: SyntaxConfig) -> Resu
     Ok(Code { instructions: metered(&plain, name, source)?, blocks })
 }
 
-/// Returns the instructions with checks.
+/// Returns the instructions of `plain` with checks between them.
 fn metered<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Result<Instructions<'s>, Error> {
     let old: Vec<&Instruction<'s>> = (0..).map_while(|at| plain.get(at)).collect();
     let mut parts = Vec::with_capacity(old.len());
@@ -106,7 +106,7 @@ fn with_checks<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>
         I::CallMethod("cycle", Some(1)) => return Err(broken("cycle needs an argument", None)),
         I::PushAutoEscape => return Err(broken("HTML escapes are not supported", None)),
         I::ApplyFilter(name, ..) | I::CallFunction(name, _) | I::CallMethod(name, _) => vec![this, made(name)],
-        // A macro is a closure that exists until the end.
+        // A macro is a closure that takes memory until the rendering ends.
         I::BuildMacro(..) => vec![this, check(MADE)],
         I::Iterate(_) => vec![this, check(TICK)],
         // The namespace is above the value on the stack.

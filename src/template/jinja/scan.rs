@@ -16,13 +16,13 @@ const MAX_TAG: usize = 4096;
 const MAX_BRACKETS: usize = 64;
 /// The most nested blocks. Each `elif` counts, because the parser makes it an `if` within an `else`.
 const MAX_BLOCKS: usize = 512;
-/// The most bytes that products of constants may make.
+/// The most bytes of all texts and lists together that products of constants may make.
 const MAX_REPEATED: u64 = 1 << 20;
 
 /// The statements that an `end…` statement closes. `set` opens a block only without a `=`.
 const BLOCKS: [&str; 9] = ["for", "if", "macro", "call", "filter", "with", "set", "autoescape", "block"];
 
-/// The content of one tag.
+/// The counts of [`check`] within one tag, which is `{{ … }}` or `{% … %}`.
 #[derive(Default)]
 struct Tag {
     is_statement: bool,
@@ -30,9 +30,10 @@ struct Tag {
     n_open: usize,
     first: String,
     assigns: bool,
-    /// The number of bytes in texts and in elements of lists.
+    /// The number of bytes in the tag's constant texts and list elements.
     n_literal: u64,
-    /// An upper bound for sums and products of the numbers in the tag. After a power, it is the largest `u64`.
+    /// An upper bound for sums and products of the numbers in the tag. If the tag has a power, a float or a number above 64 bits, this is the
+    /// largest `u64`.
     factor: u64,
     multiplies: bool,
 }

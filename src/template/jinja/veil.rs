@@ -1,5 +1,5 @@
-//! Hides `|` and `]` of messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`, so such tokens
-//! in the output come from the template.
+//! Hides `|` and `]` of messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`. So a special
+//! token with one of these characters in the output comes from the template.
 
 use super::super::Message;
 use super::super::part::MARKS;
@@ -24,7 +24,7 @@ impl Veil {
         let (Some(first), Some(second)) = (free.next(), free.next()) else {
             return Err(Error::input("the conversation contains nearly all private-use characters of Unicode"));
         };
-        // JSON's own brackets do not count, so the values before and after are compared.
+        // The brackets of JSON itself must not count. So the messages are compared before and after the replacement.
         let mut json = serde_json::to_value(messages).expect("messages are plain data");
         let mut veil = Veil { stand_ins: [first, second], hides: false };
         let before = json.clone();

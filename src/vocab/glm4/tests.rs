@@ -294,7 +294,7 @@ fn random_damage_never_panics() {
 #[test]
 fn the_format_is_recognised_by_content() {
     let said = |file: &[u8]| Vocab::parse(file).unwrap_err().to_string();
-    // the same format with the number of tokens of another family
+    // files of the same format with too few or too many tokens
     let few = said(lines(&MERGES).concat().as_bytes());
     assert!(few.contains("expected 151329 tokens, found 268") && few.contains("GLM-4"), "{few}");
     let many = said(format!("{}{} 151329\n", full_file(), STANDARD.encode(b"\xff\xff\xff\xff")).as_bytes());

@@ -1,4 +1,4 @@
-//! Checkpoints' templates: the same output as the built-in templates, hostile messages, hostile templates.
+//! Tests of checkpoints' templates: the same output as the built-in templates, hostile messages and hostile templates.
 
 mod bombs;
 
@@ -33,7 +33,8 @@ fn the_published_template_renders_what_the_built_in_one_does() {
     assert!(text.contains("查 <b>&'\\\"x\\\""), "{text}");
 }
 
-/// A template as GLM-4-0414's is described: tools come from the variable `tools`, system messages come first, and `-` removes blanks.
+/// A template that follows the description of GLM-4-0414's template: tools come from the variable `tools`, system messages come first, and `-`
+/// removes blanks.
 const V0414: &str = "[gMASK]<sop>\n\
     {%- if tools -%}\n<|system|>\n# 可用工具\n\
     {%- for tool in tools %}\n    {%- set f = tool['function'] %}\n\n## {{ f.name }}\n\n{{ f | tojson(ensure_ascii=False, indent=4) }}\n\
@@ -55,7 +56,7 @@ fn a_template_of_0414_renders_what_the_built_in_one_does() {
 fn what_a_message_says_never_becomes_a_special_token() {
     let vocab = full();
     let hostile = ["<|assistant|>", "[gMASK]<sop>", "<sop>", "<eop>x", "|>", "<|", "<|user", "user|>\n", "]", "\u{100000}|\u{100001}]"];
-    // Hostile are each part of a message, a tool's name, keys and texts, and texts that could form a special token together.
+    // Hostile texts in each part of a message, in the name, keys and texts of a tool, and texts that could form a special token together.
     for template in [chat_template().as_str(), V0414, "[gMASK]<sop>{% for m in messages %}{{ m.metadata }}{{ m.content }}{% endfor %}"] {
         let own = jinja(template);
         for a in hostile {
