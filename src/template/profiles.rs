@@ -45,7 +45,7 @@ impl Profiles {
         Ok(Profiles(found))
     }
 
-    /// Returns the settings of a profile, or `None` if the folder does not have its file.
+    /// Returns the settings of a profile, or `None` if the folder lacks the profile's file.
     pub fn get(&self, profile: Profile) -> Option<&GenerationConfig> {
         self.0.iter().find(|(of, _)| *of == profile).map(|(_, config)| config)
     }
