@@ -10,7 +10,7 @@ use std::ops::Range;
 /// The largest number of dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
-/// The longest name of a tensor in bytes. Real names have less than 150.
+/// The length of the longest tensor name, in bytes. Real names have less than 150 bytes.
 pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// A tensor of a file.
@@ -21,18 +21,18 @@ pub(super) struct Located {
     pub shape: Vec<usize>,
     /// The strides, in elements.
     pub strides: Vec<usize>,
-    /// The byte range in the file. The first element is at its beginning.
+    /// The byte range in the file. It begins with the first element of the tensor.
     pub bytes: Range<usize>,
     /// A power of two by which all numbers are multiplied, to undo a converter's rescaling.
     pub scale: f32,
-    /// The index of the file in the checkpoint.
+    /// The index of the tensor's file in the list of the checkpoint's files.
     pub file: usize,
     /// The encoding of a quantised matrix, or `None` for plain numbers and GGUF blocks.
     pub coding: Option<Coding>,
 }
 
 impl Located {
-    /// Returns a view of the numbers.
+    /// Returns a view of the tensor's numbers. `file` has all bytes of the tensor's file.
     ///
     /// # Errors
     ///
@@ -48,8 +48,8 @@ impl Located {
         Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
 
-    /// Returns the rows `rows` as a tensor called `name`, over the same bytes. In GGUF types, a row consists of whole blocks. A `.pth` may claim
-    /// any stride; `view` refuses rows outside of the tensor's storage.
+    /// Returns a range of rows as a tensor called `name`, over the same bytes of the file. In GGUF types, a row consists of whole blocks. In a
+    /// `.pth`, the strides are arbitrary: `view` refuses rows outside of the tensor's storage.
     pub fn rows(&self, name: String, rows: Range<usize>) -> Located {
         let skipped = self.strides.first().and_then(|stride| self.dtype.bytes_of(stride.checked_mul(rows.start)?));
         let mut shape = self.shape.clone();
@@ -60,7 +60,7 @@ impl Located {
     }
 }
 
-/// Refuses a name that is too long. Long names would make every pass over the names slow.
+/// Returns an error if a tensor's name is too long, because long names make every loop over the names slow.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.len() <= MAX_NAME_BYTES {
         return Ok(());
@@ -69,8 +69,8 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::file(message).at(format!("tensor {}…", short(name, 40))).hint("the file is hostile or damaged"))
 }
 
-/// Refuses a shape with too many dimensions, or with more bytes than an address holds. A dimension of 0 counts as 1, because it would hide
-/// the size of the others.
+/// Returns an error if a shape has too many dimensions, or more elements of 8 bytes than an address can reach. A dimension of 0 counts as 1,
+/// because a product of 0 would hide the sizes of the other dimensions.
 pub(super) fn check_shape(shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::file(format!("expected at most {MAX_RANK} dimensions, found {}", shape.len())));

@@ -1,7 +1,8 @@
 //! A LoRA adapter and its merge into the model that it was trained on: W += (alpha / r)·B·A.
 //!
-//! All other tensors of the adapter's file (mixes, norms, whole matrices) were trained in full and replace the model's tensors, as in the
-//! trainers' merge scripts. A tensor that fits no tensor of the model is an error, because an incomplete merge gives an untrained model.
+//! Tensors of the adapter that belong to no low-rank pair (mixes, norms, whole matrices) were trained in full. They replace the model's
+//! tensors, as in the trainers' merge scripts. Each tensor of the adapter must fit a tensor of the model: an incomplete merge gives an
+//! untrained model.
 
 use super::Checkpoint;
 use super::encode::{write_numbers, write_view};
@@ -12,19 +13,19 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// The approximate number of elements in a block of rows.
+/// The approximate number of elements in a block of rows. A merge computes one such block at a time.
 const BLOCK_LEN: usize = 64 << 10;
-/// The purpose of the allocated memory, for errors.
+/// The purpose of the allocated memory, as errors name it.
 const LORA: &str = "an adapter's product";
 
-/// An open adapter.
+/// An open LoRA adapter.
 #[derive(Debug)]
 pub struct Lora {
     file: Checkpoint,
     alpha: f32,
-    /// The low-rank pairs, by the name of the tensor of the model that they change.
+    /// The low-rank pairs, by the name of the model's tensor that a pair changes.
     pairs: BTreeMap<String, Pair>,
-    /// The tensors that were trained in full: maps the name of the replaced tensor of the model to the name in `file`.
+    /// The tensors that were trained in full. Maps the name of the model's tensor to the name of its replacement in `file`.
     trained: BTreeMap<String, String>,
 }
 
@@ -57,8 +58,8 @@ impl Lora {
         Ok(lora)
     }
 
-    /// Replaces web-rwkv's names of vectors by official names. The adapter's file does not show whose names it has, so the names are compared
-    /// with the model's.
+    /// Replaces web-rwkv's names of vectors by official names. The adapter's file does not show which names it uses. So a name is replaced only
+    /// if the model has the official name and lacks web-rwkv's name.
     fn rename(&mut self, model: &Checkpoint) {
         let official = |target: String| match model.tensor(&target) {
             Some(_) => target,
@@ -112,7 +113,7 @@ impl Lora {
         self.pairs.len()
     }
 
-    /// Returns the number of tensors that the adapter replaces.
+    /// Returns the number of the model's tensors that the adapter replaces.
     pub fn n_replaced(&self) -> usize {
         self.trained.len()
     }
@@ -161,8 +162,8 @@ impl Lora {
         self.pairs.contains_key(target) || self.trained.contains_key(target)
     }
 
-    /// Returns the numbers of the model's tensor `w` after the adapter is applied, as little-endian f32. Returns `None` if the adapter does not
-    /// change this tensor.
+    /// Returns the numbers of the model's tensor `target` after the adapter is applied, as little-endian f32. `w` has its numbers before.
+    /// Returns `None` if the adapter does not change this tensor.
     ///
     /// # Errors
     ///
@@ -177,18 +178,20 @@ impl Lora {
         Ok(Some(bytes))
     }
 
-    /// Returns the adapter's tensor that replaces a tensor of the model, or `None`.
+    /// Returns the adapter's tensor that replaces the model's tensor `target`. Returns `None` if the adapter does not replace this tensor.
     pub(super) fn replacement(&self, target: &str) -> Option<Result<View<'_>>> {
         self.trained.get(target).map(|name| self.view(name))
     }
 
-    /// Returns a function that merges the model's matrix `w` with its low-rank pair and writes the sum. Returns `None` if `w` has no pair.
+    /// Returns a function that merges the model's matrix `w` with its low-rank pair and writes the sum. Returns `None` if the adapter has no
+    /// pair for the tensor `target`.
     pub(super) fn merged<'a>(&'a self, target: &str, w: &View<'a>, dtype: DType) -> Option<WriteData<'a>> {
         let (pair, w) = (self.pairs.get(target)?, w.clone());
         Some(Box::new(move |out: &mut dyn Write| self.merge(pair, &w, dtype, out)))
     }
 
-    /// Writes W + (alpha / r)·B·A, computed in f32 and rounded once. A is in memory as a whole, [r, in]; W and B are read in blocks of rows.
+    /// Writes W + (alpha / r)·B·A, computed in f32 and rounded once. The whole matrix A `[r, in]` is in memory. W and B are read in blocks of
+    /// rows.
     fn merge(&self, pair: &Pair, w: &View<'_>, dtype: DType, out: &mut dyn Write) -> Result<()> {
         let &Pair { rank, n_in, n_out, .. } = pair;
         let (a, b) = (self.view(&pair.a)?.to_f32()?, self.view(&pair.b)?);
@@ -213,14 +216,14 @@ impl Lora {
         Ok(())
     }
 
-    /// Returns a tensor of the adapter's file.
+    /// Returns a view of a tensor of the adapter's file.
     fn view(&self, name: &str) -> Result<View<'_>> {
         self.file.tensor(name).ok_or_else(|| Error::file("the tensor is missing").at(format!("tensor {name}")).at(self.file.place()))
     }
 }
 
 impl Pair {
-    /// Creates a pair. Refuses matrices whose shapes do not match.
+    /// Returns the low-rank pair of the matrices `a` and `b`, or an error if their shapes do not match.
     fn of(file: &Checkpoint, a: String, b: String) -> Result<Pair> {
         let shape = |name: &str| file.tensor(name).map(|v| v.shape().to_vec()).unwrap_or_default();
         match (&shape(&a)[..], &shape(&b)[..]) {
@@ -233,8 +236,8 @@ impl Pair {
     }
 }
 
-/// Splits a name such as `blocks.3.att.key.lora_A`, with or without PEFT's endings. Returns the name of the model's tensor, and 0 for A or 1
-/// for B. Returns `None` for other names.
+/// Splits a name such as `blocks.3.att.key.lora_A`, with or without PEFT's endings. Returns the name of the model's tensor, and 0 for the
+/// matrix A or 1 for the matrix B. Returns `None` if the name has another form.
 fn half(name: &str) -> Option<(String, usize)> {
     let name = name.strip_suffix(".weight").unwrap_or(name);
     let name = name.strip_suffix(".default").unwrap_or(name);
@@ -242,7 +245,7 @@ fn half(name: &str) -> Option<(String, usize)> {
     Some((format!("{}.weight", stem.strip_suffix(".weight").unwrap_or(stem)), i))
 }
 
-/// Converts an adapter's name of a tensor that was trained in full to the model's name of this tensor.
+/// Returns the model's name of a tensor that was trained in full. `name` is its name in the adapter.
 fn whole(name: &str) -> String {
     name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".").replace(".base_layer.", ".")
 }

@@ -1,6 +1,6 @@
-//! Read-only bytes: a memory map of a file, or bytes of the program.
+//! Read-only bytes: a memory map of a file, or bytes that are part of the program.
 //!
-//! This module knows no format. A map is only safe while no other process truncates the file; readers call `check_uncut` to detect this.
+//! This module knows no format. A map is only safe while no other process truncates the file. Readers call `check_uncut` to detect this.
 
 use crate::error::{Error, Result};
 use memmap2::Mmap;
@@ -31,14 +31,14 @@ impl Map {
         if file.metadata().map_err(io)?.len() == 0 {
             return Err(super::kinds::refusal(&[]).at(path.display()));
         }
-        // SAFETY: the map is read-only and private to this process. If another process writes to the file, numbers change, which every
-        // reader tolerates: names and sizes are copied before they are checked. If another process truncates the file, a read faults;
-        // `check_uncut` makes this unlikely, and nothing can exclude it.
+        // SAFETY: the map is read-only and private to this process. If another process writes to the file, numbers change, which every reader
+        // tolerates: names and sizes are copied before they are checked. If another process truncates the file, a read faults. `check_uncut`
+        // makes this unlikely, but nothing can exclude it.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Map::Mapped { map, file, path: path.to_path_buf() })
     }
 
-    /// Wraps bytes of the program.
+    /// Wraps bytes that are part of the program.
     pub fn fixed(bytes: &'static [u8]) -> Map {
         Map::Fixed(bytes)
     }
@@ -51,7 +51,7 @@ impl Map {
         }
     }
 
-    /// Returns the path of the file, or `None` for bytes of the program.
+    /// Returns the path of the file, or `None` if the bytes are part of the program.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Map::Mapped { path, .. } => Some(path),
@@ -59,7 +59,7 @@ impl Map {
         }
     }
 
-    /// Checks that the file is still at least as long as its map. The check uses the open file: a new file under the same path does no harm.
+    /// Checks that the file is still at least as long as its map. The check uses the open file, so a new file under the same path does no harm.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
 //! Checkpoints: reads files as named tensors over memory maps, and writes named tensors to files.
 //!
-//! In every file format, tensors get the same *canonical* names and orientations: those of RWKV's official `.pth`, or of GLM in
-//! `transformers`. Higher layers never ask which format a file had.
+//! In every file format, tensors get the same *canonical* names and orientations, as in RWKV's official `.pth` or, for a GLM, in
+//! `transformers`. Code that uses checkpoints does not depend on their file format.
 //!
-//! A file is treated as hostile: nothing in it is executed, and every size is checked before it is used. This module knows no
-//! architecture: `arch` decides which tensors a model needs and what they mean.
+//! A file is treated as hostile: nothing in a file is executed, and every size is checked before it is used. This module knows no architecture:
+//! `arch` determines which tensors a model needs, and what they mean.
 
 mod archive;
 mod coded;
@@ -71,7 +71,7 @@ pub fn layer_of(name: &str) -> Option<usize> {
     rest.split('.').next()?.parse().ok()
 }
 
-/// A family of models, whose files share canonical names.
+/// A family of models, RWKV or GLM: the names, the configuration and the GGUF keys in its files.
 trait Family: Sync {
     /// Returns the family's name, for messages.
     fn name(&self) -> &'static str;
@@ -85,29 +85,32 @@ trait Family: Sync {
     /// Returns the values of `general.architecture` in the family's GGUF files.
     fn gguf_architectures(&self) -> &'static [&'static str];
 
-    /// Lists the tensors of a GGUF file under their canonical names. Also adds the keys that the family needs to the header's metadata.
+    /// Returns the tensors of a GGUF file under their canonical names. Also adds metadata that the family needs to `header.metadata`.
     fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<Located>>;
 
-    /// Returns true if the names of these tensors are the family's. `glm` is the configuration, if the model has a GLM's configuration.
+    /// Returns true if the tensors have names of this family. `glm` is the configuration of a GLM, or `None` if the checkpoint has no such
+    /// configuration.
     fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
 
-    /// Gives tensors their canonical names and orientations. Also returns the style of the names in the file.
+    /// Returns the tensors with their canonical names and orientations, and the style of the names in the file. `glm` is as in
+    /// [`recognises`](Family::recognises).
     fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)>;
 }
 
-/// All families. The first family that recognises a file is chosen. RWKV comes last, because it accepts any names.
+/// All families. The first family that recognises a file is chosen. RWKV is last, because it accepts any names.
 static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
-/// An open checkpoint: named tensors over memory maps or static bytes. A clone is cheap and shares them; threads may share a checkpoint.
+/// An open checkpoint: named tensors over memory maps of files, or over static bytes. A clone is cheap, because it shares the maps. Several
+/// threads may use one checkpoint.
 #[derive(Clone)]
 pub struct Checkpoint(Arc<Inner>);
 
 struct Inner {
     /// The files that hold tensors. `Located::file` is an index of this list.
     maps: Vec<Arc<Map>>,
-    /// The path of the file, or of the index of several files. `None` for static bytes.
+    /// The path of the file, or of the index of several files. `None` if the bytes are static.
     path: Option<PathBuf>,
-    /// The path of the `config.json` that was read, or `None`.
+    /// The path of the `config.json`, or `None` if no configuration was read.
     config: Option<PathBuf>,
     name: String,
     kind: FileKind,
@@ -118,7 +121,7 @@ struct Inner {
     index: HashMap<String, usize>,
 }
 
-/// The place of a canonical tensor in a file. `swapped` is true if the file stores its last two dimensions swapped.
+/// The place of a canonical tensor in a file. `swapped` is true if the file stores the tensor's last two dimensions swapped.
 #[derive(Clone)]
 struct Slot {
     located: Located,
@@ -126,13 +129,13 @@ struct Slot {
 }
 
 impl Slot {
-    /// Returns a view in the canonical orientation.
+    /// Returns a view of the tensor in the canonical orientation.
     fn view<'a>(&self, maps: &'a [Arc<Map>]) -> Result<View<'a>> {
         let view = self.located.view(maps[self.located.file].bytes())?;
         Ok(if self.swapped { view.transposed() } else { view })
     }
 
-    /// Returns the canonical shape.
+    /// Returns the canonical shape of the tensor.
     fn shape(&self) -> Vec<usize> {
         let mut shape = self.located.shape.clone();
         if let (true, &mut [.., ref mut rows, ref mut cols]) = (self.swapped, &mut shape[..]) {
@@ -150,8 +153,8 @@ impl Checkpoint {
     /// - the index of several files (`.index.json`), or one of these files,
     /// - a folder that holds exactly one checkpoint.
     ///
-    /// A `config.json` in the same folder is read if the files have Hugging Face's standard names, or if the tensors are a GLM's and the file
-    /// does not hold its configuration itself.
+    /// A `config.json` in the same folder is also read in two cases: if the files have standard names of `transformers`, or if the tensors
+    /// belong to a GLM and the metadata have no configuration.
     ///
     /// # Errors
     ///
@@ -165,11 +168,11 @@ impl Checkpoint {
         Self::build(parts, folder::model_name(&path), config).map_err(|e| e.at(path.display()))
     }
 
-    /// Opens a safetensors file whose bytes are part of the program. `name` is the name for messages.
+    /// Opens a safetensors file whose bytes are part of the program. `name` is the checkpoint's name in messages.
     ///
     /// # Errors
     ///
-    /// As [`Checkpoint::open`].
+    /// The errors of [`Checkpoint::open`].
     pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Checkpoint> {
         let parts = Parts::one(Map::fixed(bytes), FileKind::Safetensors);
         parts.and_then(|parts| Self::build(parts, name.to_string(), None)).map_err(|e| e.at(name))
@@ -222,7 +225,8 @@ impl Checkpoint {
         self.0.maps.iter().filter_map(|map| map.path()).chain(beside)
     }
 
-    /// Returns the file name without folder and extension. If the files have Hugging Face's standard names, returns the folder's name.
+    /// Returns the file's name without folder and extension. Returns the folder's name if the checkpoint has an index, or if its files have
+    /// standard names of `transformers` and a `config.json`.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -245,14 +249,14 @@ impl Checkpoint {
         self.0.slots.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns a view of a tensor by its canonical name, in the canonical orientation. Returns `None` if no tensor has this name, or if its
-    /// shape and bytes contradict each other. Copies nothing.
+    /// Returns a view of a tensor by its canonical name, in the canonical orientation. The view copies no numbers. Returns `None` if no tensor
+    /// has this name, or if the tensor's shape and bytes contradict each other.
     pub fn tensor(&self, name: &str) -> Option<View<'_>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
         slot.view(&self.0.maps).ok()
     }
 
-    /// Returns a tensor by its canonical name, reshaped to `shape`. The comparison of the shapes ignores dimensions of 1.
+    /// Returns a view of a tensor by its canonical name, reshaped to `shape`. The comparison of the shapes ignores dimensions of size 1.
     ///
     /// # Errors
     ///
@@ -266,12 +270,13 @@ impl Checkpoint {
     }
 
     /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and those values of a `config.json`
-    /// that the shapes do not determine. A GLM has the key [`GLM`] in every file format.
+    /// that the shapes do not determine. The metadata of a GLM have the key [`GLM`] in every file format.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }
 
-    /// Returns all bytes of the file that holds a tensor, or `None` if no tensor has this name. The bytes stay valid without the checkpoint.
+    /// Returns all bytes of the file that holds a tensor, or `None` if no tensor has this name. The bytes stay valid after the checkpoint is
+    /// dropped.
     pub fn file_of(&self, name: &str) -> Option<Arc<dyn AsRef<[u8]> + Send + Sync>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
         Some(self.0.maps[slot.located.file].clone())
@@ -286,7 +291,7 @@ impl Checkpoint {
         self.0.maps.iter().try_for_each(|map| map.check_uncut())
     }
 
-    /// Returns the path of the checkpoint or, for static bytes, the name.
+    /// Returns the path of the checkpoint, or the checkpoint's name if its bytes are static.
     fn place(&self) -> String {
         self.path().map_or_else(|| self.0.name.clone(), |p| p.display().to_string())
     }

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Writes files that appear under their final name only when they are complete.
 //!
 //! A file is written under a temporary name, `.wingbeat-*.part`, in its folder, and renamed when it is complete. The writing process
 //! holds a lock on the temporary file. A process that is killed leaves this file without a lock. The next process that writes to the
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 const PREFIX: &str = ".wingbeat-";
 const SUFFIX: &str = ".part";
 
-/// The most attempts to create a temporary file. An attempt fails if another process removes the file before it is locked.
+/// The most attempts to create a temporary file. An attempt fails if another process removes the file before this process locks it.
 const ATTEMPTS: usize = 16;
 
 /// The users that may read a new file. A file that replaces another keeps the permissions of the replaced file.
@@ -51,7 +51,6 @@ impl NewFile {
         let io = |e| Error::io(e, path);
         let folder = folder_of(path);
         std::fs::metadata(folder).map_err(io)?;
-        // The target of a link is replaced, not the link.
         let real = existing.as_ref().and_then(|_| path.canonicalize().ok()).unwrap_or_else(|| path.to_path_buf());
         let folder = folder_of(&real);
         remove_abandoned(folder);
@@ -60,16 +59,16 @@ impl NewFile {
         Ok(NewFile { path: real, permissions: existing.map(|m| m.permissions()), temporary, _listed: listed })
     }
 
-    /// Returns the temporary file. The caller writes to this file.
+    /// Returns the temporary file, to which the caller writes.
     pub fn file(&self) -> &File {
         self.temporary.as_file()
     }
 
-    /// Checks that the disk has room for `size_bytes`. Accepts any size if the free space is unknown.
+    /// Checks that the disk has room for a file of `size_bytes` bytes. The check passes if the free space is unknown.
     ///
     /// # Errors
     ///
-    /// `File` if the free space is smaller.
+    /// `File` if the disk has less free space.
     pub fn check_room(&self, size_bytes: u64) -> Result<()> {
         match free_bytes(folder_of(&self.path)) {
             Some(free) if free < size_bytes => {
@@ -98,13 +97,13 @@ impl NewFile {
     }
 }
 
-/// Returns the folder of a path, `.` for a bare name.
+/// Returns the folder of a path, or `.` if the path is only a file name.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates and locks a temporary file in `folder`. If `is_public` is true, the umask determines its permissions; otherwise only the owner can
-/// read and write it.
+/// Creates and locks a temporary file in `folder`. If `is_public` is true, the umask determines the file's permissions. Otherwise, only the
+/// owner can read and write the file.
 fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Listed)> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
@@ -118,7 +117,7 @@ fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Listed)>
         unfinished.push(temporary.path().to_path_buf());
         drop(unfinished);
         let listed = Listed(temporary.path().to_path_buf());
-        // Another process may have found the file before it was locked.
+        // Another process may have found and removed the file before this process locked it.
         let is_ours = try_lock(temporary.as_file()) != Lock::Held && temporary.path().exists();
         attempt += 1;
         if is_ours || attempt == ATTEMPTS {
@@ -127,7 +126,7 @@ fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Listed)>
     }
 }
 
-/// Removes temporary files that no process has locked. Errors are ignored: the files may be another user's.
+/// Removes the temporary files in `folder` that no process has locked. Errors are ignored, because the files may belong to another user.
 fn remove_abandoned(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -157,7 +156,7 @@ pub(crate) enum Lock {
     Unknown,
 }
 
-/// Tries to lock a file. The lock ends with the last handle of the file, even if the process is killed.
+/// Tries to lock a file without waiting. The lock ends when the last handle of the file is closed, even if the process is killed.
 #[cfg(any(unix, windows))]
 pub(crate) fn try_lock(file: &File) -> Lock {
     match fs4::FileExt::try_lock(file) {
@@ -173,7 +172,7 @@ pub(crate) fn try_lock(_: &File) -> Lock {
     Lock::Unknown
 }
 
-/// Returns the free bytes of the folder's disk, or `None` if they are unknown. Some file systems report 0 if the number is unknown.
+/// Returns the free bytes of the folder's disk, or `None` if the number is unknown. Some file systems report 0 for an unknown number.
 #[cfg(any(unix, windows))]
 fn free_bytes(folder: &Path) -> Option<u64> {
     fs4::free_space(folder).ok().filter(|&free| free > 0)
@@ -184,7 +183,7 @@ fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 
-/// Gives a file the permissions of another file, without the setuid, setgid and sticky bits.
+/// Sets the permissions of a file, without the setuid, setgid and sticky bits.
 #[cfg(unix)]
 fn set_mode(file: &File, permissions: Permissions) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -196,14 +195,15 @@ fn set_mode(_: &File, _: Permissions) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the folder, which holds the new name, to the disk. Errors are ignored: not every file system supports this, and the data are safe.
+/// Writes the folder, which contains the new name, to the disk. Errors are ignored: some file systems do not support this, and the file's data
+/// are already on the disk.
 fn sync_folder(folder: &Path) {
     if cfg!(unix) {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
     }
 }
 
-/// The temporary files of this process.
+/// The paths of this process's unfinished temporary files.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Locks the list of temporary files.
@@ -211,7 +211,7 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An entry of `UNFINISHED`. Dropping the value removes the entry.
+/// A path in `UNFINISHED`. Dropping this value removes the path from the list.
 #[derive(Debug)]
 struct Listed(PathBuf);
 
@@ -230,8 +230,8 @@ pub(crate) fn remove_unfinished() {
     std::mem::forget(unfinished);
 }
 
-/// Removes the temporary files of this process. Neither waits nor allocates, so a signal handler may call it. All files stay if another
-/// thread has locked the list. A file with a long path stays, too: the standard library allocates memory for long paths.
+/// Removes the temporary files of this process without waiting or allocating memory, so a signal handler may call it. Removes no file if
+/// another thread has locked the list. Keeps files with long paths, because the standard library allocates memory for long paths.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished_at_once() {
     const LONGEST: usize = 256;

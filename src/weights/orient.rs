@@ -1,18 +1,18 @@
-//! Detects the tensors whose last two dimensions are swapped in a file, compared with the official `.pth`.
+//! Detects which tensors of a file have their last two dimensions swapped, compared with the official `.pth`.
 //!
-//! Shapes show the orientation of low-rank pairs: official pairs are M1 [C, D] and M2 [D, C]. web-rwkv's converter swaps both matrices; older
-//! converters and re-uploads do not. If D = C, other tensors, names and metadata decide.
+//! Shapes show the orientation of most low-rank pairs. An official pair of rank D has the matrices M1 `[C, D]` and M2 `[D, C]`. web-rwkv's
+//! converter swaps both matrices. Older converters and re-uploads swap neither. If D = C, other tensors, names and metadata decide.
 
 use super::layout::Layout;
 use super::located::Located;
 use std::collections::HashMap;
 
-/// The evidence for the orientation that is neither a name nor a shape.
+/// The evidence for the orientation besides names and shapes.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// The file's extension is `.st`, which web-rwkv's converters write.
+    /// True if the file's extension is `.st`, which web-rwkv's converters write.
     pub dot_st: bool,
-    /// The layout in the metadata, if wingbeat wrote the file.
+    /// The layout that the metadata name if wingbeat wrote the file, otherwise `None`.
     pub declared: Option<Layout>,
 }
 
@@ -26,19 +26,19 @@ const PAIRS: [(&str, &str); 6] = [
     (".att.g1", ".att.g2"),
 ];
 
-/// Returns true if web-rwkv's own converter swaps this canonical tensor.
+/// Returns true if web-rwkv's own converter swaps the last two dimensions of this canonical tensor.
 pub(super) fn swapped_by_web(name: &str) -> bool {
     partner(name).is_some() || name.ends_with(".lora_A") || name.ends_with(".time_state")
 }
 
-/// Returns one value per tensor: true if the file stores the tensor swapped. Names are canonical; `renamed` is true if the file had
-/// web-rwkv's names.
+/// Returns one value per tensor: true if the file stores the tensor swapped. The tensors have canonical names. `renamed` is true if their names
+/// in the file were web-rwkv's names.
 pub(super) fn swapped(tensors: &[Located], renamed: bool, facts: &Facts) -> Vec<bool> {
     let widths = Widths::of(tensors);
     let by_shape: Vec<Option<bool>> = tensors.iter().map(|t| widths.swapped(t)).collect();
     let n_swapped = by_shape.iter().filter(|s| **s == Some(true)).count();
     let n_official = by_shape.iter().filter(|s| **s == Some(false)).count();
-    // If no shape decides, the declared layout does. Without a declared layout, web-rwkv's names mean web-rwkv's layout.
+    // If no shape decides, the declared layout decides. Without a declared layout, web-rwkv's names mean web-rwkv's layout.
     let web = match (n_swapped, n_official) {
         (0, 0) => facts.declared.map_or(renamed, |d| d == Layout::WebRwkv),
         (swapped, official) => swapped > official,
@@ -60,7 +60,7 @@ pub(super) fn swapped(tensors: &[Located], renamed: bool, facts: &Facts) -> Vec<
         .collect()
 }
 
-/// Returns the other name of a low-rank pair, or `None` if `name` belongs to no pair.
+/// Returns the name of the other matrix in the low-rank pair of `name`. Returns `None` if `name` belongs to no low-rank pair.
 fn partner(name: &str) -> Option<String> {
     PAIRS.iter().find_map(|(first, second)| match (name.strip_suffix(first), name.strip_suffix(second)) {
         (Some(block), _) => Some(format!("{block}{second}")),
@@ -71,9 +71,9 @@ fn partner(name: &str) -> Option<String> {
 
 /// The widths that identify the long side of a low-rank matrix.
 struct Widths {
-    /// C, the width of the embedding.
+    /// The width C of the embedding.
     channels: Option<usize>,
-    /// A, the width of the time mix and of v6's decay; almost always C.
+    /// The width A of the time mix, and of the decay in RWKV-6. A almost always equals C.
     attention: Option<usize>,
 }
 
@@ -86,8 +86,8 @@ impl Widths {
         Widths { channels, attention }
     }
 
-    /// Decides by shape: returns true if the matrix is swapped. Returns `None` if the tensor belongs to no pair, or if the shape does not
-    /// show the long side: both sides or no side have the expected length.
+    /// Returns true if the shape shows that the file stores the matrix swapped, or false if it shows the official orientation. Returns `None`
+    /// if the tensor belongs to no low-rank pair, or if the shape does not decide: both sides or no side have the width.
     fn swapped(&self, t: &Located) -> Option<bool> {
         let is_first = PAIRS.iter().any(|(first, _)| t.name.ends_with(first));
         let is_second = PAIRS.iter().any(|(_, second)| t.name.ends_with(second));
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_square_follows_its_partner_then_the_file_then_the_official_layout() {
-        // v6: 5 D = C makes w1 square, but w2 still shows the orientation.
+        // RWKV-6: if 5 D = C, w1 is square, but w2 still shows the orientation.
         let square_w1: [(&str, &[usize]); 2] = [("blocks.0.att.time_maa_w1", &[16, 16]), ("blocks.0.att.time_maa_w2", &[5, 16, 3])];
         assert_eq!(decide(&square_w1, Facts::default()), [true, true]);
         let square_pair: [(&str, &[usize]); 4] =

@@ -1,6 +1,6 @@
 //! The mapped files of one checkpoint, all in one format, with a list of their tensors.
 //!
-//! This module does not know the meaning of names.
+//! This module does not know the meaning of the tensors' names.
 
 use super::index::{Index, is_json};
 use super::locate::{self, FileKind};
@@ -12,17 +12,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest number of tensors in one file. A model of a hundred layers has 3000.
+/// The largest number of tensors in one file. A model of a hundred layers has 3000 tensors.
 const MAX_TENSORS: usize = 100_000;
 
-/// One file, or all shards of an index.
+/// The files of a checkpoint: one file, or all shards of an index.
 pub(super) struct Parts {
     /// The files. `Located::file` is an index of this list.
     pub maps: Vec<Arc<Map>>,
     pub kind: FileKind,
     pub tensors: Vec<Located>,
     pub metadata: BTreeMap<String, String>,
-    /// The path of the file or of the index. `None` for bytes of the program.
+    /// The path of the file or of the index. `None` if the bytes are part of the program.
     pub path: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ impl Parts {
         Self::one(map, kind).map_err(at)
     }
 
-    /// Lists the tensors of one file.
+    /// Lists the tensors of one mapped file.
     pub fn one(map: Map, kind: FileKind) -> Result<Parts> {
         let (tensors, metadata) = list(&map, kind)?;
         let path = map.path().map(Path::to_path_buf);

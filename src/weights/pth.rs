@@ -7,16 +7,16 @@ use super::{archive, pickle};
 use crate::error::{Error, Result};
 use std::ops::Range;
 
-/// The largest size of a pickle in bytes. The pickle of 10 000 tensors has 1 MB.
+/// The size of the largest pickle, in bytes. The pickle of 10 000 tensors has 1 MB.
 const MAX_PICKLE_BYTES: usize = 16 << 20;
 /// The keys that the Python package `rwkv` adds to a file when it converts a model for one strategy.
 const CONVERTED: [&str; 3] = ["_strategy", "_version", "_rescale_layer"];
 
-/// Lists a file's tensors.
+/// Returns the tensors of a `.pth` file.
 ///
 /// # Errors
 ///
-/// `File` if the archive is damaged or hostile, if it is not a torch checkpoint, or if a tensor lies outside of its storage.
+/// `File` if the archive is damaged or hostile, if it is not a torch checkpoint, or if a tensor is outside of its storage.
 pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
     let members = archive::members(file)?;
     let mut pickles = members.iter().filter(|(name, _)| name.split('/').next_back() == Some("data.pkl"));
@@ -52,7 +52,7 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
         .collect()
 }
 
-/// Returns the place of a tensor in the file. `member` maps a member of the archive to its byte range.
+/// Returns the place of a tensor in the file. `root` is the prefix of the members' names. `member` returns the byte range of a member.
 fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Range<usize>>) -> Result<Located> {
     let (tensor, storage) = (&t.tensor, &t.tensor.storage);
     check_shape(&tensor.shape)?;
@@ -70,7 +70,7 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
     let start = storage.dtype.bytes_of(tensor.offset).and_then(|n| n.checked_add(range.start)).filter(|&n| n <= end);
     let start =
         start.ok_or_else(|| Error::file(format!("it begins at number {} of the {} in {name}", tensor.offset, storage.n_elements)))?;
-    // Strides may skip or reorder numbers, but not repeat them: a few bytes could claim terabytes.
+    // Strides may skip or reorder numbers, but not repeat them. With repeats, a few bytes could claim terabytes.
     let n_elements: usize = tensor.shape.iter().product();
     if n_elements > storage.n_elements {
         let text = format!("expected at most the {} numbers in {name}, found shape {:?}", storage.n_elements, tensor.shape);

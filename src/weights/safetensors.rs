@@ -8,12 +8,12 @@ use crate::tensor::{DType, dense_strides};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::collections::BTreeMap;
 
-/// The largest size of a header in bytes. A header of a hundred thousand tensors is smaller.
+/// The size of the largest header, in bytes. A header of a hundred thousand tensors is smaller.
 pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
 const AGAIN: &str = "the download may be incomplete: download it again";
 /// The hint for a truncated state file, which is not a download.
 const STATE: &str = "the state file is not whole: save the state again";
-/// A metadata key of state files only.
+/// A metadata key that only state files have.
 const STATE_KEY: &[u8] = b"\"weights_hash\"";
 
 /// Returns a file's tensors, in the order of their data, and the file's metadata.
@@ -61,7 +61,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
     Ok((tensors, metadata))
 }
 
-/// Returns the type of a tensor.
+/// Returns our type for a type of the crate `safetensors`.
 fn dtype_of(dtype: Dtype) -> Result<DType> {
     Ok(match dtype {
         Dtype::F64 => DType::F64,
@@ -78,7 +78,7 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
     })
 }
 
-/// Returns the error for a header that the crate refused. `incomplete` is the hint for a truncated file.
+/// Returns the error for a header that the crate `safetensors` refused. `incomplete` is the hint for a truncated file.
 fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error {
     use SafeTensorError as E;
     match error {

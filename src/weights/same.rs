@@ -9,7 +9,7 @@ use crate::tensor::DType;
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 
-/// Checks that names, shapes and numbers are identical.
+/// Checks that a checkpoint has exactly the expected names, shapes and numbers. `what` names the case in a failure.
 pub(super) fn check(opened: &Checkpoint, expected: &[Made], what: &str) {
     let mut names: Vec<&str> = expected.iter().map(|t| t.name.as_str()).collect();
     names.sort();
@@ -79,7 +79,7 @@ fn every_form_holds_the_same() {
     for (version, architecture) in [("v6", "rwkv6"), ("v7", "rwkv7")] {
         let expected = official(version);
         let bytes: Vec<Vec<u8>> = expected.iter().map(|t| testing::singles(&t.numbers)).collect();
-        // The writer invents the value residual of layer 0, which no model reads.
+        // The written file also has a value residual in layer 0, which no model reads.
         let tensors: Vec<_> =
             expected.iter().zip(&bytes).map(|(t, b)| (t.name.as_str(), DType::F32, t.shape.as_slice(), b.as_slice())).collect();
         let file = testing::gguf(architecture, &[("wkv.head_size", 4)], &tensors);
@@ -158,7 +158,7 @@ fn the_configuration_is_read_and_checked() {
     assert!(refusal(json!({"hidden_size": "x".repeat(2 << 20)})).contains("at most 1048576 bytes"));
     put(&dir, "config.json", b"[[[");
     assert!(open().unwrap_err().to_string().contains("config.json: not a model configuration as JSON"));
-    // A file with another name does not read the config.json.
+    // A file without a standard name of `transformers` ignores the config.json.
     Checkpoint::open(&put(&dir, "mine.pth", &as_pth(&official("v4")))).unwrap();
 
     let dir = tempdir().unwrap();
@@ -236,7 +236,7 @@ fn an_index_and_its_shards_must_agree() {
     });
     assert!(text.contains("expected a safetensors shard like the first, found pth"), "{text}");
     assert!(refusal(|f| f.index = json!({"weight_map": {"a": "../x.safetensors"}})).contains("the shard path"));
-    // An index that names itself, and a file that is no index.
+    // The first index names itself. The second file is not an index.
     assert!(refusal(|f| f.index["weight_map"]["a"] = json!("model.safetensors.index.json")).contains("found text that begins with \"{"));
     let dir = tempdir().unwrap();
     let text = Checkpoint::open(&put(&dir, "config.json", b"{\"hidden_size\": 4096}")).unwrap_err().to_string();
@@ -280,7 +280,7 @@ fn flipped_bytes_of_an_index_never_panic() {
     }
 }
 
-/// The strides of a `.pth` are arbitrary.
+/// In a `.pth`, the strides of the stacked mixes are arbitrary.
 #[test]
 fn rows_of_a_stack_stay_inside_their_storage() {
     let open = |strides: &[usize]| {

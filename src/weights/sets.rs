@@ -1,5 +1,5 @@
-//! Tiny weights of every version under every naming, for tests. The tables of names are written from published files, independently of the
-//! code that reads them.
+//! Tiny RWKV models of every version, with the names of every program, for tests. The tables of names were copied from published files, so they
+//! do not depend on the code under test.
 
 use super::testing::{Dice, pth, singles};
 use crate::error::Error;
@@ -35,7 +35,6 @@ impl Made {
         Made { name, ..self }
     }
 
-    /// Transposes a matrix.
     fn transposed(self) -> Made {
         let &[rows, cols] = &self.shape[..] else { panic!("{} is no matrix", self.name) };
         let numbers = (0..rows * cols).map(|i| self.numbers[(i % rows) * cols + i / rows]).collect();
@@ -47,7 +46,7 @@ impl Made {
     }
 }
 
-/// Returns a whole model under the official names.
+/// Returns a whole model of this version under the official names.
 pub fn official(version: &str) -> Vec<Made> {
     let mut dice = Dice(0x0ff1c1a1);
     let mut out = Vec::new();
@@ -113,13 +112,13 @@ pub fn official(version: &str) -> Vec<Made> {
 /// A spelling of mixes in `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Words {
-    /// `time_maa_k`, as in most files of v6.
+    /// `time_maa_k`, as in most files of RWKV-6.
     Maa,
-    /// `time_mix_key`, as written by one converter of v6.
+    /// `time_mix_key`, as one converter of RWKV-6 writes it.
     Mix,
 }
 
-/// Returns a model under the names of `transformers`.
+/// Returns a model of this version under the names of `transformers`.
 pub fn hugging_face(version: &str, words: Words) -> Vec<Made> {
     let v7 = version == "v7";
     let rename = |name: &str| -> String {
@@ -147,7 +146,7 @@ pub fn hugging_face(version: &str, words: Words) -> Vec<Made> {
     official(version).into_iter().map(|t| t.clone().named(rename(&t.name))).collect()
 }
 
-/// Returns flash-linear-attention's RWKV-7, with its six mixes separate or stacked.
+/// Returns an RWKV-7 model of flash-linear-attention, with its six mixes separate or stacked.
 pub fn fla(stacked: bool) -> Vec<Made> {
     let mut out: Vec<Made> = Vec::new();
     for t in official("v7") {
@@ -198,8 +197,8 @@ pub fn fla(stacked: bool) -> Vec<Made> {
     out
 }
 
-/// Returns RWKV-7 as Hugging Face folders of 2026 have it: decoder layers, vectors of one dimension. `is_late` selects the later
-/// converter's names of the ffn's matrices.
+/// Returns an RWKV-7 model as in Hugging Face folders of 2026, with decoder layers and vectors of one dimension. If `is_late`, the matrices of
+/// the ffn have the names of a later converter.
 pub fn decoder(is_late: bool) -> Vec<Made> {
     let [key, value] = if is_late { ["up_proj", "down_proj"] } else { ["key", "value"] };
     let rename = |name: &str| -> String {
@@ -234,7 +233,7 @@ fn squeezed(t: Made) -> Made {
     if t.shape[..] == [1, 1, C] { t.flat() } else { t }
 }
 
-/// Returns RWKV-7 with the official names after a prefix, and vectors of one dimension. `head` is the name of the output matrix.
+/// Returns an RWKV-7 model with the official names after a prefix, and with vectors of one dimension. `head` is the name of the output matrix.
 pub fn prefixed(prefix: &str, head: &str) -> Vec<Made> {
     let rename = |name: &str| if name == "head.weight" { head.to_string() } else { format!("{prefix}{name}") };
     official("v7").into_iter().map(|t| (rename(&t.name), t)).map(|(name, t)| squeezed(t).named(name)).collect()

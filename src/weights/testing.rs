@@ -22,14 +22,15 @@ pub(crate) fn halves(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect()
 }
 
-/// The offset, the shape and the strides of a tensor in its storage, in elements.
+/// The offset, the shape and the strides of a tensor in its storage. Offset and strides are in elements.
 pub(crate) type Place<'a> = (usize, &'a [usize], &'a [usize]);
 
 /// A pickle under construction.
 pub(crate) struct Pickle(Vec<u8>);
 
 impl Pickle {
-    /// Starts with an empty dictionary on the stack. `tensor` adds an entry; so do a key, a value and then `raw(b"s")`.
+    /// Starts a pickle with an empty dictionary on the stack. `tensor` adds an entry to the dictionary. A key, a value and then `raw(b"s")`
+    /// also add an entry.
     pub fn dict() -> Self {
         Pickle(b"\x80\x02}".to_vec())
     }
@@ -105,7 +106,7 @@ pub(crate) fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
 pub(crate) struct Zip {
     bytes: Vec<u8>,
     pub directory: Vec<Line>,
-    /// The number of members in the end record. 0 writes the true number.
+    /// The number of members that the end record claims, or 0 for the true number.
     pub claimed_members: u16,
 }
 
@@ -164,7 +165,7 @@ fn crc32(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |c, _| (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())))
 }
 
-/// A repeatable stream of random numbers (xorshift).
+/// A repeatable sequence of random numbers (xorshift). The field is its seed, which must not be 0.
 pub(crate) struct Dice(pub u64);
 
 impl Dice {

@@ -14,22 +14,22 @@ use std::path::Path;
 /// A function that writes the data of one tensor.
 pub type WriteData<'a> = Box<dyn FnMut(&mut dyn Write) -> Result<()> + 'a>;
 
-/// One tensor to write.
+/// A tensor that is to be written.
 pub struct Entry<'a> {
     /// The name in the file.
     pub name: String,
     /// The type of the numbers.
     pub dtype: DType,
-    /// The shape. Data are row-major: the last dimension is contiguous.
+    /// The shape. The data are row-major: the last dimension is contiguous.
     pub shape: Vec<usize>,
-    /// Writes the numbers in little-endian order. The number of bytes must agree with shape and type.
+    /// Writes the numbers in little-endian order. The number of bytes must agree with the shape and the type.
     pub data: WriteData<'a>,
 }
 
 /// Writes a safetensors file under a temporary name, then renames it to `path`. After an error, no new file remains.
 ///
-/// The tensors with the largest type come first; tensors with types of equal size keep the given order. `progress` gets (bytes written,
-/// bytes in total). A new file gets its permissions from the umask.
+/// Tensors of the type with the most bytes per number come first. Tensors of equally large types keep the given order. `progress` is called
+/// with the bytes written so far and the bytes in total. A new file gets its permissions from the umask.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ struct Sink<'a> {
     out: BufWriter<&'a File>,
     /// The number of bytes that the current tensor must still write.
     left: u64,
-    /// The number of bytes written.
+    /// The number of bytes that were written so far.
     done: u64,
     /// The number of bytes that the last call of `progress` reported.
     shown: u64,
@@ -126,7 +126,7 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Writes bytes and reports progress every 4 MiB.
+    /// Writes bytes. Reports progress if at least 4 MiB were written since the last report.
     fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)?;
         self.done += bytes.len() as u64;
@@ -165,10 +165,10 @@ impl Write for Sink<'_> {
     }
 }
 
-/// Tensors by name: type, shape and bytes.
+/// The tensors of a file, by name: type, shape and bytes.
 pub type Tensors<'a> = BTreeMap<String, (DType, Vec<usize>, &'a [u8])>;
 
-/// Reads a safetensors file that is in memory. Returns its tensors and its metadata.
+/// Parses a safetensors file that is in memory. Returns its tensors and its metadata.
 ///
 /// # Errors
 ///

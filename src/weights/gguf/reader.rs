@@ -88,7 +88,8 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Skips `n` values of a kind. Every value takes at least a byte, so a wrong length soon reaches the end of the file.
+    /// Skips `n` values of the type `kind`, which are nested in `depth` arrays. Every value takes at least one byte, so a wrong `n` soon
+    /// reaches the end of the file and fails.
     fn skip(&mut self, kind: u32, n: u64, depth: usize) -> Result<()> {
         let size = match kind {
             0 | 1 | 7 => 1,

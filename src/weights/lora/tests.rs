@@ -1,4 +1,4 @@
-//! Compares merges with a plain computation. Also tests adapters that do not fit.
+//! Compares merges with a plain computation, and tests adapters that do not fit the model.
 
 use super::super::sets::{C, Made, as_pth, official, write_plain};
 use super::super::testing::{Dice, put};
@@ -14,7 +14,7 @@ fn made(name: &str, shape: &[usize], seed: u64) -> Made {
     Made::new(name, shape, &mut Dice(seed))
 }
 
-/// Writes a v6 model. Returns it with an adapter of two pairs, a norm, a mix and a whole matrix under the trainer's names.
+/// Writes an RWKV-6 model. Returns the model, and an adapter of two pairs, a norm, a mix and a whole matrix under the trainer's names.
 fn model_and_adapter(dir: &TempDir) -> (Checkpoint, Vec<Made>) {
     let model = Checkpoint::open(&put(dir, "model.pth", &as_pth(&official("v6")))).unwrap();
     let adapter = vec![
@@ -33,7 +33,7 @@ fn find<'a>(tensors: &'a [Made], name: &str) -> &'a Made {
     tensors.iter().find(|t| t.name == name).unwrap()
 }
 
-/// Computes the numbers of the merged matrix one by one.
+/// Returns the numbers of the merged matrix, computed one by one.
 fn expected(w: &Made, a: &Made, b: &Made, alpha: f32) -> Vec<f32> {
     let (n_in, rank) = (a.shape[1], a.shape[0]);
     let number = |i: usize| {
@@ -141,7 +141,7 @@ fn every_spelling_of_a_pair() {
     let a = Made { name: "blocks.0.att.key.lora.0".into(), shape: vec![C, R], numbers: transposed };
     let web = [a, Made { name: "blocks.0.att.key.lora.1".into(), ..b.clone() }];
     assert_eq!(merged(&web), plain);
-    // A mix with web-rwkv's name: only the model shows that it is one.
+    // Only the model shows that this mix has web-rwkv's name.
     let mix = Made { name: "blocks.0.ffn.time_mix_k".into(), ..made("", &[1, 1, C], 9) };
     let lora = Lora::open(&write(&dir, &[&web[..], std::slice::from_ref(&mix)].concat()), ALPHA, &model).unwrap();
     assert_eq!(numbers(&merge(&model, &lora, &dir, None, Layout::Official).unwrap(), "blocks.0.ffn.time_maa_k"), mix.numbers);

@@ -1,4 +1,4 @@
-//! The names of RWKV-7 in Hugging Face folders of 2026 (`RwkvForCausalLM`): decoder layers with `linear_attn` and `mlp`.
+//! The names of RWKV-7 in Hugging Face folders of 2026 (`RwkvForCausalLM`), whose decoder layers have the parts `linear_attn` and `mlp`.
 //!
 //! Values and orientations are the same as in the official `.pth`. Vectors have the shape [C] instead of [1, 1, C].
 
@@ -6,7 +6,7 @@ use super::{block_and_part, outside, restore_row, with_part_renamed, zip};
 use crate::weights::Slot;
 use crate::weights::located::Located;
 
-/// Prefixes of the names in a layer, and their official spelling. The first prefix that matches counts.
+/// Prefixes of names within a layer, as pairs (prefix in the file, official prefix). The first pair that matches is used.
 const PARTS: [(&str, &str); 13] = [
     ("input_layernorm.", "ln1."),
     ("post_attention_layernorm.", "ln2."),
@@ -23,8 +23,8 @@ const PARTS: [(&str, &str); 13] = [
     ("mlp.", "ffn."),
 ];
 
-/// Returns whether a layer has a projection or a mix of RWKV under `linear_attn`. Other models (Qwen3-Next) have `linear_attn`, too, but with
-/// other names inside. The wrappers' prefixes are already stripped.
+/// Returns true if a layer has a projection or a mix of RWKV under `linear_attn`. Other models such as Qwen3-Next also have `linear_attn`, but
+/// with other names inside. Wrappers' prefixes must already be stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     let is_ours = |part: &str| part.starts_with("linear_attn.r_proj.") || part == "linear_attn.x_r";
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| is_ours(part)))
@@ -40,7 +40,7 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     zip(tensors, swapped)
 }
 
-/// Converts a name of this style, without wrappers' prefixes, to the official name. An unknown name stays unchanged.
+/// Converts a name of this style to the official name. Wrappers' prefixes must already be stripped. An unknown name stays unchanged.
 fn official(name: &str) -> String {
     let Some((number, part)) = block_and_part(name) else { return outside(name) };
     format!("blocks.{number}.{}", with_part_renamed(part, &PARTS))

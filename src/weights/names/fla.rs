@@ -1,11 +1,11 @@
-//! The names of flash-linear-attention's RWKV-7: projections as in other transformers, low-rank pairs as two Linear layers.
+//! The names of RWKV-7 in flash-linear-attention. Projections have names as in other transformers. A low-rank pair is two Linear layers.
 
 use super::{block_and_part, outside, restore_row, with_part_renamed};
 use crate::error::{Error, Result};
 use crate::weights::Slot;
 use crate::weights::located::Located;
 
-/// The prefixes of names within a block: flash-linear-attention's, then the official one.
+/// Prefixes of names within a block, as pairs (prefix in flash-linear-attention, official prefix).
 const PARTS: [(&str, &str); 9] = [
     ("attn_norm.", "ln1."),
     ("ffn_norm.", "ln2."),
@@ -17,15 +17,15 @@ const PARTS: [(&str, &str); 9] = [
     ("attn.o_proj.", "att.output."),
     ("attn.", "att."),
 ];
-/// The rows of the stacked mixes `x_x`.
+/// The official names of the mixes in the rows of the stacked tensor `x_x`.
 const STACK: [&str; 6] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
 
-/// Returns true if the names are flash-linear-attention's. The wrappers' prefixes are already stripped.
+/// Returns true if the tensors have names of flash-linear-attention. Wrappers' prefixes must already be stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| part.starts_with("attn.")))
 }
 
-/// Gives tensors their canonical names. The weights of low-rank Linear layers are always transposed, even if they are square.
+/// Gives tensors their canonical names. The weights of low-rank Linear layers are always stored transposed, even if they are square.
 pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
     let mut slots = Vec::with_capacity(tensors.len());
     for mut t in tensors {
@@ -50,8 +50,8 @@ pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
     Ok(slots)
 }
 
-/// Maps a name such as `attn.w_lora.lora.0.weight` to its official ending, `w1`, and to true if the tensor is transposed. Returns `None` for
-/// other names. The gate has no bias.
+/// Converts a name such as `attn.w_lora.lora.0.weight` to the official ending `w1`. Also returns true if the file stores the tensor transposed.
+/// Returns `None` if the tensor belongs to no low-rank pair. The gate has no bias.
 fn low_rank(part: &str) -> Option<(String, bool)> {
     let (letter, end) = part.strip_prefix("attn.")?.split_once("_lora.lora.")?;
     match (letter, end) {
@@ -62,7 +62,7 @@ fn low_rank(part: &str) -> Option<(String, bool)> {
     }
 }
 
-/// Splits stacked mixes [6, C] or [6, 1, …, C] into six tensors [1, 1, C] over the same bytes.
+/// Splits the stacked mixes `[6, C]` or `[6, 1, …, C]` into six tensors `[1, 1, C]` over the same bytes.
 fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
     let &[n, .., width] = &t.shape[..] else { return Err(misfit(t)) };
     if n != STACK.len() || t.shape[1..t.shape.len() - 1].iter().any(|&d| d != 1) {
@@ -77,7 +77,7 @@ fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
     Ok(STACK.iter().enumerate().map(row).collect())
 }
 
-/// Returns the error of stacked mixes with a wrong shape.
+/// Returns the error for stacked mixes with a wrong shape.
 fn misfit(t: &Located) -> Error {
     Error::file(format!("expected the {} mixes {} as rows, found shape {:?}", STACK.len(), STACK.join(", "), t.shape))
 }

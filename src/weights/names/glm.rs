@@ -1,8 +1,8 @@
-//! The names of GLM. The canonical names are `transformers`' names. The names of ChatGLM's own code are mapped to the canonical names, and its
+//! The names of GLM. The canonical names are the names in `transformers`. Names of ChatGLM's own code are converted to canonical names, and its
 //! fused tensors are split into q, k and v.
 //!
-//! Each of q, k and v is a range of rows, so nothing is copied. Some files have a table of wave lengths. This table is left out, because it is
-//! rounded and ignores `rope_ratio`.
+//! Each of q, k and v is a range of the fused tensor's rows, so no numbers are copied. Some files have a table of rotary wave lengths. This
+//! table is left out, because it is rounded and ignores `rope_ratio`.
 
 use super::{Style, bare, with_part_renamed};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::weights::glm::OF_ANOTHER;
 use crate::weights::located::Located;
 use crate::weights::{Glm, Slot};
 
-/// The names outside of layers, without prefixes: the name in the file, then the canonical name.
+/// Names outside of layers, without prefixes, as pairs (name in the file, canonical name).
 const TOP: [(&str, &str); 10] = [
     ("embedding.word_embeddings.weight", "model.embed_tokens.weight"),
     ("encoder.final_layernorm.weight", "model.norm.weight"),
@@ -23,16 +23,16 @@ const TOP: [(&str, &str); 10] = [
     ("score.weight", "score.weight"),
     ("score.bias", "score.bias"),
 ];
-/// The prefixes of names within a layer: ChatGLM's, then the canonical one. Norms have the same names in both.
+/// Prefixes of names within a layer, as pairs (ChatGLM's prefix, canonical prefix). Norms have the same names in both styles.
 const PARTS: [(&str, &str); 3] =
     [("self_attention.dense.", "self_attn.o_proj."), ("mlp.dense_h_to_4h.", "mlp.gate_up_proj."), ("mlp.dense_4h_to_h.", "mlp.down_proj.")];
 const FUSED: &str = "self_attention.query_key_value.";
 /// The prefix of the inner model in ChatGLM's own code.
 const INNER: [&str; 1] = ["transformer."];
-/// The first parts of ChatGLM's own names.
+/// The first parts of names that only ChatGLM's own code uses.
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
 
-/// Returns true if the names are a GLM's. Names of an adapter, or of a part of a model, are not enough.
+/// Returns true if the tensors have names of a GLM. Names of an adapter, or of only a part of a model, are not enough.
 pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
     let any = |wanted: &str| tensors.iter().any(|t| in_layer(bare(&t.name, &INNER)).is_some_and(|(_, part)| part == wanted));
     let is_table = |t: &Located| bare(&t.name, &INNER) == TOP[0].0;
@@ -41,11 +41,12 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
         || (any("self_attn.q_proj.weight") && any("mlp.gate_up_proj.weight"))
 }
 
-/// Gives tensors their canonical names.
+/// Gives tensors their canonical names. `glm` is the configuration.
 ///
 /// # Errors
 ///
-/// `File` if the configuration is missing. `Model` if the model has vision, if no tensor is a GLM's, or if a fused tensor has a wrong shape.
+/// `File` if the configuration is missing. `Model` if the model has vision, if no tensor belongs to a GLM, or if a fused tensor has a wrong
+/// shape.
 pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
     let Some(glm) = glm else {
         let text = "the config.json of this GLM is missing: shapes determine neither its heads nor their rotation";
@@ -86,7 +87,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
     Ok((slots.into_iter().map(|located| Slot { located, swapped: false }).collect(), style))
 }
 
-/// Splits a fused weight or bias by rows into q [H · D], k [G · D] and v [G · D].
+/// Splits a fused weight or bias by rows into q (H · D rows), k (G · D rows) and v (G · D rows).
 ///
 /// # Errors
 ///
@@ -102,8 +103,8 @@ pub(in crate::low_level::weights) fn split(t: &Located, layer: &str, end: &str, 
     Ok([part("q", 0..q), part("k", q..q + kv), part("v", q + kv..q + 2 * kv)])
 }
 
-/// Splits a name such as `encoder.layers.3.mlp.dense_4h_to_h.weight`, with or without `encoder.`, into the number of the layer and the rest.
-/// Returns `None` for other names.
+/// Splits a name such as `encoder.layers.3.mlp.dense_4h_to_h.weight`, with or without `encoder.`, into the layer's number and the name within
+/// the layer. Returns `None` if the name has another form.
 fn in_layer(bare: &str) -> Option<(&str, &str)> {
     let rest = bare.strip_prefix("encoder.").unwrap_or(bare).strip_prefix("layers.")?;
     rest.split_once('.').filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -177,7 +178,7 @@ mod tests {
         ] {
             assert!(refusal(list, None).contains("the config.json of this GLM is missing"), "{list:?}");
         }
-        // Other models also have some of these names. An adapter has none of them.
+        // Other models also have one of these names. An adapter has none of them.
         for name in ["model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.gate_up_proj.weight", "model.embed_tokens.weight"] {
             assert_eq!(names(&[(name, &[1, 1])], None).unwrap().0, [name]);
         }

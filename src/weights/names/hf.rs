@@ -1,4 +1,5 @@
-//! The names of RWKV-4 to 7 in `transformers`: whole words replace the official abbreviations. The orientations are official.
+//! The names of RWKV-4 to 7 in `transformers`, which has whole words instead of the official abbreviations. Orientations are as in the official
+//! `.pth`.
 
 use super::{block_and_part, outside, restore_row, web, with_part_renamed, zip};
 use crate::weights::Slot;
@@ -6,26 +7,26 @@ use crate::weights::layout::Layout;
 use crate::weights::located::Located;
 use crate::weights::orient::{self, Facts};
 
-/// The prefixes of names within a block: the one in `transformers`, then the official one.
+/// Prefixes of names within a block, as pairs (prefix in `transformers`, official prefix).
 const PARTS: [(&str, &str); 4] = [("attention.", "att."), ("feed_forward.", "ffn."), ("pre_ln.", "ln0."), ("pre_norm.", "ln0.")];
-/// The last word of a mix's name: the one in `transformers`, then the official one.
+/// The last words of mixes' names, as pairs (word in `transformers`, official letter).
 const MIXES: [(&str, &str); 4] = [("key", "k"), ("value", "v"), ("receptance", "r"), ("gate", "g")];
 
-/// Returns true if the names are written as in `transformers`. The wrappers' prefixes are already stripped.
+/// Returns true if the tensors have names of `transformers`. Wrappers' prefixes must already be stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     let in_block = |name: &str| block_and_part(name).is_some_and(|(_, p)| p.starts_with(PARTS[0].0) || p.starts_with(PARTS[1].0));
     tensors.iter().any(|t| t.name == "embeddings.weight" || in_block(&t.name))
 }
 
-/// Gives tensors their canonical names. The caller still detects the orientation of low-rank pairs by shape, because some re-uploads store
-/// the pairs as Linear layers.
+/// Gives tensors their canonical names. The orientation of low-rank pairs is detected by their shapes, because some re-uploads store the pairs
+/// as Linear layers.
 pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     tensors.iter_mut().for_each(|t| t.name = renamed(&t.name));
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");
     let raw_bonus = any(".att.ln_x.weight") && !any(".att.r_k");
     for t in &mut tensors {
-        // One converter of v6 used v5's names for the mixes. The numbers are v6's: shares of the previous token.
+        // One converter of RWKV-6 writes the mixes under their names of RWKV-5. Their numbers are as in RWKV-6: shares of the previous token.
         if v6 {
             t.name = t.name.replace(".time_mix_", ".time_maa_");
         }

@@ -1,5 +1,5 @@
-//! Maps the names in a file to canonical names: those of RWKV's official `.pth`, or of GLM in `transformers`. Also maps canonical names to
-//! web-rwkv's names for export.
+//! Converts the names in a file to canonical names, as in RWKV's official `.pth` or, for a GLM, in `transformers`. Also converts canonical
+//! names to web-rwkv's names for export.
 //!
 //! This module knows names, and looks at a shape only if a name depends on it. `orient` decides which tensors are stored transposed. An
 //! unknown name stays unchanged.
@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 /// The style of names and orientations in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// The original `.pth`.
+    /// Names and orientations of the original `.pth`.
     Official,
     /// web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
     WebRwkv,
@@ -51,15 +51,15 @@ impl Style {
 
 /// The prefixes that wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face) add to every name.
 const PREFIXES: [&str; 7] = ["model.", "module.", "rwkv.", "rwkv7.", "_forward_module.", "_orig_mod.", "base_model."];
-/// The prefixes of names within a block that identify RWKV's files. `mlp.`, as in `layers.0.mlp`, is missing: other models have it, too.
+/// The prefixes of names within a block by which RWKV's files are recognised. `mlp.` is not in this list, because other models also have it.
 const BLOCK_PARTS: [&str; 6] = ["att.", "ffn.", "attention.", "feed_forward.", "attn.", "linear_attn."];
 /// The names of the embedding and of the output matrix, which are one tensor in a tied model.
 const TIED: [(&str, &str); 2] = [("emb.weight", "head.weight"), ("model.embed_tokens.weight", "lm_head.weight")];
 /// The vectors of RWKV-7 that the official file stores as [1, 1, C].
 const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"];
 
-/// Returns the canonical names with their tensors, in natural order, and the style of the file. A model with tied embeddings gets its
-/// embedding as output matrix. `glm` is the configuration, if the model has a GLM's configuration.
+/// Returns the canonical names with their tensors, in natural order, and the style of the file. In a model with tied embeddings, the embedding
+/// is also the output matrix. `glm` is the configuration of a GLM, or `None` if the checkpoint has no such configuration.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm
     }
 }
 
-/// Gives the tensors of an RWKV their canonical names.
+/// Returns the tensors of an RWKV model with canonical names and orientations, and the style of the file.
 pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot>, Style)> {
     strip_prefixes(&mut tensors);
     if decoder::recognises(&tensors) {
@@ -95,7 +95,8 @@ pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot
     }
     let renamed = web::to_official(&mut tensors);
     for t in &mut tensors {
-        // Hugging Face folders with the official names in the blocks: vectors are [C], and the head may have its usual name there.
+        // Some Hugging Face folders use the official names within blocks. Their vectors have the shape [C], and the head may be called
+        // lm_head.weight.
         restore_row(t);
         if t.name == "lm_head.weight" {
             t.name = "head.weight".into();
@@ -110,7 +111,7 @@ fn zip(tensors: Vec<Located>, swapped: Vec<bool>) -> Vec<Slot> {
     tensors.into_iter().zip(swapped).map(|(located, swapped)| Slot { located, swapped }).collect()
 }
 
-/// Strips wrappers' prefixes if RWKV's names remain. Otherwise the names stay unchanged.
+/// Strips wrappers' prefixes if some stripped names are names of RWKV. Otherwise, all names stay unchanged.
 fn strip_prefixes(tensors: &mut [Located]) {
     let known = |name: &str| {
         let of_block = |(_, part): (&str, &str)| name.starts_with("blocks.") || BLOCK_PARTS.iter().any(|p| part.starts_with(p));
@@ -129,13 +130,15 @@ fn bare<'a>(mut name: &'a str, more: &[&str]) -> &'a str {
     name
 }
 
-/// Splits a name such as `blocks.3.att.key.weight` or `layers.3.…` into the number of the block and the rest. Returns `None` for other names.
+/// Splits a name such as `blocks.3.att.key.weight` or `layers.3.…` into the block's number and the name within the block. Returns `None` if the
+/// name has another form.
 fn block_and_part(name: &str) -> Option<(&str, &str)> {
     let rest = name.strip_prefix("blocks.").or_else(|| name.strip_prefix("layers."))?;
     rest.split_once('.').filter(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Replaces the first of these prefixes (theirs, ours) that the part of a layer's name has. A part with another prefix stays unchanged.
+/// Replaces the prefix of `part`, a name within a layer. `prefixes` are pairs (prefix in the file, official prefix), of which the first match
+/// is used. Without a match, the name stays unchanged.
 fn with_part_renamed(part: &str, prefixes: &[(&str, &str)]) -> String {
     let renamed = prefixes.iter().find_map(|(theirs, ours)| Some(format!("{ours}{}", part.strip_prefix(theirs)?)));
     renamed.unwrap_or_else(|| part.to_string())
@@ -156,7 +159,7 @@ fn outside(name: &str) -> String {
     }
 }
 
-/// Gives a vector of RWKV-7 that has the shape [C] its official shape, [1, 1, C]. Other tensors stay unchanged.
+/// Reshapes a vector of RWKV-7 from `[C]` to its official shape `[1, 1, C]`. Other tensors stay unchanged.
 fn restore_row(t: &mut Located) {
     let is_row = t.name.rsplit('.').next().is_some_and(|last| ROWS.contains(&last));
     if let (true, &[width], &[stride]) = (is_row, &t.shape[..], &t.strides[..]) {
@@ -164,12 +167,12 @@ fn restore_row(t: &mut Located) {
     }
 }
 
-/// Compares names part by part between dots, and numbers by value: block 9 comes before block 10.
+/// Compares two names part by part, where dots separate the parts. Numbers are compared by value: block 9 comes before block 10.
 fn natural(a: &str, b: &str) -> Ordering {
     fn part(text: &str) -> (Option<u64>, &str) {
         (text.parse().ok(), text)
     }
-    // Names that are compared in a sort share most of their parts: skip the parts that are equal.
+    // The sort compares many names that begin with the same parts. These parts are skipped.
     let n_equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let from = a.as_bytes()[..n_equal].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1);
     a[from..].split('.').map(part).cmp(b[from..].split('.').map(part)).then_with(|| a.cmp(b))

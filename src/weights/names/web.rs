@@ -1,4 +1,5 @@
-//! web-rwkv's names: the mixes and the bonus of v6 have the names of v5, and the matrices of adapters have numbers for A and B.
+//! The names in web-rwkv's files. The mixes and the bonus of RWKV-6 have their names of RWKV-5. The matrices A and B of adapters have the
+//! numbers 0 and 1.
 
 use crate::weights::located::Located;
 
@@ -23,8 +24,8 @@ pub(super) fn to_official(tensors: &mut [Located]) -> bool {
     renamed
 }
 
-/// Returns true if the bonus has one number per channel. In v5, `time_first [H]` is the official, exponentiated bonus, and `time_first [H, S]`
-/// is web-rwkv's name of the raw `time_faaaa`.
+/// Returns true if the bonus has one number per channel. In RWKV-5, the official `time_first [H]` stores ln u, where u is the bonus. web-rwkv's
+/// `time_first [H, S]` stores u itself, whose official name is `time_faaaa`.
 pub(super) fn is_per_channel(bonus: &Located) -> bool {
     bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)
 }
@@ -35,7 +36,7 @@ pub(in crate::low_level::weights) fn to_web(name: &str) -> String {
     swap_end(name, ".att.time_faaaa", ".att.time_first").replace(".time_maa_", ".time_mix_").to_lowercase()
 }
 
-/// Replaces the ending `end` of a name by `other`.
+/// Replaces the ending `end` of a name by `other`. A name without this ending stays unchanged.
 pub(super) fn swap_end(name: String, end: &str, other: &str) -> String {
     match name.strip_suffix(end) {
         Some(stem) => format!("{stem}{other}"),

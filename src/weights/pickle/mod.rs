@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use objects::{Arena, Id, Value};
 use std::collections::HashMap;
 
-/// The deepest nesting. Real checkpoints have five levels.
+/// The largest number of open MARKs, one per nested container. Real checkpoints have at most five.
 const MAX_DEPTH: usize = 256;
 const MAX_TEXT_BYTES: usize = 1 << 16;
 const MAX_PROTOCOL: u8 = 5;
@@ -23,7 +23,8 @@ const MEMO_BYTES: usize = 16;
 ///
 /// # Errors
 ///
-/// `File` if the pickle is damaged, asks for anything but tensors, or takes too much memory. The error's place is the byte of the opcode.
+/// `File` if the pickle is damaged, asks for anything but tensors, or takes too much memory. The error names the byte at which the opcode
+/// begins.
 pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>> {
     let mut machine = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), arena: Arena::default() };
     loop {
@@ -47,7 +48,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Executes one opcode. Returns the finished object at STOP, else `None`.
+    /// Executes one opcode. Returns the outermost object if the opcode is STOP, otherwise `None`.
     fn step(&mut self) -> Result<Option<Id>> {
         match self.byte()? {
             b'.' => return self.pop().map(Some),
@@ -203,7 +204,7 @@ impl<'a> Machine<'a> {
         Ok(self.take(N)?.try_into().expect("take returns as many bytes as asked"))
     }
 
-    /// Pushes a text of `n` bytes.
+    /// Reads and pushes a text of `n` bytes.
     fn text(&mut self, n: u64) -> Result<()> {
         if n > MAX_TEXT_BYTES as u64 {
             return Err(Error::file(format!("expected a text of at most {MAX_TEXT_BYTES} bytes, found {n}")));
@@ -226,7 +227,7 @@ impl<'a> Machine<'a> {
         std::str::from_utf8(line).map_err(|_| Error::file("the name of a global is not UTF-8"))
     }
 
-    /// Pushes a little-endian two's complement integer of at most 8 bytes.
+    /// Reads and pushes a little-endian two's complement integer of at most 8 bytes.
     fn long(&mut self) -> Result<()> {
         let n = usize::from(self.byte()?);
         let bytes = self.take(n)?;
@@ -239,7 +240,7 @@ impl<'a> Machine<'a> {
         self.make(Value::Int(i64::from_le_bytes(wide)))
     }
 
-    /// Pushes an object.
+    /// Pushes an object of the arena onto the stack.
     fn push(&mut self, id: Id) -> Result<()> {
         self.arena.budget.pay(size_of::<Id>())?;
         self.stack.push(id);
@@ -279,7 +280,7 @@ impl<'a> Machine<'a> {
         self.stack.last().copied().ok_or_else(underflow)
     }
 
-    /// Stores the top of the stack in the memo.
+    /// Stores the top of the stack as object `slot` of the memo.
     fn put(&mut self, slot: u32) -> Result<()> {
         let top = self.top()?;
         self.arena.budget.pay(MEMO_BYTES)?;
@@ -287,7 +288,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Pushes an object of the memo.
+    /// Pushes object `slot` of the memo.
     fn get(&mut self, slot: u32) -> Result<()> {
         let id = *self
             .memo
@@ -296,7 +297,7 @@ impl<'a> Machine<'a> {
         self.push(id)
     }
 
-    /// Pushes a known global.
+    /// Pushes the value of a global that a checkpoint may use.
     fn global(&mut self, module: &str, name: &str) -> Result<()> {
         let global = objects::global(module, name)?;
         self.make(global)

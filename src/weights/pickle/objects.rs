@@ -1,4 +1,4 @@
-//! The objects of a pickle: texts, integers, containers, torch storages and tensors; and the three functions that a pickle may call.
+//! The objects of a pickle: texts, integers, containers, torch storages, tensors, and the three functions that a pickle may call.
 //!
 //! A call of a known function builds a plain record. No code of the pickle runs.
 
@@ -14,7 +14,7 @@ pub(super) type Id = u32;
 const MAX_BYTES: usize = 256 << 20;
 const MAX_RANK: usize = 8;
 
-/// An object.
+/// An object of a pickle.
 #[derive(Debug)]
 pub(super) enum Value<'a> {
     /// None, a boolean, a float or bytes: accepted and never read.
@@ -46,7 +46,7 @@ pub(in super::super) struct Storage<'a> {
     pub n_elements: usize,
 }
 
-/// A strided part of a storage, with offset and strides in elements. No number is checked yet.
+/// A strided part of a storage. Offset and strides are in elements, and are not checked yet.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Tensor<'a> {
     pub storage: Storage<'a>,
@@ -55,7 +55,6 @@ pub(in super::super) struct Tensor<'a> {
     pub strides: Vec<usize>,
 }
 
-/// A tensor with its name.
 #[derive(Debug)]
 pub(in super::super) struct Named<'a> {
     pub name: &'a str,
@@ -98,7 +97,7 @@ pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
 }
 
 impl Value<'_> {
-    /// Returns the memory that the value takes.
+    /// Returns the memory that the value takes, in bytes.
     fn size_bytes(&self) -> usize {
         let beside = match self {
             Value::List(ids) | Value::Tuple(ids) => size_of_val(ids.as_slice()),
@@ -112,7 +111,7 @@ impl Value<'_> {
 }
 
 impl Tensor<'_> {
-    /// Returns the memory that the tensor takes, with its shape and strides.
+    /// Returns the memory that the tensor, its shape and its strides take, in bytes.
     fn size_bytes(&self) -> usize {
         size_of::<Tensor<'_>>() + size_of_val(self.shape.as_slice()) + size_of_val(self.strides.as_slice())
     }
@@ -234,7 +233,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Builds the result of a known function.
+    /// Calls a known function. Adds its result to the arena and returns the result's index.
     pub fn call(&mut self, function: Id, arguments: Id) -> Result<Id> {
         let Value::Function(function) = *self.get(function) else {
             return Err(expected("a function", self.get(function)));
@@ -255,7 +254,8 @@ impl<'a> Arena<'a> {
                 let Value::List(pairs) = &self.values[pairs as usize] else {
                     return Err(expected("a list of pairs", self.get(pairs)));
                 };
-                // Paid before the pairs are copied: a list of a megabyte may be copied a thousand times.
+                // The memory is taken from the budget before the pairs are copied, because a pickle may copy a list of a megabyte a thousand
+                // times.
                 self.budget.pay(pairs.len() * size_of::<(Id, Id)>())?;
                 let pairs: Result<Vec<_>> = pairs
                     .iter()
@@ -270,7 +270,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Lists the tensors of the outermost dictionary, or of its `state_dict`.
+    /// Returns the contents of the outermost dictionary or, if it has the key `state_dict`, of that dictionary.
     pub fn contents(&mut self, top: Id) -> Result<Contents<'a>> {
         let mut pairs = self.dict(top)?;
         let inner = pairs.iter().find(|(k, _)| matches!(self.get(*k), Value::Text("state_dict")));
@@ -310,7 +310,7 @@ impl<'a> Arena<'a> {
     }
 }
 
-/// Returns the error of an object with a wrong type.
+/// Returns the error for an object of a wrong type.
 fn expected(what: &str, found: &Value<'_>) -> Error {
     let found = match found {
         Value::Other => "another value",

@@ -1,4 +1,4 @@
-//! Good pickles, and errors of hostile ones.
+//! Tests with good pickles and with hostile pickles.
 
 use super::super::testing::Pickle;
 use super::*;

@@ -13,7 +13,7 @@ const STRING: u32 = 8;
 pub(crate) struct Gguf {
     pub magic: [u8; 4],
     pub version: u32,
-    /// The numbers in the header. The builder counts them.
+    /// The numbers of tensors and of keys that the header claims. The builder counts both.
     pub n_tensors: u64,
     pub n_keys: u64,
     pub alignment: usize,
@@ -32,7 +32,7 @@ impl Gguf {
         g
     }
 
-    /// Adds a value of any type: the number of the type, and its bytes.
+    /// Adds a metadata value of any type: the number of the type in GGUF, and the value's bytes.
     pub fn value(&mut self, key: &str, kind: u32, bytes: &[u8]) -> &mut Self {
         self.n_keys += 1;
         string(&mut self.keys, key.as_bytes());
@@ -51,7 +51,7 @@ impl Gguf {
         self.value(key, 4, &n.to_le_bytes())
     }
 
-    /// Adds an entry of the tensor list without data. The dimensions are ggml's, fastest first.
+    /// Adds an entry of the tensor list without data. The dimensions are in ggml's order, the contiguous dimension first.
     pub fn info(&mut self, name: &[u8], dims: &[u64], kind: u32, offset: u64) -> &mut Self {
         self.n_tensors += 1;
         string(&mut self.infos, name);
@@ -118,12 +118,13 @@ pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
     numbers.chunks(32).flat_map(block).collect()
 }
 
-/// Canonical tensor: name, type, official shape, bytes.
+/// A canonical tensor: name, type, official shape, bytes.
 type Tensor<'a> = (&'a str, DType, &'a [usize], &'a [u8]);
 
-/// Writes a whole model (`rwkv6` or `rwkv7`) as llama.cpp's converter does, from canonical tensors with the official shapes.
+/// Returns a GGUF file of a whole model (`rwkv6` or `rwkv7`) in the form that llama.cpp's converter writes. The tensors are canonical.
 ///
-/// Metadata are numbers, and the architecture's name is put before their keys. `rescale_every_n_layers` also divides the matrices (F32 only).
+/// The name of the architecture is put before each key of the metadata. The key `rescale_every_n_layers` also divides the matrices, which must
+/// be F32.
 pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Vec<u8> {
     let mut g = Gguf::new(architecture);
     for (key, n) in metadata {
