@@ -1,9 +1,9 @@
-//! Measures the overhead of the engine and the effect of its bounds and caches, on the embedded model.
+//! Measures the overhead of the engine, and the effect of its limits and caches, on the embedded model.
 //!
 //! `cargo bench --bench engine -- [cpu|gpu]`
 //!
-//! 1. Throughput of 16 requests through `Engine`, compared with 16 jobs in a `Batcher` that is stepped by hand, in alternating rounds.
-//! 2. Time between tokens of 8 sequences, alone and while a prompt of 4096 tokens is prefilled, with and without the bound on prefill.
+//! 1. Throughput of 16 requests through `Engine`, compared with 16 jobs in a `Batcher` that this program steps itself, in alternating rounds.
+//! 2. Time between tokens of 8 sequences: alone, and while a prompt of 4096 tokens is prefilled, with and without `prefill_slowdown`.
 //! 3. Time to the first token of each turn of a conversation, with and without the prefix cache.
 
 use std::time::Instant;
@@ -35,7 +35,7 @@ fn throughput(model: &Model) {
     let mut batcher = Batcher::new(Session::new(model, SLOTS).expect("slots")).expect("a model of tokens");
     let mut engine = Engine::start(model, engine_options(SLOTS, None)).expect("slots");
     let (mut by_hand, mut through) = (Vec::new(), Vec::new());
-    // the first round is a warm-up
+    // The first round is a warm-up and does not count.
     for round in 0..=ROUNDS {
         let (a, b) = (steps_by_hand(&mut batcher), through_engine(&mut engine));
         if round > 0 {
@@ -124,7 +124,7 @@ fn conversation(model: &Model) {
     }
 }
 
-/// Returns the times between text events of a generation in seconds, while `go_on(number of times)` is true.
+/// Returns the times in seconds between text events of a generation. Continues while `go_on(number of times so far)` returns true.
 fn gaps(generation: &mut Generation, go_on: impl Fn(usize) -> bool) -> Vec<f64> {
     let mut last = Instant::now();
     let mut all = Vec::new();

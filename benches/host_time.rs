@@ -1,4 +1,5 @@
-//! Measures the host time per decoded token: 24 layers on the null device, where every submission is complete at once.
+//! Measures the CPU time that the host needs per decoded token. The model has 24 layers on the null device, which computes nothing: every
+//! submission is complete at once.
 //!
 //! `cargo bench --bench host_time`
 

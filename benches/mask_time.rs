@@ -1,4 +1,5 @@
-//! Measures the cost of grammars: reading a vocabulary, compiling a grammar, and the time per token, with and without an ending (`--close`).
+//! Measures the cost of grammars: reading a vocabulary, compiling a grammar, and the time per token, with and without closing (`--close`:
+//! tokens are reserved to complete the text).
 //!
 //! `cargo bench --bench mask_time`
 
@@ -9,7 +10,7 @@ use wingbeat::vocab::Vocab;
 
 const TOKENS: usize = 400;
 
-/// The number of tokens left: enough for every ending.
+/// The number of tokens that a text may still have: enough to complete any text.
 const LEFT: usize = 10_000;
 
 fn main() {
@@ -53,7 +54,7 @@ fn main() {
     }
 }
 
-/// Returns a vocabulary with as many tokens as GLM-4: tokens of World and pairs of them.
+/// Returns a vocabulary with as many tokens as GLM-4's. Its tokens are tokens of the World vocabulary and pairs of these tokens.
 fn larger(world: &Vocab) -> Vocab {
     let texts: Vec<&str> =
         (1..65_530).filter_map(|id| std::str::from_utf8(world.token(id)).ok()).filter(|t| t.chars().all(char::is_alphanumeric)).collect();
@@ -76,7 +77,7 @@ fn larger(world: &Vocab) -> Vocab {
     Vocab::parse(few.iter().chain(&many).enumerate().map(line).collect::<String>().as_bytes()).unwrap()
 }
 
-/// Generates texts of random allowed tokens. Returns the time of each token in milliseconds.
+/// Generates texts of random tokens that the grammar allows. Returns the time of each token in milliseconds.
 fn walk(follower: &mut Follower, n_ids: usize) -> Vec<f64> {
     let (mut number, mut times) = (1u64, Vec::new());
     let begin = follower.clone();
@@ -94,7 +95,7 @@ fn walk(follower: &mut Follower, n_ids: usize) -> Vec<f64> {
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let id = ids[(number >> 33) as usize % ids.len()];
         let started = Instant::now();
-        // `constrain::draw` makes the same calls
+        // `constrain::draw` makes the same calls.
         assert!(follower.closing().is_none_or(|ending| ending.len() < LEFT) && follower.closes_within(id, LEFT));
         follower.accept(id).unwrap();
         times.push((taken + started.elapsed()).as_secs_f64() * 1e3);

@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     let sampling = Sampling { temperature: 0.7, seed: 6, ..Sampling::rwkv() };
     let made = session.generate(prompt.as_str(), &sampling, &Limits::new(100), &mut |piece| {
         print!("{piece}");
-        // stop if the reader of standard output has closed the pipe
+        // Stop if the reader of standard output has closed the pipe.
         if stdout().flush().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     println!();

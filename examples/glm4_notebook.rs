@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release --example glm4_notebook -- /models/glm-4-9b-chat
 //!
-//! Without an argument it runs the tiny GLM of the tests, which was trained on the King James Bible and has no special tokens. It can only
-//! continue a text; the other cells show the template with a synthetic vocabulary.
+//! Without an argument, this example runs the tiny GLM of the tests, which was trained on the King James Bible and has no special tokens.
+//! The tiny GLM can only continue a text. The other cells show the template with a synthetic vocabulary.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -33,8 +33,8 @@ fn main() -> Result<()> {
     let can_chat = own.special("<|user|>").is_some();
     let vocab = if can_chat { own.clone() } else { made_up()? };
 
-    // [2] The template. Roles are special tokens; user text never becomes a special token. The checkpoint's own template is in Jinja. The
-    // built-in template renders the same, except for tools.
+    // [2] The template. Roles are special tokens; user text never becomes a special token. The checkpoint has its own template in Jinja.
+    // The built-in template renders the same text, except for tools.
     let facts = model.facts();
     let template = template::builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("expected a model of the GLM-4 family"))?;
     println!("[2] the template of {}", template.name());
@@ -72,8 +72,9 @@ fn main() -> Result<()> {
     classify(&mut Session::new(&model, 1)?)
 }
 
-/// [8] A classification head reads the same activation as the head for tokens: the last token's, normalised. A checkpoint with
-/// `score.weight` has one; `wingbeat classify` uses it, too.
+/// [8] Classifies a text. A classification head reads the same input as the head for tokens: the normalised activation of the last token. A
+/// checkpoint has such a head if it has the tensor `score.weight`; `wingbeat classify` uses it, too. Without a head, prints the head's
+/// input.
 fn classify(session: &mut Session) -> Result<()> {
     let tokens = session.encode(&Prompt::Text("It was very good."))?;
     if let Some(labels) = session.model().facts().labels.clone() {

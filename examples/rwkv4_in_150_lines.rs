@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example rwkv4_in_150_lines -- RWKV-4-Pile-430M-20220808-8066.pth 20B_tokenizer.json
 //!
-//! Without arguments it runs the tiny RWKV-4 of the tests, which was trained on the King James Bible.
+//! Without arguments, this example runs the tiny RWKV-4 of the tests, which was trained on the King James Bible.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ const TRIALS: u64 = 3;
 const LENGTH_PER_TRIAL: usize = 100;
 
 fn main() -> Result<()> {
-    // The model and its vocabulary. Models of the Pile need the file 20B_tokenizer.json, beside the model or as second argument.
+    // Load the model and its vocabulary. Models of the Pile need the file 20B_tokenizer.json, beside the model or as the second argument.
     let mut args = std::env::args().skip(1).map(PathBuf::from);
     let (path, vocab) = match args.next() {
         Some(path) => (path, args.next()),
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let facts = model.facts();
     eprintln!("{} {}: {} layers of width {}, {}", facts.architecture, facts.version, facts.n_layer, facts.n_embd, model.device().why);
 
-    // two slots: one keeps the state after the context, the other continues from a fork of it
+    // Two slots: the first keeps the state after the context, the second continues from a fork of that state.
     let mut session = Session::new(&model, 2)?;
     let context = session.open()?;
     let tokens = session.encode(&Prompt::Text(CONTEXT))?;
@@ -37,22 +37,22 @@ fn main() -> Result<()> {
     let vocab = model.vocab().ok_or_else(|| Error::input(model.vocab_hint().unwrap_or("no vocabulary")))?;
 
     let mut out = stdout().lock();
-    // returns false if the reader of standard output has closed the pipe
+    // Returns false if the reader of standard output has closed the pipe.
     let mut show = |text: &str| write!(out, "{text}").and_then(|()| out.flush()).is_ok();
     for trial in 0..TRIALS {
         show(&format!("\n\n--[ trial {trial} ]-----------------{CONTEXT}"));
-        // a fork copies nothing until it takes a step
+        // A fork copies the state only when the fork takes its first step.
         let slot = session.fork(context)?;
         let sampling = Sampling { temperature: 1.0, top_p: 0.85, seed: trial, ..plain() };
         let mut sampler = Sampler::new(sampling);
-        // a token may be half a character: `Utf8Stream` returns complete characters only
+        // A token may be half a character. `Utf8Stream` returns complete characters only.
         let mut text = Utf8Stream::default();
         for _ in 0..LENGTH_PER_TRIAL {
             let token = sampler.sample(session.logits(slot)?)?;
             if !show(text.push(vocab.token(token))) {
                 return Ok(());
             }
-            // one step of the recurrence: from the state and a token to the next state and its logits
+            // One step of the recurrence: from a state and a token to the next state and its logits.
             session.decode(slot, token)?;
         }
         show(&text.finish());

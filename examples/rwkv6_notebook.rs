@@ -3,7 +3,7 @@
 //!
 //!     cargo run --release --example rwkv6_notebook -- RWKV-x060-World-1B6-v2.1-20240328-ctx4096.pth
 //!
-//! Without an argument it runs the tiny RWKV-6 of the tests, which was trained on the King James Bible.
+//! Without an argument, this example runs the tiny RWKV-6 of the tests, which was trained on the King James Bible.
 
 use std::ops::ControlFlow;
 use wingbeat::error::{Error, Result};
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         println!("[3] {:5.1} % {:?}", 100.0 * p, piece(*id));
     }
 
-    // [4] Three trials of 100 tokens in a batch: each step reads the weights once for all three.
+    // [4] Continue the context three times by 100 tokens, in a batch: each step reads the weights once for all three texts.
     let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(100) };
     let sampler = |seed| {
         let sampling = Sampling { temperature: 1.0, top_p: 0.7, presence_penalty: 0.0, frequency_penalty: 0.0, seed, ..Sampling::rwkv() };
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     let mut streams: Vec<Stream> = (0..).zip(slots).map(|(seed, slot)| Stream::new(slot, sampler(seed), &limits)).collect();
     let timings = session.continue_many(&mut streams, &limits, &mut |_event| ControlFlow::Continue(()))?;
     for (trial, stream) in streams.iter().enumerate() {
-        // the text of a stream is always valid UTF-8
+        // The text of a stream is always valid UTF-8.
         println!("[4] trial {trial}: {CONTEXT}{}\n", stream.text);
     }
     println!("    {:.1} tokens/s, all trials together", timings.decode_tokens_per_second());

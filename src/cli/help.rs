@@ -8,7 +8,7 @@ use std::ffi::OsString;
 /// The flag that shows all options.
 const ALL: &str = "--help-all";
 
-/// The help section of the flags about help.
+/// The heading of the flags about help in `--help`.
 pub const HEADING: &str = "Help";
 
 /// The options that a help text shows.

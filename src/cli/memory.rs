@@ -107,7 +107,7 @@ fn say(descriptor: i32, bytes: &[u8]) {
     use std::io::Write;
     use std::mem::ManuallyDrop;
     use std::os::fd::FromRawFd;
-    // SAFETY: the descriptor is borrowed and never closed; an unbuffered write is one system call.
+    // SAFETY: the file descriptor is borrowed and never closed. An unbuffered write is one system call.
     let mut to = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor) });
     let _ = to.write(bytes);
 }

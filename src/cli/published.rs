@@ -13,11 +13,11 @@ const ALIKE: f64 = 0.85;
 /// The page of the documentation that lists all published models.
 const PAGE: &str = "docs/models.md";
 
-/// Returns an error for a web address, and for the name of a missing file that equals or resembles the name of a published model. Accepts
-/// all other paths.
+/// Returns an error for a web address, for a missing file with the name of a published model, and for a missing file whose path is only a
+/// name. Accepts all other paths.
 ///
 /// # Errors
-/// `File`. The hint has the command that downloads the model.
+/// `File`. If the path is the name of a published model, the hint has the command that downloads the model.
 pub fn check(path: &Path) -> Result<()> {
     let text = path.to_string_lossy();
     if let Some(address) = address(&text) {

@@ -1,4 +1,4 @@
-//! `quality`: compares weight formats with a reference on a text.
+//! `quality`: compares models in several weight formats with a reference model, on a text.
 
 use super::model_options::{self, RunArgs};
 use super::output::Output;
@@ -21,7 +21,7 @@ Examples:
   wingbeat quality -m model.pth -f wikitext.txt --strategy \"cpu fp16i4 *10 -> cpu fp16i8\"
   wingbeat quality -m model.pth -f wikitext.txt --dtype auto --state-dtype f16";
 
-/// The help section of the options about the comparison.
+/// The heading of the options about the comparison in `--help`.
 const VARIANTS: &str = "Comparison";
 
 /// Measure what weight formats cost on a text: perplexity, KL divergence, agreement
@@ -66,10 +66,10 @@ pub struct Args {
     run: RunArgs,
 }
 
-/// The default tokens of a window.
+/// The default number of tokens in a window.
 const WINDOW: usize = 2048;
 
-/// A row of the table: its name, and the options of its model.
+/// A model to compare with the reference: the name of its row in the table, and its options.
 struct Variant {
     name: String,
     options: Options,
@@ -77,13 +77,13 @@ struct Variant {
 
 impl Variant {
     fn new(name: &str, options: Options) -> Variant {
-        // The state of the reference is f32.
+        // The reference has an f32 state, so only another type of state is named.
         let state = if options.state_dtype == Float::F32 { String::new() } else { format!(", {} state", options.state_dtype) };
         Variant { name: format!("{name}{state}"), options }
     }
 }
 
-/// Returns the variants of the flags, or else all formats other than the reference's.
+/// Returns the variants that the flags name. Without such flags, returns one variant for each weight format other than the reference's.
 fn variants(args: &Args, plain: &Options, reference: &Model) -> Result<Vec<Variant>> {
     let of_dtype = |kind: &str| Ok(Variant::new(kind, Options { dtype: kind.parse()?, ..plain.clone() }));
     let of_quant = |kind: &str| Ok(Variant::new(kind, Options { quant: Some(kind.parse()?), ..plain.clone() }));
@@ -136,7 +136,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the ids before every window, and the ids of the text.
+/// Returns the token ids that begin every window, and the token ids of the text.
 fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
     let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
@@ -146,7 +146,7 @@ fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
     })
 }
 
-/// Prints each row at once, or one JSON object at the end.
+/// The printed result: a table whose rows are printed at once, or one JSON object that is printed at the end.
 struct Table {
     out: Output,
     json: bool,
@@ -187,7 +187,7 @@ impl Table {
     }
 }
 
-/// Returns the cells of a row up to the perplexity.
+/// Returns the first four cells of a row: name, bits per weight, size, perplexity.
 fn cells(w: &WeightsReport) -> String {
     let dtype = if w.name == w.dtype { String::new() } else { format!(" ({})", w.dtype) };
     format!("| {}{dtype} | {:.2} | {} | {:.4} |", w.name, w.bits_per_weight, size(w.weight_bytes), w.perplexity)

@@ -1,4 +1,4 @@
-//! The options of sampling: flags that override the defaults of the model's family.
+//! The options of sampling: flags that override the default sampling settings of the model.
 
 use super::output::Output;
 use super::values::suggested;
@@ -23,13 +23,13 @@ pub struct SamplingArgs {
     pub ignore_eos: bool,
 }
 
-/// The given settings: names and values. The sampler's registry defines the flags.
+/// The sampling settings that were given as flags: names and values. [`Setting::all`] defines these flags.
 struct Asked(Vec<(&'static str, Vec<String>)>);
 
-/// The help section of the options about sampling.
+/// The heading of the options about sampling in `--help`.
 const HEADING: &str = "Sampling";
 
-/// The settings in short help.
+/// The settings that `--help` shows. `--help-all` shows all settings.
 const BASICS: [&str; 5] = ["preset", "temperature", "top-p", "top-k", "seed"];
 
 /// The value of `--preset` that lists the presets.
@@ -57,12 +57,12 @@ impl FromArgMatches for Asked {
     }
 }
 
-/// Returns the value, with a random seed in place of -1, so that every later read gives the same seed.
+/// Returns the value of a setting. For `seed`, -1 is replaced by a random number, so that every later use gets the same seed.
 fn settled(name: &str, text: &str) -> String {
     if name == "seed" && text.trim() == RANDOM_SEED { random_seed().to_string() } else { text.to_owned() }
 }
 
-/// Returns the flag of a setting. Its parser refuses impossible values; the model checks the rest later.
+/// Returns the flag of a setting. Its parser rejects values that no model accepts. Other limits are checked when the model is known.
 fn flag(setting: &'static Setting) -> Arg {
     let name = setting.name;
     let check = move |text: &str| match Sampling::rwkv().set(name, text) {
@@ -82,13 +82,13 @@ fn flag(setting: &'static Setting) -> Arg {
     match name {
         "temperature" => flag.visible_alias("temp").allow_negative_numbers(true),
         "seed" => flag.short('s').allow_negative_numbers(true),
-        // a text may begin with anything
+        // The text may begin with a hyphen.
         "dry-breaker" => flag.allow_hyphen_values(true),
         _ => flag.allow_negative_numbers(true),
     }
 }
 
-/// Removes the default from the flag's help: the defaults of `chat` depend on the format.
+/// Returns a sampling flag without the default in its help text, because the defaults of `chat` depend on the format.
 pub fn without_default(flag: Arg) -> Arg {
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
     match help.split_once(" [default:") {
@@ -98,7 +98,7 @@ pub fn without_default(flag: Arg) -> Arg {
 }
 
 impl SamplingArgs {
-    /// Returns the settings over the model's defaults.
+    /// Returns the model's default settings, overridden by the given flags.
     ///
     /// # Errors
     /// `Usage` if a setting does not fit the model's vocabulary.
@@ -106,24 +106,24 @@ impl SamplingArgs {
         self.over(model.sampling().clone(), model)
     }
 
-    /// Returns the settings over other defaults than the model's. The errors are the same as in [`sampling`](Self::sampling).
+    /// Returns `defaults`, overridden by the given flags. The errors are the same as for [`sampling`](Self::sampling).
     pub fn over(&self, defaults: Sampling, model: &Model) -> Result<Sampling> {
         let s = Sampling { seed: random_seed(), ..defaults }.with_kept(&self.asked.0)?;
         s.check(model.facts().n_vocab)?;
         Ok(s)
     }
 
-    /// Returns the names and values of the given flags.
+    /// Returns the names and values of the flags that were given.
     pub fn asked(&self) -> Vec<(String, Vec<String>)> {
         self.asked.0.iter().map(|(name, values)| ((*name).to_owned(), values.clone())).collect()
     }
 
-    /// Prints the presets for `--preset list`. Returns `None` without that flag.
+    /// If `--preset list` is given, prints all presets. Otherwise returns `None`.
     pub fn list_presets(&self) -> Option<Outcome> {
         (self.given("preset")? == LIST).then(presets)
     }
 
-    /// Returns the seed of the flag, if it is given.
+    /// Returns the seed that `--seed` sets, or `None` without the flag.
     pub fn seed(&self) -> Option<u64> {
         self.given("seed").and_then(|seed| seed.parse().ok())
     }
@@ -134,7 +134,7 @@ impl SamplingArgs {
     }
 }
 
-/// Returns every preset with its origin, for completions.
+/// Returns the values of `--preset` that shells complete: every preset with its origin, and `list`.
 fn preset_values() -> impl Iterator<Item = PossibleValue> {
     let presets = Sampling::presets().map(|(name, origin, _)| PossibleValue::new(name).help(origin));
     presets.chain([PossibleValue::new(LIST).help("show all presets")])

@@ -1,4 +1,4 @@
-//! `score`: prints the log-probability of each token of a text, and writes logits to a file.
+//! `score`: prints the log-probability of each token of a text. Can also write the logits to a file.
 
 use super::model_options::ModelArgs;
 use super::output::{Output, printable};
@@ -74,7 +74,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Collects the log-probabilities while logits are computed.
+/// Collects the log-probabilities of tokens while their logits are computed.
 struct Reader {
     bar: Progress,
     logprobs: Vec<Option<f64>>,
@@ -93,7 +93,7 @@ impl Reader {
     }
 }
 
-/// Writes logits to the file while they are computed. Memory holds the logits of one step.
+/// Writes the logits to a file while they are computed. Memory holds only the logits of one step.
 fn write_logits(path: &Path, session: &mut Session, slot: Slot, tokens: &[u32], reader: &mut Reader) -> Result<()> {
     let n_vocab = session.model().facts().n_vocab;
     let io = |e| Error::io(e, path);

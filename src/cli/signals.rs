@@ -1,8 +1,7 @@
 //! Handles signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
 //!
-//! A verb that can stop does so at the first signal and saves its files. All other verbs end at once; a second Ctrl-C ends every verb at
-//! once. No temporary file remains. Two more signals become errors: a write beyond the limit on file sizes, and a mapped file that gets
-//! shorter.
+//! Some verbs (subcommands) can stop and save their files; they do so at the first signal. A second Ctrl-C ends these verbs at once. All
+//! other verbs end at the first signal. No temporary file remains.
 
 #[cfg(unix)]
 mod unix;
@@ -17,17 +16,17 @@ pub use unix::{Waiting, catch_cut_files};
 
 const EXIT_CODE: c_int = 130;
 
-/// The stop flag of the running verb, if the verb can stop.
+/// The flag that asks the running verb to stop. `None` if the verb cannot stop.
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
-/// The work of a verb before a signal ends the program at once.
+/// A function that a verb has called before a signal ends the program at once.
 type Last = Box<dyn FnOnce() + Send>;
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
 
-/// True after SIGTERM or SIGHUP.
+/// True after SIGTERM or SIGHUP: the program must end.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Starts a thread that waits for signals. Must be called before the first file is written.
+/// Starts the thread that waits for signals. Must be called before the first file is written.
 pub fn listen() {
     #[cfg(unix)]
     unix::listen();
@@ -35,25 +34,25 @@ pub fn listen() {
     poll();
 }
 
-/// Sets `stop` at the first signal from now on. The second Ctrl-C ends the program at once, unless `stop` was reset.
+/// From now on, a signal sets `stop` instead of ending the program. If `stop` is already set, Ctrl-C ends the program at once.
 pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
 }
 
-/// Runs `last` on the signal thread before a signal ends the program at once, to print results that the verb holds. Other signals wait until
-/// `last` has returned.
+/// Has `last` called before a signal ends the program at once, for example to print results. `last` runs on the signal thread. Other
+/// signals wait until it returns.
 pub fn before_the_end(last: impl FnOnce() + Send + 'static) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last));
 }
 
-/// Returns whether the program must end, not only the present answer.
+/// Returns whether SIGTERM or SIGHUP asked the program to end. Ctrl-C may stop only the current answer of a chat.
 pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::SeqCst)
 }
 
-/// Handles a signal on the signal thread.
+/// Handles a signal. Runs on the signal thread.
 fn received(signal: c_int) {
-    // The terminal and the shell may both send SIGHUP, and SIGTERM may follow: only Ctrl-C counts.
+    // The terminal and the shell may both send SIGHUP, and SIGTERM may follow. So only Ctrl-C counts as a second signal.
     let is_first_end = signal != SIGINT && !IS_ENDING.swap(true, Ordering::SeqCst);
     let stop = STOP.lock().unwrap_or_else(PoisonError::into_inner);
     let ends_by_itself = stop.as_ref().is_some_and(|stop| !stop.swap(true, Ordering::SeqCst) || is_first_end || is_ending());
@@ -61,12 +60,12 @@ fn received(signal: c_int) {
         remove_unfinished();
         let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
         last.into_iter().for_each(|last| last());
-        // Not `std::process::exit`: other threads still use what the exit handlers of drivers would free.
+        // `std::process::exit` would run the exit handlers of drivers, which free memory that other threads still use.
         signal_hook::low_level::exit(EXIT_CODE);
     }
 }
 
-/// Looks for Ctrl-C every 50 ms.
+/// Starts a thread that checks every 50 ms whether Ctrl-C was pressed.
 #[cfg(not(unix))]
 fn poll() {
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -84,7 +83,7 @@ fn poll() {
     }
 }
 
-/// A mark that this thread waits in the line editor. Only terminals of Unix are closed with a signal.
+/// Does nothing here. On Unix, marks the thread that waits in the line editor, because a signal must wake it.
 #[cfg(not(unix))]
 pub struct Waiting;
 
@@ -95,6 +94,6 @@ impl Waiting {
     }
 }
 
-/// Does nothing: mapped files cannot be shortened here.
+/// Does nothing: a mapped file cannot be shortened on this system.
 #[cfg(not(unix))]
 pub fn catch_cut_files() {}

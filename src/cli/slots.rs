@@ -1,4 +1,4 @@
-//! Checks before any slot is made that memory has room for the slots.
+//! Checks that the free memory has room for a session's slots, before the session is created.
 
 use super::model_options::DeviceArgs;
 use crate::error::{Error, Result, size};
@@ -6,13 +6,15 @@ use crate::exec::host_memory;
 use crate::report::devices;
 use crate::session::Model;
 
-/// The number of slots if the user gives none and memory has room. More slots gain little: a step for 16 tokens reads the weights once.
+/// The maximum number of slots if the user gives no number. More slots gain little: with 16 tokens, a step already reads each weight only
+/// once for all of them.
 const SLOTS: usize = 16;
 
-/// Returns `asked` slots if memory has room for them. Without `asked`, returns as many slots as half of the free memory holds, at most 16.
+/// Returns `asked` if the free memory has room for so many slots. If `asked` is `None`, returns the number of slots that fit into half of
+/// the free memory, from 1 to 16.
 ///
 /// # Errors
-/// `Memory` at `--slots`, as [`check`].
+/// `Memory` if the slots do not fit. The error names `--slots`.
 pub fn fitting(model: &Model, on: &DeviceArgs, asked: Option<usize>) -> Result<usize> {
     match asked {
         None => Ok(default_slots(model.slot_bytes().max(1), free_bytes(model, on)?)),
@@ -20,12 +22,12 @@ pub fn fitting(model: &Model, on: &DeviceArgs, asked: Option<usize>) -> Result<u
     }
 }
 
-/// Returns the default for slots of `each` bytes, with `free` bytes of memory if this is known.
+/// Returns the default number of slots if a slot takes `each` bytes. `free` is the free memory in bytes, or `None` if unknown.
 fn default_slots(each: u64, free: Option<u64>) -> usize {
     free.map_or(SLOTS, |free| (free / 2 / each).clamp(1, SLOTS as u64) as usize)
 }
 
-/// Returns the free bytes of the memory that holds a model's slots. `None` if this is unknown.
+/// Returns how many bytes are free in the memory that holds the model's slots, or `None` if unknown.
 fn free_bytes(model: &Model, on: &DeviceArgs) -> Result<Option<u64>> {
     Ok(match model.device().id.as_str() {
         "cpu" => host_memory().and_then(|m| m.free),
@@ -33,10 +35,10 @@ fn free_bytes(model: &Model, on: &DeviceArgs) -> Result<Option<u64>> {
     })
 }
 
-/// Refuses more slots than memory has room for.
+/// Returns an error if `n_slots` slots do not fit into the free memory.
 ///
 /// # Errors
-/// `Memory` at `flag`, with what the slots need and what is free.
+/// `Memory` if the slots do not fit. The error names `flag`, the bytes that the slots need, and the free bytes.
 pub fn check(model: &Model, on: &DeviceArgs, n_slots: usize, flag: &str) -> Result<()> {
     check_bytes(model.slot_bytes(), n_slots, free_bytes(model, on)?).map_err(|e| e.at(flag))
 }

@@ -1,4 +1,4 @@
-//! Colours on terminals, unless `NO_COLOR` or `--color` turns them off.
+//! Colours output on terminals, unless `NO_COLOR` or `--color` turns colours off.
 
 use super::flags;
 use crate::error::Error;
@@ -8,12 +8,12 @@ use std::io::IsTerminal;
 
 /// The style of reasoning, timings and hints.
 pub const DIM: Style = Style::new().dimmed();
-/// The style of the user's prompt sign.
+/// The style of the prompt at which the user types, such as `User:`.
 pub const SIGN: Style = AnsiColor::Cyan.on_default().bold();
-/// The style of the model's name.
+/// The style of the bot's name before an answer.
 pub const NAME: Style = AnsiColor::Green.on_default().bold();
 
-/// The words that begin a line on stderr, in clap's colours.
+/// The words at the beginning of a line on stderr that are coloured, in clap's colours.
 const MARKS: [(&str, Style); 4] = [
     ("error:", AnsiColor::Red.on_default().bold()),
     ("warning:", AnsiColor::Yellow.on_default().bold()),
@@ -31,7 +31,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// Returns whether output to `stream` is coloured. On Windows, also switches the console to escape sequences.
+    /// Returns whether output to `stream` should be coloured. On Windows, also makes the console accept escape sequences.
     pub fn suits(self, stream: &impl IsTerminal) -> bool {
         match self {
             Color::Always => true,
@@ -41,17 +41,17 @@ impl Color {
     }
 }
 
-/// Returns whether the terminal understands escape sequences.
+/// Returns whether the terminal shows colours when it receives escape sequences.
 fn understood() -> bool {
     anstyle_query::term_supports_ansi_color() || anstyle_query::windows::enable_ansi_colors() == Some(true)
 }
 
-/// Returns `text` in a style if `wanted`.
+/// Returns `text` in a style if `wanted`, else unchanged.
 pub fn painted(text: &str, style: Style, wanted: bool) -> String {
     if wanted { format!("{style}{text}{style:#}") } else { text.to_string() }
 }
 
-/// Colours the first word of a line if it is `error:`, `warning:`, `note:` or `hint:`.
+/// Returns a line whose first word is coloured if `wanted` and if this word is `error:`, `warning:`, `note:` or `hint:`.
 pub fn marked(line: &str, wanted: bool) -> String {
     let text = line.trim_start();
     match MARKS.iter().find(|(mark, _)| text.starts_with(mark)) {
@@ -63,8 +63,8 @@ pub fn marked(line: &str, wanted: bool) -> String {
     }
 }
 
-/// Returns the lines of an error: the message, the indented excerpt, and on a terminal the hint on a line of its own. A file gets the hint
-/// in the first line.
+/// Returns the lines that print an error: the message, then the indented excerpt. On a terminal, the hint follows in its own line;
+/// otherwise it is in the first line.
 pub fn explained(e: &Error, on_terminal: bool) -> Vec<String> {
     let (mut e, mut hint) = (flags::in_hint(e.clone()), None);
     if on_terminal {

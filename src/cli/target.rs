@@ -1,4 +1,4 @@
-//! Checks the output files of a verb before a model is opened, so that no work is lost to a missing folder.
+//! Checks a verb's output files before it loads a model, so that no work is lost because of, say, a missing folder.
 
 use super::values::OUTPUT;
 use crate::error::{Error, Kind, Result};
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-/// The most numbered names to try beside a file.
+/// The maximum number of numbered file names that are tried, from `NAME.1` on.
 const NAMES: u32 = 99;
 
 /// The flag that allows to replace an output file, for every verb that writes a file.
@@ -21,11 +21,11 @@ pub struct Existing {
 }
 
 impl Existing {
-    /// Checks that a file can be written at `path` and that none is lost there.
+    /// Checks that a file can be written at `path`, and that no existing file would be replaced by mistake.
     ///
     /// # Errors
-    /// `File` if a file exists and `--force` is not given, if a folder or a device is in the way, and if the folder does not exist or is
-    /// not writable. An empty file may be replaced.
+    /// `File` if a file that is not empty exists and `--force` is not given, if a folder or a device has this path, or if the folder of
+    /// `path` does not exist or is not writable.
     pub fn check(self, path: &Path) -> Result<()> {
         match found(path)? {
             Some(_) if !self.force => Err(exists(path)),
@@ -33,7 +33,8 @@ impl Existing {
         }
     }
 
-    /// Checks a state file. A file of another kind is never replaced. `continued` is a state that the verb loads, and may replace.
+    /// Checks that a state can be written to `path`. `continued` is the state file that the verb loads: it may be replaced without
+    /// `--force`. A file that is not a state is never replaced.
     pub fn check_state(self, path: &Path, continued: Option<&Path>) -> Result<StateTarget> {
         let found = found(path)?;
         if found.is_some() {
@@ -52,7 +53,7 @@ fn exists(path: &Path) -> Error {
     Error::file("expected a new file, found one that exists").at(path.display()).hint("--force replaces it")
 }
 
-/// Returns the metadata of the file at `path`. `None` if there is no file or an empty one.
+/// Returns the metadata of the file at `path`. Returns `None` if the file does not exist or is empty.
 fn found(path: &Path) -> Result<Option<Metadata>> {
     let refused = |text: &str, hint: &str| Err(Error::file(text).at(path.display()).hint(hint));
     if path.as_os_str() == "-" {
@@ -71,7 +72,7 @@ fn found(path: &Path) -> Result<Option<Metadata>> {
     }
 }
 
-/// Checks that the folder of `path` exists.
+/// Returns an error if the folder of `path` does not exist.
 pub fn check_folder(path: &Path) -> Result<()> {
     let folder = folder_of(path);
     let refused = |text: &str, hint: &str| Err(Error::file(text).at(path.display()).hint(hint));
@@ -85,7 +86,7 @@ pub fn check_folder(path: &Path) -> Result<()> {
     }
 }
 
-/// Checks the folder of `path` by creating a temporary file there.
+/// Checks that the folder of `path` is writable by creating a temporary file there.
 fn check_writable(path: &Path) -> Result<()> {
     check_folder(path)?;
     NewFile::create(path, Readers::Owner).map(drop)
@@ -95,28 +96,28 @@ fn is_same(a: &Path, b: &Path) -> bool {
     a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
 }
 
-/// A state file to write at the end. If it cannot be written, the state is saved elsewhere, because only this process has it.
+/// The path to which a state will be saved at the end. If saving fails, another path is tried, because only this process has the state.
 pub struct StateTarget {
     path: PathBuf,
     may_replace: bool,
 }
 
 impl StateTarget {
-    /// Notes that this process has written a state to `path`, and may replace it.
+    /// Records that this process has written a state to `path`. If `path` is the target, the target may then be replaced.
     pub fn wrote(&mut self, path: &Path) {
         self.may_replace |= is_same(&self.path, path);
     }
 
-    /// Saves to the path. If that fails, saves to the first free name of `NAME.1`, `NAME.2` and so on, then to the folder for temporary
-    /// files.
+    /// Calls `save` with the target's path. If that fails, tries the first free name of `NAME.1`, `NAME.2` and so on, then a name in the
+    /// folder for temporary files.
     ///
     /// # Errors
-    /// The error of the first attempt, with the other name as the hint.
+    /// The error of the first attempt. Its hint names the file to which the state was saved instead.
     pub fn save(&self, save: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
         let appeared = !self.may_replace && std::fs::metadata(&self.path).is_ok_and(|m| m.len() > 0);
         let saved = if appeared { Err(exists(&self.path)) } else { save(&self.path) };
         let Err(mut error) = saved else { return Ok(()) };
-        // After an error of the device the session has no state to save.
+        // After an error of the device, the session has no state to save.
         if matches!(error.kind, Kind::File | Kind::Input) {
             let temporary = std::env::temp_dir().join(self.path.file_name().unwrap_or_default());
             let beside = (1..=NAMES).map(|n| numbered(&self.path, n));
@@ -131,13 +132,13 @@ impl StateTarget {
     }
 }
 
-/// Saves to the first free name. Returns `None` if that fails.
+/// Saves to the first of `names` that no file has. Returns the name, or `None` if saving fails.
 fn first_free(names: impl Iterator<Item = PathBuf>, save: &mut dyn FnMut(&Path) -> Result<()>) -> Option<PathBuf> {
     let free = names.into_iter().find(|name| name.symlink_metadata().is_err())?;
     save(&free).is_ok().then_some(free)
 }
 
-/// Returns `NAME.n`, or the name itself if `n` is 0.
+/// Returns `path` with `.n` appended, or `path` itself if `n` is 0.
 fn numbered(path: &Path, n: u32) -> PathBuf {
     let mut name = OsString::from(path);
     if n > 0 {
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(e.hint.unwrap(), format!("saved as {} instead", folder.path().join("x.st.2").display()));
         assert_eq!(std::fs::read_to_string(folder.path().join("x.st.2")).unwrap(), "saved");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "appeared");
-        // The folder is gone, so only the folder for temporary files can be written.
+        // The target's folder no longer exists, so only the folder for temporary files can be written.
         let gone = folder.path().join("gone");
         std::fs::create_dir(&gone).unwrap();
         let name = format!("wingbeat-test-{}.st", std::process::id());

@@ -1,13 +1,13 @@
-//! The number of threads that compute on the host: `--threads`, else `WINGBEAT_THREADS`, else one per core.
+//! Sets the number of threads that compute on the CPU: `--threads`, else `WINGBEAT_THREADS`, else one thread per core.
 
 use super::values::{DEVICE_HEADING, within};
 use crate::error::{Error, Result};
 use rayon::ThreadPoolBuilder;
 
-/// The environment variable for `--threads`.
+/// The environment variable that sets the number of threads if `--threads` is not given.
 pub const THREADS: &str = "WINGBEAT_THREADS";
 
-/// The most threads. It is above the cores of any host, so a larger number is a mistake.
+/// The maximum number of threads. No host has so many cores, so a larger number is a mistake.
 const MOST: u32 = 4096;
 
 #[derive(clap::Args)]
@@ -17,10 +17,10 @@ pub struct ThreadArgs {
     pub threads: Option<u32>,
 }
 
-/// Starts the threads that all products, conversions and kernels on the CPU share. Must be called once, before the first of them.
+/// Starts the threads that all computations on the CPU share. Must be called once, before the first computation.
 ///
 /// # Errors
-/// `Usage` if the environment variable holds no number of threads, `Memory` if the system has no threads left.
+/// `Usage` if the environment variable is not a valid number of threads. `Memory` if the system cannot start more threads.
 pub fn start(flag: Option<u32>) -> Result<()> {
     let n = match flag {
         Some(n) => Some(n),
@@ -33,7 +33,7 @@ pub fn start(flag: Option<u32>) -> Result<()> {
     })
 }
 
-/// Parses the variable. Returns `None` if it is unset or empty.
+/// Parses the value of the environment variable. Returns `None` if it is unset or empty.
 fn from_environment(value: Option<&str>) -> Result<Option<u32>> {
     let Some(value) = value.map(str::trim).filter(|v| !v.is_empty()) else { return Ok(None) };
     match value.parse() {

@@ -50,7 +50,7 @@ pub struct VocabArgs {
 }
 
 impl VocabArgs {
-    /// Opens the vocabulary without loading a model.
+    /// Opens the vocabulary that the flags choose, without loading a model's weights.
     ///
     /// # Errors
     /// `File` if a file cannot be read, `Input` if no vocabulary fits the model.
@@ -99,7 +99,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns bytes as quoted text. Bytes that are not UTF-8 are escaped in hexadecimal.
+/// Returns bytes as quoted text. If they are not UTF-8, bytes that are not printable ASCII are escaped in hexadecimal.
 fn quoted(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => format!("{text:?}"),

@@ -1,24 +1,24 @@
-//! Parsers of flag values, and values that shells suggest.
+//! Parsers of flag values, and lists of values that shells complete.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command};
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 
-/// The help section of options about output.
+/// The heading of the options about output in `--help`.
 pub const OUTPUT: &str = "Output";
 
-/// The help section of options about devices.
+/// The heading of the options about devices in `--help`.
 pub const DEVICE_HEADING: &str = "Device";
 
-/// A parser with values that shells complete. It accepts all values that `parser` accepts.
+/// A clap parser with a list of values that shells complete. It accepts all values that `parser` accepts, not only the listed values.
 #[derive(Clone)]
 pub struct Suggested<P> {
     parser: P,
     values: Vec<PossibleValue>,
 }
 
-/// Adds suggestions to a parser.
+/// Adds `values` to a parser as values that shells complete.
 pub fn suggested<P>(parser: P, values: impl IntoIterator<Item = impl Into<PossibleValue>>) -> Suggested<P> {
     Suggested { parser, values: values.into_iter().map(Into::into).collect() }
 }
@@ -35,12 +35,12 @@ impl<P: TypedValueParser> TypedValueParser for Suggested<P> {
     }
 }
 
-/// Returns a parser of whole numbers of at least `least`.
+/// Returns a parser that accepts whole numbers of at least `least`.
 pub fn from(least: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
     move |text| text.trim().parse().ok().filter(|n| *n >= least).ok_or_else(|| format!("expected a whole number of at least {least}"))
 }
 
-/// Returns a parser of whole numbers within a range.
+/// Returns a parser that accepts whole numbers in `range`.
 pub fn within(range: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, String> + Clone {
     let (least, most) = (*range.start(), *range.end());
     let expected = move || format!("expected a whole number from {least} to {most}");

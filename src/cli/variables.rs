@@ -1,6 +1,6 @@
-//! The names of environment variables that replace flags.
+//! The names of environment variables that are used if a flag is not given.
 
-/// The environment variable for the device, used without `--device`.
+/// The environment variable that names the device if `--device` is not given.
 pub const DEVICE: &str = "WINGBEAT_DEVICE";
-/// The environment variable for the folder of measurements.
+/// The environment variable that names the folder for measurements of GPUs.
 pub const CACHE: &str = "WINGBEAT_CACHE";

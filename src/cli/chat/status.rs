@@ -15,7 +15,7 @@ const SHOWN_TURNS: usize = 3;
 /// The maximum number of characters that are shown of a message. A longer message is cut at its beginning.
 const SHOWN_CHARS: usize = 600;
 
-/// Returns the last [`SHOWN_TURNS`] turns as lines. Each message begins with the speaker's name.
+/// Returns the last `SHOWN_TURNS` turns as lines. Each message begins with the speaker's name.
 pub fn last_turns(chat: &Conversation) -> Vec<String> {
     let (messages, format) = (chat.transcript(), chat.format());
     let begins: Vec<usize> = (0..messages.len()).filter(|&i| messages[i].role == Role::User).collect();

@@ -1,20 +1,20 @@
-//! The id of a line: it names the line's result in every run, in any order of the input.
+//! The id of an input line of `batch`. A result has the id of its line, so results of several runs can be matched with lines in any order.
 
 use crate::error::{Error, Result, short};
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// A string or a whole number.
+/// The id of a line: a string or a whole number.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct Id(Value);
 
 impl Id {
-    /// Reads an id from JSON.
+    /// Parses an id from JSON.
     ///
     /// # Errors
-    /// `Input` if the value is neither a string nor a whole number of 64 bits.
+    /// `Input` if the value is neither a string nor a whole number that fits 64 bits.
     pub fn read(json: &str) -> Result<Id> {
         match serde_json::from_str(json) {
             Ok(id @ Value::String(_)) => Ok(Id(id)),
@@ -27,14 +27,15 @@ impl Id {
         &self.0
     }
 
-    /// Returns half of the sha256 of the id. Keys of millions of ids take little memory, and two ids never have the same key in practice.
+    /// Returns the first 16 bytes of the sha256 of the id. Keys of millions of ids take little memory. In practice, two ids never have the
+    /// same key.
     pub fn key(&self) -> u128 {
         let digest = Sha256::digest(self.to_string());
         u128::from_le_bytes(digest[..16].try_into().expect("a sha256 has 32 bytes"))
     }
 
-    /// Returns the seed of a line that has no seed of its own. It depends on the run's seed and the id alone, and has 53 bits, which a JSON
-    /// number holds exactly.
+    /// Returns the seed of a line that does not set a seed. The seed depends only on the run's seed and the id. The seed has 53 bits, which
+    /// a JSON number holds exactly.
     pub fn seed(&self, run: u64) -> u64 {
         let digest = Sha256::digest(format!("{run} {self}"));
         u64::from_le_bytes(digest[..8].try_into().expect("a sha256 has 32 bytes")) >> 11

@@ -1,7 +1,8 @@
-//! Locks a file of results, so that one process at a time writes to it. The locked file is `OUT.jsonl.lock`, beside the results.
+//! Locks a file of results, so that only one process at a time writes to it. For the results `OUT.jsonl`, the locked file is
+//! `OUT.jsonl.lock`.
 //!
-//! The system releases the lock when the process ends, also after a kill. The results themselves are not locked: `--retry-errors` replaces
-//! that file, and on Windows other programs cannot read a locked file.
+//! The system releases the lock when the process ends, even if it is killed. The file of results itself is not locked: `--retry-errors`
+//! replaces that file, and on Windows other programs could not read it while it is locked.
 
 use crate::error::{Error, Result};
 use crate::weights::new_file::{self, folder_of, try_lock};
@@ -10,10 +11,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The beginning of a lock file. The process id follows.
+/// The text at the beginning of a lock file. The process id follows this text.
 const MARK: &str = "wingbeat batch, process ";
 
-/// The number of attempts if other processes remove the lock file before this process locks it.
+/// The number of attempts to lock the file. An attempt fails if another process removes the lock file before this process locks it.
 const ATTEMPTS: usize = 16;
 
 /// A lock that this process holds. Dropping it releases the lock.
@@ -24,11 +25,12 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a file of results, which need not exist yet. Returns `None` and logs a warning if the file system has no locks or
-    /// the lock file cannot be opened.
+    /// Locks a file of results, which need not exist yet. Returns `None` and logs a warning if the file system has no locks, or if the lock
+    /// file cannot be opened.
     ///
     /// # Errors
-    /// `File` if another process holds the lock, if another file has the lock's name, or if the folder of the results does not exist.
+    /// `File` if another process holds the lock, if the lock file's path is taken by a file that is not a lock, or if the folder of the
+    /// results does not exist.
     pub fn take(results: &Path) -> Result<Option<Lock>> {
         let path = beside(results, "lock")?;
         for _ in 0..ATTEMPTS {
@@ -51,10 +53,10 @@ impl Lock {
         Err(held(results, &path))
     }
 
-    /// Writes the process id to the lock file.
+    /// Writes the id of this process to the lock file.
     ///
     /// # Errors
-    /// `File` if the file is not a lock file.
+    /// `File` if the file has content that is not from a lock file.
     fn marked(mut self) -> Result<Lock> {
         let mut found = [0; MARK.len()];
         let n = self.file.read(&mut found).map_err(|e| Error::io(e, &self.path))?;
@@ -71,8 +73,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // The file is removed while it is locked. A process that has opened it already then sees that the name is gone ([`is_at`]). Windows
-        // cannot tell, so the file stays there.
+        // Remove the file while it is still locked. A process that has already opened the file then finds that `path` no longer names it
+        // ([`is_at`]). Windows cannot detect this, so the file is kept there.
         let is_ours = std::fs::read(&self.path).is_ok_and(|text| text.starts_with(MARK.as_bytes()));
         if cfg!(unix) && is_ours {
             let _ = std::fs::remove_file(&self.path);
@@ -80,7 +82,8 @@ impl Drop for Lock {
     }
 }
 
-/// Returns the path of the file beside the results that has `extension` added to their name. Links to the results have the same path.
+/// Returns the path of `results` with `.` and `extension` appended: `OUT.jsonl.lock`. If `results` is a link, its target determines the
+/// path.
 ///
 /// # Errors
 /// `File` if the folder of the results does not exist.
@@ -99,7 +102,7 @@ pub fn beside(results: &Path, extension: &str) -> Result<PathBuf> {
     Ok(name.into())
 }
 
-/// Returns whether `path` still names the open file. The last holder of the lock may have removed it.
+/// Returns whether `path` still names the open file. The process that held the lock before may have removed the file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -107,7 +110,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().map(id).ok() == std::fs::metadata(path).map(id).ok()
 }
 
-/// Returns true: lock files are removed on Unix only.
+/// Returns true: lock files are never removed on this system.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true
@@ -147,7 +150,7 @@ mod tests {
             said.contains("out.jsonl: another run of batch") && (cfg!(windows) || said.contains(&std::process::id().to_string())),
             "{said}"
         );
-        // A link to the same file.
+        // A link to the same results has the same lock.
         #[cfg(unix)]
         {
             std::fs::write(&results, "").unwrap();

@@ -1,7 +1,8 @@
-//! Results that a killed run leaves and the next run continues: a file of JSON lines, a lock beside the file, and a record of the settings.
+//! Results of `batch` that a later run can continue, for example after a kill. Three files belong to a run: the results as JSON lines, a
+//! lock, and a record of the settings.
 //!
-//! [`Found::at`] locks the file and reads which lines are done, [`RunFile::settle`] compares the settings, and [`Found::continued`] makes a
-//! [`Results`], which appends lines.
+//! [`Found::at`] locks the file of results and reads which lines are done. [`RunFile::settle`] compares the settings of both runs.
+//! [`Found::continued`] returns [`Results`], to which new results are appended.
 
 mod id;
 mod lock;

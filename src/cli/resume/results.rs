@@ -1,7 +1,7 @@
-//! Writes results to standard output, or to a file that may hold results of earlier runs.
+//! Writes results to standard output, or to a file that may contain results of earlier runs.
 //!
-//! Each line is written with one call. A killed run leaves whole lines and at most one torn line at the end. The next run cuts the torn line
-//! off.
+//! Each line is written with one call. After a kill, the file has complete lines and at most one incomplete line at its end. The next run
+//! removes the incomplete line.
 
 use super::id::Id;
 use super::lock::Lock;
@@ -17,41 +17,41 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// How to treat error lines of earlier runs.
+/// Determines what happens to the error lines of earlier runs.
 ///
-/// An error line with a line number in place of an id is always removed: the input may have another line at that number now, and the error
-/// is cheap to find again.
+/// An error line that has no id but the number of its input line is always removed. The input may have another line at that number now, and
+/// the error is quickly found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errors {
     Keep,
-    /// Removes the error lines and repeats their prompts.
+    /// Removes the error lines, so that their prompts are run again.
     Retry,
 }
 
-/// The destination of the lines.
+/// The destination of the results.
 enum Sink {
     File { file: File, path: PathBuf, _lock: Option<Lock> },
     Stdout(Output),
 }
 
-/// A file of results that is locked and read, but not changed yet.
+/// A file of results that was locked and read, but not changed yet.
 pub struct Found {
     path: PathBuf,
     file: File,
     left: Left,
-    /// The length of the whole lines in bytes. `None` for a pipe or a device, which keeps no results.
+    /// The length of all complete lines in bytes. `None` for a pipe or a device, which keeps no results.
     end: Option<u64>,
     lock: Option<Lock>,
 }
 
-/// The result of a line in an earlier run.
+/// The kind of result that an earlier run wrote for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Was {
     Text,
     Error,
 }
 
-/// The keys of the ids of earlier runs. Some ids may come from another input.
+/// The keys of the ids in the results of earlier runs. Some of these ids may come from another input.
 #[derive(Default)]
 struct Left {
     texts: HashSet<u128>,
@@ -60,13 +60,13 @@ struct Left {
     has_unnamed: bool,
 }
 
-/// An open destination of results, with the keys of the results that it has already.
+/// An open destination of results. Knows the keys of the results that it already contains.
 pub struct Results {
     sink: Sink,
     left: Left,
 }
 
-/// A line of results.
+/// A line of the file of results, as far as it is read back.
 #[derive(Deserialize)]
 struct Kept {
     id: Id,
@@ -78,12 +78,12 @@ struct Kept {
 }
 
 impl Found {
-    /// Opens a new or existing file of results and reads its ids. `input` is the file of the prompts. The lock keeps other processes from
-    /// writing results there.
+    /// Opens and locks a file of results, new or existing, and reads the ids of its results. `input` is the file of the prompts. While the
+    /// lock is held, other runs cannot write results to the file.
     ///
     /// # Errors
     /// `Usage` if `path` and `input` are the same file. `File` if the file cannot be read or written, if another run writes to it, or if it
-    /// holds other lines than results.
+    /// has lines that are not results.
     pub fn at(path: &Path, input: &Path) -> Result<Found> {
         check_folder(path)?;
         if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
@@ -91,7 +91,7 @@ impl Found {
         }
         let io = |e| Error::io(e, path);
         let mut left = Left::default();
-        // A pipe is opened for writing only. A process that could also read from the pipe would not notice when its last reader ends.
+        // Open a pipe for writing only. If this process could also read from the pipe, it would not notice when the last reader ends.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             let file = OpenOptions::new().write(true).open(path).map_err(io)?;
             return Ok(Found { path: path.into(), file, left, end: None, lock: None });
@@ -102,7 +102,7 @@ impl Found {
         Ok(Found { path: path.into(), file, left, end, lock })
     }
 
-    /// Returns the path of the file. `None` for a pipe or a device.
+    /// Returns the path of the file, or `None` for a pipe or a device.
     pub fn kept(&self) -> Option<&Path> {
         self.end.map(|_| self.path.as_path())
     }
@@ -112,7 +112,8 @@ impl Found {
         self.end.is_some_and(|end| end > 0)
     }
 
-    /// Cuts off a torn last line and blank lines at the end, removes error lines as `errors` says, and returns the file for appending.
+    /// Removes an incomplete last line, blank lines at the end, and the error lines that `errors` selects. Returns the file, ready for
+    /// appending.
     ///
     /// # Errors
     /// `File` if the file cannot be written.
@@ -120,7 +121,7 @@ impl Found {
         let Found { path, mut file, mut left, end, lock } = self;
         let io = |e| Error::io(e, &path);
         if let Some(end) = end.filter(|&end| file.metadata().is_ok_and(|m| end < m.len())) {
-            // On Windows a file that is open for appending cannot be shortened.
+            // On Windows, a file that is open for appending cannot be shortened. So open it again.
             OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(end)).map_err(io)?;
         }
         let is_retried = errors == Errors::Retry && !left.errors.is_empty();
@@ -135,18 +136,18 @@ impl Found {
 }
 
 impl Results {
-    /// Returns standard output, which has no earlier results.
+    /// Returns standard output as the destination. It has no earlier results.
     pub fn to_stdout() -> Results {
         Results { sink: Sink::Stdout(Output::new(true)), left: Left::default() }
     }
 
-    /// Returns the earlier result of the id with this key. `None` if there is no such result.
+    /// Returns the kind of the earlier result of the id with this key, or `None` without an earlier result.
     pub fn was(&self, key: u128) -> Option<Was> {
         let Left { texts, errors, .. } = &self.left;
         if texts.contains(&key) { Some(Was::Text) } else { errors.contains(&key).then_some(Was::Error) }
     }
 
-    /// Writes a line without buffering.
+    /// Writes a result as one line of JSON, without buffering.
     pub fn write(&mut self, line: &impl Serialize) -> std::result::Result<(), Failure> {
         match &mut self.sink {
             Sink::Stdout(out) => {
@@ -166,7 +167,7 @@ impl Results {
 }
 
 impl Left {
-    /// Reads the ids of all whole lines. Returns the length of these lines in bytes.
+    /// Reads the ids of all complete lines. Returns the length of these lines in bytes.
     ///
     /// # Errors
     /// `File` at the first line that is not a result.
@@ -175,15 +176,15 @@ impl Left {
         for number in 1.. {
             line.clear();
             let n = reader.read_until(b'\n', &mut line).map_err(|e| Error::file(e.to_string()))?;
-            // A loss of power may leave zeros after the results, in the place of lines that were not written to the disk.
+            // After a loss of power, the file may end with zeros in place of lines that did not reach the disk.
             if end > 0 && line.iter().copied().all(is_blank) && reader.by_ref().bytes().all(|b| b.is_ok_and(is_blank)) {
                 break;
             }
             if line.last() != Some(&b'\n') {
                 line.truncate(line.iter().rposition(|b| *b != 0).map_or(line.len(), |last| last + 1));
-                // The line is torn. It is cut off only if it is the beginning of a result.
+                // The last line has no newline, so it is incomplete. Remove it later only if it is the beginning of a result.
                 let begins = br#"{"id":"#;
-                // Complete JSON that is not a result does not come from this program.
+                // A line of complete JSON that is not a result was not written by this program.
                 let is_other = serde_json::from_slice::<IgnoredAny>(&line).is_ok() && result(&line).is_none();
                 if is_other || !begins.starts_with(&line) && !line.starts_with(begins) {
                     return Err(no_results(number, &line));
@@ -204,12 +205,12 @@ fn is_blank(byte: u8) -> bool {
     byte == 0 || byte.is_ascii_whitespace()
 }
 
-/// Returns the fields of a line. `None` if the line is not a result.
+/// Returns the fields of a line, or `None` if the line is not a result.
 fn result(line: &[u8]) -> Option<Kept> {
     serde_json::from_slice::<Kept>(line).ok().filter(|k| k.finish.is_some() || k.choices.is_some() || k.error.is_some())
 }
 
-/// Replaces the file by a copy without the error lines that `errors` removes, and opens the copy for appending.
+/// Replaces the file by a copy without the error lines that `errors` removes. Returns the copy, open for appending.
 fn without_errors(path: &Path, mut old: File, errors: Errors) -> Result<File> {
     let path = &path.canonicalize().map_err(|e| Error::io(e, path))?;
     let io = |e| Error::io(e, path);

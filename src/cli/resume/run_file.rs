@@ -1,7 +1,7 @@
-//! Records the model and the settings of results in `OUT.jsonl.run.json`, beside the results.
+//! Records which model and settings made the results `OUT.jsonl`, in the file `OUT.jsonl.run.json`.
 //!
-//! A run with another model or other settings would mix two kinds of text in one file. A run therefore compares its own record with the
-//! record of the run that made the results.
+//! If a later run had another model or other settings, one file would mix two kinds of texts. So a run compares its settings with the
+//! record of the earlier run.
 
 use super::lock::beside;
 use crate::cli::output::say;
@@ -16,36 +16,36 @@ use std::path::Path;
 
 const FORMAT_VERSION: u32 = 1;
 
-/// The most bytes that are read of a record. A record of 100 settings has 10 KB.
+/// The maximum size in bytes of a record that is read. A record of 100 settings has 10 KB.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The most differences that an error lists.
+/// The maximum number of differences that an error lists.
 const SHOWN: usize = 4;
 
-/// A record of everything but the prompts that determines the texts of a run.
+/// A record of everything that determines the texts of a run, except the prompts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunFile {
     format_version: u32,
     wingbeat: String,
     /// The model's name. It is shown but not compared.
     name: String,
-    /// The seed from which lines without a seed derive their own.
+    /// The seed of the run. Lines without their own seed derive their seeds from it.
     seed: u64,
-    /// The hash of the weights, the weight format and the settings, by name.
+    /// Names and values of everything else: the hash of the weights, the weight format, the settings.
     made_with: Map<String, Value>,
 }
 
 impl RunFile {
-    /// Makes the record of a run. `name` is the model's name. `made_with` holds everything else that determines the texts, by name.
+    /// Creates the record of a run. `name` is the model's name. `made_with` has everything else that determines the texts, by name.
     pub fn new(name: &str, seed: u64, made_with: Map<String, Value>) -> RunFile {
         RunFile { format_version: FORMAT_VERSION, wingbeat: env!("CARGO_PKG_VERSION").into(), name: name.into(), seed, made_with }
     }
 
-    /// Compares this record with the record of the results, if there are results, and writes the record of this run. Returns the run's
-    /// seed: `asked_seed`, or the seed of the results, or else this record's own seed.
+    /// Compares this record with the record beside the results, if `has_results`. Then writes this record there. Returns the seed of the
+    /// run: `asked_seed` if it is not `None`, else the seed of the earlier record, else this record's seed.
     ///
     /// # Errors
-    /// `File` at the results if the records differ or the old record is damaged. With `force`, both are only notes.
+    /// `File` if the records differ or the earlier record is damaged. With `force`, a note is printed instead.
     pub fn settle(mut self, results: &Path, has_results: bool, asked_seed: Option<u64>, force: bool) -> Result<u64> {
         let path = beside(results, "run.json")?;
         let old = match read(&path) {
@@ -84,7 +84,7 @@ impl RunFile {
         Ok(self.seed)
     }
 
-    /// Returns the names of the settings that differ, with both values.
+    /// Returns one text per setting that differs: its name and both values.
     fn differences(&self, old: &RunFile) -> Vec<String> {
         let value = |of: &RunFile, name: &str| of.made_with.get(name).cloned().unwrap_or_default();
         let mut names: Vec<&String> = self.made_with.keys().collect();
@@ -92,7 +92,7 @@ impl RunFile {
         let mut found = Vec::new();
         for name in names {
             let (was, is) = (value(old, name), value(self, name));
-            // Earlier versions had the setting `tail-free`. With the value 1 it had no effect.
+            // Earlier versions had the setting `tail-free`, which had no effect with the value 1.
             let is_deleted = name == "sampling.tail-free" && was == "1";
             if was != is && !is_deleted {
                 let shown = |of: &RunFile, value: &Value| match name.as_str() {
@@ -116,7 +116,7 @@ impl RunFile {
     }
 }
 
-/// Reads a record. Returns `None` if the file does not exist.
+/// Reads the record in the file `path`. Returns `None` if the file does not exist.
 fn read(path: &Path) -> Result<Option<RunFile>> {
     let mut text = String::new();
     match File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text)) {
@@ -135,14 +135,14 @@ fn read(path: &Path) -> Result<Option<RunFile>> {
     })
 }
 
-/// Joins the first differences, and counts the others.
+/// Returns the first [`SHOWN`] differences as one text, and the number of further differences.
 fn list(found: &[String]) -> String {
     let more = found.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", found[..found.len().min(SHOWN)].join(", "))
 }
 
-/// Returns a value as people read it: shortened, and a hash by its first 8 digits.
+/// Returns a short form of a setting's value for a message. A hash is shown by its first 8 digits.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "none".into(),
@@ -152,7 +152,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns the sha256 of texts, in hexadecimal digits. Each text is preceded by its length.
+/// Returns the sha256 of all `parts` as hexadecimal digits. The length of each part is hashed before the part.
 pub fn hash_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -162,10 +162,10 @@ pub fn hash_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     hex(hash)
 }
 
-/// Returns the sha256 of a checkpoint's files. `path` names the checkpoint with or without its extension, or by its folder.
+/// Returns the sha256 of all files of a checkpoint as hexadecimal digits. `path` is a file, a file without its extension, or a folder.
 ///
 /// # Errors
-/// `File` if there is no checkpoint, or if a file cannot be read.
+/// `File` if the checkpoint does not exist or cannot be read.
 pub fn hash_of_checkpoint(path: &Path) -> Result<String> {
     let (mut hash, mut block) = (Sha256::new(), vec![0; 1 << 20]);
     for path in Checkpoint::open(path)?.files() {
@@ -201,7 +201,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let results = folder.path().join("out.jsonl");
         let settle = |run: RunFile, seed, force| run.settle(&results, true, seed, force).map_err(|e| e.to_string());
-        // Results of an older version, then results of this one.
+        // The first results have no record, as from an older version. The later results have one.
         assert_eq!(settle(run("1", 7), None, false), Ok(7));
         assert_eq!(settle(run("1", 8), None, false), Ok(7), "the seed stays");
         assert_eq!(settle(run("1", 8), Some(7), false), Ok(7));
@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(settle(run("1", 7), None, false).is_ok(), want, "{was}");
         }
         std::fs::write(&path, text).unwrap();
-        // A renamed model is the same.
+        // A model with another name but equal weights counts as the same model.
         assert_eq!(settle(RunFile { name: "n".into(), ..run("1", 7) }, None, false), Ok(7));
         assert_eq!(settle(run("0.5", 9), Some(9), true), Ok(9));
         assert_eq!(settle(run("0.5", 1), None, false), Ok(9), "what was forced holds from then on");

@@ -1,4 +1,4 @@
-//! Catches signals on Unix and wakes the line editor.
+//! Catches signals on Unix and wakes the line editor when the program must end.
 
 use super::{EXIT_CODE, is_ending, received};
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
@@ -11,15 +11,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often to wake the line editor.
+/// The time between two attempts to wake the line editor.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 pub fn listen() {
-    // With any handler a write beyond `ulimit -f` is an error of that write, as on a full disk.
+    // With any handler for SIGXFSZ, a write beyond the file size limit (`ulimit -f`) fails with an error, as on a full disk.
     if let Err(e) = flag::register(SIGXFSZ, Arc::default()) {
         log::warn!("a write beyond the limit on file sizes will end the program without a message: {e}");
     }
-    // `nohup` starts a program with SIGHUP ignored.
+    // `nohup` starts the program with SIGHUP ignored. Keep it ignored.
     let wanted: Vec<c_int> = if is_ignored(SIGHUP) { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] };
     let listening = Signals::new(&wanted).and_then(|mut signals| {
         let listen = move || {
@@ -41,22 +41,23 @@ pub fn listen() {
 }
 
 fn is_ignored(signal: c_int) -> bool {
-    // SAFETY: without a new action `sigaction` only writes the present one, to a structure that is all zeros and lives here.
+    // SAFETY: without a new action, `sigaction` only writes the current action to `present`, which outlives the call. All zeros are a valid
+    // `sigaction`.
     unsafe {
         let mut present: nix::libc::sigaction = std::mem::zeroed();
         nix::libc::sigaction(signal, std::ptr::null(), &mut present) == 0 && present.sa_sigaction == nix::libc::SIG_IGN
     }
 }
 
-/// The thread that waits in the line editor, as a number: some systems have a pointer.
+/// The thread that waits in the line editor. Stored as a number, because `Pthread` is a pointer on some systems.
 static WAITING: Mutex<Option<usize>> = Mutex::new(None);
 
 fn waiting() -> MutexGuard<'static, Option<usize>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// While this value lives, the thread is marked as waiting in the line editor. If the program must end, the thread gets SIGINT. The editor
-/// then restores the terminal and returns.
+/// While this value exists, its thread is marked as waiting in the line editor. If the program must end, the marked thread receives SIGINT.
+/// The editor then restores the terminal and returns.
 pub struct Waiting;
 
 impl Waiting {
@@ -72,11 +73,11 @@ impl Drop for Waiting {
     }
 }
 
-/// Wakes the line editor repeatedly until the process ends, because the editor misses a signal that comes just before it waits. Handles no
-/// other signal any more.
+/// Wakes the line editor again and again until the process ends, because the editor misses a signal that arrives just before it waits.
+/// After this call, no further signals are handled.
 fn wake_editor() -> ! {
     loop {
-        // The thread lives as long as it is marked, and cannot be unmarked while the lock is held.
+        // The marked thread still runs: it cannot remove its mark while this lock is held.
         if let Some(thread) = *waiting() {
             let _ = pthread_kill(thread as Pthread, Signal::SIGINT);
         }
@@ -84,8 +85,8 @@ fn wake_editor() -> ! {
     }
 }
 
-/// Ends the process with a message when a mapped file gets shorter. A read beyond its end raises SIGBUS, after which the program cannot
-/// continue.
+/// Installs a handler that ends the process with a message if a mapped file becomes shorter. A read beyond the file's end raises SIGBUS,
+/// after which the program cannot continue.
 pub fn catch_cut_files() {
     use std::io::Write;
     use std::mem::ManuallyDrop;
@@ -93,12 +94,13 @@ pub fn catch_cut_files() {
 
     const MESSAGE: &[u8] = b"error: the model file became shorter while in use (restore the file and start again)\n";
     let end = || {
-        // SAFETY: descriptor 2 is borrowed and never closed; an unbuffered write is one system call.
+        // SAFETY: file descriptor 2 is borrowed and never closed. An unbuffered write is one system call.
         let mut stderr = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(2) });
         let _ = stderr.write(MESSAGE);
         low_level::exit(1);
     };
-    // SAFETY: the action allocates nothing, takes no lock and does not return: a write and `_exit`, both allowed in a handler.
+    // SAFETY: the handler allocates nothing, takes no lock and does not return. It calls only `write` and `_exit`, which a handler may
+    // call.
     if let Err(e) = unsafe { low_level::register(SIGBUS, end) } {
         log::warn!("a model file that is cut while in use will end the program without a message: {e}");
     }

@@ -1,4 +1,4 @@
-//! Commands that fail: wrong flags, which clap refuses, and verbs that end with an error.
+//! Lists commands that fail: wrong flags, which clap rejects, and verbs (subcommands) that end with an error.
 
 use super::files::Files;
 use super::printed;
@@ -7,7 +7,7 @@ use crate::cli::{Cli, Failure, command, flags, run_verb};
 use clap::FromArgMatches;
 use std::ffi::OsString;
 
-/// Lines that clap refuses.
+/// Command lines that clap rejects.
 const REFUSED: &str = "\
 generat x
 generate x --tempp 3
@@ -80,7 +80,7 @@ quality --against i8
 completions
 completions foo";
 
-/// Lines that a verb refuses. The device is the CPU unless a line names one.
+/// Command lines with which a verb ends with an error. The device is the CPU unless a line names another.
 const FAILING: &str = "\
 generate
 generate x -e --stop '\\q'
@@ -159,7 +159,7 @@ bench -b 0
 quality --text x
 quality -f DIR/absent";
 
-/// Splits a line at blanks. A text between apostrophes is one word.
+/// Splits a command line at blanks. A text between apostrophes is one argument.
 fn words(line: &str) -> Vec<OsString> {
     let mut words = vec![OsString::from("wingbeat")];
     for (i, part) in line.split('\'').enumerate() {
@@ -172,7 +172,7 @@ fn words(line: &str) -> Vec<OsString> {
     words
 }
 
-/// Returns each refused line with clap's text, without its usage.
+/// Returns each line of `REFUSED` with clap's error text, without the usage in that text.
 pub fn refused() -> Vec<(String, String)> {
     let case = |line: &str| {
         let said = match command(Shows::Basics).term_width(100).try_get_matches_from(words(line)) {
@@ -185,7 +185,7 @@ pub fn refused() -> Vec<(String, String)> {
     REFUSED.lines().map(case).collect()
 }
 
-/// Runs each failing line in this process. Returns the lines with what is printed.
+/// Runs each line of `FAILING` in this process. Returns the lines with the text that is printed.
 pub fn failing(files: &Files) -> Vec<(String, String)> {
     let case = |line: &str| {
         let mut args = words(&files.with_names(line));

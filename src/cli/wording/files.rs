@@ -1,4 +1,4 @@
-//! The files that errors need, in a folder of their own.
+//! Creates the files that provoke errors, in a temporary folder.
 
 use crate::session::{Model, ModelSource, Options, Session};
 use crate::tensor::DType;
@@ -19,13 +19,13 @@ pub const TINY: &[u8] = include_bytes!("../../../assets/models/tiny-rwkv7.safete
 
 pub struct Files(TempDir);
 
-/// Builds a GGUF file that differs from a small valid one.
+/// Builds a small GGUF file for RWKV-7. `build` adds the wrong part.
 fn lying(build: impl Fn(&mut Gguf) -> &mut Gguf) -> Vec<u8> {
     let mut file = Gguf::new("rwkv7");
     build(&mut file).finish()
 }
 
-/// Returns the files that are bytes, by name.
+/// Returns the names and the bytes of the files that are written as they are.
 fn plain() -> Vec<(&'static str, Vec<u8>)> {
     let small = pth(&[("emb.weight", DType::F32, &[2, 2], &singles(&[1.0; 4]))]);
     let evil = Pickle::dict().text("emb.weight").global("os", "system").stop();
@@ -105,7 +105,7 @@ fn plain() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns an entry of equal numbers.
+/// Returns a tensor of this shape in which all numbers are 0.5.
 fn halves(name: &str, shape: &[usize]) -> Entry<'static> {
     let bytes = singles(&vec![0.5; shape.iter().product()]);
     let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| crate::error::Error::io(e, Path::new("made")));
@@ -149,12 +149,12 @@ impl Files {
         self.0.path().join(name)
     }
 
-    /// Returns a text in which `DIR` is the folder's path.
+    /// Returns the text with `DIR` replaced by the folder's path.
     pub fn with_names(&self, text: &str) -> String {
         text.replace("DIR", self.0.path().to_str().unwrap())
     }
 
-    /// Returns a text in which the folder's path is `DIR`.
+    /// Returns the text with the folder's path replaced by `DIR`.
     pub fn without_names(&self, text: &str) -> String {
         text.replace(self.0.path().to_str().unwrap(), "DIR")
     }

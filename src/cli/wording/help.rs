@@ -1,14 +1,15 @@
-//! All help texts. An option that several verbs share is printed with the first of these verbs, and named with the others.
+//! Returns all help texts. An option that several verbs share is printed in full with the first of these verbs, and only named with the
+//! others.
 
 use crate::cli::command;
 use crate::cli::help::Shows;
 use clap::{Arg, Command};
 use std::collections::HashSet;
 
-/// Columns of the terminal.
+/// The number of columns to which help texts are wrapped.
 const WIDTH: usize = 100;
 
-/// Returns the texts of the program and its verbs.
+/// Returns the help texts of the program and of its verbs, each with a title.
 pub fn all() -> Vec<(String, String)> {
     let mut program = command(Shows::All).term_width(WIDTH);
     program.build();
@@ -21,7 +22,7 @@ pub fn all() -> Vec<(String, String)> {
     texts
 }
 
-/// Returns what `--help-all` prints, without the options that an earlier text has.
+/// Returns the text of `--help-all` without the options that an earlier text has. `seen` has the options of earlier texts.
 fn text(command: Command, seen: &mut HashSet<String>) -> (String, String) {
     let shared: Vec<String> =
         command.get_arguments().filter(|arg| !seen.insert(rendered(arg))).map(|arg| arg.get_id().to_string()).collect();
@@ -39,7 +40,7 @@ fn rendered(arg: &Arg) -> String {
     format!("{arg} {help} {:?} {:?}", arg.get_default_values(), arg.get_help_heading())
 }
 
-/// Returns the options that the shorter `--help` of a verb shows.
+/// Returns the names of the options that `--help` of a verb shows.
 fn basic_options(verb: &Command) -> (String, String) {
     let shown = verb.get_arguments().filter(|arg| !arg.is_hide_short_help_set() && !arg.is_hide_set());
     (format!("wingbeat {} --help shows", verb.get_name()), shown.map(|arg| arg.get_id().to_string()).collect::<Vec<_>>().join(", "))

@@ -1,4 +1,4 @@
-//! Errors of files that are read, and of calls of the library.
+//! Provokes errors with wrong files and with wrong calls of the library.
 
 use super::files::{Files, MODEL};
 use super::printed;
@@ -14,7 +14,7 @@ use crate::session::{Model, ModelSource, Options, Session, Snapshot};
 use crate::vocab::Vocab;
 use crate::weights::Checkpoint;
 
-/// Files that are opened as a model.
+/// The names of files that are opened as a model.
 const MODELS: &[&str] = &[
     "absent",
     "folder",
@@ -58,7 +58,7 @@ const MODELS: &[&str] = &[
     "other.safetensors",
 ];
 
-/// Files that are opened as a state.
+/// The names of files that are opened as a state.
 const STATES: &[&str] = &[
     "absent",
     "folder",
@@ -74,7 +74,7 @@ const STATES: &[&str] = &[
     "no-model.pth",
 ];
 
-/// Files that are opened as a vocabulary.
+/// The names of files that are opened as a vocabulary.
 const VOCABULARIES: &[&str] = &[
     "absent",
     "folder",
@@ -89,7 +89,7 @@ const VOCABULARIES: &[&str] = &[
     "config.json",
 ];
 
-/// Returns each case with its error.
+/// Returns each case by its name, with the text of its error.
 pub fn all(files: &Files) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut put = |name: String, result: Result<()>| {
@@ -142,7 +142,7 @@ pub fn all(files: &Files) -> Vec<(String, String)> {
     found
 }
 
-/// Adds the errors of a session with one slot.
+/// Adds the errors of wrong calls of a session that has one slot.
 fn session(files: &Files, put: &mut impl FnMut(String, Result<()>)) -> Result<()> {
     put("session: no slots".into(), Session::new(&MODEL, 0).map(drop));
     put("session: too many slots".into(), Session::new(&MODEL, 100_000).map(drop));

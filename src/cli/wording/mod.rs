@@ -1,6 +1,6 @@
-//! The words that users read: every help text and a provoked error of every kind, compared with `tests/snapshots/wording.txt`.
+//! Compares the texts that users read with `tests/snapshots/wording.txt`: every help text, and a provoked error of every kind.
 //!
-//! A change of a text is then a change of that file, which a reviewer reads. `WINGBEAT_BLESS=1` rewrites the file.
+//! So a changed text changes that file, which a reviewer reads. `WINGBEAT_BLESS=1` rewrites the file.
 
 mod commands;
 mod files;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 const SNAPSHOT: &str = "tests/snapshots/wording.txt";
 
-/// How many lines that differ are shown.
+/// The maximum number of differing lines that are shown.
 const SHOWN: usize = 20;
 
 const HEAD: &str = "\
@@ -29,7 +29,7 @@ fn printed(e: &Error) -> String {
     explained(e, true).join("\n")
 }
 
-/// Adds a chapter: each case by its name, then what is printed, indented.
+/// Adds a chapter to the text `to`: the name of each case, then the indented text that is printed for it.
 fn chapter(to: &mut String, title: &str, cases: impl IntoIterator<Item = (String, String)>) {
     write!(to, "\n\n===== {title} =====\n").expect("a string takes everything");
     for (name, text) in cases {
