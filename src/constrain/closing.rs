@@ -1,7 +1,7 @@
-//! Endings of a text under a grammar: finds a short ending that completes the text.
+//! Finds a short ending of a text under a grammar: bytes that complete the text.
 //!
-//! A second parser follows the text byte by byte, independent of the vocabulary, and searches a short ending. The number of tokens for
-//! this ending is the number of tokens that must remain to complete the text.
+//! A second parser follows the text byte by byte, independently of the vocabulary, and searches for a short ending. If a text has as many tokens
+//! left as this ending, it can still be completed.
 
 #[cfg(test)]
 mod tests;
@@ -12,36 +12,37 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use toktrie::{TokEnv, TokTrie};
 
-/// The longest ending to search, in bytes.
+/// The largest length in bytes of an ending that a search may find.
 const LONGEST: usize = 16 << 10;
 
-/// The number of bytes that the search for a shorter ending tries, at the beginning of a text.
+/// At the beginning of a text: the number of bytes that may be tried to find a shorter ending.
 const TRIES: usize = 4000;
 
-/// If more bytes than this may come next, only some bytes of equal rank are tried.
+/// If more than this many bytes may come next, only `ALIKE` bytes of each rank are tried.
 const CHOICES: usize = 8;
-/// The number of bytes of equal rank to try, such as two of the ten digits.
+/// The number of bytes of one rank to try, such as two of the ten digits.
 const ALIKE: usize = 2;
 
-/// The number that is added to the rank of a byte that is part of tokens, but not a token itself.
+/// Added to the rank of a byte that occurs in tokens but is not a token itself.
 const WITHIN: usize = 5;
 
-/// The most bytes of a known ending that a value in the next token may replace, if the ending begins with a value.
+/// The next token may make a value at the beginning of the known ending unnecessary. This is the largest number of bytes that may then be dropped
+/// from the beginning of the ending.
 const REPLACED: usize = 12;
 
-/// A text under a grammar, and the known ending of this text.
+/// A text under a grammar, with the shortest known ending of the text.
 #[derive(Clone)]
 pub struct Closer {
-    /// Parses the text byte by byte: an id is a byte.
+    /// Parses the text byte by byte. An id of this parser is a byte.
     bytes: Parse,
     vocab: TokEnv,
     order: Arc<Order>,
     ending: Arc<Ending>,
-    /// The id that [`Closer::fits`] accepted last, and the ending of the text after this id.
+    /// The id that [`Closer::fits`] accepted last, and the ending of the text that would follow this id.
     next: Option<(u32, Arc<Ending>)>,
 }
 
-/// A text that completes another text, and its tokens.
+/// Bytes that complete a text, and the same bytes as tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Ending {
     text: Vec<u8>,
@@ -49,7 +50,7 @@ struct Ending {
 }
 
 impl Closer {
-    /// Searches an ending from the beginning of a text. `None` if no ending is found, or if the vocabulary has no tokens for the ending.
+    /// Searches for an ending at the beginning of a text. Returns `None` if no ending is found, or if the vocabulary has no tokens for the ending.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
         let order = Arc::new(Order::of(vocab.tok_trie()));
         let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };
@@ -58,12 +59,12 @@ impl Closer {
         Some(closer)
     }
 
-    /// Returns the tokens of the shortest known ending.
+    /// Returns the tokens of the shortest known ending of the text.
     pub fn tokens(&self) -> &[u32] {
         &self.ending.tokens
     }
 
-    /// Returns whether `left` tokens can complete the text after `id`, whose text is `bytes`.
+    /// Returns whether the text plus token `id` can be completed with at most `left` further tokens. `bytes` are the bytes of the token.
     pub fn fits(&mut self, id: u32, bytes: &[u8], left: usize) -> bool {
         let fits = |ending: &Ending| ending.tokens.len() <= left;
         match self.ending_after(id, bytes) {
@@ -75,7 +76,7 @@ impl Closer {
         }
     }
 
-    /// Appends a token to the text. `None` if no ending is known any more.
+    /// Appends a token to the text. Returns `None` if no ending of the longer text is known.
     pub fn accept(mut self, id: u32, bytes: &[u8]) -> Option<Closer> {
         let ending = match self.next.take() {
             Some((known, ending)) if known == id => ending,
@@ -85,7 +86,7 @@ impl Closer {
         Some(Closer { ending, ..self })
     }
 
-    /// Returns an ending after a token.
+    /// Returns an ending of the text plus token `id`, or `None` if no ending is found. `bytes` are the bytes of the token.
     fn ending_after(&mut self, id: u32, bytes: &[u8]) -> Option<Ending> {
         let known = self.ending.clone();
         if let Some(rest) = known.text.strip_prefix(bytes) {
@@ -104,8 +105,9 @@ impl Closer {
         }
     }
 
-    /// Returns the part of a known ending that also completes the text after `bytes`. If the ending begins with a value, a value at the end of
-    /// `bytes` may replace the ending's value.
+    /// Returns the shortest end of `ending` that completes the text plus `bytes`, or `None` if no end does. If `ending` begins with a value, up to
+    /// `REPLACED` bytes of its beginning may be dropped, because `bytes` may already contain a value. Otherwise, only the whole of `ending` is
+    /// tried.
     fn still_ends<'w>(&mut self, bytes: &[u8], ending: &'w [u8]) -> Option<&'w [u8]> {
         let is_value = ending.first().is_some_and(u8::is_ascii_alphanumeric);
         let replaced = if is_value { REPLACED.min(ending.len()) } else { 0 };
@@ -117,16 +119,17 @@ impl Closer {
         })
     }
 
-    /// Converts a text to an ending. `None` if the vocabulary has no tokens for it.
+    /// Splits an ending into tokens. Returns `None` if the vocabulary has no tokens for the ending.
     fn ending_of(&self, text: Vec<u8>) -> Option<Ending> {
         let tokens = self.tokens_of(&text)?;
         Some(Ending { text, tokens })
     }
 
-    /// Splits a text into the fewest tokens.
+    /// Splits a text into the fewest tokens. Returns `None` if the vocabulary has no tokens for the text.
     fn tokens_of(&self, text: &[u8]) -> Option<Vec<u32>> {
         let trie = self.vocab.tok_trie();
-        // for each offset in the text: the least number of tokens up to it, the last of these tokens, and where this token begins
+        // for each offset in the text: the smallest number of tokens up to the offset, the last of these tokens, and the offset where this token
+        // begins
         let mut best: Vec<Option<(usize, u32, usize)>> = vec![None; text.len() + 1];
         for from in 0..text.len() {
             let so_far = match best[from] {
@@ -155,8 +158,8 @@ impl Closer {
         Some(tokens)
     }
 
-    /// Searches an ending with fewer tokens than `text`, by trying other bytes at each offset. `None` if the vocabulary has tokens for none of
-    /// these texts.
+    /// Searches for an ending with fewer tokens than the ending `text`, by trying other bytes at each offset of `text`. Returns the best ending
+    /// found, which may be `text` itself. Returns `None` if the vocabulary has no tokens for any of these endings.
     fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<Ending> {
         let size = |ending: &Ending| (ending.tokens.len(), ending.text.len());
         let (mut best, mut text) = (self.ending_of(text.clone()), text);
@@ -184,11 +187,11 @@ impl Closer {
     }
 }
 
-/// Searches an ending of the text that `at` has parsed, byte by byte. At each step, takes the byte that is likely to end the text soonest.
-/// Also tries `known`, an earlier ending, at each step. `None` if no ending of at most `longest` bytes is found.
+/// Searches for an ending of the text that `at` has parsed. At each step, the search appends the byte that is likely to end the text soonest, or
+/// all of `known`, an earlier ending, if it completes the text. Returns `None` if no ending of at most `longest` bytes is found.
 fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    // how often the text reached a state that allows the same bytes
+    // for each set of allowed bytes: how often the search met this set
     let mut visits: HashMap<Vec<u32>, usize> = HashMap::new();
     while text.len() <= longest {
         let allowed = at.allowed().ok()?;
@@ -200,8 +203,9 @@ fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
             text.extend_from_slice(known);
             return Some(text);
         }
-        // the first choice 16 times, the second 32 times, the third 64 times and so on, cyclically: a choice that does not end the text is
-        // given up, and a choice that does has enough steps to close what is open
+        // At the n-th visit of the same set, the search takes the first choice 16 times, then the second 32 times, the third 64 times and so on,
+        // cyclically. So the search gives up a choice that does not end the text. A choice that ends the text has enough steps to close everything
+        // that is open.
         let n = visits.entry(place).or_default();
         let byte = *choices.get((*n / 16 + 1).ilog2() as usize % choices.len().max(1))?;
         *n += 1;
@@ -211,9 +215,9 @@ fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
     None
 }
 
-/// The order in which bytes are tried: bytes that end a text soonest are first.
+/// The order in which the search tries bytes. Bytes that are likely to end a text soonest are first.
 struct Order {
-    /// For each byte: the kind of tokens in which it occurs.
+    /// For each byte: whether a token consists of this byte alone, or longer tokens contain the byte, or no token contains the byte.
     found: [Found; 256],
 }
 
@@ -235,7 +239,7 @@ impl Order {
         Order { found }
     }
 
-    /// Returns the bytes to try next, in order.
+    /// Returns the bytes to try next, the most promising byte first.
     fn choices(&self, allowed: &Allowed<'_>) -> Vec<u8> {
         let may = |byte: u8| allowed.ids.get(usize::from(byte) / 32).is_some_and(|word| word >> (byte % 32) & 1 == 1);
         let is_text = may(b'q') && may(b'z');
@@ -255,8 +259,8 @@ impl Order {
     }
 }
 
-/// Returns the rank of a byte: bytes that close something are first, then short values. If `is_text` is true, any letter may come: then a
-/// quote ends a string, and brackets are part of the string.
+/// Returns the rank of a byte. The lowest ranks are bytes that close a string or bracket, then bytes that begin short values. If `is_text` is true,
+/// any letter may come next, so the text is inside a string: a quote ends the string, and brackets are part of it.
 fn rank(byte: u8, is_text: bool) -> usize {
     match byte {
         b'"' if is_text => 0,

@@ -1,10 +1,10 @@
-//! A time limit for the steps of a parser: a grammar can be so ambiguous that one step takes minutes.
+//! A time limit for the parser's steps. A grammar can be so ambiguous that one step takes minutes.
 
 use llguidance::CancellationHandle;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval between checks of running steps.
+/// The interval between two checks of the running steps.
 const TICK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -17,12 +17,12 @@ struct Watch {
 struct Running {
     steps: Vec<(u64, Instant, CancellationHandle)>,
     n_begun: u64,
-    /// True if the thread sleeps until a step begins.
+    /// `true` if the watching thread sleeps until the next step begins.
     is_asleep: bool,
 }
 
-/// Runs a step of the parser. Cancels the step through `handle` if it takes longer than `limit`. The step has no limit if `handle` is
-/// `None` or if the thread that watches the steps cannot be started.
+/// Runs `step`, a step of the parser, and returns its result. If the step takes longer than `limit`, the watching thread cancels it through
+/// `handle`. The step has no time limit if `handle` is `None`, or if the watching thread cannot be started.
 pub fn within<T>(limit: Duration, handle: Option<CancellationHandle>, step: impl FnOnce() -> T) -> T {
     static WATCH: OnceLock<Option<&Watch>> = OnceLock::new();
     let (Some(watch), Some(handle)) = (*WATCH.get_or_init(start), handle) else { return step() };

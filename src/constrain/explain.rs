@@ -1,12 +1,12 @@
-//! Explains errors of llguidance to the author of a grammar. The crate's own messages name its internals and repeat the grammar, so they
-//! are not shown.
+//! Explains errors of the crate llguidance to the author of a grammar. The crate's own messages are not shown, because they name the crate's
+//! internals and repeat the grammar.
 
 use super::schema::{Pointer, below, find};
 use crate::error::Error;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// Parts of the crate's messages, and their meaning for a grammar.
+/// Phrases in the crate's messages, each with its meaning for the author of a grammar.
 const MEANT: [(&str, &str); 9] = [
     ("NoExtensionBias", "no token of the vocabulary can come next, and the text cannot end here"),
     ("Current row has", AMBIGUOUS),
@@ -21,7 +21,7 @@ const MEANT: [(&str, &str); 9] = [
 const AMBIGUOUS: &str = "the grammar is too ambiguous here";
 const TOO_LARGE: &str = "the grammar's texts, classes and repetitions are too large";
 
-/// Parts of the crate's messages about a schema, their meaning, and what to do.
+/// Phrases in the crate's messages about a schema, each with its meaning and a hint what to do.
 const OF_SCHEMA: [(&str, &str, &str); 7] = [
     ("oneOf constraints", "\"oneOf\" is unsupported if several of its schemas can match", "use \"anyOf\""),
     (
@@ -44,17 +44,17 @@ const OF_SCHEMA: [(&str, &str, &str); 7] = [
     ("stack level", "the schemas to merge are nested too deeply", "merge the schemas by hand"),
 ];
 
-/// Returns what an error of llguidance means for the author of a grammar.
+/// Returns the meaning of an error of llguidance for the author of a grammar.
 pub fn explain(error: &dyn std::fmt::Display) -> String {
     let said = error.to_string();
     MEANT.iter().find(|(known, _)| said.contains(known)).map_or("the grammar is too complex to compile", |(_, meant)| meant).into()
 }
 
-/// Finds the smallest part of a schema that does not compile. Returns the error of this part, with the JSON pointer of the part.
+/// Finds the smallest subschema that does not compile. Returns the error of this subschema, with the subschema's JSON pointer.
 ///
-/// `said` is the crate's error for the whole schema. `compile` returns the crate's error for a schema, or `None` if the schema compiles.
+/// `said` is the crate's error for the whole schema `root`. `compile` returns the crate's error for a schema, or `None` if the schema compiles.
 pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Option<String>) -> Error {
-    /// The time limit of the search.
+    /// The time limit of this search.
     const LIMIT: Duration = Duration::from_secs(3);
     const STEPS: usize = 100;
     let begun = Instant::now();
@@ -62,14 +62,14 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
     'deeper: for _ in 0..STEPS {
         let mut parts = below(&at, schema);
         parts.extend(schema.get("$ref").and_then(Value::as_str).and_then(|target| find(root, target)));
-        // bisect the parts until one part remains
+        // bisect the subschemas until one subschema remains
         while !parts.is_empty() {
             let half = parts.split_off(parts.len() / 2);
             for some in [half, std::mem::take(&mut parts)].into_iter().filter(|some| !some.is_empty()) {
                 if begun.elapsed() > LIMIT {
                     break 'deeper;
                 }
-                // another kind of error comes from a reference to a part that is missing in the reduced schema
+                // an error of another kind is ignored: it comes from a reference to a subschema that the reduced schema lacks
                 let Some(error) = compile(&alone(root, &some)).filter(|e| kind(e) == kind(&said)) else { continue };
                 if let [(pointer, part)] = some.as_slice() {
                     (at, schema, said) = (pointer.clone(), part, error);
@@ -84,7 +84,7 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
     meaning(schema, &said).at(at)
 }
 
-/// Returns a schema that requires each of these parts, and nothing else.
+/// Returns a schema of an object whose properties have the subschemas `parts`. Every property is required, and no other property is allowed.
 fn alone(root: &Value, parts: &[(Pointer, &Value)]) -> Value {
     let below: Map<String, Value> = parts.iter().enumerate().map(|(i, (_, part))| (i.to_string(), (*part).clone())).collect();
     let names: Vec<&String> = below.keys().collect();
@@ -98,7 +98,7 @@ fn alone(root: &Value, parts: &[(Pointer, &Value)]) -> Value {
     schema
 }
 
-/// Returns the error for a part of a schema from the crate's message.
+/// Returns the error for the subschema `schema`. `said` is the crate's error message.
 fn meaning(schema: &Value, said: &str) -> Error {
     if said.contains("nsatisfiable") {
         let names = ["imum", "Length", "Items", "Properties"];
@@ -118,7 +118,7 @@ fn meaning(schema: &Value, said: &str) -> Error {
     }
 }
 
-/// Returns the kind of the crate's message: the known phrase that the message contains, or `None` if it contains no known phrase.
+/// Returns the known phrase that the crate's message contains, or `None` if it contains no known phrase. The phrase identifies the kind of error.
 fn kind(said: &str) -> Option<&'static str> {
     let all = OF_SCHEMA.iter().map(|(known, ..)| *known).chain(MEANT.iter().map(|(known, _)| *known));
     std::iter::once("nsatisfiable").chain(all).find(|known| said.contains(known))

@@ -1,4 +1,4 @@
-//! Follows a grammar token by token. llguidance computes the allowed tokens over a trie of the vocabulary's bytes.
+//! Follows a grammar token by token. The crate llguidance computes the allowed tokens, using a trie of the bytes of all tokens.
 
 use super::closing::Closer;
 use super::explain::{blame, explain};
@@ -14,29 +14,29 @@ use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-/// The stack of the thread that compiles a grammar, in bytes. The crate recurses as deep as the rules of the grammar are nested.
+/// The stack size, in bytes, of the thread that compiles a grammar. The crate recurses as deeply as the grammar's rules are nested.
 const STACK_BYTES: usize = 256 << 20;
 
-/// A vocabulary's tokens as a trie of their bytes. Create it once per model: it takes some 100 ms for 65 536 tokens.
+/// The tokens of a vocabulary as a trie of their bytes. Create a `Pieces` once per model, because this takes about 100 ms for 65 536 tokens.
 #[derive(Clone)]
 pub struct Pieces {
-    /// Parses tokens of the vocabulary.
+    /// Creates parsers whose ids are the tokens of the vocabulary.
     tokens: Ids,
-    /// Parses single bytes, to search endings.
+    /// Creates parsers whose ids are single bytes, to search for endings.
     bytes: Ids,
 }
 
-/// Creates parsers of texts that are given as ids.
+/// Creates parsers of texts that are given as ids: tokens or bytes.
 #[derive(Clone)]
 struct Ids {
     factory: Arc<ParserFactory>,
-    /// The number of ids. The id `n_ids` itself is the end of the text.
+    /// The number of ids. The number `n_ids` itself stands for the end of the text.
     n_ids: u32,
 }
 
 impl Pieces {
-    /// Builds the trie of the ids below `n_ids`, the number of the model's logits. Ids without bytes, such as special tokens and unassigned
-    /// ids, are never allowed.
+    /// Builds the trie of the tokens whose ids are below `n_ids`, the number of the model's logits. Ids without bytes, such as special tokens and
+    /// unassigned ids, are never allowed in a text.
     ///
     /// # Errors
     /// `Model` if llguidance refuses the vocabulary.
@@ -47,11 +47,11 @@ impl Pieces {
         Ok(Pieces { tokens, bytes: Ids::new(256, byte, &[])? })
     }
 
-    /// Returns a follower at the beginning of a text under `grammar`. Clone the follower for each text.
+    /// Returns a follower at the beginning of a text under `grammar`. To follow several texts, clone the follower.
     ///
     /// # Errors
-    /// `Input` if a part of a schema is unsupported or contradictory, if the grammar is too large, or if no token can begin a text. An error
-    /// in a schema has the JSON pointer of the faulty part. `Memory` if no thread can be started to compile the grammar.
+    /// `Input` if a part of a schema is unsupported or contradictory, if the grammar is too large, or if no token can begin a text. An error in a
+    /// schema has the JSON pointer of the faulty part. `Memory` if the thread that compiles the grammar cannot be started.
     pub fn follow(&self, grammar: &Grammar) -> Result<Follower> {
         let refused = match self.tokens.parse(grammar)? {
             Ok(parse) => return Ok(self.follower(parse, grammar)),
@@ -70,7 +70,7 @@ impl Pieces {
         Follower { parse, closer, vocab }
     }
 
-    /// Returns the crate's error for a schema. `None` if the schema compiles.
+    /// Returns the crate's error for a schema, or `None` if the schema compiles.
     fn compile_error(&self, schema: &Value) -> Option<String> {
         self.tokens.parse(&Grammar::schema(schema)).ok()?.err()
     }
@@ -78,11 +78,11 @@ impl Pieces {
 
 impl Ids {
     fn new<'t>(n_ids: u32, text: impl Fn(u32) -> &'t [u8], slices: &[String]) -> Result<Ids> {
-        // the byte 0xff does not occur in UTF-8, and would mark a token as special in the trie
+        // the trie would take a token that begins with the byte 0xff as a special token; this byte never occurs in UTF-8
         let bytes = |id: u32| if id < n_ids { text(id) } else { &[] };
         let pieces: Vec<Vec<u8>> = (0..=n_ids).map(bytes).map(|b| if b.contains(&0xff) { Vec::new() } else { b.to_vec() }).collect();
         let info = TokRxInfo::new(n_ids + 1, n_ids);
-        // the environment never needs to tokenize text, so an approximate one is enough
+        // an approximate environment is enough, because it never has to tokenize text
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &pieces)));
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), slices).map_err(|e| Error::model(explain(&e)))?;
         factory.quiet();
@@ -90,7 +90,7 @@ impl Ids {
         Ok(Ids { factory: Arc::new(factory), n_ids })
     }
 
-    /// Compiles a grammar. The inner error is the crate's.
+    /// Compiles a grammar. The inner error is the crate's message.
     fn parse(&self, grammar: &Grammar) -> Result<std::result::Result<Parse, String>> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;
@@ -110,24 +110,24 @@ impl Ids {
     }
 }
 
-/// Returns the limits of the parser. The limits on the work of a step are larger than the crate's: a slow mask is better than an error.
+/// Returns the limits of the parser. A step may do more work than the crate's default allows, because a slow step is better than an error.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 5_000_000,
         step_lexer_fuel: 5_000_000,
         step_max_items: 2_000_000,
-        // the alternatives of one place, and other items. The crate compares each new item with all items of its row
+        // a row holds the alternatives at one place of the text, and other items; the crate compares each new item with all items of its row
         max_items_in_row: 5 * MAX_CHOICES,
         verbose_errors: false,
         ..ParserLimits::default()
     }
 }
 
-/// The state of a text that follows a grammar. A clone continues from the same place.
+/// A text that follows a grammar: the state of the parser after the tokens so far. A clone continues from the same place.
 #[derive(Clone)]
 pub struct Follower {
     parse: Parse,
-    /// The known ending. `None` if the grammar does not complete texts ([`Grammar::close`]), or if no ending is known.
+    /// The shortest known ending of the text. `None` if the grammar does not complete texts ([`Grammar::close`]), or if no ending is known.
     closer: Option<Closer>,
     vocab: TokEnv,
 }

@@ -1,7 +1,7 @@
 //! Reads GBNF, the grammar format of llama.cpp.
 //!
-//! A rule is `name ::= …`. The output must match the rule `root`. The end of a line ends the rule, except after `::=` and `|` and within
-//! parentheses. Errors have line and column.
+//! A rule is `name ::= …`. The output must match the rule `root`. A rule ends at the end of its line. A line end after `::=` or `|`, or within
+//! parentheses, does not end the rule. Errors have line and column.
 
 #[cfg(test)]
 mod tests;
@@ -10,27 +10,27 @@ use crate::error::{Error, Result, short};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The limit on the bytes of a grammar. A grammar of a whole programming language takes a tenth of this limit.
+/// The largest size of a grammar in bytes. A grammar of a whole programming language takes a tenth of this limit.
 const MAX_BYTES: usize = 1 << 20;
-/// The limit on nested parentheses.
+/// The largest depth of nested parentheses.
 const MAX_NESTING: usize = 100;
-/// The limit on nested repetitions.
+/// The largest depth of nested repetitions.
 const MAX_REPEATED: usize = 10;
-/// The largest number in `{m,n}`.
+/// The largest number in a repetition `{m,n}`.
 pub const MAX_REPEAT: u32 = 100_000;
 /// The rule that the output must match.
 const ROOT: &str = "root";
 
-/// The rules of a grammar, by number.
+/// The rules of a grammar. The number of a rule is its index in `names` and `bodies`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     pub names: Vec<String>,
     pub bodies: Vec<Expr>,
-    /// The number of `root`.
+    /// The number of the rule `root`.
     pub root: usize,
 }
 
-/// An expression of a grammar.
+/// An expression in a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
     Char(Chars),
@@ -40,12 +40,12 @@ pub enum Expr {
     Sequence(Vec<Expr>),
     /// Alternatives.
     Either(Vec<Expr>),
-    /// A repetition: the least number, and the largest number or `None`.
+    /// A repeated expression, the smallest number of repetitions, and the largest number. `None` means without limit.
     Repeat(Box<Expr>, u32, Option<u32>),
 }
 
 impl Expr {
-    /// Returns the repeated expression of a repetition.
+    /// Returns the repeated expression if this expression is a repetition.
     fn repeated(&self) -> Option<&Expr> {
         match self {
             Expr::Repeat(one, ..) => Some(one),
@@ -54,12 +54,12 @@ impl Expr {
     }
 }
 
-/// A class of characters.
+/// A class of characters, such as `[a-z]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Chars {
-    /// True if the class consists of the characters outside the ranges.
+    /// `true` if the class consists of all characters outside the ranges.
     pub is_negated: bool,
-    /// First and last character of each range.
+    /// The first and the last character of each range, both inclusive.
     pub ranges: Vec<(char, char)>,
 }
 
@@ -68,7 +68,7 @@ impl Chars {
         Chars { is_negated: false, ranges: vec![(c, c)] }
     }
 
-    /// Returns the character of a class with one character, or `None`.
+    /// Returns the only character of the class, or `None` if the class is negated or has several characters.
     pub fn only(&self) -> Option<char> {
         match self.ranges[..] {
             [(from, to)] if from == to && !self.is_negated => Some(from),
@@ -77,10 +77,11 @@ impl Chars {
     }
 }
 
-/// Reads a grammar.
+/// Reads a grammar and returns its rules.
 ///
 /// # Errors
-/// `Input`, with line and column, for invalid syntax and for rules that are undefined, defined twice or nested too deeply.
+/// `Input` if the syntax is invalid, or if a rule is undefined, defined twice or nested too deeply. Such an error has line and column. `Input` also
+/// if the grammar is too large or has no rule `root`.
 pub fn parse(text: &str) -> Result<Rules> {
     if text.len() > MAX_BYTES {
         return Err(Error::input(format!("expected a grammar of at most {MAX_BYTES} bytes, found {}", text.len())));
@@ -94,18 +95,18 @@ pub fn parse(text: &str) -> Result<Rules> {
     reader.finish()
 }
 
-/// The treatment of line ends when white space is skipped.
+/// Determines whether skipping white space also skips line ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineEnds {
     Skip,
     Keep,
 }
 
-/// A rule while it is read.
+/// A rule that is being read.
 struct Rule {
-    /// The place where its name occurs first.
+    /// The byte range of the rule's name where the name first occurs.
     named: Range<usize>,
-    /// Its expression and the place of its definition. `None` before the definition.
+    /// The rule's expression, and the byte offset of its definition. `None` until the definition is read.
     body: Option<(Expr, usize)>,
 }
 
@@ -146,7 +147,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Reads alternatives separated by `|`.
+    /// Reads alternatives that are separated by `|`.
     fn either(&mut self, nesting: usize) -> Result<Expr> {
         let mut all = vec![self.sequence(nesting)?];
         while self.peek() == Some('|') {
@@ -174,12 +175,12 @@ impl<'t> Reader<'t> {
                         return Err(self.refuse(begin..begin + 1, &format!("expected an element before {next}")));
                     };
                     let (least, most) = self.times()?;
-                    // each level takes stack in recursive code
+                    // limits the stack that recursive code needs, because each level takes stack
                     if std::iter::successors(Some(&item), |e| e.repeated()).nth(MAX_REPEATED).is_some() {
                         let text = format!("repetitions are nested more than {MAX_REPEATED} deep");
                         return Err(self.refuse(begin..self.at, &text));
                     }
-                    // an element that occurs 0 times is the empty text, also if it is repeated
+                    // an element that occurs 0 times is the empty text, even if it is repeated in turn
                     if most == Some(0) {
                         self.blanks(if nesting > 0 { LineEnds::Skip } else { LineEnds::Keep });
                         while matches!(self.peek(), Some('*' | '+' | '?' | '{')) {
@@ -220,7 +221,7 @@ impl<'t> Reader<'t> {
         Ok(inner)
     }
 
-    /// Reads a repetition after an element. Returns the least and the largest number.
+    /// Reads a repetition, such as `*` or `{2,5}`. Returns the smallest and the largest number of repetitions. `None` means without limit.
     fn times(&mut self) -> Result<(u32, Option<u32>)> {
         let begin = self.at;
         let sign = self.take();
@@ -303,7 +304,8 @@ impl<'t> Reader<'t> {
         Ok(Expr::Char(Chars { is_negated, ranges }))
     }
 
-    /// Reads a character, with escapes, of a text or class that begins at `open`. `end` is the character that ends the text or class.
+    /// Reads one character or escape of a text or class. `open` is the byte offset where the text or class begins. `end` is the character that ends
+    /// the text or class.
     fn character(&mut self, open: usize, end: &str) -> Result<char> {
         let begin = self.at;
         let Some(c) = self.take().filter(|&c| c != '\n') else {
@@ -336,12 +338,12 @@ impl<'t> Reader<'t> {
         code.and_then(char::from_u32).ok_or_else(|| self.refuse(begin..self.at, "expected the code of a character"))
     }
 
-    /// Reads a name of letters, digits, `-` and `_`. The name is empty if no such character comes next.
+    /// Reads a name of letters, digits, `-` and `_`. Returns the byte range of the name, which is empty if no such character comes next.
     fn name(&mut self) -> Range<usize> {
         self.while_it(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     }
 
-    /// Returns the number of the rule with this name. Adds the rule if it is new.
+    /// Returns the number of the rule with this name. Adds the rule if its name is new.
     fn number(&mut self, name: Range<usize>) -> usize {
         *self.names.entry(&self.text[name.clone()]).or_insert_with(|| {
             self.rules.push(Rule { named: name, body: None });
@@ -349,7 +351,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// Skips white space and comments.
+    /// Skips blanks, tabs and comments, and line ends if `lines` is `Skip`.
     fn blanks(&mut self, lines: LineEnds) {
         loop {
             self.while_it(|c| c == ' ' || c == '\t' || lines == LineEnds::Skip && (c == '\n' || c == '\r'));
@@ -406,7 +408,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Returns the only expression, or all expressions joined by `several`.
+/// Returns the only expression in `all`, or the combination that `several` makes of all expressions.
 fn alone(mut all: Vec<Expr>, several: impl Fn(Vec<Expr>) -> Expr) -> Expr {
     match all.pop() {
         Some(only) if all.is_empty() => only,
@@ -417,13 +419,13 @@ fn alone(mut all: Vec<Expr>, several: impl Fn(Vec<Expr>) -> Expr) -> Expr {
     }
 }
 
-/// Returns line and column of a byte offset, both from 1.
+/// Returns the line and the column of a byte offset. Both count from 1.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let begin = text[..at].rfind('\n').map_or(0, |n| n + 1);
     (text[..at].matches('\n').count() + 1, text[begin..at].chars().count() + 1)
 }
 
-/// Returns an error at a part of a line.
+/// Returns an error that shows the line of the byte range `part` and marks the range.
 fn refuse(text: &str, part: Range<usize>, message: &str) -> Error {
     let (line, column) = place(text, part.start);
     let begin = text[..part.start].rfind('\n').map_or(0, |n| n + 1);

@@ -1,4 +1,4 @@
-//! Grammars and JSON schemas that output must follow.
+//! Grammars and JSON schemas that an output text must follow.
 
 use super::{gbnf, lark, schema};
 use crate::error::{Error, Result};
@@ -6,52 +6,54 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Returns the default spacing: JSON on one line, with spaces as Python writes them, which is the most common form in training data. With
-/// free white space, weak models write white space without end.
+/// Returns the default spacing of JSON: one line, with spaces as Python writes them. This form is the most common in training data. If a grammar
+/// allows any white space, weak models write white space without end.
 fn spacing() -> Value {
     json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false })
 }
 
-/// Returns the schema without its wrapper. A wrapper used as a schema would allow any JSON, because it has no keyword of a schema.
+/// Returns the schema inside OpenAI's wrapper `{"name": …, "schema": …}`, or `schema` itself if it has no wrapper. A wrapper that is read as a
+/// schema would allow any JSON, because none of its keys is a schema keyword.
 fn unwrapped(schema: &Value) -> &Value {
     let is_wrapper = |all: &Map<String, Value>| all.keys().all(|key| ["name", "description", "strict", "schema"].contains(&key.as_str()));
     schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }
 
-/// A grammar that output must follow, for any vocabulary. [`Pieces::follow`](super::Pieces::follow) applies it to a text.
+/// A grammar that an output text must follow. It does not depend on a vocabulary. [`Pieces::follow`](super::Pieces::follow) applies the grammar to
+/// a text.
 #[derive(Debug, Clone)]
 pub struct Grammar {
-    /// The rules in Lark; the text must match the rule `whole`.
+    /// The rules in the language Lark. The text must match the rule `whole`.
     rules: String,
-    /// A fixed text at the beginning. The rules apply to the text after it.
+    /// A fixed text that must come first. The rules apply to the text after it.
     lead: String,
-    /// The schema. `None` for a grammar in GBNF.
+    /// The JSON schema. `None` for a grammar in GBNF.
     schema: Option<Arc<Value>>,
-    /// True if the last tokens before the token limit are chosen so that they complete the text.
+    /// `true` if the last tokens before the token limit are chosen so that they complete the text.
     closes: bool,
 }
 
 impl Grammar {
     /// Reads a grammar in GBNF, the format of llama.cpp. The text must match the rule `root`.
     ///
-    /// Every text that the rules allow is possible, even if the rules are ambiguous; left recursion is allowed. Tokens in grammars (`<…>`)
-    /// are refused.
+    /// Every text that the rules allow is possible, even if the rules are ambiguous. Left recursion is allowed. A token in a grammar (`<…>`) is an
+    /// error.
     ///
     /// # Errors
-    /// `Input`, with line and column, if the grammar is invalid. `Input` if a rule can never match or exceeds a limit.
+    /// `Input`, with line and column, if the syntax is invalid. `Input` if a rule can never match or if the grammar exceeds a limit.
     pub fn gbnf(text: &str) -> Result<Grammar> {
         Ok(Grammar { rules: lark::write(&gbnf::parse(text)?)?, lead: String::new(), schema: None, closes: false })
     }
 
-    /// Returns the grammar of the JSON that a schema allows.
+    /// Returns the grammar of the JSON texts that a schema allows.
     ///
-    /// Properties have the order of the schema. The JSON is on one line, with `, ` and `: ` as separators. `x-guidance` in the schema changes
-    /// the spacing, as llguidance documents: `{"whitespace_flexible": true}` allows white space anywhere. The schema may be in the wrapper of
-    /// OpenAI's interface: `{"name": …, "strict": …, "schema": …}`.
+    /// The properties of an object have the order of the schema. The JSON is on one line, with `, ` and `: ` as separators. The key `x-guidance` in
+    /// the schema changes the spacing, as llguidance documents: `{"whitespace_flexible": true}` allows white space anywhere. `schema` may also be
+    /// the wrapper of OpenAI's interface: `{"name": …, "strict": …, "schema": …}`.
     ///
     /// # Errors
-    /// `Input`, with the JSON pointer of a part that is invalid, unsupported or too large. [`Pieces::follow`](super::Pieces::follow) reports
-    /// parts that contradict each other.
+    /// `Input` if a part of the schema is invalid, unsupported or too large. The error has the JSON pointer of this part.
+    /// [`Pieces::follow`](super::Pieces::follow) reports parts that contradict each other.
     pub fn json_schema(schema: &Value) -> Result<Grammar> {
         let schema = unwrapped(schema);
         let mut schema = match schema {
@@ -77,8 +79,8 @@ impl Grammar {
         Grammar::schema(&json!({ "x-guidance": spacing() }))
     }
 
-    /// Sets whether a text is completed before it reaches its token limit. If `closes` is true, the last tokens are chosen so that the text
-    /// matches the whole grammar, if the token limit is large enough. The default is true for JSON and false for GBNF.
+    /// Sets whether a text is completed before it reaches its token limit. If `closes` is true, the last tokens are chosen so that the text matches
+    /// the whole grammar. This requires a token limit that is large enough. The default is true for JSON and false for GBNF.
     #[must_use]
     pub fn close(self, closes: bool) -> Grammar {
         Grammar { closes, ..self }
@@ -103,7 +105,7 @@ impl Grammar {
         Grammar { rules, lead: String::new(), schema: Some(Arc::new(schema.clone())), closes: true }
     }
 
-    /// Converts the grammar to llguidance's type.
+    /// Converts the grammar to the grammar type of llguidance.
     pub(super) fn source(&self) -> TopLevelGrammar {
         let lead = if self.lead.is_empty() { String::new() } else { format!("{} ", lark::quoted(&self.lead)) };
         TopLevelGrammar::from_lark(format!("start: {lead}whole\n{}", self.rules))

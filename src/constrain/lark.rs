@@ -1,4 +1,4 @@
-//! Translates a grammar to Lark, the language of llguidance.
+//! Translates a grammar to Lark, the grammar language of llguidance.
 
 use super::gbnf::Rules;
 use super::lexemes;
@@ -6,14 +6,14 @@ use super::parts::{Node, Parts};
 use crate::error::{Error, Result, short};
 use std::fmt::Write;
 
-/// The longest chain of rules that refer to each other. The crate's compiler recurses for each rule.
+/// The longest chain of rules that refer to one another. The crate's compiler recurses for each rule.
 const MAX_DEPTH: usize = 4000;
 
-/// Translates rules to Lark. The rule `root` becomes `whole`. Part N becomes a rule `nN`, or a terminal `TN` if it is a lexeme or part of
-/// a lexeme.
+/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. Part N of the grammar becomes a Lark rule `nN`. If the part is a lexeme
+/// or inside a lexeme, it becomes a terminal `TN`.
 ///
 /// # Errors
-/// `Input` if a rule can never match, or a chain of rules is too long.
+/// `Input` if a rule can never match, or if a chain of rules is too long.
 pub fn write(rules: &Rules) -> Result<String> {
     let parts = Parts::of(rules)?;
     let is_lexeme = lexemes::choose(&parts);
@@ -35,13 +35,13 @@ pub fn write(rules: &Rules) -> Result<String> {
     Ok(writer.text)
 }
 
-/// Walks the parts in the order in which the crate compiles them. Returns a part that is nested too deeply, or `None`.
+/// Visits the parts in the order in which the crate compiles them. Returns the first part that is nested too deeply, or `None`.
 fn too_deep(parts: &Parts, is_lexeme: &[bool]) -> Option<usize> {
     let mut is_seen = vec![false; parts.all.len()];
     is_seen[parts.root] = true;
     let mut chain = vec![(parts.root, 0)];
     while let Some((part, next)) = chain.last_mut() {
-        // a lexeme is a regular expression of bounded depth
+        // a lexeme ends the chain, because it is a regular expression of limited depth
         let below = if is_lexeme[*part] { &[] } else { parts.below(*part) };
         let Some(&child) = below.get(*next) else {
             chain.pop();
@@ -58,7 +58,7 @@ fn too_deep(parts: &Parts, is_lexeme: &[bool]) -> Option<usize> {
     None
 }
 
-/// The place where a part is used: in rules or in a lexeme.
+/// The place where a part of the grammar is used: in rules, or inside a lexeme.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Rules,
@@ -69,7 +69,7 @@ struct Writer<'p> {
     parts: &'p Parts,
     is_lexeme: &'p [bool],
     text: String,
-    /// For each part: whether it was written as a rule, and as a terminal.
+    /// For each part: whether it has been written as a rule, and whether it has been written as a terminal.
     done: Vec<[bool; 2]>,
 }
 
@@ -85,7 +85,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the line of a part. Returns the parts that the line refers to.
+    /// Writes the line that defines a part, unless it has been written before. Returns the parts that the line refers to.
     fn define(&mut self, part: usize, within: Within) -> Vec<(usize, Within)> {
         let within = self.kind(part, within);
         if std::mem::replace(&mut self.done[part][usize::from(within == Within::Lexeme)], true) {
@@ -109,7 +109,7 @@ impl Writer<'_> {
         let _ = writeln!(self.text, "{}: {body}", self.name(part, within));
         below.iter().map(|&c| (c, within)).collect()
     }
-    /// Writes the line of a sequence in a lexeme, with runs of characters joined to texts. Returns the parts that the line refers to.
+    /// Writes the line that defines a sequence inside a lexeme. Adjacent characters are joined to texts. Returns the parts that the line refers to.
     fn define_text(&mut self, part: usize, all: &[usize]) -> Vec<(usize, Within)> {
         let (mut body, mut text, mut needed) = (Vec::new(), String::new(), Vec::new());
         for &child in all {
@@ -131,7 +131,7 @@ impl Writer<'_> {
     }
 }
 
-/// Quotes a text for Lark: as in JSON, except for U+007F.
+/// Quotes a text for Lark, which is as in JSON except for U+007F.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -1,28 +1,31 @@
-//! Chooses the parts of a grammar that are lexemes.
+//! Decides which parts of a grammar become lexemes.
 //!
-//! llguidance reads *lexemes*, which are regular expressions, and always takes the longest match. GBNF has no lexemes: `[a-z]* "e"` is
-//! any word that ends with e, but a greedy lexer would take the e as part of `[a-z]*`. So a part becomes a lexeme only if this does not
-//! change the language: no match of a lexeme, followed by a byte that may come next, is the beginning of a match of another lexeme.
-//! A part that fails this test is split into its own parts. Single characters never fail, because no character's UTF-8 begins another
-//! character's. Long lexemes make masks fast; the strings and numbers of JSON pass the test.
+//! llguidance reads *lexemes*, which are regular expressions, and always takes the longest match of a lexeme. GBNF has no lexemes: `[a-z]* "e"` is
+//! any word that ends with e. If `[a-z]*` were a lexeme, the lexer would take the e as part of this lexeme.
+//!
+//! So a part becomes a lexeme only if this does not change the language. The test: no match of a lexeme, followed by a byte that may come next, is
+//! the beginning of a match of another lexeme. A part that fails the test is split into smaller parts. Single characters never fail, because the
+//! UTF-8 of a character never begins with the UTF-8 of another character.
+//!
+//! Long lexemes make the computation of masks fast. The strings and numbers of JSON pass the test.
 
 use super::parts::{Bytes, Node, Parts};
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use std::collections::HashMap;
 
-/// The limit on work for all comparisons of a grammar, in units of the crate: some 500 ms. A grammar above the limit is followed character
-/// by character.
+/// The limit on the work for all comparisons of a grammar, in units of the crate. It takes about 500 ms. A grammar that exceeds the limit is
+/// followed character by character.
 const WORK: u64 = 25_000_000;
-/// The limit on work for one comparison: some 2 ms.
+/// The limit on the work for one comparison. It takes about 2 ms.
 const FUEL: u64 = 100_000;
-/// The work to build the regular expressions of one comparison.
+/// The work that building the regular expressions of one comparison counts as.
 const MAKE: u64 = 2_500;
-/// The number of pairs of lexemes that can be skipped without a comparison for one unit of work.
+/// The number of pairs of lexemes that are skipped without a comparison for one unit of work.
 const LOOKS: usize = 16;
-/// The longest text, in characters, that is compared as a text.
+/// The largest number of characters in a part whose only text is computed. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
 
-/// Returns, for each part, whether the part is a lexeme.
+/// Returns, for each part of the grammar, whether the part is a lexeme.
 pub fn choose(parts: &Parts) -> Vec<bool> {
     let mut finder = Finder { parts, is_apart: vec![false; parts.all.len()], known: HashMap::new(), work: WORK };
     loop {
@@ -49,14 +52,14 @@ struct Finder<'p> {
     parts: &'p Parts,
     /// The parts that must not be lexemes.
     is_apart: Vec<bool>,
-    /// Results of `begins`: (short lexeme, bytes that may follow, long lexeme).
+    /// Known results of `begins`, by its arguments: short lexeme, bytes that may follow, long lexeme.
     known: HashMap<(usize, Bytes, usize), bool>,
-    /// The remaining work.
+    /// The work that is left of the limit `WORK`.
     work: u64,
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether it is a lexeme that the root reaches.
+    /// Returns, for each part, whether it is a lexeme that is reached from the root rule.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);
@@ -73,7 +76,7 @@ impl Finder<'_> {
         is_lexeme
     }
 
-    /// Returns the lexemes whose longer match could hide a match of another lexeme.
+    /// Returns the lexemes that may hide a match of another lexeme, because the lexer takes the longest match.
     fn clashes(&mut self, is_lexeme: &[bool]) -> Vec<usize> {
         let parts = self.parts;
         let follow = parts.followers(|part| !is_lexeme[part]);
@@ -94,7 +97,7 @@ impl Finder<'_> {
         clashes
     }
 
-    /// Returns the only text of a part. `None` if the part matches several texts, or its text is empty or too long.
+    /// Returns the only text that a part matches. Returns `None` if the part matches several texts, or if its text is empty or too long.
     fn text(&self, part: usize) -> Option<Vec<u8>> {
         let (mut text, mut wait) = (Vec::new(), vec![part]);
         if self.parts.n_chars[part] > MAX_TEXT {
@@ -110,7 +113,8 @@ impl Finder<'_> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Returns whether some match of `short`, followed by one of the bytes `next`, begins a match of `long`. Returns true if no work remains.
+    /// Returns whether a match of `short`, followed by one of the bytes `next`, can be the beginning of a match of `long`. Returns true if no work
+    /// is left.
     fn begins(&mut self, short: usize, next: Bytes, long: usize) -> bool {
         let (parts, work) = (self.parts, &mut self.work);
         *self.known.entry((short, next, long)).or_insert_with(|| {
@@ -123,7 +127,7 @@ impl Finder<'_> {
     }
 }
 
-/// Returns the lexemes with a single text that begins with the text of another lexeme and a byte that may follow that other lexeme.
+/// Returns those lexemes in `longs` whose only text begins with the text of a lexeme in `shorts` and a byte that may follow this shorter lexeme.
 fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], follow: &[Bytes]) -> Vec<usize> {
     let mut sorted: Vec<(&[u8], usize)> = longs.iter().filter_map(|&p| Some((texts[p].as_deref()?, p))).collect();
     sorted.sort_unstable();
@@ -137,15 +141,15 @@ fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], foll
     lost
 }
 
-/// Returns whether a text exists that matches both `long` and the sequence of `short`, a byte of `next`, and any bytes. Also returns the
-/// work used.
+/// Returns whether some text matches both `long` and the sequence of `short`, one byte of `next`, and any bytes. Also returns the work that was
+/// used. Returns true if the work exceeds `fuel`.
 fn meets(parts: &Parts, short: usize, next: Bytes, long: usize, fuel: u64) -> (bool, u64) {
     let mut made = Converter { parts, builder: RegexBuilder::new(), known: HashMap::new() };
     let (Some(short), Some(long)) = (made.part(short), made.part(long)) else { return (true, fuel) };
     let set = |Bytes(bits): Bytes| RegexAst::ByteSet(bits.iter().flat_map(|b| [*b as u32, (*b >> 32) as u32]).collect());
     let any = |least: u32| RegexAst::Repeat(Box::new(set(Bytes([u64::MAX; 4]))), least, u32::MAX);
     let whole = |e: ExprRef| RegexAst::ExprRef(e);
-    // an empty match is not a lexeme: the next lexeme begins at the same place
+    // `short` must match at least one byte: an empty match is not a lexeme, because the next lexeme begins at the same place
     let begun = RegexAst::Concat(vec![RegexAst::And(vec![whole(short), any(1)]), set(next), any(0)]);
     let both = made.builder.mk(&RegexAst::And(vec![begun, whole(long)]));
     match both.and_then(|both| made.builder.into_regex_limited(both, fuel)) {
@@ -154,7 +158,7 @@ fn meets(parts: &Parts, short: usize, next: Bytes, long: usize, fuel: u64) -> (b
     }
 }
 
-/// Converts parts to the crate's regular expressions, each part once.
+/// Converts parts of the grammar to the crate's regular expressions, each part once.
 struct Converter<'p> {
     parts: &'p Parts,
     builder: RegexBuilder,

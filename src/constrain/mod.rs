@@ -1,7 +1,7 @@
-//! Constrained output: determines which tokens may come next, from the tokens so far.
+//! Constrained output: determines which tokens may come next, given the tokens so far.
 //!
-//! A [`Grammar`] makes a [`Constraint`] for a vocabulary; a caller can also implement [`Constraint`]. This module must not know samplers:
-//! before the session draws, it masks the logits of the tokens that are not allowed.
+//! A [`Grammar`] is compiled to a [`Constraint`] for a vocabulary. A caller can also implement [`Constraint`]. This module must not know samplers:
+//! the session masks the logits of tokens that are not allowed before it samples.
 //!
 //! ```
 //! # #[cfg(all(feature = "grammar", feature = "embedded-model"))]
@@ -67,38 +67,38 @@ pub use grammar::Grammar;
 
 use crate::error::Result;
 
-/// A constraint on text: determines which tokens may come next.
+/// A constraint on a text: determines which tokens may come next.
 pub trait Constraint: Send {
-    /// Returns the tokens that may follow the accepted tokens.
+    /// Returns the tokens that may follow the tokens accepted so far.
     ///
     /// # Errors
-    /// Fails if no token may follow and the text may not end, or if the computation exceeds a limit.
+    /// Returns an error if no token may follow and the text may not end, or if the computation exceeds a limit.
     fn allowed(&mut self) -> Result<Allowed<'_>>;
 
-    /// Accepts the next token, which must be allowed. The session does not call this for an id that ends the text.
+    /// Appends a token to the text. The token must be allowed. The session does not call this function for an id that ends the text.
     ///
     /// # Errors
-    /// Fails if the token is not allowed.
+    /// Returns an error if the token is not allowed.
     fn accept(&mut self, id: u32) -> Result<()>;
 
-    /// Returns the shortest known sequence of tokens that completes the text. The sequence is empty if the text may end here. Returns `None`
-    /// if no such sequence is known.
+    /// Returns the shortest known sequence of tokens that completes the text. The sequence is empty if the text may end here. Returns `None` if no
+    /// such sequence is known.
     fn closing(&mut self) -> Option<&[u32]> {
         None
     }
 
-    /// Returns whether `left` tokens are enough to complete the text after `id`, which is allowed. Returns true if this is not known.
+    /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if this is unknown.
     fn closes_within(&mut self, _id: u32, _left: usize) -> bool {
         true
     }
 }
 
-/// The tokens that may come next.
+/// The tokens that may come next, and whether the text may end.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowed<'a> {
     /// One bit per id: bit `id % 32` of word `id / 32`. Ids beyond the last word are not allowed.
     pub ids: &'a [u32],
-    /// True if the text may end here. If no id is allowed, the text ends.
+    /// `true` if the text may end here. If no id is allowed either, the text must end.
     pub may_end: bool,
 }
 
@@ -108,8 +108,8 @@ impl Allowed<'_> {
         self.may_end && self.ids.iter().all(|&word| word == 0)
     }
 
-    /// Sets the logits `[V]` of all ids that are not allowed to minus infinity. `ends` are the ids that end a text; they are allowed if and
-    /// only if the text may end.
+    /// Sets the logits, `[V]`, of all ids that are not allowed to minus infinity. `ends` lists the ids that end a text. These ids keep their logits
+    /// if the text may end, and are masked if it may not.
     pub fn mask(&self, logits: &mut [f32], ends: &[u32]) {
         let words = self.ids.iter().copied().chain(std::iter::repeat(0));
         let kept: Vec<(u32, f32)> = ends.iter().filter_map(|&id| Some((id, *logits.get(id as usize)?))).collect();
@@ -124,26 +124,26 @@ impl Allowed<'_> {
     }
 }
 
-/// The number of drawn tokens to try. If every tried token leaves too few tokens for the end of the text, the first token of the known
-/// ending is taken instead.
+/// The largest number of tokens that are drawn and tested. If none of these tokens leaves enough tokens to complete the text, the first token of
+/// the known ending is taken.
 const DRAWS: usize = 4;
 
-/// A token drawn under a constraint.
+/// The result of drawing a token under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The token. `None` if the text must end here because no token leaves enough tokens to complete it.
+    /// The drawn token. `None` if the text must end here, because every drawn token leaves too few tokens to complete the text.
     pub token: Option<u32>,
-    /// True if the first drawn token was replaced, because it left too few tokens for the end of the text.
+    /// `true` if the first drawn token was replaced, because it left too few tokens to complete the text.
     pub is_closing: bool,
 }
 
-/// Draws the next token of a text under a constraint, with at most `left` more tokens.
+/// Draws the next token of a text under a constraint. The text may have at most `left` more tokens.
 ///
-/// If an ending of at most `left` tokens is known, the drawn token leaves enough tokens to complete the text. `logits` `[V]` must be
-/// masked, and are changed. `ends` are the ids that end a text. `draw` draws from logits.
+/// If the constraint knows an ending of at most `left` tokens, the drawn token leaves enough tokens to complete the text. `logits`, `[V]`, must be
+/// masked; this function changes them. `ends` lists the ids that end a text. `draw` draws a token from logits.
 ///
 /// # Errors
-/// The error of the first call of `draw`.
+/// Returns the error of the first call of `draw`.
 pub fn draw(
     constraint: &mut dyn Constraint,
     logits: &mut [f32],
@@ -169,6 +169,6 @@ pub fn draw(
     let Some(next) = ending else { return Ok(Drawn { token: None, is_closing: true }) };
     logits.iter_mut().for_each(|logit| *logit = f32::NEG_INFINITY);
     logits[next as usize] = 0.0;
-    // `draw` fails if a setting bans the token; then the text stays incomplete
+    // `draw` fails if the settings ban the token; the first drawn token is then taken, and the text stays incomplete
     Ok(free(draw(logits).unwrap_or(first)))
 }

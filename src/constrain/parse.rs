@@ -1,4 +1,4 @@
-//! Parses a text id by id with llguidance, and computes the ids that may come next.
+//! Parses a text id by id with llguidance, and computes which ids may come next.
 
 use super::Allowed;
 use super::deadline::within;
@@ -8,18 +8,18 @@ use llguidance::Matcher;
 use std::time::Duration;
 use toktrie::SimpleVob;
 
-/// The time limit of one step. Milliseconds are usual.
+/// The time limit of one parser step. A step usually takes milliseconds.
 const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
-/// The parser state of a text. Ids are tokens or bytes.
+/// The state of the parser after a text. An id is a token or a byte.
 pub(super) struct Parse {
     matcher: Matcher,
-    /// The ids that may come next. `None` before they are computed.
+    /// The ids that may come next, and whether the text may end. `None` until they are computed.
     next: Option<Next>,
     n_ids: u32,
 }
 
-/// Makes a deep copy: the copies share neither the lexer's cache nor its errors.
+/// Makes a deep copy, which shares neither the lexer's cache nor the lexer's errors with the original.
 impl Clone for Parse {
     fn clone(&self) -> Parse {
         Parse { matcher: self.matcher.deep_clone(), next: self.next.clone(), n_ids: self.n_ids }
@@ -33,19 +33,19 @@ struct Next {
 }
 
 impl Parse {
-    /// Begins a text and computes its first mask, so that errors appear before generation starts. The error is the crate's.
+    /// Begins a text and computes its first mask, so that errors appear before generation starts. The error is the crate's message.
     pub fn new(matcher: Matcher, n_ids: u32) -> std::result::Result<Parse, String> {
         let mut parse = Parse { matcher, next: None, n_ids };
         parse.next = Some(parse.compute()?);
         Ok(parse)
     }
 
-    /// Makes a shallow copy for a look ahead: the copies share the lexer's cache and its errors.
+    /// Makes a shallow copy to look ahead. The copy shares the lexer's cache and the lexer's errors with the original.
     pub fn fork(&self) -> Parse {
         Parse { matcher: self.matcher.clone(), next: self.next.clone(), n_ids: self.n_ids }
     }
 
-    /// Returns the ids that may come next.
+    /// Returns the ids that may come next, and whether the text may end.
     pub fn allowed(&mut self) -> Result<Allowed<'_>> {
         let next = match self.next.take() {
             Some(next) => next,
@@ -55,7 +55,7 @@ impl Parse {
         Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
     }
 
-    /// Appends an id to the text. Refuses an id that is not allowed.
+    /// Appends an id to the text. Returns an error if the id is not allowed.
     pub fn accept(&mut self, id: u32) -> Result<()> {
         self.next = None;
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
@@ -71,7 +71,7 @@ impl Parse {
         }
     }
 
-    /// Appends ids that are known to be allowed.
+    /// Appends bytes that are known to be allowed. Each byte is an id.
     pub fn read(&mut self, ids: &[u8]) -> Result<()> {
         self.next = None;
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();
@@ -79,14 +79,14 @@ impl Parse {
         within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(explain(&e)))
     }
 
-    /// Returns whether the text would be complete if `ids` (here bytes) were appended. Appends nothing.
+    /// Returns whether the text would be complete after the bytes `ids`. Appends nothing.
     pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
         within(STEP, handle, || matcher.validate_tokens(&ids)).is_ok_and(|n| n == ids.len())
     }
 
-    /// Computes the ids that may come next. The error is the crate's.
+    /// Computes the ids that may come next, and whether the text may end. The error is the crate's message.
     fn compute(&mut self) -> std::result::Result<Next, String> {
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
         let mut ids = within(STEP, handle, || matcher.compute_mask_or_eos()).map_err(|e| e.to_string())?;

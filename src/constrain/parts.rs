@@ -1,4 +1,5 @@
-//! The parts of a grammar: computes which bytes may begin and follow each part, and which parts are regular expressions.
+//! The parts of a grammar: its expressions and their subexpressions. Computes which bytes may begin and follow each part, and which parts are
+//! regular expressions.
 
 mod extent;
 
@@ -7,11 +8,11 @@ use crate::error::{Error, Result, short};
 use extent::{NodeExtent, Operator, extents};
 use std::collections::HashMap;
 
-/// The limit on alternatives of a rule; alternatives that are regular expressions count as one. The crate compares each alternative with
-/// all others at every byte.
+/// The largest number of alternatives in a rule. Alternatives that are regular expressions count as one. The crate compares each alternative with
+/// all other alternatives at every byte.
 pub const MAX_CHOICES: usize = 2000;
 
-/// The limit on elements of a sequence; adjacent regular expressions count as one.
+/// The largest number of elements in a sequence. Adjacent regular expressions count as one.
 const MAX_ELEMENTS: usize = 2000;
 
 /// A set of bytes: one bit per byte.
@@ -43,7 +44,7 @@ impl Bytes {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Node {
     Char(Chars),
-    /// A reference, by number, to a rule that is recursive or refers to a recursive rule.
+    /// A reference to a rule, by the rule's number. The rule is not regular: it is recursive, refers to a recursive rule, or is too large.
     Rule(usize),
     Sequence(Vec<usize>),
     Either(Vec<usize>),
@@ -51,7 +52,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Returns the parts of this part.
+    /// Returns the numbers of the parts that this part consists of. A reference to a rule has none.
     pub fn children(&self) -> &[usize] {
         match self {
             Node::Char(_) | Node::Rule(_) => &[],
@@ -61,29 +62,30 @@ impl Node {
     }
 }
 
-/// The parts of a grammar, by number. Equal parts have one number. The children of a part have lower numbers, except for rules.
+/// The parts of a grammar, each with a number. Equal parts have the same number. The children of a part have lower numbers than the part. Only
+/// references to rules are an exception.
 pub struct Parts {
     pub all: Vec<Node>,
-    /// True for a part that is a regular expression.
+    /// For each part: whether it is a regular expression of a supported size.
     pub is_regular: Vec<bool>,
-    /// The part of each rule's body, by the number of the rule.
+    /// The number of each rule's body, by the number of the rule.
     pub bodies: Vec<usize>,
     pub root: usize,
-    /// True for a part that may be the empty text.
+    /// For each part: whether it matches the empty text.
     is_nullable: Vec<bool>,
-    /// True for a part that matches some text. A rule matches no text if every alternative refers back to it.
+    /// For each part: whether it matches at least one text. A rule matches no text if every alternative refers back to the rule.
     has_text: Vec<bool>,
-    /// The bytes that may begin a part.
+    /// For each part: the bytes with which its texts may begin.
     pub first: Vec<Bytes>,
-    /// The number of characters of a part that is a regular expression, with references expanded.
+    /// For each part that is a regular expression: its number of characters, with references expanded. 0 for all other parts.
     pub n_chars: Vec<usize>,
 }
 
 impl Parts {
-    /// Splits the rules into parts.
+    /// Splits the rules of a grammar into parts.
     ///
     /// # Errors
-    /// `Input` if a rule can never match, or has too many alternatives or elements.
+    /// `Input` if a rule can never match, or if it has too many alternatives or elements.
     pub fn of(rules: &Rules) -> Result<Parts> {
         let rule_extents = extents(rules);
         let made = vec![None; rules.bodies.len()];
@@ -118,7 +120,7 @@ impl Parts {
         }
     }
 
-    /// Returns the parts of this part; for a reference to a rule, the rule's body.
+    /// Returns the numbers of the parts that this part consists of. For a reference to a rule, returns the number of the rule's body.
     pub fn below(&self, part: usize) -> &[usize] {
         match &self.all[part] {
             Node::Rule(rule) => std::slice::from_ref(&self.bodies[*rule]),
@@ -126,7 +128,7 @@ impl Parts {
         }
     }
 
-    /// Refuses parts that are too long, because the crate's work grows with the square of their length.
+    /// Returns an error if a part has too many alternatives or elements. The crate's work grows with the square of their number.
     fn check_lengths(&self) -> Result<()> {
         for (part, _) in self.all.iter().zip(&self.is_regular).filter(|(_, is_regular)| !**is_regular) {
             match part {
@@ -145,13 +147,13 @@ impl Parts {
         Ok(())
     }
 
-    /// Computes `is_nullable`, `has_text` and `first`. Each change is propagated once to the parts that use the changed part, so the work is
+    /// Computes `is_nullable`, `has_text` and `first`. A change of a part is passed on once to the parts that use the changed part, so the work is
     /// linear in the size of the grammar.
     fn learn(&mut self) {
         let n = self.all.len();
         (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![Bytes::default(); n]);
         let users = self.users();
-        // for a sequence: the number of distinct parts without a known text, and the number of parts at its beginning that may be empty
+        // for each sequence: the number of its distinct parts without a known text, and the number of parts at its beginning that may be empty
         let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
         users.iter().flatten().for_each(|&(user, _)| n_missing[user] += 1);
         let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);
@@ -197,7 +199,8 @@ impl Parts {
         }
     }
 
-    /// Returns, for each part, the parts that use it. Each user is listed once, with the first place in the user where the part occurs.
+    /// Returns, for each part, the parts that use it. Each user is listed once, with the first index at which the part occurs among the user's
+    /// parts.
     fn users(&self) -> Vec<Vec<(usize, usize)>> {
         let mut users = vec![Vec::new(); self.all.len()];
         let mut last_user = vec![usize::MAX; self.all.len()];
@@ -211,7 +214,7 @@ impl Parts {
         users
     }
 
-    /// Returns the bytes that may begin a sequence of parts that is followed by `next`.
+    /// Returns the bytes with which a sequence of parts may begin, if a text that begins with one of the bytes `next` follows the sequence.
     fn first_of(&self, all: &[usize], next: Bytes) -> Bytes {
         let mut first = Bytes::default();
         for &part in all {
@@ -223,7 +226,8 @@ impl Parts {
         first.or(next)
     }
 
-    /// Returns the bytes that may follow each part. Only a part for which `is_open` is true passes its following bytes on to its children.
+    /// Returns, for each part, the bytes that may follow it. A part passes the bytes that may follow it on to its children only if `is_open` is
+    /// true for the part.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<Bytes> {
         let mut follow = vec![Bytes::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();
@@ -256,9 +260,9 @@ impl Parts {
 struct Maker<'r> {
     rules: &'r Rules,
     rule_extents: &'r [Option<NodeExtent>],
-    /// The extents of the parts.
+    /// The extent of each part, by the part's number. `None` if the part is not a regular expression of a supported size.
     extents: Vec<Option<NodeExtent>>,
-    /// For each rule, the part of its body, or `None` before this part exists.
+    /// For each rule: the number of its body, or `None` until the body has a number.
     made: Vec<Option<usize>>,
     parts: Parts,
     numbers: HashMap<Node, usize>,
@@ -325,7 +329,7 @@ impl Maker<'_> {
     }
 }
 
-/// Returns the first bytes of the UTF-8 of a class of characters.
+/// Returns the first bytes that the UTF-8 of the characters in a class can have.
 fn first_bytes(chars: &Chars) -> Bytes {
     let lead = |c: char| c.encode_utf8(&mut [0; 4]).as_bytes()[0];
     let mut bytes = Bytes::default();

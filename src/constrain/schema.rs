@@ -1,4 +1,4 @@
-//! Checks a JSON schema before it is compiled. Errors have a JSON pointer, and limits keep the compile time short.
+//! Checks a JSON schema before it is compiled. Errors have a JSON pointer. Limits on the schema keep the compile time short.
 
 mod keyword;
 mod merge;
@@ -10,22 +10,22 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// The limit on the number of subschemas, required names and values of `enum` and `const` together. The compiler's work may grow with the
-/// square of this number: it may copy one half of the parts for each part of the other half.
+/// The largest number of subschemas, required names, and values of `enum` and `const` together. The compiler's work may grow with the square of
+/// this number: it may copy half of the subschemas once for each of the others.
 const MAX_PARTS: usize = 10_000;
-/// The limit on nested subschemas.
+/// The largest depth of nested subschemas.
 const MAX_DEPTH: usize = 64;
-/// The limit on nesting through references: the sum of the depths of all referenced subschemas. The compiler recurses for each level.
+/// The largest depth of nesting through references: the sum of the depths of all referenced subschemas. The compiler recurses for each level.
 const MAX_LEVELS: usize = 10_000;
-/// The limit on the bytes of all names, patterns and values.
+/// The largest number of bytes in all names, patterns and values together.
 const MAX_BYTES: usize = 1 << 20;
-/// The limit on the characters of a quoted text in a message.
+/// The largest number of characters that an error message quotes from the schema.
 const QUOTED: usize = 60;
 
-/// Checks the parts of a schema that apply to a text.
+/// Checks the subschemas that apply to a text. Definitions without a reference are not checked.
 ///
 /// # Errors
-/// `Input`, with the JSON pointer of a part that is invalid, unsupported or too large.
+/// `Input` if a subschema is invalid, unsupported or too large. The error has the subschema's JSON pointer.
 pub fn check(root: &Value) -> Result<()> {
     let mut walk = Walk { root, wait: Vec::new(), referred: HashSet::new(), n_parts: 0, n_bytes: 0, n_levels: 0 };
     walk.wait.push(Node { at: Pointer::default(), schema: root, depth: 0, levels: 0 });
@@ -37,7 +37,7 @@ pub fn check(root: &Value) -> Result<()> {
     merge::check(root, &parts)
 }
 
-/// A JSON pointer, as the place of an error: empty at the root of the schema. Messages show only the beginning of a long pointer.
+/// The JSON pointer of a subschema. It is empty at the root of the schema. Errors show only the beginning of a long pointer.
 #[derive(Debug, Clone, Default)]
 pub struct Pointer(Option<Rc<(Pointer, String)>>);
 
@@ -68,19 +68,19 @@ impl std::fmt::Display for Pointer {
     }
 }
 
-/// A subschema that applies to a text.
+/// A subschema that applies to the text.
 struct Node<'s> {
     at: Pointer,
     schema: &'s Value,
     depth: usize,
-    /// The depth including references.
+    /// The depth of the subschema, including the levels of references.
     levels: usize,
 }
 
 struct Walk<'s> {
     root: &'s Value,
     wait: Vec<Node<'s>>,
-    /// The targets of the references that were found so far, as written.
+    /// The targets of all references found so far, as the schema writes them.
     referred: HashSet<&'s str>,
     n_parts: usize,
     n_bytes: usize,
@@ -119,7 +119,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Adds the target of a reference to the parts to check, once.
+    /// Adds the target of a reference to the subschemas to check, unless it was added before.
     fn refer(&mut self, part: &Node, target: &'s str) -> Result<()> {
         if !self.referred.insert(target) {
             return Ok(());
@@ -141,7 +141,7 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Counts the values of `enum` or `const`.
+    /// Counts the values and the bytes of an `enum` or `const`, including nested values.
     fn values(&mut self, values: &'s Value) -> Result<()> {
         let mut wait = vec![values];
         while let Some(value) = wait.pop() {
@@ -173,7 +173,7 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Returns the direct subschemas of a schema with their pointers, without the target of `$ref`.
+/// Returns the direct subschemas of a schema, each with its JSON pointer. The target of a `$ref` is not included.
 pub fn below<'s>(at: &Pointer, schema: &'s Value) -> Vec<(Pointer, &'s Value)> {
     let mut all = Vec::new();
     for (name, value) in schema.as_object().into_iter().flatten() {
@@ -192,7 +192,8 @@ pub fn below<'s>(at: &Pointer, schema: &'s Value) -> Vec<(Pointer, &'s Value)> {
     all
 }
 
-/// Returns the target of a reference. Like the compiler, uses the steps as written, without unescaping.
+/// Returns the target of a reference and its JSON pointer, or `None` if the target is missing. The steps of the reference are used without
+/// unescaping, as the compiler does.
 pub fn find<'s>(root: &'s Value, target: &str) -> Option<(Pointer, &'s Value)> {
     let mut found = (Pointer::default(), root);
     let steps = target.strip_prefix('#')?;

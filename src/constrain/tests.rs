@@ -1,4 +1,4 @@
-//! Tests the allowed tokens against a plain recogniser, schemas, and hostile grammars.
+//! Compares the allowed tokens with a simple recogniser. Tests schemas, and grammars that are meant to take much time or memory.
 
 use super::gbnf::{Chars, Expr, Rules, parse};
 use super::*;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// Returns a vocabulary of these tokens, with ids from 1. Id 0 ends the text.
+/// Returns a vocabulary of these tokens. Their ids count from 1. Id 0 ends the text.
 fn vocab(tokens: &[&str]) -> Vocab {
     let escaped = |token: &str| token.replace('\\', "\\\\").replace('\n', "\\n");
     let line = |(i, token): (usize, &&str)| format!("{} '{}' {}\n", i + 1, escaped(token), token.len());
@@ -23,7 +23,8 @@ fn is_allowed(follower: &mut Follower, id: u32) -> bool {
     allowed.ids.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
-/// For a rule and the place at which its text begins: the places at which the text may end. The sets grow until they no longer change.
+/// For each rule and each place in the text at which a match of the rule begins: the places at which the match may end. The sets grow until they no
+/// longer change.
 type Known = HashMap<(usize, usize), BTreeSet<usize>>;
 
 fn is_char(chars: &Chars, c: char) -> bool {
@@ -53,7 +54,7 @@ fn ends(expr: &Expr, text: &[char], from: usize, known: &mut Known) -> BTreeSet<
     }
 }
 
-/// Returns whether the text follows the rules, by a plain fixed-point iteration.
+/// Returns whether the text follows the rules. The function grows the sets of known matches until they no longer change.
 fn follows(rules: &Rules, text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let mut known = Known::from([((rules.root, 0), BTreeSet::new())]);
@@ -69,13 +70,13 @@ fn follows(rules: &Rules, text: &str) -> bool {
     }
 }
 
-/// Checks every text of at most `longest` characters: the follower allows it if and only if the recogniser accepts it.
+/// Checks for every text of at most `longest` characters that the follower and the recogniser agree on whether the text follows the grammar.
 fn agrees(grammar: &str, alphabet: &str, longest: usize) {
     let rules = parse(grammar).unwrap();
     let chars: Vec<String> = alphabet.chars().map(String::from).collect();
     let vocab = vocab(&chars.iter().map(String::as_str).collect::<Vec<_>>());
     let start = pieces(&vocab).follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
-    // the follower of a text that is not allowed is `None`
+    // the follower is `None` if the text is not allowed
     let mut wait = vec![(String::new(), Some(start))];
     let mut n_texts = 0;
     while let Some((text, mut follower)) = wait.pop() {
@@ -99,7 +100,7 @@ fn agrees(grammar: &str, alphabet: &str, longest: usize) {
 #[test]
 fn followers_agree_with_a_plain_recogniser() {
     let grammars = [
-        // a greedy lexer fails on these
+        // a greedy lexer would refuse some texts of these grammars
         r#"root ::= [a-c]* "c""#,
         r#"root ::= "a" "b" | "ab" "c""#,
         r#"root ::= ("a" | "ab") ("c" | "bc")"#,
@@ -155,7 +156,7 @@ fn well_known_grammars_follow_texts_token_by_token() {
     }
 }
 
-/// Generates a text of random allowed tokens. `None` if the text is not complete after `longest` tokens.
+/// Draws random allowed tokens. Returns the text, or `None` if the text is not complete after `longest` tokens.
 fn walk(follower: &mut Follower, vocab: &Vocab, seed: u64, longest: usize) -> Option<String> {
     let mut numbers = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut text = Vec::new();
@@ -194,7 +195,7 @@ fn random_walks_through_json_parse() {
         for (which, follower) in [&of_schema, &of_gbnf, &any].into_iter().enumerate() {
             let Some(text) = walk(&mut follower.clone(), &vocab, seed, 60) else { continue };
             n_whole[which] += 1;
-            // JSON numbers have no bounds, but the parser's have
+            // the grammar allows JSON numbers of any size, but the JSON parser does not
             let value: Value = match serde_json::from_str(&text) {
                 Err(e) if e.to_string().contains("out of range") => continue,
                 other => other.unwrap_or_else(|e| panic!("{text:?}: {e}")),
@@ -245,7 +246,8 @@ fn logits_are_masked_and_ends_follow_the_grammar() {
 
 #[test]
 fn tokens_may_be_parts_of_characters() {
-    // é as two tokens, a byte that never occurs in UTF-8, and a token with the last byte of one character and the first of the next.
+    // The vocabulary: é as two tokens, a byte that never occurs in UTF-8, a token with the last byte of é and the first byte of the next é, and
+    // `a`.
     let vocab = Vocab::parse(b"1 b'\\xc3' 1\n2 b'\\xa9' 1\n3 b'\\xff' 1\n4 b'\\xa9\\xc3' 2\n5 'a' 1\n").unwrap();
     let mut follower = pieces(&vocab).follow(&Grammar::gbnf("root ::= .{2}").unwrap()).unwrap();
     let allowed = |f: &mut Follower| (1..6).filter(|&id| is_allowed(f, id)).collect::<Vec<_>>();
@@ -275,7 +277,7 @@ fn hostile_grammars_end_soon() {
         "root ::= (\"a\"* \"a\"*){0,1000} s\ns ::= s s | \"a\" | \"a\"{3} |".into(),
         format!("root ::= {}\"a\"", "\"a\"? ".repeat(3000)),
         format!("root ::= s\ns ::= \"b\" s \"b\" | {}", (0..1500).map(|i| format!("\"a{i:b}\"")).collect::<Vec<_>>().join(" | ")),
-        // long chains for recursive code
+        // long chains of rules, which make recursive code deep
         format!("root ::= r0\n{}r30000 ::= \"a\"", (0..30_000).map(|i| format!("r{i} ::= r{} | \"b\"\n", i + 1)).collect::<String>()),
         format!(
             "root ::= r0\n{}",
@@ -283,7 +285,7 @@ fn hostile_grammars_end_soon() {
                 .map(|i| format!("r{i} ::= r{} \"a\" | r{} \"b\" | \"ab{i:b}\"\n", (i + 1) % 20_000, i * 7919 % 20_000))
                 .collect::<String>()
         ),
-        // quadratic work
+        // grammars whose work grows with the square of their size
         format!("root ::= \"{}\"", "ab".repeat(100_000)),
         format!("root ::= s\ns ::= \"(\" s \")\" | {}", (0..10_000).map(|i| format!("\"{i:b}a\"")).collect::<Vec<_>>().join(" | ")),
         format!("root ::= s\ns ::= \"b\" | {}", (0..5000).map(|i| format!("[ab]+ s \"{i:b}\"")).collect::<Vec<_>>().join(" | ")),
@@ -292,7 +294,7 @@ fn hostile_grammars_end_soon() {
     ];
     for (i, grammar) in cases.iter().enumerate() {
         let started = Instant::now();
-        // the grammar is either followed, or refused in one line
+        // the grammar is either followed, or refused with a message of one line
         let followed = Grammar::gbnf(grammar).and_then(|g| pieces.follow(&g)).and_then(|mut f| {
             for _ in 0..3 {
                 let first = (1..6).find(|&id| f.allowed().is_ok_and(|a| a.ids[0] >> id & 1 == 1));
@@ -337,7 +339,7 @@ fn a_wrapper_around_a_schema_is_removed() {
     let schema = json!({ "type": "boolean" });
     assert_eq!(first(json!({ "name": "k", "description": "x", "strict": true, "schema": schema })), [3]);
     assert_eq!(first(json!({ "schema": schema })), [3]);
-    // `schema` beside a keyword is an unknown keyword, not a wrapper
+    // beside a keyword of a schema, `schema` is an unknown keyword and not a wrapper
     assert_eq!(first(json!({ "type": "integer", "schema": schema })), [1]);
     assert_eq!(first(json!({ "description": "x" })), [1, 2, 3]);
 }
@@ -350,7 +352,7 @@ fn large_grammars_are_refused_before_a_text_begins() {
     let of = |n: usize| Grammar::gbnf(&format!("root ::= {}", choices(n)));
     let error = of(45_000).err().unwrap().to_string();
     assert!(error.starts_with("a rule has 45000 alternatives that are not plain text"), "{error}");
-    // many alternatives that are plain texts are supported
+    // 19 000 alternatives that are plain texts are supported
     let mut follower = pieces.follow(&of(19_000).unwrap()).unwrap();
     for id in [1, 4, 4] {
         follower.accept(id).unwrap();

@@ -1,17 +1,17 @@
-//! Tests that a text is completed whenever enough tokens are left, whatever is drawn.
+//! Tests that every text is completed if enough tokens are left, whichever tokens are drawn.
 
 use crate::constrain::{Constraint, Follower, Grammar, Pieces, draw};
 use crate::vocab::Vocab;
 use serde_json::{Value, json};
 
-/// Draws a token from masked logits.
+/// A function that draws a token from masked logits.
 type Drawer = Box<dyn FnMut(&[f32]) -> u32>;
 
 fn allowed(logits: &[f32]) -> Vec<u32> {
     (0..logits.len() as u32).filter(|&id| logits[id as usize] > f32::NEG_INFINITY).collect()
 }
 
-/// Returns a drawer of random tokens.
+/// Returns a function that draws random tokens.
 fn at_random(seed: u64) -> Drawer {
     let mut number = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Box::new(move |logits| {
@@ -21,7 +21,7 @@ fn at_random(seed: u64) -> Drawer {
     })
 }
 
-/// Returns a drawer that prefers the token that has the most of these characters.
+/// Returns a function that draws the allowed token that contains the most characters of `characters`.
 fn fond_of(vocab: &Vocab, characters: &str) -> Drawer {
     let liked = |id: &u32| vocab.token(*id).iter().filter(|b| characters.as_bytes().contains(b)).count();
     let mut ids: Vec<u32> = (0..=vocab.max_id()).collect();
@@ -29,7 +29,7 @@ fn fond_of(vocab: &Vocab, characters: &str) -> Drawer {
     Box::new(move |logits| *ids.iter().find(|&&id| logits[id as usize] > f32::NEG_INFINITY).unwrap())
 }
 
-/// Draws a text of at most `longest` tokens. Returns the text and whether it is complete.
+/// Draws a text of at most `longest` tokens with `by`. Returns the text and whether it is complete.
 fn text(follower: &Follower, vocab: &Vocab, n_ids: usize, longest: usize, by: &mut Drawer) -> (String, bool) {
     let (mut follower, mut bytes) = (follower.clone(), Vec::new());
     for n in 0..longest {
@@ -56,7 +56,7 @@ fn drawers(vocab: &Vocab, n_seeds: u64) -> Vec<Drawer> {
     (0..n_seeds).map(at_random).chain(fond.map(|characters| fond_of(vocab, characters))).collect()
 }
 
-/// Returns the number of tokens of the known ending. Checks that every text of at least as many tokens is complete and passes `check`.
+/// Returns the number of tokens of the known ending. Checks that every drawn text with at least so many tokens is complete and passes `check`.
 fn from_which_on(grammar: &Grammar, vocab: &Vocab, n_ids: usize, n_seeds: u64, check: &dyn Fn(&Value) -> bool) -> usize {
     let follower = Pieces::new(vocab, n_ids).unwrap().follow(grammar).unwrap();
     let least = follower.clone().closing().unwrap_or_else(|| panic!("no ending of {grammar:?}")).len();
@@ -66,7 +66,7 @@ fn from_which_on(grammar: &Grammar, vocab: &Vocab, n_ids: usize, n_seeds: u64, c
             assert!(is_whole || longest < least, "{longest} tokens, {least} are enough, drawer {which}: {text}");
             match serde_json::from_str::<Value>(&text) {
                 Ok(value) => assert!(!is_whole || check(&value), "{text}"),
-                // JSON numbers have no bounds, but the parser's have; the parser nests at most 128 deep
+                // The grammar allows numbers of any size and any nesting. The JSON parser limits both, for example to 128 levels.
                 Err(e) => {
                     assert!(!is_whole || e.to_string().contains("out of range") || e.to_string().contains("recursion"), "{text}: {e}")
                 }
@@ -76,7 +76,7 @@ fn from_which_on(grammar: &Grammar, vocab: &Vocab, n_ids: usize, n_seeds: u64, c
     least
 }
 
-/// Returns whether a value follows a schema.
+/// A function that returns whether a JSON value follows a schema.
 type Check = fn(&Value) -> bool;
 
 fn schemas() -> Vec<(Value, Check)> {
@@ -139,7 +139,7 @@ fn unusual_vocabularies_work() {
         let line = |(i, t): (usize, &&str)| format!("{} {} {}\n", i + 1, json!(t), t.len());
         Vocab::parse(tokens.iter().enumerate().map(line).collect::<String>().as_bytes()).unwrap()
     };
-    // every closing brace is the end of a longer token; a colon comes only with its quote
+    // in this vocabulary, a closing brace occurs only at the end of longer tokens, and a colon only after a quote in the same token
     let odd = vocab(&["{\"", "{}", "\": ", "\"}", "\", \"", "a", "b", "\"\"}", "[", "]", "1", "1}", ", \"", "\"a\"", "[]", "}]", ", "]);
     assert_eq!(from_which_on(&Grammar::json_object(), &odd, 18, 30, &Value::is_object), 1);
     let letters: Vec<String> = (b' '..=b'~').map(|b| char::from(b).to_string()).collect();
@@ -148,7 +148,7 @@ fn unusual_vocabularies_work() {
     for (schema, check) in schemas() {
         from_which_on(&Grammar::json_schema(&schema).unwrap(), &letters, 96, 2, &check);
     }
-    // without a closing brace no ending exists
+    // no ending exists, because no token contains a closing brace
     let open = vocab(&["{", "\"", "a", ": ", "1", ", "]);
     let mut follower = Pieces::new(&open, 7).unwrap().follow(&Grammar::json_object()).unwrap();
     assert!(follower.closing().is_none() && follower.closes_within(1, 0));

@@ -1,4 +1,4 @@
-//! Tests the reader of GBNF and its errors.
+//! Tests the GBNF reader and its errors.
 
 use super::*;
 

@@ -1,39 +1,41 @@
-//! Decides which parts of a grammar are regular expressions of a supported size.
+//! Determines which parts of a grammar are regular expressions of a supported size.
 
 use super::super::gbnf::{Expr, Rules};
 
-/// The size of a regular expression, with references expanded.
+/// The size and form of a regular expression, with references expanded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NodeExtent {
     depth: usize,
     pub n_chars: usize,
-    /// The number of optional parts. The work for a sequence grows with the square of this number.
+    /// The number of optional subexpressions. The work for a sequence grows with the square of this number.
     n_optional: usize,
     form: Form,
 }
 
-/// The form of a regular expression, from the simplest to the most general.
+/// The form of a regular expression, ordered from the simplest to the most general form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
     Text,
-    /// Alternatives that are texts.
+    /// Alternatives that are all plain texts.
     Texts,
     Any,
 }
 
 impl NodeExtent {
-    /// The limit on nesting, because the code that handles regular expressions is recursive.
+    /// The largest depth of nesting. The code that handles regular expressions is recursive.
     const MAX_DEPTH: usize = 120;
-    /// The limit on characters. Rules that refer to two rules each double the number with every rule. A repeated part counts once.
+    /// The largest number of characters. The number doubles with each rule in a chain of rules that each refer to the next rule twice. A repeated
+    /// part counts once.
     const MAX_CHARS: usize = 20_000;
-    /// The limit on characters of alternatives that are texts.
+    /// The largest number of characters of alternatives that are all plain texts.
     const MAX_TEXTS: usize = 500_000;
-    /// The limit on optional parts.
+    /// The largest number of optional subexpressions.
     const MAX_OPTIONAL: usize = 300;
     /// The extent of a single character.
     pub const CHAR: NodeExtent = NodeExtent { depth: 1, n_chars: 1, n_optional: 0, form: Form::Text };
 
-    /// Returns the extent of an expression that combines the expressions `below`. `None` if it is too large, or if one of `below` has no extent.
+    /// Returns the extent of an expression that combines the expressions `below` with the operator `made`. Returns `None` if the expression is too
+    /// large, or if one of `below` has no extent.
     pub fn around(made: Operator, below: impl IntoIterator<Item = Option<NodeExtent>>) -> Option<NodeExtent> {
         let n_optional = usize::from(made == Operator::Optional);
         let mut all = NodeExtent { depth: 1, n_chars: 0, n_optional, form: Form::Text };
@@ -56,14 +58,14 @@ impl NodeExtent {
     }
 }
 
-/// The way in which an expression combines other expressions.
+/// The way in which an expression combines its subexpressions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     Sequence,
     Either,
     /// A repetition that occurs at least once.
     Repeated,
-    /// A repetition that may be empty.
+    /// A repetition that may occur zero times.
     Optional,
 }
 
@@ -73,10 +75,10 @@ impl Operator {
     }
 }
 
-/// Returns the extent of every rule. `None` if the rule is recursive, refers to a recursive rule, or is too large.
+/// Returns the extent of every rule. The extent is `None` if the rule is recursive, refers to a recursive rule, or is too large.
 pub fn extents(rules: &Rules) -> Vec<Option<NodeExtent>> {
     let mut known: Vec<Option<NodeExtent>> = vec![None; rules.bodies.len()];
-    // the extent of a rule is known one round after the extents of the rules it refers to
+    // a rule's extent becomes known one round after the extents of all rules that it refers to
     for _ in 0..NodeExtent::MAX_DEPTH {
         let before = known.clone();
         for (rule, body) in rules.bodies.iter().enumerate() {

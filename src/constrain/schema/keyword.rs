@@ -1,4 +1,4 @@
-//! Checks single keywords of JSON Schema.
+//! Checks single keywords of a JSON schema.
 
 use super::QUOTED;
 use crate::error::{Error, Result, short};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 const FORMATS: [&str; 10] = ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
-/// Unsupported keywords of JSON Schema, and what to do instead.
+/// Unsupported keywords of JSON Schema, each with a hint what to do instead.
 const UNSUPPORTED: [(&str, &str); 18] = [
     ("not", REMOVE),
     ("if", "write the cases under \"anyOf\""),
@@ -28,18 +28,18 @@ const UNSUPPORTED: [(&str, &str); 18] = [
     ("$recursiveAnchor", REMOVE),
 ];
 const REMOVE: &str = "remove it";
-/// The largest number of characters, items or properties: the compiler's limit of a repetition.
+/// The largest bound for a number of characters, items or properties. It is the compiler's limit for repetitions.
 const MAX_COUNT: u64 = 1_000_000_000;
-/// The longest pattern, in bytes.
+/// The largest length of a pattern in bytes.
 const MAX_PATTERN: usize = 64 << 10;
-/// The largest bound of a number. The smallest bound other than 0 is 1 / `MAX_NUMBER`.
+/// The largest bound of a number in a schema. The smallest bound other than 0 is 1 / `MAX_NUMBER`.
 const MAX_NUMBER: f64 = 1e15;
-/// The largest divisor, counted without the decimal point: the lexer has a state for each remainder.
+/// The largest divisor (`multipleOf`), written without its decimal point. The lexer has one state per remainder.
 pub const MAX_DIVISOR: u64 = 10_000;
-/// The longest text of a setting in `x-guidance`, in bytes.
+/// The largest length in bytes of a text in `x-guidance`.
 const MAX_SETTING: usize = 100;
 
-/// Checks one keyword and the type of its value. `all` are the keywords of the same schema.
+/// Checks one keyword and its value. `all` holds all keywords of the same subschema. `is_root` is true at the root of the schema.
 pub fn check(name: &str, value: &Value, all: &Map<String, Value>, is_root: bool) -> Result<()> {
     if let Some((_, instead)) = UNSUPPORTED.iter().find(|(known, _)| *known == name) {
         return Err(Error::input(format!("keyword \"{name}\" is unsupported")).hint(*instead));
@@ -117,7 +117,7 @@ fn patterns(name: &str, value: &Value) -> Result<()> {
     all.keys().try_for_each(|text| pattern(name, text))
 }
 
-/// Checks that a text is a supported regular expression.
+/// Checks that `text` is a supported regular expression.
 fn pattern(name: &str, text: &str) -> Result<()> {
     let shown = short(text, QUOTED);
     if text.len() > MAX_PATTERN {
@@ -131,7 +131,7 @@ fn pattern(name: &str, text: &str) -> Result<()> {
     match llguidance::derivre::RegexBuilder::new().mk_regex_for_serach(&lark) {
         Ok(_) => Ok(()),
         Err(e) => {
-            // the last line of the parser's message has the reason; the other lines show the pattern
+            // the last line of the parser's message that begins with "error: " has the reason; other lines show the pattern
             let said = e.to_string();
             let why = said.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it is unsupported");
             Err(Error::input(format!("\"{name}\" is not a valid regular expression: {}: {shown}", short(why, 100))))
@@ -151,11 +151,11 @@ fn bound(name: &str, value: &Value, all: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of `multipleOf` without its decimal point.
+/// Returns the divisor of `multipleOf`, written without its decimal point: 25 for 0.25.
 pub fn divisor(value: &Value) -> Result<u64> {
     let number = value.as_f64().filter(|n| *n > 0.0 && n.is_finite());
     let Some(number) = number else { return expected("multipleOf", "a number larger than 0", value).map(|()| 1) };
-    // Rust formats floats without an exponent, with the fewest digits that read back to the same number
+    // Rust writes floats without an exponent, with the fewest digits that read back as the same number
     let digits: String = number.to_string().chars().filter(char::is_ascii_digit).collect();
     match digits.parse() {
         Ok(n) if n <= MAX_DIVISOR && digits.len() <= 9 => Ok(n),
@@ -166,7 +166,7 @@ pub fn divisor(value: &Value) -> Result<u64> {
     }
 }
 
-/// Checks the settings of `x-guidance`: llguidance's options for spacing and compiling.
+/// Checks the settings in `x-guidance`, which are llguidance's options for spacing and compiling.
 fn settings(value: &Value) -> Result<()> {
     const TEXTS: [&str; 4] = ["item_separator", "key_separator", "whitespace_pattern", "json_allowed_escapes"];
     const FLAGS: [&str; 4] = ["whitespace_flexible", "coerce_one_of", "lenient", "json_allow_general_unicode_escapes"];

@@ -1,4 +1,5 @@
-//! Checks the size of merged schemas: the compiler merges `allOf`, `anyOf`, `oneOf` and `$ref` into the schema that has them.
+//! Checks the size of merged schemas. The compiler merges the schemas under `allOf`, `anyOf`, `oneOf` and `$ref` into the schema that contains
+//! these keywords.
 
 use super::keyword::{MAX_DIVISOR, divisor};
 use super::{Node, find};
@@ -6,16 +7,16 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// The limit on patterns and formats of one text. The compiler searches a text that matches all of them.
+/// The largest number of patterns and formats that one text must match. The compiler searches for a text that matches all of them.
 const MAX_PATTERNS: usize = 4;
-/// The limit on properties of an object, and on required names. The compiler's work grows with the square of their number.
+/// The largest number of properties, or of required names, of an object. The compiler's work grows with the square of this number.
 const MAX_PROPERTIES: usize = 1000;
-/// The limit on properties of an object with `minProperties` or `maxProperties`: the compiler writes a list for each property.
+/// The largest number of properties of an object with `minProperties` or `maxProperties`. The compiler writes a list for each property.
 const MAX_COUNTED: usize = 50;
-/// The limit on patterns of property names. The compiler compares each pair.
+/// The largest number of patterns for property names in one object. The compiler compares each pair of patterns.
 const MAX_NAMES: usize = 50;
 
-/// Checks every part of a schema together with the schemas that the compiler merges into this part.
+/// Checks every subschema in `parts` together with the schemas that the compiler merges into it.
 pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
     let mut merger = Merger { root, known: HashMap::new() };
     for part in parts {
@@ -39,23 +40,23 @@ pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
     Ok(())
 }
 
-/// The size of a schema with the schemas that are merged into it.
+/// The size of a schema, including the schemas that are merged into it.
 #[derive(Clone, Copy)]
 struct Sum {
     n_patterns: usize,
     n_properties: usize,
-    /// The number of patterns of property names.
+    /// The number of patterns for property names.
     n_names: usize,
-    /// True with `minProperties` or `maxProperties`.
+    /// `true` if the schema has `minProperties` or `maxProperties`.
     is_counted: bool,
-    /// The product of the divisors.
+    /// The product of all different divisors (`multipleOf`).
     divisor: u64,
 }
 
 impl Sum {
     const NOTHING: Sum = Sum { n_patterns: 0, n_properties: 0, n_names: 0, is_counted: false, divisor: 1 };
 
-    /// Returns the size of both schemas together.
+    /// Returns the size of a text that must match both schemas.
     fn and(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.saturating_add(other.n_patterns),
@@ -66,7 +67,7 @@ impl Sum {
         }
     }
 
-    /// Returns the maximum of both schemas in every field.
+    /// Returns the larger of both sizes in every field.
     fn or(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.max(other.n_patterns),
@@ -80,14 +81,15 @@ impl Sum {
 
 struct Merger<'s> {
     root: &'s Value,
-    /// The known sizes, by the address of the schema.
+    /// The sizes that are known, by the address of the schema.
     known: HashMap<*const Value, Sum>,
 }
 
 impl<'s> Merger<'s> {
-    /// Returns the size of a schema. A circular reference counts once.
+    /// Returns the size of a schema, including the schemas that are merged into it. A circular reference counts once.
     fn sum(&mut self, schema: &'s Value, depth: usize) -> Sum {
-        /// The limit on chains of references. The rest of a longer chain counts as nothing. `MAX_LEVELS` protects the compiler's stack.
+        /// The largest length of a chain of references that is examined. The part of a longer chain beyond this limit counts as nothing.
+        /// `MAX_LEVELS` protects the compiler's stack.
         const DEEPEST: usize = 1000;
         let (Some(all), true) = (schema.as_object(), depth < DEEPEST) else { return Sum::NOTHING };
         let key: *const Value = schema;

@@ -1,4 +1,4 @@
-//! Tests which schemas are refused, and their errors.
+//! Tests which schemas are refused, and with which errors.
 
 use super::*;
 use serde_json::json;
