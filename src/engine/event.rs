@@ -29,7 +29,7 @@ pub enum Event {
         /// The text of the piece.
         text: String,
     },
-    /// The next piece of the model's thought, which comes before its answer to messages.
+    /// The next piece of the model's thought. The model thinks before it answers messages.
     Thought {
         /// The number of the continuation within its request, from 0.
         index: usize,
@@ -113,7 +113,7 @@ pub struct Completion {
     pub finish: Finish,
     /// True if the whole text satisfies the request's rules, false if the text ended too early for this. `None` if the request has no rules.
     pub complete: Option<bool>,
-    /// The named state that was saved, or the error that prevented this. `None` if the request does not set `save_state`.
+    /// The named state that was saved, or the error because of which the state was not saved. `None` if the request does not set `save_state`.
     pub state: Option<Result<StateInfo>>,
     /// The seed of this continuation's sampler.
     pub seed: u64,

@@ -1,5 +1,5 @@
-//! A cache of followers. A follower tracks the text of one continuation and finds the tokens that its rules allow next. Rules that were used
-//! recently are not parsed again.
+//! A cache of followers. A follower tracks the text of one continuation and finds the tokens that the continuation's rules allow next. Rules that
+//! were used recently are not parsed again.
 
 use super::rules::{Close, Rules};
 use crate::constrain::{Follower, Pieces};
@@ -23,7 +23,7 @@ impl Followers {
         Followers { model: model.clone(), pieces: None, known: Recent::new(KNOWN) }
     }
 
-    /// Returns the follower of `rules` at the beginning of a text. The text must begin with `lead`, which comes before the part that follows the
+    /// Returns the follower of `rules` at the beginning of a text. The text must begin with `lead`, and the text after `lead` must satisfy the
     /// rules. Clone the follower for each text.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl<K: PartialEq + Clone, V> Recent<K, V> {
         Recent { most, all: Vec::new() }
     }
 
-    /// Returns the value of a key. Makes the value if it is missing.
+    /// Returns the value of a key. If the key is unknown, makes the value with `make`.
     fn get(&mut self, key: &K, make: impl FnOnce() -> V) -> &V {
         match self.all.iter().position(|(known, _)| known == key) {
             Some(at) => self.all[..=at].rotate_right(1),

@@ -105,7 +105,7 @@ impl Engine {
     /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, which can take a while.
     ///
     /// # Errors
-    /// `Input` or `Usage` with the wrong field of the request; [`Kind::Busy`] if the queue is full; `Device` if the engine drains or has ended;
+    /// `Input` or `Usage`, with the name of the wrong field; [`Kind::Busy`] if the queue is full; `Device` if the engine drains or has ended;
     /// errors of [`Snapshot::load`] if the named state must be read from its file.
     pub fn submit(&self, request: &Request) -> Result<Generation> {
         drop(self.shared.check_room()?);

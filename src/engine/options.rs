@@ -18,9 +18,9 @@ pub struct EngineOptions {
     /// in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after
     /// [`Engine::drain`](super::Engine::drain) was called.
     pub event_bytes: usize,
-    /// Bounds of the prefix cache.
+    /// Limits of the prefix cache.
     pub cache: CacheOptions,
-    /// Storage of named states.
+    /// Options of the storage of named states.
     pub states: StateOptions,
     /// The most tokens of each continuation of a request that does not set `max_tokens`.
     pub max_tokens: usize,
@@ -80,7 +80,7 @@ impl CacheOptions {
     }
 }
 
-/// Storage of named states.
+/// Options of the storage of named states.
 #[derive(Debug, Clone)]
 pub struct StateOptions {
     /// The folder for state files. `None` keeps states in host memory until the engine ends.

@@ -107,7 +107,7 @@ impl Preparer {
     /// Prepares a request that begins with an empty state.
     ///
     /// # Errors
-    /// `Input` or `Usage` with the name of the wrong field; errors of [`Format::of`].
+    /// `Input` or `Usage`, with the name of the wrong field; errors of [`Format::of`].
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
         let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
         if prepared.prompt.is_empty() {
@@ -120,7 +120,7 @@ impl Preparer {
     /// begin every text: [`Vocab::encode_prompt`] adds these tokens, [`Vocab::encode_further`] does not.
     ///
     /// # Errors
-    /// `Input` or `Usage` with the name of the wrong field; errors of [`Format::of`].
+    /// `Input` or `Usage`, with the name of the wrong field; errors of [`Format::of`].
     pub fn prepare_with(&mut self, request: &Request, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Prepared> {
         let (prompt, question) = match &request.input {
             Input::Tokens(tokens) => (tokens.clone(), None),
@@ -139,7 +139,7 @@ impl Preparer {
         limits.stop_texts = request.stop.clone().unwrap_or_default();
         if let Some(question) = &question {
             limits.stop_ids.clone_from(&question.stop_ids);
-            // The rules determine where a text ends, so a stop text of the chat format may occur inside.
+            // The rules determine where the text ends, so the stop texts of the chat format do not apply.
             if constraint.is_none() {
                 limits.stop_texts.extend(question.stop_texts.iter().cloned());
             }
@@ -227,7 +227,8 @@ impl Preparer {
         vec![common(&edited, self), stays]
     }
 
-    /// Returns the sampler settings of the request over the defaults of the chat format or the model. A request without a seed gets a random seed.
+    /// Returns the sampler settings. Settings that the request does not set have the defaults of the chat format or the model. A request without a
+    /// seed gets a random seed.
     fn sampling(&self, request: &Request, question: Option<&Question>) -> Result<Sampling> {
         let defaults = question.map_or(self.model.sampling(), |question| &question.sampling).clone();
         let sampling = Sampling { seed: random_seed(), ..defaults }.with_kept(&request.sampling)?;

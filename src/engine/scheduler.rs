@@ -1,4 +1,4 @@
-//! The engine's thread: gives slots to requests, steps their jobs and sends their events.
+//! The engine's thread: gives slots to requests, runs steps and sends events.
 
 mod admit;
 mod keep;
@@ -46,7 +46,7 @@ pub(super) struct Inbox {
     pub commands: Receiver<Command>,
     /// Receives a message when a reader has taken events or is dropped, and when a file has been written.
     pub woken: Receiver<()>,
-    /// Keeps `woken` open.
+    /// Keeps the channel `woken` open.
     pub _wake: Sender<()>,
 }
 
@@ -100,7 +100,7 @@ impl Scheduler {
                     self.flush();
                 }
                 for done in self.draining.drain(..) {
-                    // The caller may no longer wait.
+                    // The error is ignored, because the caller may have stopped waiting.
                     let _ = done.try_send(());
                 }
                 match self.inbox.commands.recv().await {

@@ -77,7 +77,7 @@ pub struct StateInfo {
 /// Named states by namespace and name. A request never sees the states of another namespace.
 pub(super) struct States {
     inner: Arc<Inner>,
-    /// `None` if there is no folder.
+    /// The thread that writes files. `None` if there is no folder.
     #[cfg(not(target_arch = "wasm32"))]
     writer: Option<writer::Writer>,
 }

@@ -46,7 +46,8 @@ impl GenerationConfig {
         GenerationConfig { max_length: 8192, do_sample: true, temperature, top_p, top_k, ..Self::transformers() }
     }
 
-    /// Returns the settings with the penalties, temperature and order of `sampling`. Of its filters, only top-p, top-k and min-p are kept.
+    /// Returns the settings with the penalties, temperature and order of `sampling`. Of the filters in `sampling`, only top-p, top-k and min-p are
+    /// kept.
     pub fn of(sampling: &Sampling) -> Self {
         let Sampling { temperature, top_p, top_k, min_p, repeat_penalty, order, .. } = *sampling;
         let Sampling { presence_penalty, frequency_penalty, penalty_decay, .. } = *sampling;

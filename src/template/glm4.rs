@@ -24,7 +24,7 @@ pub enum Version {
     Template,
     /// GLM-4-0414: all tools and system messages come first.
     V0414,
-    /// GLM-Z1-0414: as `V0414`, but thoughts of earlier answers are left out, and the prompt ends with the beginning of a thought.
+    /// GLM-Z1-0414: like `V0414`, but thoughts of earlier answers are left out, and the prompt ends with the beginning of a thought.
     Z1,
 }
 
@@ -118,7 +118,7 @@ impl Glm4 {
     }
 }
 
-/// Adds a message: the role's token, then two separate texts.
+/// Adds a message: the role's token, then two separate texts, which are the metadata with a newline and the content.
 pub(super) fn add(parts: &mut Vec<Part>, role: Role, metadata: &str, content: &str) {
     parts.extend([Part::Special(role.special()), Part::Text(format!("{metadata}\n")), Part::Text(content.into())]);
 }

@@ -1,8 +1,8 @@
 //! Runs a checkpoint's own Jinja template in the same environment as transformers: `trim_blocks`, `lstrip_blocks`, no HTML escapes, and the
 //! functions `tojson`, `raise_exception` and `strftime_now`.
 //!
-//! A template is an untrusted program. It reads only the conversation and its variables. Its size, memory, output and time are limited: `scan.rs`
-//! checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts what the template uses.
+//! A template is an untrusted program. A template can read only the conversation and the checkpoint's variables. Its size, memory, output and time
+//! are limited: `scan.rs` checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts what the template uses.
 
 mod environment;
 mod limits;
@@ -27,7 +27,7 @@ use veil::Veil;
 /// The name of a template in errors.
 const NAME: &str = "chat_template";
 
-/// The stack size of the rendering thread in bytes. This is several times the stack that the most nested code needs that `scan.rs` allows.
+/// The stack size of the rendering thread in bytes. The most deeply nested code that `scan.rs` allows needs only a part of this stack.
 #[cfg(not(target_arch = "wasm32"))]
 const STACK_BYTES: usize = 64 << 20;
 

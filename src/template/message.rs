@@ -12,7 +12,7 @@ pub enum Role {
     System,
     User,
     Assistant,
-    /// A tool: the message is the result of a call.
+    /// A tool. The message is the result of a tool call.
     Observation,
 }
 

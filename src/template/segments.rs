@@ -59,7 +59,7 @@ impl Writer {
         writer
     }
 
-    /// Takes a token. Breaks if `on_delta` breaks or a stop text ends the answer.
+    /// Takes a token. Returns `Break` if `on_delta` returns `Break` or a stop text ends the answer.
     pub fn push(&mut self, id: u32, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         match self.specials.iter().find(|(special, _)| *special == id).map(|(_, text)| *text) {
             Some(text) if text == Role::Assistant.special() => {
@@ -82,7 +82,7 @@ impl Writer {
 
     /// Ends the answer. Returns the segments, and `true` if a stop text ended the answer.
     pub fn finish(mut self, on_delta: &mut OnDelta<'_>) -> (Vec<String>, bool) {
-        // The segments are returned even if `on_delta` breaks.
+        // The segments are returned even if `on_delta` returns `Break`.
         let _ = self.flush(on_delta);
         let _ = self.shown.end(on_delta);
         (self.segments, self.stopped)

@@ -8,18 +8,18 @@ use std::sync::OnceLock;
 
 pub const MERGES: [&[u8]; 4] = [b"he", b"hello", "你好".as_bytes(), b"\n\n"];
 
-/// A vocabulary of all bytes, [`MERGES`] and the special tokens, with fewer ids than the embedded model has embeddings.
+/// Returns a vocabulary of all bytes, [`MERGES`] and the special tokens. It has fewer ids than the embedded model has embeddings.
 pub fn small() -> Vocab {
     testing::small_glm4(&MERGES)
 }
 
-/// A vocabulary in which special tokens have their real ids.
+/// Returns a vocabulary in which special tokens have their real ids.
 pub fn full() -> &'static Vocab {
     static FULL: OnceLock<Vocab> = OnceLock::new();
     FULL.get_or_init(testing::full_glm4)
 }
 
-/// A template with the behaviour of the template in glm-4-9b-chat's `tokenizer_config.json`.
+/// Returns a template with the behaviour of the template in glm-4-9b-chat's `tokenizer_config.json`.
 pub fn chat_template() -> String {
     let text = include_str!("testing/glm-4-9b-chat.jinja");
     let builtin = [
@@ -36,7 +36,7 @@ pub fn weather() -> Tool {
     Tool::function(json!({"name": "get_weather", "description": "Weather | of a [city]", "parameters": parameters})).unwrap()
 }
 
-/// Conversations that cover every rule of the format.
+/// Returns conversations that cover every rule of the format.
 pub fn conversations() -> Vec<Vec<Message>> {
     let tools = vec![weather(), Tool::Python, Tool::SimpleBrowser, Tool::Cogview];
     let call = Message::call("get_weather", "{\"city\": \"北京\"}");

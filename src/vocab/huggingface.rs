@@ -149,7 +149,7 @@ fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, Table,
     Ok((model.into(), table, Kind::Words))
 }
 
-/// Returns the bytes of each id. Special tokens, such as the end of text, have no bytes, like id 0 of the RWKV vocabularies.
+/// Returns the bytes of each id. Special tokens, such as the end of text, have no bytes.
 ///
 /// MIDI's `<pad>`, `<start>` and `<end>` are special, too. To convert a text to MIDI, put `<start>` and `<end>` around it, as the
 /// official script does.

@@ -1,4 +1,5 @@
-//! Vocabularies convert text to token ids and back. Two filters for generated text complete them: a UTF-8 decoder and the search for stop texts.
+//! Vocabularies convert text to token ids and back. This module also has two filters for generated text: a UTF-8 decoder and the search for stop
+//! texts.
 //!
 //! A token is a sequence of bytes, which may begin or end within a character. This module must not know sampling. It knows only the number of
 //! embeddings of a model; the model family determines which id ends a text.
@@ -136,8 +137,8 @@ impl Vocab {
         Self::parse(&text).map_err(|e| e.at(path.display()))
     }
 
-    /// Opens a vocabulary file, or returns an embedded vocabulary: if no file is named `world` or `tiny`, these names select the embedded
-    /// vocabularies.
+    /// Opens a vocabulary file, or returns an embedded vocabulary. The names `world` and `tiny` select the embedded vocabularies, unless a file has
+    /// this name.
     ///
     /// # Errors
     /// Errors of [`open`](Self::open).
@@ -268,7 +269,7 @@ impl Vocab {
         self.scheme.table().len()
     }
 
-    /// Returns whether no id is assigned. A vocabulary from a file is never empty.
+    /// Returns true if no id is assigned. A vocabulary from a file is never empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -60,7 +60,7 @@ impl SentencePiece {
         Self::with_chatglm3(file, N_CHATGLM3).map_err(|e| e.hint("is this a complete SentencePiece model?"))
     }
 
-    /// Reads a model. A model with `n_chatglm3` pieces is ChatGLM3's.
+    /// Reads a model. A model with exactly `n_chatglm3` pieces is ChatGLM3's.
     fn with_chatglm3(file: &[u8], n_chatglm3: usize) -> Result<Self> {
         let Model { pieces, spaces, byte_fallback } = Model::parse(file)?;
         let mut table = Table::default();

@@ -61,7 +61,7 @@ impl Utf8Stream {
         &self.pending
     }
 
-    /// Returns whether no character is incomplete.
+    /// Returns true if all characters are complete.
     pub fn is_complete(&self) -> bool {
         self.pending.is_empty()
     }

@@ -139,7 +139,7 @@ fn start_writer(model: Model, jobs: Receiver<Job>, done: Sender<Written>) -> Res
     let work = move || {
         while let Ok(job) = jobs.recv_blocking() {
             let written = write(&model, &job).inspect_err(|e| log::warn!("prefix cache: {e}")).ok();
-            // The engine may have ended.
+            // The error is ignored, because the engine may have ended.
             let _ = done.try_send((job.entry, written.map(|bytes| (job.path, bytes))));
         }
     };

@@ -163,7 +163,7 @@ impl PrefixCache {
     }
 
     /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. The entry covers the whole prompt
-    /// only if the entry has logits and `may_end` is true; otherwise the prompt's last token stays to be prefilled.
+    /// only if the entry has logits and `may_end` is true; otherwise at least the prompt's last token is left for the prefill.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
@@ -256,7 +256,8 @@ impl PrefixCache {
     }
 
     /// Returns the positions in a prompt, as numbers of tokens, at which a job forks its slot for the cache. All of them are above `from`. `ends`
-    /// are the positions of `Prepared::ends`. A recurrent model gets several positions, because a later prompt can continue only from one of these.
+    /// are the positions of `Prepared::ends`. A recurrent model gets several positions, because a later prompt can continue only from one of these
+    /// positions.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();
@@ -276,8 +277,8 @@ impl PrefixCache {
         marks
     }
 
-    /// Writes the entries on the device and in host memory to the folder. Blocks until the files are complete. The folder keeps to its limit of
-    /// bytes.
+    /// Writes the entries on the device and in host memory to the folder. Blocks until the files are complete. Files beyond the folder's limit of
+    /// bytes are removed, the least recently used first.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn flush(&mut self, session: &mut Session) -> Result<()> {
         if self.folder.is_none() {

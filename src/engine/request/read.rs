@@ -1,4 +1,4 @@
-//! Reading a request from the fields of a JSON object.
+//! Reads a request from the fields of a JSON object.
 
 use super::super::wire::{is_text, nested, of, plain, whole_number};
 use super::super::{Fields, Rules};

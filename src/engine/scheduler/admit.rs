@@ -1,4 +1,4 @@
-//! The start of requests: gives slots to the requests in the queue.
+//! Starts requests: gives slots to the requests in the queue.
 
 use super::{Scheduler, Submission};
 use crate::engine::event::Event;
@@ -118,7 +118,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Opens a slot with a named state. Before that, frees this slot and slots for `n` jobs.
+    /// Opens a slot with a named state. Before that, moves cache entries off the device until this slot and slots for `n` jobs are free.
     fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;

@@ -57,7 +57,7 @@ impl Scheduler {
         }
     }
 
-    /// Sends `Done` for continuations whose named states have been kept, or could not be kept.
+    /// Sends `Done` for continuations whose named states have been saved or could not be saved.
     pub(super) fn report_saved(&mut self) {
         let waiting = std::mem::take(&mut self.saving);
         for mut saving in waiting {

@@ -62,7 +62,7 @@ fn run(inner: &Inner, inbox: &Receiver<Job>, wake: &Sender<()>) {
         let kept = written.and_then(|()| inner.hold(&mut held, key, state));
         drop(held);
         inner.written.notify_all();
-        // The caller may no longer wait.
+        // The error is ignored, because the caller may have stopped waiting.
         let _ = saved.try_send(kept.map(|()| info));
         let _ = wake.try_send(());
     }

@@ -1,4 +1,4 @@
-//! The tiers of the prefix cache, its snapshots within prompts, and its files.
+//! Tests of the prefix cache: its tiers, its entries within prompts, and its files.
 
 use super::*;
 

@@ -125,7 +125,7 @@ fn a_state_whose_file_cannot_be_written_leaves_the_text() {
     let engine = Engine::start(&model, EngineOptions { slots: 1, states, ..EngineOptions::default() }).unwrap();
     let request = saved(Request::text("a").max_tokens(3).set("seed", 1), "x");
     let info = done(&engine, &request).state.unwrap().unwrap();
-    // A file has the name of the folder of the model.
+    // A file takes the place of the model's folder, so the state cannot be written.
     let of_model = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
     std::fs::remove_dir_all(&of_model).unwrap();
     std::fs::write(&of_model, "").unwrap();

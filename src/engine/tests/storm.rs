@@ -1,5 +1,5 @@
-//! Thousands of requests, many at once, some cancelled, some wrong. No request is lost, no slot leaks, and every text equals the text of a
-//! session with one request. `WINGBEAT_STORM` sets the number of requests [1000].
+//! Tests thousands of requests, many at once, some cancelled, some wrong. No request is lost, no slot leaks, and every text equals the text of a
+//! session with one request. The environment variable `WINGBEAT_STORM` sets the number of requests; the default is 1000.
 
 use super::*;
 use rand_chacha::ChaCha8Rng;

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// The prefix of errors that a template raises.
+/// The prefix of the messages of errors that a template raises with `raise_exception`.
 pub const RAISED: &str = "raised: ";
 
 // The names of the filters that `metered.rs` inserts between instructions. No template uses these names by accident.
@@ -111,7 +111,7 @@ fn checks(environment: &mut Environment<'static>, limits: &Arc<RenderLimits>) {
     });
 }
 
-/// Returns the engine's filters whose results can be much larger than their arguments.
+/// Returns the filters of minijinja whose results can be much larger than their arguments.
 fn growing() -> [(&'static str, Value); 15] {
     [
         ("replace", Value::from_function(filters::replace)),

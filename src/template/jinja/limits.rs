@@ -8,10 +8,10 @@ use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The prefix of the errors in this file.
+/// The prefix of the messages of errors in this file.
 pub const PREFIX: &str = "limit: ";
 
-/// The error of a template that exceeds a limit on time or work.
+/// The message of the error that a template exceeds a limit on time or work.
 pub const ENDLESS: &str = "the template runs too long";
 
 /// The time limit. Published templates need milliseconds.
@@ -32,7 +32,7 @@ const CLOSURE: usize = 512;
 pub struct RenderLimits {
     /// The most bytes of one value. A shared inner value counts once per reference.
     max_value: usize,
-    /// The most inner values of one value.
+    /// The most values that one value may contain at all depths together.
     max_nodes: usize,
     all_memory: usize,
     /// The bytes of `all_memory` that have not been used.

@@ -1,8 +1,8 @@
 //! Compiles a template with checks between its instructions.
 //!
-//! The engine's own limit counts instructions only. Here, a check follows each instruction that makes a text or a list. Two instructions have a
-//! check before them instead: a product, because it must not run if its result is too large, and an assignment to a namespace, because it has no
-//! result. Jump targets are changed to the new positions of the instructions.
+//! The limit of minijinja, the template engine, counts instructions only. Here, a check follows each instruction that makes a text or a list. Two
+//! instructions have a check before them instead: a product, because it must not run if its result is too large, and an assignment to a namespace,
+//! because it has no result. Jump targets are changed to the new positions of the instructions.
 
 use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
 use super::limits::broken;
@@ -46,7 +46,7 @@ const REFERRING: [&str; 27] = [
 /// A compiled template.
 pub struct Code<'s> {
     pub instructions: Instructions<'s>,
-    /// Always empty: templates with blocks are refused. The engine needs the map.
+    /// Always empty: templates with blocks are refused. minijinja needs the map.
     pub blocks: BTreeMap<&'s str, Instructions<'s>>,
 }
 
@@ -118,7 +118,7 @@ fn with_checks<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>
     })
 }
 
-/// Returns an instruction that applies a filter to one value. `!0` is the engine's index of a filter that it does not cache.
+/// Returns an instruction that applies a filter to one value. With the index `!0`, minijinja does not cache the filter.
 fn check(name: &'static str) -> Instruction<'static> {
     Instruction::ApplyFilter(name, Some(1), !0)
 }

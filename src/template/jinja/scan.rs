@@ -1,7 +1,7 @@
 //! Limits on the source of a template, checked before parsing.
 //!
-//! The engine's parser and compiler recurse into nested code and evaluate constant expressions. The limits ensure that the recursion fits into
-//! the stack of the rendering thread, and that constants stay small.
+//! The parser and the compiler of minijinja recurse into nested code and evaluate constant expressions. The limits ensure that the recursion fits
+//! into the stack of the rendering thread, and that constants stay small.
 
 use super::limits::broken;
 use minijinja::Error;

@@ -1,4 +1,4 @@
-//! Tests pieces, merges and damage with small files, and the published file if a copy exists.
+//! Tests pieces, merges and damaged files with small vocabularies, and the published file if a copy exists.
 
 use super::*;
 use crate::error::Kind;
@@ -197,7 +197,7 @@ fn special_tokens_have_ids_and_no_text() {
         assert!(ids.iter().all(|&id| id < N_RANKS as u32), "{special}: {ids:?}");
         assert_eq!(vocab.decode(&ids), text.as_bytes());
     }
-    // special tokens, the padding of the embeddings, and unassigned ids
+    // ids of special tokens, ids of unused embeddings, and unassigned ids
     for id in (151_329..151_600).chain([u32::MAX]) {
         assert_eq!((vocab.token(id), vocab.decode(&[0, id, 1])), (&b""[..], b"!\"".to_vec()));
     }

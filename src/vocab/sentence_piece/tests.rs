@@ -1,4 +1,4 @@
-//! Tests ids against the official package, ChatGLM3's special tokens, and damaged models.
+//! Compares ids with the official package. Tests ChatGLM3's special tokens and damaged models.
 
 use super::*;
 use crate::error::Kind as ErrorKind;
@@ -66,7 +66,7 @@ fn ids_match_the_official_package() {
         assert!(lines.len() > 80, "model {nth}");
         assert_eq!(mistakes(&parse(file), lines), [""; 0], "model {nth}");
     }
-    // the comparer finds the mistakes of another model
+    // `mistakes` reports texts if the ids come from another model
     assert!(mistakes(&parse(&models[1].0), &models[0].1).len() > 50);
     assert!(mistakes(&parse(&models[6].0), &models[5].1).len() > 50);
 }
@@ -87,7 +87,7 @@ fn each_text_has_a_space_of_its_own_before_it() {
     let [a, b] = ["hello", "world"].map(|text| vocab.encode(text.as_bytes()).unwrap());
     assert_ne!(vocab.encode(b"helloworld").unwrap(), [a.clone(), b.clone()].concat());
     assert_eq!(vocab.decode(&[a.clone(), b.clone()].concat()), b"hello world");
-    // a streamed text continues the text before it
+    // streamed tokens keep their first space, because the text may continue an earlier text
     let mut stream = Utf8Stream::new();
     let text: String = a.iter().chain(&b).map(|&id| stream.push(vocab.token(id)).to_string()).collect();
     assert_eq!(text, " hello world");
@@ -121,7 +121,7 @@ fn piece(text: &str, score: f32, kind: u8) -> Vec<u8> {
     field(1, &[&field(1, text.as_bytes())[..], &[0x15], &score.to_le_bytes(), &[0x18, kind]].concat())
 }
 
-/// Returns the specs of a BPE model with `byte_fallback` that removes no spaces.
+/// Returns the fields `trainer_spec` and `normalizer_spec` of a BPE model with `byte_fallback` that removes no spaces.
 fn specs() -> Vec<u8> {
     [field(2, &[0x18, 2, 0x98, 2, 1]), field(3, &[0x20, 0])].concat()
 }
@@ -153,7 +153,7 @@ fn chatglm3_has_its_special_tokens() {
         assert!(ids.iter().all(|&id| (3..64_789).contains(&id)), "{text}: {ids:?}");
         assert_eq!(vocab.decode(&ids), text.as_bytes());
     }
-    // the padding of the embeddings, and unassigned ids
+    // ids of unused embeddings, and unassigned ids
     for id in (64_789..65_024).chain([0, 1, 2, u32::MAX]) {
         assert_eq!((vocab.token(id), vocab.decode(&[id])), (&b""[..], vec![]));
     }

@@ -43,7 +43,7 @@ fn spelt(token: &[u8]) -> String {
     token.iter().map(|&b| byte_chars::char(b)).collect()
 }
 
-/// Returns the file that converters write.
+/// Returns a `tokenizer.json` as converters write it.
 fn file(merges: &[Vec<u8>]) -> Value {
     let tokens: Vec<Vec<u8>> = byte_order().into_iter().map(|b| vec![b]).chain(merges.iter().cloned()).collect();
     let rank: HashMap<&[u8], usize> = tokens.iter().enumerate().map(|(rank, token)| (token.as_slice(), rank)).collect();
