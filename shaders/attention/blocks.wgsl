@@ -1,14 +1,16 @@
-// The places of a slot's keys and values. A block has `BLOCK` tokens. Blocks may have any order (layout: src/tape/cache.rs).
+// Finds the keys and values of a slot in the caches. A cache block holds BLOCK tokens. The blocks of a slot may be in any order (layout:
+// src/tape/cache.rs).
 import package::lib::cursor::Run;
 import package::constants::{UNITS, N_KV_HEADS, BLOCK};
 
 @group(0) @binding(2) var<storage, read> blocks: array<u32>; // block indices of every slot of the step
 
-// Returns the index of the block that holds tokens BLOCK i .. BLOCK (i + 1) of a slot.
+// Returns the index of the block that holds tokens BLOCK i .. BLOCK (i + 1) of a slot, end exclusive.
 fn block_of(run: Run, i: u32) -> u32 { return blocks[run.blocks_at + i]; }
 
-// Returns the index, in units of eight, of numbers 8 u .. 8 u + 7 of a token's key. The next token's numbers follow.
+// Returns the index in the cache of keys, in elements of eight numbers. The element has numbers 8 u ..= 8 u + 7 of a token's key. The same
+// numbers of the next token follow.
 fn key_at(block: u32, head: u32, u: u32, token: u32) -> u32 { return ((block * N_KV_HEADS + head) * UNITS + u) * BLOCK + token; }
 
-// Returns the index, in pairs of numbers, of a token's value.
+// Returns the index in the cache of values, in pairs of numbers, of a token's first pair.
 fn value_at(block: u32, head: u32, token: u32) -> u32 { return ((block * N_KV_HEADS + head) * BLOCK + token) * UNITS * 4u; }

@@ -1,11 +1,12 @@
 // Combines the partial results that attention/attend stored for a query:
 //   o = sum over s of e^(m_s - m) o_s / sum over s of e^(m_s - m) l_s   m = max over s of m_s
-// One workgroup per token and head; its lanes share the channels. Workgroup s of attention/attend stored o_s, m_s and l_s, its sum of p.
+// One workgroup per token and head; the workgroup's lanes share the channels. Workgroup s of attention/attend stored o_s, m_s and its sum
+// of p, l_s.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::constants::{LANES, UNITS, BLOCK};
 
 struct Params {
-    // The same values as in attention/attend.
+    // Stride of a row of splits, in floats: `y_stride` of attention/attend. The next four fields have the same names there.
     split_stride: u32,
     largest: u32,
     total: u32,

@@ -1,5 +1,5 @@
-// The queries of a workgroup, read through a uniform binding that begins at the dispatch's first row.
-// Fills the slot `queries` on adapters of type Cpu.
+// The queries of a workgroup, read through a uniform binding that begins at the dispatch's first row. Fills the slot `queries` on software
+// adapters.
 @group(0) @binding(1) var<uniform> qkv: array<vec4<f32>, 4096>; // [rows, stride]: q [H, D] first, rotated and scaled
 
 fn bring(m: u32, i: u32, at: u32) {}

@@ -1,18 +1,24 @@
-// A softmax that grows block by block. Each query of a workgroup has the largest score so far, m, and the sum of p = e^(score - m).
-// SHARERS lanes share a query, whatever the number of queries. So the order of a sum does not depend on the number of queries.
+// A softmax that goes through the scores block by block:  p = e^(score - m), total = sum of p. m is the largest score so far. Every query
+// of a workgroup has its own m and total. SHARERS lanes share a query, for any number of queries. So the order of a sum does not depend on
+// the number of queries.
 import package::constants::{QUERIES, SHARERS, BLOCK};
 
+// The score of a key that the query must not read.
 const NOTHING: f32 = -1e30;
+// The number of scores of a block per lane.
 const SHARE: u32 = BLOCK / SHARERS;
 
 var<workgroup> scores: array<f32, QUERIES * BLOCK>; // [QUERIES, BLOCK]: scores, later p
+// The maximum, later the sum of p, over each lane's scores.
 var<workgroup> shares: array<f32, QUERIES * SHARERS>;
+// m of each query.
 var<workgroup> largest: array<f32, QUERIES>;
+// The sum of p of each query.
 var<workgroup> total: array<f32, QUERIES>;
-// The factors that scale down the sums over earlier blocks.
+// The factor that scales down the sums over earlier blocks, for each query.
 var<workgroup> rescale: array<f32, QUERIES>;
 
-// Clears m and the sums. A barrier must follow.
+// Resets m and the totals. A barrier must follow.
 fn begin_softmax(lane: u32) {
     if lane < QUERIES {
         largest[lane] = NOTHING;
@@ -20,7 +26,8 @@ fn begin_softmax(lane: u32) {
     }
 }
 
-// Replaces the scores of a block by p. Call this function from uniform control flow after a barrier. It ends with a barrier.
+// Replaces the scores of a block by p, and updates m, the totals and `rescale`. Call this function from uniform control flow after a
+// barrier. The function ends with a barrier.
 fn softmax(lane: u32) {
     let m = lane / SHARERS;
     let start = m * BLOCK + lane % SHARERS * SHARE;

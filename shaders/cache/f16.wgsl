@@ -1,8 +1,8 @@
-// Keys and values stored as f16, without f16 arithmetic, which the adapter may lack. Fills the slot `cache`.
+// Keys and values stored as f16. The code uses no f16 arithmetic, which the adapter may lack. Fills the slot `cache`.
 alias Eight = vec4<u32>;
 alias Two = u32;
 
-// The largest f16. Larger numbers are clamped to it: an infinite key would spoil the attention of every later token.
+// The largest f16. Larger numbers are clamped to this number: an infinite key would spoil the attention of every later token.
 const LARGEST: f32 = 65504.0;
 
 fn pack2(x: vec2<f32>) -> Two { return pack2x16float(clamp(x, vec2(-LARGEST), vec2(LARGEST))); }

@@ -1,28 +1,31 @@
-// The cursor: the tokens of this step, their slots and their pages. The host writes it once per step (layout: src/tape/step.rs).
+// The cursor: the tokens of this step, their slots and their pages. The host writes the cursor once per step (layout: src/tape/step.rs).
 @group(2) @binding(0) var<uniform> cursor: array<vec4<u32>, 4096>;
 
+// One token of the step.
 struct Row {
     token: u32,
     // Index of the row's run.
     run: u32,
-    // 1 if the row is the first row, or the last row, of its run.
+    // 1 if the row is the first row of its run.
     first: u32,
+    // 1 if the row is the last row of its run.
     last: u32,
 }
 
 // Consecutive tokens of one slot.
 struct Run {
-    // Rows of activations.
+    // First row in activations, and number of rows.
     first_row: u32,
     len: u32,
-    // Pages of the recurrent state: read, written.
+    // The pages of the recurrent state that the run reads and writes.
     page_in: u32,
     page_out: u32,
-    // Half pages of the token-shift vectors: read, written. The two always differ.
+    // The half pages of the token-shift vectors that the run reads and writes. The two always differ.
     shift_in: u32,
     shift_out: u32,
-    // Position of the first token in its text. Index of the slot's first entry in `blocks`.
+    // Position of the run's first token in its text.
     position: u32,
+    // Index of the slot's first entry in `blocks`.
     blocks_at: u32,
 }
 
@@ -44,5 +47,5 @@ fn run_at(i: u32) -> Run {
 // Returns the row of activations that output `o` reads.
 fn output_row(o: u32) -> u32 { return cursor[cursor[1].x + o / 4u][o % 4u]; }
 
-// Returns the rows of a product: tokens if `of_outputs` is 0, outputs if it is 1.
+// Returns the number of rows of a product: the number of tokens if `of_outputs` is 0, the number of outputs if it is 1.
 fn n_rows(of_outputs: u32) -> u32 { return select(n_tokens(), n_outputs(), of_outputs == 1u); }

@@ -1,5 +1,5 @@
-// Adds up a value over a workgroup of eight lanes, as `lib/reduce` does. Fills the slot `reduce` on adapters of type Cpu: eight lanes are
-// one SIMD vector of the host, so a barrier costs nothing.
+// Adds up a value over a workgroup of eight lanes, as `lib/reduce` does. Fills the slot `reduce` on software adapters. There, eight lanes
+// are one SIMD vector of the host, so a barrier costs nothing.
 const WG: u32 = 8u;
 var<workgroup> partial: array<vec4<f32>, WG>;
 

@@ -1,6 +1,6 @@
-// Stores a sum of products as an element of y:  z = activation(bias + sum), then by `store`
+// Stores a sum of products as an element of y. First z = activation(bias + sum), then by the code `store`:
 //   0: y = z   1: y += z   2: y += a z   3: y = a + (b - a) z   4: y = y z
-// a and b are elements of another activation, `side`.
+// a and b are elements of `side`, another activation.
 import package::lib::activation::activate;
 
 @group(0) @binding(2) var<storage, read> bias: array<f32>; // [rows]; unused if bias_at is NO_BIAS
@@ -21,7 +21,7 @@ struct Epilogue {
     side_stride: u32,
 }
 
-// Stores the sum of one row and token.
+// Applies the epilogue to the sum of one row and token, and stores the result in y.
 fn finish(e: Epilogue, t: u32, row: u32, sum: f32) {
     var z = sum;
     if e.bias_at != NO_BIAS { z += bias[e.bias_at + row]; }

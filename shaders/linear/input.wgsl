@@ -2,17 +2,17 @@
 import package::linear::stack::params;
 
 struct Input {
-    // Stride of a row of x, in units of 4.
+    // Stride of a row of x, in vectors of 4 floats.
     x_stride: u32,
 }
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 
-// The place at which the input of one token begins.
+// The index in x at which the input of one token begins.
 struct Source { at: u32 }
 
-// Prepares row t of x, from element 4 x_at on. Every lane of a workgroup calls it once per token.
+// Prepares row t of x, from vector x_at of the row on. Every lane of a workgroup calls `begin` once per token.
 fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source { return Source(t * params.input.x_stride + x_at); }
 
-// Returns elements 4 i .. 4 i + 3 of the input.
+// Returns elements 4 i ..= 4 i + 3 of the input.
 fn input4(source: Source, i: u32) -> vec4<f32> { return x[source.at + i]; }

@@ -1,13 +1,13 @@
-// The input of a product: a norm of the row, as in norm/rows, computed by every workgroup. Fills the slot `input`.
+// The input of a product: a norm of the row, as in norm/rows. Every workgroup computes it. Fills the slot `input`.
 //   input = (x - mean) / sqrt(var + eps) * g + b   in an RMS norm mean and b are zero
-// `begin` computes the moments with all lanes of a workgroup. The first workgroup stores the input in `kept` if `keeps` is 1.
+// The lanes of a workgroup share the moments in `begin`. The first workgroup stores the input in `kept` if `keeps` is 1.
 import package::lib::cursor::output_row;
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
 
 struct Input {
     width: u32,
-    // Stride of x, vectors and kept, in units of 4.
+    // Stride of a row of x, vectors and kept, in vectors of 4 floats.
     stride: u32,
     // 1 in the dispatch that stores `kept`.
     keeps: u32,

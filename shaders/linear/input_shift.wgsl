@@ -1,17 +1,18 @@
-// The input of a product: layer norm, token shift and the lerp of one mix, computed by every workgroup. Fills the slot `input`.
+// The input of a product: layer norm, token shift and the lerp of one mix. Every workgroup computes it. Fills the slot `input`.
 //   x_hat = LN(x)   p = x_hat of the row above, or the state in the first row of a run   input = x_hat + (p - x_hat) mix
-// Normalising again in every workgroup costs less than one more dispatch. `begin` computes the moments with all lanes of a workgroup.
-// The first workgroup stores x_hat as the new state, in the other half of the double buffer, and x_hat and p as planes of `kept`.
+// Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup share the moments in `begin`. The first
+// workgroup stores the new state, x_hat, in the other half of the double buffer. It also stores x_hat and p as planes of `kept`.
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
 
 struct Input {
     width: u32,
-    // Stride of x, vectors, shift and kept, in units of 4.
+    // Stride of a row of x, vectors, shift and kept, in vectors of 4 floats.
     stride: u32,
-    // First plane of kept, and rows of a plane. If capacity is 0, no plane is stored.
+    // Index of the first plane of `kept`.
     plane: u32,
+    // The number of rows of a plane of `kept`. If it is 0, no plane is stored.
     capacity: u32,
     // 1 in the dispatch that stores the state and the planes.
     keeps: u32,
@@ -23,7 +24,8 @@ struct Input {
 @group(0) @binding(6) var<storage, read_write> shift: array<vec4<f32>>; // [2 pages, stride]
 @group(0) @binding(7) var<storage, read_write> kept: array<vec4<f32>>; // [.., capacity, stride]
 
-// Offsets: this row and the row above in x, p in the state, the mix in vectors. Moments: (this row, the row above).
+// The first four numbers are offsets: of this row and the row above in x, of p in the state, of the mix in vectors. `mean` and `scale` have
+// one number for this row and one for the row above.
 struct Source {
     here: u32,
     above: u32,
@@ -40,7 +42,7 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     let stride = params.input.stride;
     let quarters = (params.input.width + 3u) / 4u;
     let here = t * stride;
-    // In the first row of a run `above` is `here`; the moments of `above` are not used there.
+    // In the first row of a run, `above` is `here`. The moments of `above` are not used in that row.
     let above = select(here - stride, here, row.first == 1u);
 
     let n = f32(params.input.width);
@@ -70,7 +72,7 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     return source;
 }
 
-// Returns elements 4 i .. 4 i + 3 of x_hat and of p.
+// Returns elements 4 i ..= 4 i + 3 of x_hat and of p.
 fn inputs(s: Source, i: u32) -> mat2x4<f32> {
     let g = vectors[i];
     let b = vectors[params.input.stride + i];

@@ -1,6 +1,6 @@
 // The input of RWKV-4's output matrix: r wkv of every channel (formulas: rwkv/wkv4_step). Fills the slot `input`.
-// This is for runs of few tokens. Every lane computes the recurrence of its channels again, from the state before the run up to token t.
-// For the last token of a run, the first workgroup stores the new state in the other half of the double buffer.
+// Suits runs of few tokens. For each token t, every lane computes the recurrence of its channels again, from the state before the run up to
+// token t. For the last token of a run, the first workgroup stores the new state in the other half of the double buffer.
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::WG;
 import package::linear::stack::params;
@@ -8,9 +8,11 @@ import package::rwkv::wkv4_step::wkv4_step;
 
 struct Input {
     width: u32,
-    // Strides: a row of proj, a row of vectors, a half page of the state.
+    // Stride of a row of proj, in floats.
     proj_stride: u32,
+    // Stride of a row of vectors, in floats.
     stride: u32,
+    // Stride of a half page of the state, in floats.
     half_stride: u32,
     // First floats of the columns r, k and v in a row of proj.
     r: u32,
@@ -24,7 +26,7 @@ struct Input {
 @group(0) @binding(5) var<storage, read> vectors: array<f32>; // [2, stride]: w, u
 @group(0) @binding(6) var<storage, read_write> state: array<f32>; // [2 pages, 3 (a, b, p), width]
 
-// First and last token of the recurrence, and the offset of the state before them.
+// The first and the last token of the recurrence, and the offset of the state before the first token.
 struct Source {
     first: u32,
     last: u32,
@@ -46,7 +48,7 @@ fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
     return source;
 }
 
-// Returns a, b and p of channel c after the tokens, and r wkv of the last token.
+// Returns a, b and p of channel c after the last token, and r wkv of the last token.
 fn recur(source: Source, c: u32) -> vec4<f32> {
     let w = vectors[c];
     let u = vectors[params.input.stride + c];

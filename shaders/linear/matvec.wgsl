@@ -1,7 +1,7 @@
 // Matrix times up to 16 vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// One workgroup per 4 GROUPS rows and BLOCKS x TOKENS tokens. Its lanes share the width; one reduction adds up four rows of a token.
-// Weights are read once for all tokens. The inputs of TOKENS tokens are in registers at a time; the next TOKENS tokens find the weights
-// in registers or in the nearest cache. The order of a token's sum is the same for all values of GROUPS, BLOCKS and TOKENS.
+// One workgroup per 4 GROUPS rows and BLOCKS x TOKENS tokens. The workgroup's lanes share the width. One reduction adds up four rows of a
+// token. Weights are read once for all tokens. The inputs of TOKENS tokens are in registers at a time; the next TOKENS tokens find the
+// weights in registers or in the nearest cache. The order of a token's sum is the same for all values of GROUPS, BLOCKS and TOKENS.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::{begin, input4};
 import package::linear::epilogue::finish;
@@ -20,7 +20,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if s.row >= s.rows || t0 >= n { return; }
 
     let place = Place(s.codes, s.scales, s.k8, s.rows);
-    // Rows and tokens past the end repeat the last ones and are not stored.
+    // Rows after the last row repeat it, and tokens after the last token repeat it. Their results are not stored.
     unroll b in BLOCKS { unroll t in TOKENS {
     let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
     unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }
@@ -45,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         }
     }
-    // The sums are copied to an array, so that a loop has only one copy of reduction and epilogue.
+    // The sums are copied to an array for the loop below. With the loop, the code of reduction and epilogue exists once.
     var sums: array<vec4<f32>, GROUPS * BLOCKS * TOKENS>;
     unroll b in BLOCKS { unroll t in TOKENS { unroll q in GROUPS {
     sums[($bu * TOKENS + $tu) * GROUPS + $qu] = sums_$q_$b_$t;

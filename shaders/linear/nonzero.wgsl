@@ -1,20 +1,23 @@
-// Lists the inputs that are not zero, in order: 2048 inputs at a time, eight per lane. Each lane counts its non-zero inputs. The sum of the
-// counts of the lanes before it is its place in the list.
+// Lists the inputs that are not zero, in order. It takes 2048 inputs at a time, eight per lane. Each lane counts its non-zero inputs. The
+// sum of the counts of all lanes before it is the place of the lane's first entry.
 import package::slot::input::x;
 
 const LANES: u32 = 256u;
-// Inputs in a chunk. Room in the list: a whole chunk after up to 512 earlier entries.
+// The number of inputs in a chunk.
 const CHUNK: u32 = 8u * LANES;
+// The number of entries for which the list has room: a whole chunk after up to 512 earlier entries.
 const ROOM: u32 = CHUNK + 512u;
 
 var<workgroup> list: array<u32, ROOM>;
-// Lengths: per lane, per 16 lanes, of the whole list.
+// The number of entries that each lane appends.
 var<workgroup> counts: array<u32, LANES>;
+// The number of entries that each group of 16 lanes appends.
 var<workgroup> counts16: array<u32, LANES / 16u>;
+// The length of the whole list.
 var<workgroup> listed: u32;
 
-// Appends the non-zero inputs among k .. k + CHUNK - 1 to a list of length n and returns the new length. x has `width` inputs. All lanes
-// call it; barriers at its beginning and end make the list safe to write and to read.
+// Appends the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1 to a list of length n. Returns the new length. x has `width`
+// inputs. All lanes must call `append`. After the call, all lanes may read the list.
 fn append(n: u32, x_at: u32, k: u32, width: u32, lane: u32) -> u32 {
     let first = k + 8u * lane;
     var found = 0u; // bit e: input first + e is not zero

@@ -1,19 +1,20 @@
-// Parameters that every matrix-product kernel shares: a stack of segments, each with its own input, width, epilogue and output.
+// The parameters that all kernels of matrix products share: a stack of segments, each with its own input, width, epilogue and output.
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// A segment is some rows of one matrix. A workgroup works on one segment only.
+// A segment is a range of rows of one matrix. A workgroup works on one segment only.
 import package::linear::epilogue::Epilogue;
 import package::slot::input::Input;
 
 struct Params {
     n_segments: u32,
-    // Strides of a row of y and of the epilogue's side input.
+    // Stride of a row of y, in floats.
     y_stride: u32,
+    // Stride of a row of the epilogue's `side`, in floats.
     side_stride: u32,
-    // Rows are tokens (0) or outputs (1).
+    // 0 if rows are tokens, 1 if rows are outputs.
     of_outputs: u32,
-    // How the epilogue stores: linear/epilogue has the codes.
+    // The code of the way in which the epilogue stores (codes: linear/epilogue).
     store: u32,
-    // Workgroups in a line of the grid: the block is x + y fold.
+    // The number of workgroups along x in the grid. Workgroup (x, y) computes block x + y fold.
     fold: u32,
     @align(16) input: Input,
     // Three entries per segment: (first block, rows, width / 8, first word of codes), (offset or plane of the input, y offset,
@@ -24,20 +25,23 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 struct Segment {
-    // This workgroup's first row within the segment.
+    // The workgroup's first row within the segment.
     row: u32,
     rows: u32,
-    // Width in units of eight and in weights; first words of codes and scales.
+    // Width in units of eight weights.
     k8: u32,
+    // Width in weights.
     k: u32,
+    // First word of the codes.
     codes: u32,
+    // First word of the scales.
     scales: u32,
-    // Second argument of `begin` of the input.
+    // Second argument of the function `begin` of the slot `input`.
     x_at: u32,
     epilogue: Epilogue,
 }
 
-// Returns the segment that a block of `block_rows` rows belongs to.
+// Returns the segment to which a block of `block_rows` rows belongs.
 fn segment_of(block: u32, block_rows: u32) -> Segment {
     var at = 0u;
     for (var i = 1u; i < params.n_segments; i++) {

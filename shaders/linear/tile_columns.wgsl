@@ -1,14 +1,15 @@
-// The weights of a tile, from a column-major matrix: `[k, rows / 8]` units. Fills the slot `tile`.
+// The weights of a tile, read from a column-major matrix: `[k, rows / 8]` units of eight weights. Fills the slot `tile`.
 import package::linear::stack::Segment;
 import package::matrix::place::Place;
 import package::matrix::columns::weight8;
 
-// Width of a tile, in weights and in units of eight.
+// Width of a tile, in weights.
 const DEPTH: u32 = 16u;
+// Width of a tile, in units of eight weights.
 const UNITS: u32 = DEPTH / 8u;
 
-// Returns unit u of a tile of `rows` rows whose first channel is 8 k: eight rows of one channel. Consecutive units have the same channel.
-// Returns zeros outside the matrix.
+// Returns unit u of a tile of `rows` rows whose first channel is 8 k: the weights of eight rows for one channel. Consecutive units have the
+// same channel. Returns zeros outside the matrix.
 fn tile_unit(s: Segment, rows: u32, k: u32, u: u32) -> mat2x4<f32> {
     let channel = 8u * k + u / (rows / 8u);
     let units = (s.rows + 7u) / 8u;
@@ -17,5 +18,5 @@ fn tile_unit(s: Segment, rows: u32, k: u32, u: u32) -> mat2x4<f32> {
     return weight8(Place(s.codes, s.scales, units, s.k), channel, unit);
 }
 
-// Returns row and depth within the tile of element e of unit u.
+// Returns the row and the channel, both counted from the tile's first, of element e of unit u.
 fn tile_place(rows: u32, u: u32, e: u32) -> vec2<u32> { return vec2(8u * (u % (rows / 8u)) + e, u / (rows / 8u)); }

@@ -1,10 +1,11 @@
-// The weights of a tile, from a row-major matrix: `[rows, k8]` units. Fills the slot `tile`.
+// The weights of a tile, read from a row-major matrix: `[rows, k8]` units of eight weights. Fills the slot `tile`.
 import package::linear::stack::Segment;
 import package::matrix::place::Place;
 import package::slot::matrix::weight8;
 
-// Width of a tile, in weights and in units of eight.
+// Width of a tile, in weights.
 const DEPTH: u32 = 16u;
+// Width of a tile, in units of eight weights.
 const UNITS: u32 = DEPTH / 8u;
 
 // Returns unit u of a tile of `rows` rows that begins at unit k of the width: eight weights of one row. Consecutive units have the same
@@ -16,5 +17,5 @@ fn tile_unit(s: Segment, rows: u32, k: u32, u: u32) -> mat2x4<f32> {
     return weight8(Place(s.codes, s.scales, s.k8, s.rows), row, unit);
 }
 
-// Returns row and depth within the tile of element e of unit u.
+// Returns the row and the channel, both counted from the tile's first, of element e of unit u.
 fn tile_place(rows: u32, u: u32, e: u32) -> vec2<u32> { return vec2(u / UNITS, 8u * (u % UNITS) + e); }

@@ -1,6 +1,6 @@
 // Matrix times many vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// One workgroup per TILE_ROWS rows x TILE_TOKENS tokens, DEPTH of the width at a time. Weights are decoded once, into workgroup memory.
-// One lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums; each sum follows the order of the width.
+// One workgroup per TILE_ROWS rows x TILE_TOKENS tokens. It takes DEPTH inputs of the width at a time, and decodes their weights once, into
+// workgroup memory. A lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums. Each sum follows the order of the width.
 import package::linear::stack::{params, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -8,14 +8,15 @@ import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
 import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 
-// Vectors of four across a tile, and lanes along rows and along tokens.
+// The number of quads (four rows or four tokens) in a tile.
 const W_QUADS: u32 = TILE_ROWS / 4u;
 const X_QUADS: u32 = TILE_TOKENS / 4u;
+// The number of lanes along rows and along tokens.
 const W_LANES: u32 = W_QUADS / ROW_QUADS;
 const X_LANES: u32 = X_QUADS / TOKEN_QUADS;
 const LANES: u32 = W_LANES * X_LANES;
 
-// Transposed, so that a lane reads four rows or four tokens at once.
+// The tiles are transposed, so that a lane reads four rows or four tokens at once.
 var<workgroup> w_tile: array<vec4<f32>, DEPTH * W_QUADS>; // [DEPTH, TILE_ROWS / 4]
 var<workgroup> x_tile: array<vec4<f32>, DEPTH * X_QUADS>; // [DEPTH, TILE_TOKENS / 4]
 
@@ -26,7 +27,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let t0 = group.z * TILE_TOKENS;
     if s.row >= s.rows || t0 >= n { return; }
 
-    // The lane's first quad of rows and of tokens; its next quads are W_LANES and X_LANES further.
+    // The lane's first quad of rows, and its first quad of tokens. The lane's next quads are W_LANES and X_LANES further.
     let i = lane % W_LANES;
     let j = lane / W_LANES;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
@@ -60,7 +61,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums_$q_$p_$c += w_$q * v_$p[$c]; } } }
         }
     }
-    // A loop, so that the compiler has one copy of the epilogue.
+    // The sums are copied to an array for the loop below. With the loop, the code of the epilogue exists once.
     var sums: array<vec4<f32>, 4u * ROW_QUADS * TOKEN_QUADS>;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums[4u * ($qu * TOKEN_QUADS + $pu) + $cu] = sums_$q_$p_$c; } } }
     for (var e = 0u; e < 16u * ROW_QUADS * TOKEN_QUADS; e++) {

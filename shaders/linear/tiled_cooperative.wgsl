@@ -1,7 +1,7 @@
 // Matrix times many vectors on the GPU's matrix units. Inputs and decoded weights are rounded to f16, sums are f32.
 //   y[t, row] = epilogue(sum over k of f16(W[row, k]) f16(x[t, k]))
-// One workgroup per 128 rows x 64 tokens, 16 of the width at a time; one subgroup per strip of 64 rows x 32 tokens. With fewer than four
-// subgroups, the workgroup goes over its tile again for the other strips.
+// One workgroup per 128 rows x 64 tokens, which are four strips; one subgroup per strip of 64 rows x 32 tokens. The workgroup takes 16
+// inputs of the width at a time. With fewer than four subgroups, it goes over its tile again for the other strips.
 import package::linear::stack::{params, Segment, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -16,17 +16,19 @@ const TILE_TOKENS: u32 = 64u;
 const STRIPS: u32 = 4u;
 const STRIP_ROWS: u32 = SIZE * ROW_BLOCKS;
 const STRIP_TOKENS: u32 = SIZE * TOKEN_BLOCKS;
-// Numbers from one line of a tile to the next. Lines begin at multiples of 16 bytes; eight consecutive lines are in different banks.
+// The distance between lines of a tile, in numbers. Lines begin at multiples of 16 bytes, and eight consecutive lines are in different
+// memory banks.
 const STRIDE: u32 = DEPTH + 8u;
 const F16_MAX: f32 = 65504.0;
 
 var<workgroup> w_tile: array<f16, TILE_ROWS * STRIDE>; // [TILE_ROWS, STRIDE]
 var<workgroup> x_tile: array<f16, TILE_TOKENS * STRIDE>; // [TILE_TOKENS, STRIDE]
-// One block of sums per strip, for the epilogue.
+// One block of sums per strip, which the epilogue reads.
 var<workgroup> sums: array<f32, STRIPS * SIZE * SIZE>; // [STRIPS, SIZE (token), SIZE (row)]
 var<workgroup> has_work: u32;
 
-// Loads 16 inputs and their weights, from unit k of the width on, into workgroup memory. Loads zeros outside the matrix.
+// Loads 16 inputs of each token and the weights for these inputs into workgroup memory, beginning at unit k of the width. Loads zeros
+// outside the matrix.
 fn bring(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
     for (var u = lane; u < UNITS * TILE_ROWS; u += LANES) {
         let w = tile_unit(s, TILE_ROWS, k, u);
@@ -59,7 +61,7 @@ fn main(
     if workgroupUniformLoad(&has_work) == 0u { return; }
 
     for (var first = 0u; first < STRIPS; first += n_subgroups) {
-        // A surplus subgroup computes a strip again and stores nothing.
+        // If there are more subgroups than strips, a surplus subgroup computes a strip again and stores nothing.
         let strip = (first + subgroup) % STRIPS;
         let row0 = strip / 2u * STRIP_ROWS;
         let token0 = strip % 2u * STRIP_TOKENS;
@@ -72,7 +74,7 @@ fn main(
             workgroupBarrier();
             unroll d in DEPTH_BLOCKS {
             {
-                // A token is a column of the right matrix: its line in memory runs along the width.
+                // A token is a column of the right matrix: the token's line in memory runs along the width.
                 unroll b in TOKEN_BLOCKS { let v_$b = coopLoad<Right>(&x_tile[(token0 + $bu * SIZE) * STRIDE + $du * SIZE], STRIDE); }
                 unroll a in ROW_BLOCKS {
                 {

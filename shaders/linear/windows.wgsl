@@ -1,7 +1,7 @@
-// Matrix product for adapters of type Cpu:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// Weights and inputs come through uniform bindings, which such adapters read many times faster than storage. One dispatch per block of
-// rows, cut along its width into eight tiles, and TOKENS tokens; one lane per 4 QUADS rows. No barriers. The order of a sum does not
-// depend on TOKENS.
+// Matrix product for software adapters:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+// Weights and inputs come through uniform bindings, which such adapters read many times faster than storage. One dispatch per block of rows
+// and TOKENS tokens. The block is cut along its width into eight tiles. One lane per 4 QUADS rows, and no barriers. The order of a sum does
+// not depend on TOKENS.
 import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
 import package::matrix::place::Place;
@@ -10,16 +10,19 @@ import package::slot::scale::{BLOCK_UNITS, columns, dot4, of_rows};
 import package::constants::{QUADS, TOKENS};
 
 struct Params {
-    // First token of the dispatch; rows of the block.
+    // First token of the dispatch.
     t0: u32,
+    // The number of rows of the block.
     rows: u32,
-    // Units of eight weights in a row, and in a row of one tile.
+    // The number of units of eight weights in a row.
     units: u32,
+    // The number of units of eight weights in a row of one tile.
     tile_units: u32,
-    // Offset of x in its window and stride of its rows, in units of 4.
+    // Offset of x in its window, in vectors of 4 floats.
     x_at: u32,
+    // Stride of a row of x, in vectors of 4 floats.
     x_stride: u32,
-    // Rows are tokens (0) or outputs (1).
+    // 0 if rows are tokens, 1 if rows are outputs.
     of_outputs: u32,
     @align(16) epilogue: Epilogue,
 }
@@ -35,7 +38,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let n = n_rows(params.of_outputs);
     if params.t0 >= n { return; }
 
-    // Rows and tokens past the end repeat the last ones and are not stored.
+    // Rows after the last quad repeat it, and tokens after the last token repeat it. Their results are not stored.
     unroll q in QUADS { let row_$q = min(row0 + 4u * $qu, (params.rows - 1u) / 4u * 4u); }
     unroll t in TOKENS { let x_at_$t = params.x_at + min($tu, n - 1u - params.t0) * params.x_stride; }
     unroll t in TOKENS { unroll q in QUADS { var sum_$q_$t = vec4(0.0); } }

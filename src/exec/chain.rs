@@ -26,6 +26,7 @@ pub struct Link {
 impl Chain {
     /// Creates a chain of parts. The parts' sections must be the sections that [`Section::cut`] returns for the parts' layers.
     ///
+    /// # Errors
     /// `Usage` if `links` is empty, or if the sections together are not the whole tape.
     pub fn new(links: Vec<Link>) -> Result<Arc<Chain>> {
         let layers: Vec<Range<usize>> = links.iter().map(|l| l.part.section().layers.clone()).collect();

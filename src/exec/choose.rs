@@ -83,6 +83,7 @@ const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulka
 ///
 /// `Auto` takes a software adapter only if the caller names a backend: [`CpuModel`](super::cpu::CpuModel) is faster than a software adapter.
 ///
+/// # Errors
 /// `Device`, at `device`, if no adapter matches. `Device`, at `backend`, if the named backend has no adapter.
 pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
     if *device == DeviceChoice::Cpu {

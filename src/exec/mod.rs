@@ -235,6 +235,7 @@ pub trait Executor: Send {
 
     /// Writes one page of a state. If the state has halves, writes one half page.
     ///
+    /// # Errors
     /// `Input` if the length of `values` differs from the length of the state.
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()>;
 

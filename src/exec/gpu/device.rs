@@ -267,6 +267,7 @@ pub struct Device {
 impl Device {
     /// Opens an adapter.
     ///
+    /// # Errors
     /// `Device` or `Memory` if the driver does not open the device. `Usage`, at an environment variable, in the cases of [`Adapter::caps`].
     pub async fn open_async(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         let caps = adapter.caps(batch_invariant)?;
@@ -382,6 +383,7 @@ impl Device {
 
     /// Creates a buffer of at least `bytes` bytes.
     ///
+    /// # Errors
     /// `Memory` if the size exceeds the adapter's limit, or if the device has no room.
     pub fn buffer(&self, label: &str, bytes: usize, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
         let size = Self::buffer_bytes(bytes) as u64;

@@ -35,6 +35,7 @@ impl Kernels {
 
 /// Composes and parses a shader.
 ///
+/// # Errors
 /// `Device` if the shader cannot be composed, or if naga refuses a line. The message then has this line.
 pub fn parse(recipe: &Recipe) -> Result<naga::Module> {
     let text = compose(recipe)?;

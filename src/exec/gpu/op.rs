@@ -16,6 +16,7 @@ pub struct Op {
 /// Prepares dispatches and returns one [`Op`] per dispatch. `resolve` returns the resource of a binding, from its name in the shader and
 /// its value in the dispatch.
 ///
+/// # Errors
 /// `Device` if the bindings or the parameters of a shader and its dispatch differ. `Input` if a grid has more than 65 535 workgroups in a
 /// dimension.
 pub fn ready<'b>(

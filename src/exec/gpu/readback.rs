@@ -52,6 +52,7 @@ impl Submitted {
 
     /// Blocks until the device has done the work.
     ///
+    /// # Errors
     /// `Device` if the device failed. In a browser, where no thread may block, also if the work is not done yet.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self, device: &Device) -> Result<()> {
@@ -120,6 +121,7 @@ impl Readback {
 
     /// Calls `hand_over` with the requested bytes, which must have arrived. Returns the result of `hand_over`.
     ///
+    /// # Errors
     /// `Device` if no bytes were requested, or if no bytes arrived.
     pub fn take<T>(&mut self, hand_over: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let (bytes, _) = self.asked.take().ok_or_else(|| Error::device("cannot read back: no bytes were requested"))?;

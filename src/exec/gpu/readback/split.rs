@@ -68,6 +68,7 @@ impl SplitReadback {
     /// Cuts the bytes, which must have arrived, into pieces of these sizes in bytes. Returns the result of `decode(index, piece)` for each
     /// piece.
     ///
+    /// # Errors
     /// `Device` if no bytes arrived. `Memory` if the host has no room for a piece that is in several buffers.
     pub fn take<T>(&mut self, sizes: impl IntoIterator<Item = usize>, mut decode: impl FnMut(usize, &[u8]) -> T) -> Result<Vec<T>> {
         let mut sizes = sizes.into_iter().enumerate().peekable();
