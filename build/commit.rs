@@ -9,7 +9,8 @@ const PACKAGED: &str = ".cargo_vcs_info.json";
 /// A commit, and the files to watch. If a watched file changes, the commit has to be read again.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The hash, 40 or 64 hexadecimal digits, then `-dirty` if the package has uncommitted changes.
+    /// The hash of the commit: 40 or 64 hexadecimal digits, then `-dirty` if the package has uncommitted changes. `None` if the commit is
+    /// unknown.
     pub commit: Option<String>,
     pub watch: Vec<PathBuf>,
 }

@@ -25,11 +25,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The caller's input: a token out of range, an empty prompt, text that is not UTF-8.
+    /// Wrong input of the caller: a token out of range, an empty prompt, text that is not UTF-8.
     Input,
-    /// A file: missing, truncated, hostile, or with a content that does not match its name.
+    /// A wrong file: missing, truncated, hostile, or with content that does not match its name.
     File,
-    /// A well-formed model that cannot run: unknown architecture, wrong shapes.
+    /// A valid file of a model that cannot run: unknown architecture, wrong shapes.
     Model,
     /// A wrong option, or options that cannot be combined.
     Usage,
@@ -85,7 +85,8 @@ pub struct Error {
     pub field: Option<Box<str>>,
     /// The advice. Options and items of the library are between backticks.
     pub hint: Option<String>,
-    /// Two lines: the faulty text, and carets under its faulty part. `Display` omits both lines.
+    /// Two lines: the faulty text, and carets under its faulty part. `None` if the fault is not in a line of text. `Display` omits the
+    /// excerpt.
     pub excerpt: Option<Box<str>>,
     /// The underlying error, which `source()` returns. Its text is part of `message`.
     pub(crate) cause: Option<Arc<Cause>>,
@@ -229,7 +230,7 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 
-/// Formats a number of bytes: `1.50 GiB`.
+/// Formats a number of bytes in KiB, MiB, GiB or TiB: `1.50 GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);

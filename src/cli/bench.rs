@@ -263,7 +263,7 @@ fn measure(
     let test_time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs());
     let mut session = Session::new(model, test.n_batch + 1)?;
     let base = session.open()?;
-    // At least one token: decoding needs logits to start from.
+    // Prefill at least one token: decoding starts from its logits.
     session.prefill(base, &tokens(model, test.n_depth.max(1), 0))?;
     play(&mut session, base, Test { n_gen: test.n_gen.min(4), ..test })?; // warm up: pipelines, clocks
     let (mut ns, mut steps) = (Vec::new(), Vec::new());

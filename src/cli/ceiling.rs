@@ -1,4 +1,5 @@
-//! Measures the rates that matrix products reach on a device: the ceilings of decoding and of prefill.
+//! Measures the highest rates that matrix products reach on a device. They are the ceilings of decoding (bytes) and of prefill
+//! (operations).
 //!
 //! The measurement runs the models' own kernels on large matrices, so the rates are below the vendor's figures.
 

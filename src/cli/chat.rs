@@ -1,5 +1,5 @@
-//! `chat`: a conversation at a terminal or through a pipe. [`Conversation`] keeps the history and samples answers; this module reads commands
-//! and keys, and shows answers.
+//! `chat`: a conversation at a terminal or through a pipe. [`Conversation`] keeps the history and generates answers. This module reads
+//! commands and keys, and shows answers.
 
 mod command;
 mod complete;
@@ -171,7 +171,7 @@ fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
 }
 
 impl Args {
-    /// Refuses sampling flags that `chat` does not support.
+    /// Returns an error if a sampling flag is given that `chat` does not support.
     fn check(&self) -> Result<()> {
         let refused = |flag: &str, why: &str, hint: &str| Err(Error::usage(why).at(flag).hint(hint));
         if !self.sampling.stop.is_empty() {
@@ -221,7 +221,7 @@ struct Chat {
     conversation: Conversation,
     screen: Screen,
     source: Source,
-    /// The file of `--save`.
+    /// The file that `--save` names. The chat is saved to it at the end.
     target: Option<StateTarget>,
     reading: Reading,
     /// The name of the grammar or schema that answers follow. `None` if answers are not constrained.
@@ -254,7 +254,7 @@ impl Chat {
         }
     }
 
-    /// Reads and obeys lines until the input ends or the user leaves.
+    /// Reads lines and runs their commands until the input ends or the user leaves.
     fn turns(&mut self) -> std::result::Result<(), Failure> {
         let mut is_leaving = false;
         let stop = self.conversation.stop_flag();

@@ -6,13 +6,13 @@ use crate::session::Finish;
 /// The numbers of texts, by how they ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Endings {
-    /// All texts.
+    /// The number of all counted texts.
     pub all: usize,
-    /// Texts that ended because the context was full.
+    /// The number of texts that ended because the context was full.
     pub context: usize,
-    /// Texts that were cut before their grammar or schema was complete.
+    /// The number of texts that were cut before their grammar or schema was complete.
     pub incomplete: usize,
-    /// Texts that reached the token limit or filled the context, but are complete under their grammar or schema.
+    /// The number of texts that reached the token limit or filled the context, but are complete under their grammar or schema.
     pub closed: usize,
 }
 

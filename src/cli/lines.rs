@@ -63,7 +63,7 @@ impl Budget {
 /// The result of [`Lines::next`].
 pub enum Next {
     Line(Numbered),
-    /// No line has come yet.
+    /// No line came in the time that was allowed.
     Wait,
     /// The input has ended.
     End,

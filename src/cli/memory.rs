@@ -17,19 +17,19 @@ pub struct Allocator;
 // caller that handles it.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, and `System` has the same contract.
         checked(unsafe { System.alloc(layout) }, layout.size())
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, and `System` has the same contract.
         checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, and `System` has the same contract.
         checked(unsafe { System.realloc(at, layout, size) }, size)
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, and `System` has the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 }

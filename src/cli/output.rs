@@ -13,14 +13,14 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 pub struct Output {
     out: StdoutLock<'static>,
     is_terminal: bool,
-    /// True if a terminal gets control characters unchanged.
+    /// True if control characters are printed unchanged on a terminal.
     raw: bool,
     /// True if the last write ended a line.
     at_line_start: bool,
 }
 
 impl Output {
-    /// Locks standard output. With `raw`, a terminal gets control characters unchanged.
+    /// Locks standard output. If `raw`, control characters are printed unchanged on a terminal.
     pub fn new(raw: bool) -> Output {
         let out = io::stdout().lock();
         Output { is_terminal: io::stdout().is_terminal(), out, raw, at_line_start: true }
@@ -118,7 +118,7 @@ fn escaped(json: &str) -> Cow<'_, str> {
     Cow::Owned(json.chars().map(|c| if c.is_control() { format!("\\u{:04x}", c as u32) } else { c.to_string() }).collect())
 }
 
-/// Escapes control characters other than newline and tab.
+/// Returns the text with its control characters escaped, except newline and tab.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let hides = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(hides) {

@@ -14,7 +14,7 @@ const MAX_TEXT_BYTES: u64 = 1 << 30;
 pub enum Given {
     Text(String),
     Tokens(Vec<u32>),
-    /// No input, and standard input is a terminal.
+    /// The user gave no input, and standard input is a terminal.
     Nothing,
 }
 
@@ -176,7 +176,7 @@ pub fn parse_ids(text: &str) -> Result<Vec<u32>> {
     ids.map(|s| s.parse().map_err(|_| Error::usage(format!("expected token ids such as 1,2,3, found {s:?}")))).collect()
 }
 
-/// Decodes UTF-8 and removes a byte order mark.
+/// Converts bytes in UTF-8 to a text and removes a byte order mark.
 pub fn utf8(mut bytes: Vec<u8>) -> Result<String> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);

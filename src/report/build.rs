@@ -12,11 +12,11 @@ pub struct BuildReport {
     pub commit: Option<&'static str>,
     /// The target triple, such as `x86_64-unknown-linux-gnu`.
     pub target: Option<&'static str>,
-    /// Cargo's profile and optimisation level.
+    /// Cargo's profile and optimisation level, such as `release, opt-level 3`.
     pub profile: Option<&'static str>,
     /// The cargo features of this crate that are on.
     pub features: Vec<&'static str>,
-    /// The version of wgpu in the lock file.
+    /// The version of the crate wgpu in `Cargo.lock`. `None` if unknown.
     pub wgpu: Option<&'static str>,
     /// The graphics APIs that are compiled in.
     pub backends: Vec<&'static str>,
@@ -40,7 +40,7 @@ impl BuildReport {
         }
     }
 
-    /// Returns the version and the short commit, such as `0.1.0 (commit abc1234)`.
+    /// Returns the version and the first digits of the commit hash, such as `0.1.0 (commit abc1234)`.
     pub fn short(&self) -> String {
         let BuildReport { version, commit, profile, .. } = self;
         match commit {

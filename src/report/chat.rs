@@ -5,7 +5,7 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ChatReport<'a> {
-    /// The typed line that was answered.
+    /// The line that the user typed.
     pub prompt: &'a str,
     /// The name of the conversation's branch to which the answer belongs.
     pub branch: &'a str,

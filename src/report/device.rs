@@ -11,7 +11,8 @@ pub struct DeviceReport {
     pub id: String,
     pub name: String,
     pub backend: String,
-    /// `discrete`, `integrated`, `virtual`, `cpu` (a software adapter), `other`, or `builtin`.
+    /// The kind of the device: `discrete`, `integrated`, `virtual`, `cpu` (a software adapter), `other`, or `builtin` (wingbeat's own code
+    /// on the CPU).
     #[serde(rename = "type")]
     pub kind: String,
     pub driver: String,

@@ -10,7 +10,7 @@ pub struct ErrorReport {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ErrorBody {
-    /// `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted` or `busy`.
+    /// The kind of the error: `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted` or `busy`.
     pub kind: &'static str,
     pub message: String,
     /// The place of the fault, such as a file and a line, then the wrong option or field. `None` if neither is known.

@@ -142,7 +142,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             report.devices = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
             report.weights = tape.formats().join("+");
             let mut notes = notes(checkpoint, &tape, &report.weights);
-            // Loading the model with these options would print the same notes.
+            // With this state format, loading the model would fail with the same message.
             notes.extend(tape.store_states(options.state_dtype.format()).err().map(|e| e.to_string()));
             report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             report.memory = Some(memory(&tape, context));

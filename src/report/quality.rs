@@ -14,7 +14,7 @@ pub struct QualityReport {
     pub n: usize,
     /// The maximum number of tokens in a window. The text is divided into windows; each window begins with an empty state.
     pub window: usize,
-    /// The number of windows.
+    /// The number of windows into which the text was divided.
     pub n_windows: usize,
     pub reference: WeightsReport,
     pub variants: Vec<VariantReport>,

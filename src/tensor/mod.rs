@@ -80,17 +80,17 @@ impl DType {
         }
     }
 
-    /// Returns whether weights can be read from this type.
+    /// Returns whether a tensor of this type can be read as weights.
     pub const fn is_weight(self) -> bool {
         self.is_writable() || self.size_bytes().is_none()
     }
 
-    /// Returns whether weights can be written in this type.
+    /// Returns whether wingbeat can write weights in this type.
     pub const fn is_writable(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// Returns the name that safetensors or GGUF uses: `F16`, `Q8_0`.
+    /// Returns the name of the type in safetensors or GGUF files, such as `F16` or `Q8_0`. For [`DType::Coded`], returns the format's name.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F64 => "F64",
@@ -127,7 +127,7 @@ pub fn n_elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
 }
 
-/// Returns the strides of a dense row-major tensor, in elements.
+/// Returns the strides of a dense row-major tensor of this shape, in elements.
 pub fn dense_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for i in (0..shape.len().saturating_sub(1)).rev() {

@@ -97,7 +97,7 @@ impl<'a> View<'a> {
     pub fn dtype(&self) -> DType {
         self.dtype
     }
-    /// Returns the dimensions.
+    /// Returns the size of each dimension.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -128,7 +128,7 @@ impl<'a> View<'a> {
         Some(View { shape: shape.to_vec(), strides, ..self.clone() })
     }
 
-    /// Swaps the last two dimensions without copying. A tensor with fewer than two dimensions stays the same.
+    /// Returns the view with its last two dimensions swapped. Copies no numbers. A tensor with fewer than two dimensions stays the same.
     pub fn transposed(mut self) -> View<'a> {
         let n = self.shape.len();
         if n >= 2 {
@@ -161,7 +161,7 @@ impl<'a> View<'a> {
     /// Reads `out.len()` elements as f32, from row-major index `start` on.
     ///
     /// # Errors
-    /// `Input` if the tensor has too few elements. `Model` if its type is not a type of weights.
+    /// `Input` if the tensor has too few elements. `Model` if its element type cannot be read as weights.
     pub fn read_f32(&self, start: usize, out: &mut [f32]) -> Result<()> {
         let end = start.checked_add(out.len()).filter(|&e| e <= self.len());
         if end.is_none() {
@@ -200,7 +200,7 @@ impl<'a> View<'a> {
     /// Reads all elements as f32.
     ///
     /// # Errors
-    /// `Memory` if the host does not have enough memory. `Model` if the type is not a type of weights.
+    /// `Memory` if the host does not have enough memory. `Model` if the element type cannot be read as weights.
     pub fn to_f32(&self) -> Result<Vec<f32>> {
         let mut out = filled(0.0, self.len(), "a tensor")?;
         self.read_f32(0, &mut out)?;

@@ -36,7 +36,7 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<
     ));
     for l in &lines {
         let gb_s = l.weight_bytes as f64 / l.seconds.max(1e-12) / 1e9;
-        // Two operations per weight and token. A weight counts two bytes in every format.
+        // Each weight counts as two operations per token and as two bytes, in every format. So GFLOP/s is GB/s times the number of tokens.
         let gflop_s = gb_s * n_tokens as f64;
         let share = |c: Ceiling| if n_tokens == 1 { gb_s / c.read_gb_s } else { gflop_s / c.gflop_s };
         let share = ceiling.map_or_else(|| "-".to_string(), |c| format!("{:.0} %", 100.0 * share(c)));

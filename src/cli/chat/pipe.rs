@@ -1,4 +1,4 @@
-//! Messages from a pipe or a file: one per line.
+//! Reads messages from a pipe or a file, one message per line.
 
 use super::editor::Input;
 use crate::cli::lines::{Lines, MAX_BYTES, Next, Numbered, STANDARD};

@@ -59,7 +59,7 @@ impl fmt::Display for Family {
 pub struct Kernels {
     adapter: Adapter,
     opened: Device,
-    /// The capabilities of each family, and whether models use the family here.
+    /// The capabilities of each family, and whether models use the family on this adapter.
     families: Vec<(Caps, bool)>,
     extent: Extent,
     /// True if the kernel that samples tokens is checked. The quick check omits it if models sample on the host.

@@ -65,7 +65,7 @@ impl Lock {
         }
         let written = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         let written = written.and_then(|_| writeln!(self.file, "{MARK}{}", std::process::id()));
-        // Only error messages use the process id.
+        // Continue after a failed write: only error messages use the process id.
         written.unwrap_or_else(|e| log::debug!("{}: {e}", self.path.display()));
         Ok(self)
     }

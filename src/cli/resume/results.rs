@@ -170,7 +170,7 @@ impl Left {
     /// Reads the ids of all complete lines. Returns the length of these lines in bytes.
     ///
     /// # Errors
-    /// `File` at the first line that is not a result.
+    /// `File` if a line is not a result. The error names the first such line.
     fn read(&mut self, file: &File) -> Result<u64> {
         let (mut reader, mut end, mut line) = (BufReader::new(file), 0, Vec::new());
         for number in 1.. {

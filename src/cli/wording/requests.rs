@@ -1,4 +1,4 @@
-//! Lines of `batch`, and requests of the library, that are refused.
+//! Provokes errors with wrong lines of `batch` and wrong requests to the library.
 
 use super::files::{Files, MODEL};
 use super::printed;
@@ -6,7 +6,7 @@ use crate::cli::batch::request_of;
 use crate::engine::{Engine, EngineOptions, Preparer, Request};
 use crate::error::Result;
 
-/// Lines whose fields are wrong.
+/// Input lines of `batch` with wrong fields.
 const LINES: &str = r##"{
 [1]
 {"prompt":"x"}
@@ -73,7 +73,7 @@ const LINES: &str = r##"{
 {"id":1,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}]}
 {"id":1,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]}"##;
 
-/// Returns each line, and requests that only the library can make, with its error.
+/// Returns each line of `LINES` with its error. Also returns requests that only the library can make, with their errors.
 pub fn all(files: &Files) -> Vec<(String, String)> {
     let mut preparer = Preparer::new(&MODEL, None);
     let mut found: Vec<(String, String)> = Vec::new();

@@ -1,13 +1,13 @@
-//! Random blocks, and the numbers to which the PyPI package `gguf` 0.19 decodes them (`gguf.quants.dequantize`).
+//! Tests the decoding of random blocks. The expected numbers were computed with the PyPI package `gguf` 0.19 (`gguf.quants.dequantize`).
 
 use super::super::{DType, View};
 
 struct Golden {
     dtype: DType,
     blocks: &'static str,
-    /// Some of the numbers, as (index, value). They help to find a mistake.
+    /// Some of the expected numbers, as (index, number). If a test fails, they help to find the mistake.
     some: &'static [(usize, f32)],
-    /// The FNV-1a hash of all numbers as little-endian f32.
+    /// The FNV-1a hash of all expected numbers as little-endian f32.
     fnv: u64,
 }
 

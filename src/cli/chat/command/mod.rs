@@ -20,14 +20,14 @@ pub enum Takes {
     Text,
 }
 
-/// A parsed line.
+/// A typed line after parsing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// A prompt for the model, and settings that apply only to its answer.
     Draw(Draw, Overrides),
-    /// `+reset`
+    /// `+reset`: restarts the conversation.
     Reset,
-    /// `+prompt FILE`
+    /// `+prompt FILE`: restarts the conversation with a prompt file.
     Prompt(PathBuf),
     /// A line with a mistake. The text is ChatRWKV's message about the mistake.
     Wrong(String),
@@ -52,10 +52,10 @@ pub enum Command {
     Exit,
 }
 
-/// A prompt for the model.
+/// The kinds of prompts that the model answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Draw {
-    /// The next message.
+    /// The user's next message in the chat.
     Say(String),
     /// `+`: generates another answer to the last message.
     Retry,
@@ -73,7 +73,7 @@ pub enum Draw {
     ContinueAnswer,
 }
 
-/// Parses a line.
+/// Parses a line that the user typed.
 ///
 /// # Errors
 /// `Input` if a command with a slash is unknown or its argument is missing or wrong, `Usage` if `-temp=` or `-top_p=` has no number.

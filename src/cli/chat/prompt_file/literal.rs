@@ -7,7 +7,7 @@ use crate::vocab::unescape_text;
 /// The maximum length of one text in bytes. Without a limit, a text that refers to itself could double its length in each line.
 pub const MAX_TEXT: usize = 8 << 20;
 
-/// A string literal.
+/// A Python string literal.
 #[derive(Debug, Clone, Copy)]
 pub struct Literal<'a> {
     /// True with the prefix `r`: a backslash is an ordinary character.

@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// If `token` follows, consumes it and returns `true`.
+    /// Consumes `token` if the rest of the text begins with it. Returns whether it does.
     fn takes(&mut self, token: &str) -> bool {
         let is_next = self.rest().starts_with(token);
         self.at += if is_next { token.len() } else { 0 };
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         }
         let from = self.at;
         if self.literal()?.is_some() {
-            // A text without an assignment is a comment.
+            // A text that is not assigned to a name has no effect, like a comment.
             self.at = from;
             self.sum(0, Newlines::End)?;
         } else {
