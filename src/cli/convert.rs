@@ -6,14 +6,17 @@ use super::model_options::{ORIENTATIONS, orientation, quant_values};
 use super::output::say;
 use super::progress::{Progress, Unit};
 use super::published;
-use super::target::Existing;
+use super::target::{Existing, check_folder};
 use super::threads::ThreadArgs;
 use super::values::suggested;
+use crate::arch;
 use crate::error::{Error, Result, size};
-use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, tuned_into_state};
+use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, side_files, tuned_into_state};
 use crate::tensor::DType;
+use crate::vocab::{Choice, Vocab, choose};
 use crate::weights::convert::refuse_same_path;
-use crate::weights::{Checkpoint, Conversion, Lora, convert};
+use crate::weights::hf_folder::{SideFile, check_new_folder};
+use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +29,7 @@ Examples:
   wingbeat convert model.pth model-i8.safetensors --quant i8
   wingbeat convert model.pth model.st --layout web-rwkv
   wingbeat convert rwkv7-hf-folder/ model.safetensors
+  wingbeat convert model.pth rwkv7-hf-folder --layout hf
   wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64
   wingbeat convert tuned.pth chat.state --state-of model.pth";
 
@@ -35,7 +39,7 @@ Examples:
 pub struct Args {
     /// Checkpoint to read: a file, its name without the extension, or a folder, also a Hugging Face folder with several weight files
     input: PathBuf,
-    /// File to write
+    /// File to write; with --layout hf, a folder to create
     #[arg(required_unless_present = "model", conflicts_with = "model")]
     output: Option<PathBuf>,
     /// Checkpoint to read, as a flag; with -m, give only OUTPUT as an argument
@@ -47,9 +51,12 @@ pub struct Args {
     /// Quantise matrices as generate --quant does; the file then loads without quantising again. f16 turns quantised files into floats
     #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
     quant: Option<String>,
-    /// Tensor names and orientations: official (as in .pth files) or web-rwkv
-    #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv"])]
+    /// Tensor names and orientations: official (as in .pth files), web-rwkv, or hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only)
+    #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf"])]
     layout: String,
+    /// Vocabulary file to write into the folder of --layout hf [default: the model's]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
+    vocab: Option<PathBuf>,
     /// Merge a LoRA adapter into the weights; fully trained tensors replace the model's
     #[arg(hide_short_help = true, long, value_name = "FILE", requires = "lora_alpha")]
     lora: Option<PathBuf>,
@@ -57,7 +64,7 @@ pub struct Args {
     #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
     /// Convert a tuned initial state (blocks.N.att.time_state) into a state file for MODEL
-    #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant"])]
+    #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "vocab"])]
     state_of: Option<PathBuf>,
     /// Order of the axes in the tuned state: value-key for files of the official trainer and .st files of web-rwkv, key-value for files of ports that write keys first [default: value-key]
     #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
@@ -104,14 +111,22 @@ pub fn run(args: Args) -> Outcome {
         say(format_args!("wrote {}: a state for {}, {}, in {seconds:.1} s", output.display(), model.display(), size(bytes)));
         return Ok(ExitCode::SUCCESS);
     }
-    args.existing.check(output)?;
+    let layout: Layout = args.layout.parse()?;
+    if layout == Layout::HuggingFace {
+        check_new_folder(output)?;
+        check_folder(output)?;
+    } else {
+        args.existing.check(output)?;
+        if args.vocab.is_some() {
+            return Err(Error::usage("--vocab needs --layout hf: other layouts have no vocabulary").into());
+        }
+    }
     let dtype = match args.dtype.as_deref() {
         Some("f16") => Some(DType::F16),
         Some("bf16") => Some(DType::BF16),
         Some(_) => Some(DType::F32),
         None => None,
     };
-    let layout = args.layout.parse()?;
     let path = input;
     let input = Checkpoint::open(path)?;
     refuse_states(&input).map_err(|e| e.at(path.display()))?;
@@ -119,7 +134,8 @@ pub fn run(args: Args) -> Outcome {
         (Some(path), Some(alpha)) => Some(Lora::open(path, alpha, &input)?),
         _ => None,
     };
-    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None };
+    let files = if layout == Layout::HuggingFace { files_beside(&input, args.vocab.as_deref())? } else { Vec::new() };
+    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None, files: &files };
     let started = Instant::now();
     let mut bar = Progress::new("writing", Unit::Bytes);
     let mut show = |done, total| bar.show(done, total);
@@ -133,7 +149,26 @@ pub fn run(args: Args) -> Outcome {
     if let Some(lora) = &lora {
         say(format_args!("merged {} pairs, replaced {} tensors", lora.n_pairs(), lora.n_replaced()));
     }
+    if layout == Layout::HuggingFace && !files.iter().any(|(name, _)| name == "tokenizer.json") {
+        say(format_args!(
+            "wrote no tokenizer.json: no vocabulary of this model can be written as one; --vocab FILE names an RWKV vocabulary"
+        ));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the small files for a Hugging Face folder. `vocab` is the user's vocabulary file, or `None` for the model's.
+fn files_beside(input: &Checkpoint, vocab: Option<&Path>) -> Result<Vec<SideFile>> {
+    let vocab = match vocab {
+        Some(path) => Some(Vocab::find(path)?),
+        // A vocabulary that is already in the folder is copied unchanged.
+        None if input.config_path().is_some_and(|config| config.with_file_name("tokenizer.json").is_file()) => None,
+        None => match choose(arch::detect(input)?.facts().n_vocab, input.path().and_then(Path::parent)) {
+            Choice::Found(vocab) => Some(vocab),
+            Choice::Missing { .. } => None,
+        },
+    };
+    side_files(input, vocab.as_ref())
 }
 
 /// Returns an error if `input` is a state file: nothing could read a checkpoint made from a state.
@@ -148,7 +183,7 @@ fn refuse_states(input: &Checkpoint) -> Result<()> {
     Ok(())
 }
 
-/// Describes the file that was written by reading its header: `402 tensors (380 F16, 22 F32), 382.10 MiB`.
+/// Describes the files that were written by reading their headers: `402 tensors (380 F16, 22 F32), 382.10 MiB`.
 fn written(path: &Path) -> Result<String> {
     let checkpoint = Checkpoint::open(path)?;
     let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();
@@ -156,7 +191,12 @@ fn written(path: &Path) -> Result<String> {
         *dtypes.entry(view.dtype().name()).or_default() += 1;
     }
     let by_dtype: Vec<String> = dtypes.iter().map(|(dtype, n)| format!("{n} {dtype}")).collect();
-    Ok(format!("{} tensors ({}), {}", dtypes.values().sum::<usize>(), by_dtype.join(", "), size(size_of(path)?)))
+    Ok(format!(
+        "{} tensors ({}), {}",
+        dtypes.values().sum::<usize>(),
+        by_dtype.join(", "),
+        size(checkpoint.files().map(size_of).sum::<Result<u64>>()?)
+    ))
 }
 
 fn size_of(path: &Path) -> Result<u64> {

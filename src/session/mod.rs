@@ -26,6 +26,7 @@ mod prefill_bound;
 mod quality;
 mod read;
 mod rewind;
+mod side_files;
 mod slots;
 mod snapshot;
 mod state;
@@ -51,6 +52,7 @@ pub use options::{DEFAULT_CONTEXT, Device, ModelSource, Options, PartOn, StateOr
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use read::Reading;
+pub use side_files::side_files;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
 pub use state::{LoadedState, SavedTokens, StateExtras, check_replaceable, is_saved, saved_tokens, tuned_into_state};

@@ -10,9 +10,10 @@ use super::split::{Part, Parts};
 use super::table::Table;
 use super::tokenizer_json::{Added, Bpe, Merge, Model, TokenizerJson, WordLevel};
 use super::web::Pairs;
-use super::{Scheme, byte_chars, check_length, no_token, utf8_text};
+use super::{Scheme, byte_chars, check_length, no_token, rwkv_trie, utf8_text};
 use crate::error::{Error, Result, short};
 use std::collections::HashMap;
+use std::sync::Arc;
 use tokenizers::models::bpe::{BPE, Vocab as IdByText};
 use tokenizers::models::wordlevel;
 use tokenizers::{DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, TokenizerImpl, normalizers};
@@ -52,38 +53,42 @@ enum Spelling {
     Words,
 }
 
-impl HuggingFace {
-    pub(super) fn parse(json: &[u8]) -> Result<Self> {
-        let file: TokenizerJson = serde_json::from_slice(json).map_err(|e| {
-            Error::file(format!("this is not a Hugging Face tokenizer: {e}"))
-                .hint("give the tokenizer.json of the model, or download it again")
-                .caused_by(e)
-        })?;
-        let mut parts = Vec::new();
-        if let Some(pre_tokenizer) = file.pre_tokenizer {
-            pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("a pattern of the pre_tokenizer: {e}")))?;
-        }
-        let splits_bytes = parts.iter().any(Part::spells_bytes);
-        let (model, table, kind) = match file.model {
-            Model::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
-            Model::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
-            Model::Bpe(_) => return Err(Error::file("a BPE model needs a ByteLevel `pre_tokenizer`, and the file has none")),
-            Model::WordLevel(_) => {
-                return Err(Error::file("a WordLevel model with a `decoder` or a ByteLevel `pre_tokenizer` is not supported"));
-            }
-        };
-
-        let mut tokenizer = Tokenizer::new(model);
-        tokenizer.with_pre_tokenizer(Some(Parts(parts)));
-        if let Some(normalizer) = file.normalizer {
-            let mut parts = Vec::new();
-            normalizer.flatten(&mut parts);
-            let sequence = normalizers::Sequence::new(parts);
-            tokenizer.with_normalizer(Some(sequence)).map_err(|e| Error::file(format!("the normalizer: {e}")))?;
-        }
-        add(&mut tokenizer, file.added_tokens)?;
-        Ok(HuggingFace { tokenizer, table, kind })
+/// Reads a `tokenizer.json` of a supported type.
+///
+/// # Errors
+///
+/// As [`Vocab::parse`](super::Vocab::parse).
+pub(super) fn parse(json: &[u8]) -> Result<Arc<dyn Scheme>> {
+    let file: TokenizerJson = serde_json::from_slice(json).map_err(|e| {
+        Error::file(format!("this is not a Hugging Face tokenizer: {e}"))
+            .hint("give the tokenizer.json of the model, or download it again")
+            .caused_by(e)
+    })?;
+    let mut parts = Vec::new();
+    if let Some(pre_tokenizer) = file.pre_tokenizer {
+        pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("a pattern of the pre_tokenizer: {e}")))?;
     }
+    let splits_bytes = parts.iter().any(Part::spells_bytes);
+    let (model, table, kind) = match file.model {
+        Model::RwkvTrie(model) => return Ok(Arc::new(rwkv_trie::parse(model, &file.added_tokens)?)),
+        Model::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
+        Model::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
+        Model::Bpe(_) => return Err(Error::file("a BPE model needs a ByteLevel `pre_tokenizer`, and the file has none")),
+        Model::WordLevel(_) => {
+            return Err(Error::file("a WordLevel model with a `decoder` or a ByteLevel `pre_tokenizer` is not supported"));
+        }
+    };
+
+    let mut tokenizer = Tokenizer::new(model);
+    tokenizer.with_pre_tokenizer(Some(Parts(parts)));
+    if let Some(normalizer) = file.normalizer {
+        let mut parts = Vec::new();
+        normalizer.flatten(&mut parts);
+        let sequence = normalizers::Sequence::new(parts);
+        tokenizer.with_normalizer(Some(sequence)).map_err(|e| Error::file(format!("the normalizer: {e}")))?;
+    }
+    add(&mut tokenizer, file.added_tokens)?;
+    Ok(Arc::new(HuggingFace { tokenizer, table, kind }))
 }
 
 fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> {

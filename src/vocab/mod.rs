@@ -12,6 +12,7 @@ mod literal;
 mod merge;
 mod protobuf;
 mod rwkv;
+mod rwkv_trie;
 mod sentence_piece;
 mod split;
 mod stop;
@@ -91,6 +92,10 @@ trait Scheme: Send + Sync {
     fn special(&self, _text: &str) -> Option<u32> {
         None
     }
+    /// Returns true if text becomes ids by greedy longest match over bytes.
+    fn is_greedy(&self) -> bool {
+        false
+    }
     /// Returns the bytes of each id.
     fn table(&self) -> &Table;
 }
@@ -120,7 +125,7 @@ impl Vocab {
     ///
     /// * the RWKV text format: one line `ID 'TEXT' LENGTH` per token;
     /// * the RWKV format as JSON: `{"ID": "TEXT" or [BYTES], …}`;
-    /// * a Hugging Face `tokenizer.json`: byte-level BPE or whole words;
+    /// * a Hugging Face `tokenizer.json`: byte-level BPE, whole words, or RWKV's greedy match (`RwkvTrie`);
     /// * GLM-4's `tokenizer.model`, with one line `BASE64 RANK` per token, or GLM-4's `tokenizer.json`;
     /// * a SentencePiece model of type BPE, such as ChatGLM3's `tokenizer.model`.
     ///
@@ -177,7 +182,7 @@ impl Vocab {
         limit(MAX_FILE_BYTES)?;
         let scheme: Arc<dyn Scheme> = match json {
             Some(json) if web::is_web(json) => Arc::new(web::parse(json)?),
-            Some(json) => Arc::new(huggingface::HuggingFace::parse(json)?),
+            Some(json) => huggingface::parse(json)?,
             None if is_sentence_piece => Arc::new(sentence_piece::SentencePiece::parse(text)?),
             None if glm4::is_lines(text) => Arc::new(glm4::Glm4::parse(text)?),
             None => Arc::new(rwkv::Rwkv::parse(text)?),
@@ -257,6 +262,12 @@ impl Vocab {
     /// of the first word. A SentencePiece model removes the space that it put before the text.
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.scheme.decode(ids)
+    }
+
+    /// Returns the names and contents of the files `tokenizer.json` and `tokenizer_config.json` for Hugging Face programs. Returns `None` unless
+    /// text becomes ids by greedy longest match, as in RWKV's World vocabulary.
+    pub fn hugging_face_files(&self) -> Option<[(String, Vec<u8>); 2]> {
+        self.scheme.is_greedy().then(|| rwkv_trie::files(self.scheme.table()))
     }
 
     /// Returns the largest assigned id.

@@ -90,6 +90,10 @@ impl Scheme for Rwkv {
         Ok(ids)
     }
 
+    fn is_greedy(&self) -> bool {
+        true
+    }
+
     fn table(&self) -> &Table {
         &self.table
     }

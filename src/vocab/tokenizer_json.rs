@@ -4,6 +4,7 @@
 //! depth of nested components, and does not check the indices of a BPE model. So the structures here accept only the components that are known to
 //! be sound. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add tokens of a prompt.
 
+use super::rwkv_trie::RwkvTrie;
 use super::split::{Part, Split};
 use super::web::Pairs;
 use serde::Deserialize;
@@ -39,6 +40,7 @@ pub(super) enum Model {
     #[serde(rename = "BPE")]
     Bpe(Bpe),
     WordLevel(WordLevel),
+    RwkvTrie(RwkvTrie),
 }
 
 #[derive(Deserialize)]

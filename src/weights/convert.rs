@@ -3,6 +3,7 @@
 //! Numbers change only if the type changes, if a matrix is quantised, or if an adapter is merged. Tensors are written in small blocks. Only a
 //! tensor that is both merged and quantised is in memory as a whole.
 
+use super::hf_folder::{self, SideFile};
 use super::layout::{LAYOUT_KEY, Layout};
 use super::names::to_web;
 use super::orient::swapped_by_web;
@@ -35,21 +36,28 @@ pub struct Conversion<'a> {
     pub lora: Option<&'a Lora>,
     /// The matrices to quantise. Only the official layout supports them.
     pub coded: Option<&'a CodedTensors<'a>>,
+    /// Small files for a Hugging Face folder, such as its vocabulary. `config.json` and weights are written without being listed here.
+    pub files: &'a [SideFile],
 }
 
-/// Writes all tensors of `input` to the safetensors file `out`. `progress` is called with the bytes written so far and the bytes in total.
+/// Writes all tensors of `input` to the safetensors file `out`, or to the folder `out` in the layout of Hugging Face. `progress` is called with
+/// the bytes written so far and the bytes in total.
 ///
 /// # Errors
 ///
 /// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if a number does not fit the type, or if the
 /// adapter belongs to another model. `File` if the file cannot be written.
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let Conversion { dtype, layout, lora, coded } = *what;
+    let Conversion { dtype, layout, lora, coded, files } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
         return Err(Error::usage(format!("expected F32, F16 or BF16 as the type to write, found {d}")));
     }
-    if layout == Layout::WebRwkv && coded.is_some() {
-        return Err(Error::usage("web-rwkv reads no quantised files").hint("leave out `quant` or `layout`"));
+    if layout != Layout::Official && coded.is_some() {
+        return Err(Error::usage(format!("the layout {layout} has no quantised matrices")).hint("leave out `quant` or `layout`"));
+    }
+    if layout == Layout::HuggingFace && input.tensor("blocks.0.att.r_k").is_none() {
+        let e = Error::usage("the layout hf exists for RWKV-7 only").at(input.place());
+        return Err(e.hint("leave out `layout`"));
     }
     if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
         let e = Error::usage("web-rwkv's layout exists for RWKV only, this model is a GLM").at(input.place());
@@ -84,25 +92,32 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     }
     for (name, view) in views().filter(|(name, _)| !coded.is_some_and(|c| c.codings.contains_key(*name))) {
         let wanted = match layout {
-            Layout::Official if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
-            // The block formats of GGUF files cannot be written.
-            Layout::Official => dtype.unwrap_or(DType::F16),
-            Layout::WebRwkv => dtype.unwrap_or(DType::F16),
+            Layout::Official | Layout::HuggingFace if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
+            // The block formats of GGUF files cannot be written. web-rwkv reads F16.
+            _ => dtype.unwrap_or(DType::F16),
         };
+        let hf_name = if layout == Layout::HuggingFace { hf_folder::name_of(name)? } else { None };
+        if layout == Layout::HuggingFace && hf_name.is_none() {
+            continue;
+        }
         let dtype = if view.dtype().is_weight() { wanted } else { view.dtype() };
         let view = match lora.and_then(|lora| lora.replacement(name)) {
             Some(trained) => trained?.reshaped(view.shape()).expect("check() compared the shapes"),
             None => view,
         };
         if let Some(data) = lora.and_then(|lora| lora.merged(name, &view, dtype)) {
-            // A merged matrix has the same name and orientation in both layouts.
-            entries.push(Entry { name: name.to_string(), dtype, shape: view.shape().to_vec(), data });
+            // A merged matrix has the same orientation in all layouts, and the same name in all but Hugging Face's.
+            entries.push(Entry { name: hf_name.unwrap_or_else(|| name.to_string()), dtype, shape: view.shape().to_vec(), data });
             continue;
         }
-        entries.push(match layout {
-            Layout::Official => entry(name.to_string(), view, dtype, 1),
-            Layout::WebRwkv => web_entry(input, name, view, dtype)?,
+        entries.push(match (layout, hf_name) {
+            (Layout::WebRwkv, _) => web_entry(input, name, view, dtype)?,
+            (_, Some(hf_name)) => entry(hf_name, hf_folder::squeezed(view), dtype, 1),
+            (_, None) => entry(name.to_string(), view, dtype, 1),
         });
+    }
+    if layout == Layout::HuggingFace {
+        return hf_folder::write(input, out, entries, files, progress);
     }
     write_safetensors(out, &metadata, entries, progress)
 }

@@ -15,17 +15,20 @@ pub enum Layout {
     Official,
     /// The layout of web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
     WebRwkv,
+    /// A Hugging Face folder of 2026 (`RwkvForCausalLM`) with shards, `config.json` and other small files. RWKV-7 only.
+    HuggingFace,
 }
 
 impl Layout {
     /// All layouts.
-    pub const ALL: [Layout; 2] = [Layout::Official, Layout::WebRwkv];
+    pub const ALL: [Layout; 3] = [Layout::Official, Layout::WebRwkv, Layout::HuggingFace];
 
     /// Returns the name in options, metadata and reports.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Official => "official",
             Layout::WebRwkv => "web-rwkv",
+            Layout::HuggingFace => "hf",
         }
     }
 }
@@ -41,6 +44,6 @@ impl FromStr for Layout {
 
     fn from_str(name: &str) -> Result<Layout> {
         let found = Layout::ALL.into_iter().find(|layout| layout.name() == name);
-        found.ok_or_else(|| Error::usage(format!("expected official or web-rwkv, found {name:?}")).field("layout"))
+        found.ok_or_else(|| Error::usage(format!("expected official, web-rwkv or hf, found {name:?}")).field("layout"))
     }
 }

@@ -15,6 +15,7 @@ mod families;
 mod folder;
 mod gguf;
 mod glm;
+pub mod hf_folder;
 #[cfg(test)]
 pub(crate) mod hostile;
 mod index;
@@ -212,6 +213,11 @@ impl Checkpoint {
     /// Returns the path of the file, or of the index of several files. Returns `None` if the bytes are part of the program.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
+    }
+
+    /// Returns the path of the `config.json` that was read, or `None` if no configuration was read.
+    pub fn config_path(&self) -> Option<&Path> {
+        self.0.config.as_deref()
     }
 
     /// Returns the number of files that hold tensors.

@@ -126,6 +126,16 @@ fn folders_of_2026_hold_the_same() {
         assert_eq!(opened.layout(), layout, "{}", tensors[0].name);
         check(&opened, &official("v7"), &tensors[0].name);
         assert!(!opened.metadata().contains_key(GROUP_NORM_EPS), "the ε of layer norms does not change the 64e-5 of group norms");
+        let copy = dir.path().join("copy");
+        let files = [("tokenizer.json".to_string(), b"{}".to_vec())];
+        let what = Conversion { layout: Layout::HuggingFace, files: &files, ..Conversion::default() };
+        convert(&opened, &copy, &what, &mut |_, _| ()).unwrap();
+        let text = convert(&opened, &copy, &what, &mut |_, _| ()).unwrap_err().to_string();
+        assert!(text.contains("copy: expected a new or empty folder, found a folder with files"), "{text}");
+        let copied = Checkpoint::open(&copy).unwrap();
+        assert_eq!(copied.layout(), "decoder");
+        check(&copied, &official("v7"), "written as a folder");
+        assert_eq!(std::fs::read(copy.join("tokenizer.json")).unwrap(), b"{}");
         for (key, wrong) in [("num_attention_heads", 4), ("decay_low_rank_dim", 4), ("v_low_rank_dim", 8), ("head_size", 8)] {
             let mut other = config_of_2026.clone();
             other[key] = json!(wrong);

@@ -46,7 +46,7 @@ fn expected(w: &Made, a: &Made, b: &Made, alpha: f32) -> Vec<f32> {
 
 fn merge(model: &Checkpoint, lora: &Lora, dir: &TempDir, dtype: Option<DType>, layout: Layout) -> Result<Checkpoint> {
     let out = dir.path().join(if layout == Layout::WebRwkv { "out.st" } else { "out.safetensors" });
-    convert(model, &out, &Conversion { dtype, layout, lora: Some(lora), coded: None }, &mut |_, _| ())?;
+    convert(model, &out, &Conversion { dtype, layout, lora: Some(lora), ..Conversion::default() }, &mut |_, _| ())?;
     Checkpoint::open(&out)
 }
 

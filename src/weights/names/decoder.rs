@@ -46,8 +46,27 @@ fn official(name: &str) -> String {
     format!("blocks.{number}.{}", with_part_renamed(part, &PARTS))
 }
 
+/// Converts an official name to this style, with the prefix `model.`. Returns `None` for a name that RWKV-7 does not have.
+pub(in crate::low_level::weights) fn to_decoder(name: &str) -> Option<String> {
+    let outside = match name {
+        "emb.weight" => "model.embed_tokens.weight",
+        "head.weight" => "lm_head.weight",
+        "ln_out.weight" => "model.norm.weight",
+        "ln_out.bias" => "model.norm.bias",
+        "blocks.0.ln0.weight" => "model.embedding_norm.weight",
+        "blocks.0.ln0.bias" => "model.embedding_norm.bias",
+        _ => {
+            let (number, part) = block_and_part(name)?;
+            let renamed = PARTS.iter().find_map(|(theirs, ours)| Some(format!("{theirs}{}", part.strip_prefix(ours)?)));
+            return Some(format!("model.layers.{number}.{}", renamed?));
+        }
+    };
+    Some(outside.to_string())
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::bare;
     use super::super::tests::{names, tensor};
     use super::*;
 
@@ -70,6 +89,9 @@ mod tests {
             ("optimizer.step", "optimizer.step"),
         ] {
             assert_eq!(official(theirs), ours);
+            let written = to_decoder(ours).map(|name| bare(&name, &[]).to_string());
+            let is_written = !theirs.contains("up_proj") && !theirs.contains("down_proj") && ours != "optimizer.step";
+            assert_eq!(written.as_deref() == Some(theirs), is_written, "{ours} is written as {written:?}");
         }
     }
 

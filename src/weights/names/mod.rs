@@ -10,6 +10,7 @@ pub(super) mod glm;
 mod hf;
 mod web;
 
+pub(super) use decoder::to_decoder;
 pub(super) use web::to_web;
 
 use super::located::Located;

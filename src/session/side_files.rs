@@ -1,0 +1,48 @@
+//! The small files of a Hugging Face folder that `convert` writes beside the weights: vocabulary, template and settings of generation.
+
+use crate::error::{Error, Result};
+use crate::vocab::Vocab;
+use crate::weights::Checkpoint;
+use crate::weights::hf_folder::SideFile;
+use std::fs::File;
+use std::io::Read;
+
+/// The files that are copied from the folder of a model that is already in Hugging Face's form.
+const COPIED: [&str; 8] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "fake_think_generation_config.json",
+    "tools_generation_config.json",
+];
+
+/// The size of the largest file that is copied, in bytes.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// Returns copies of the files beside `input`'s configuration, and the files of `vocab` if `vocab` matches greedily, as RWKV's World vocabulary
+/// does. The files of `vocab` replace copies.
+///
+/// # Errors
+///
+/// `File` if a file beside the model cannot be read or has more than 32 MiB.
+pub fn side_files(input: &Checkpoint, vocab: Option<&Vocab>) -> Result<Vec<SideFile>> {
+    let mut files: Vec<SideFile> = vocab.and_then(Vocab::hugging_face_files).into_iter().flatten().collect();
+    let Some(folder) = input.config_path().and_then(|path| path.parent()) else { return Ok(files) };
+    for name in COPIED {
+        let path = folder.join(name);
+        if !path.is_file() || files.iter().any(|(written, _)| written == name) {
+            continue;
+        }
+        let mut content = Vec::new();
+        let file = File::open(&path).map_err(|e| Error::io(e, &path))?;
+        file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|e| Error::io(e, &path))?;
+        if content.len() as u64 > MAX_BYTES {
+            return Err(Error::file("the file has more than 32 MiB").at(path.display()).hint("remove it from the folder"));
+        }
+        files.push((name.to_string(), content));
+    }
+    Ok(files)
+}

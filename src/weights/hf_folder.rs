@@ -1,0 +1,230 @@
+//! Writes an RWKV-7 as a Hugging Face folder of 2026: decoder names in shards, an index, and `config.json`.
+//!
+//! The layout is specified by the tensors that `RwkvForCausalLM` expects. Vectors have the shape [C], and layer 0 has no value residual.
+
+use super::names::to_decoder;
+use super::write::{Entry, write_safetensors};
+use super::{Checkpoint, GROUP_NORM_EPS, LAYER_NORM_EPS, NewFile, Readers};
+use crate::error::{Error, Result};
+use crate::tensor::{DType, View};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+/// The most bytes of tensors in one shard. `transformers` uses the same limit.
+const MAX_SHARD_BYTES: u64 = 5_000_000_000;
+
+/// A small file that belongs to a model: its name and its content.
+pub type SideFile = (String, Vec<u8>);
+
+/// Returns the name of a canonical tensor in the folder, or `None` if the layout has no place for the tensor: layer 0 of an official file may
+/// have a value residual, which no model uses.
+///
+/// # Errors
+///
+/// `Model` if the layout has no name for the tensor.
+pub(super) fn name_of(canonical: &str) -> Result<Option<String>> {
+    if ["v0", "v1", "v2"].iter().any(|v| canonical.strip_prefix("blocks.0.att.") == Some(v)) {
+        return Ok(None);
+    }
+    to_decoder(canonical).map(Some).ok_or_else(|| {
+        Error::model("the layout hf has no name for this tensor").at(format!("tensor {canonical}")).hint("leave out `layout`")
+    })
+}
+
+/// Returns a vector of shape [1, 1, C] with the shape [C]. Other tensors stay unchanged.
+pub(super) fn squeezed(view: View<'_>) -> View<'_> {
+    match *view.shape() {
+        [1, 1, width] => view.reshaped(&[width]).unwrap_or(view),
+        _ => view,
+    }
+}
+
+/// Checks that the folder `out` does not exist or is empty.
+///
+/// # Errors
+///
+/// `File` if `out` is a file, or a folder that is not empty or not readable.
+pub fn check_new_folder(out: &Path) -> Result<()> {
+    let refused = |found: &str| Err(Error::file(format!("expected a new or empty folder, found {found}")).at(out.display()));
+    match std::fs::read_dir(out).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => refused("a folder with files"),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(_) if out.is_file() => refused("a file"),
+        Err(e) => Err(Error::io(e, out)),
+    }
+}
+
+/// Writes `entries` as shards, the index of more than one shard, `files`, and `config.json` as the last file. After an error, the folder is
+/// removed if this function created it. `progress` gets (bytes written, bytes in total).
+///
+/// # Errors
+///
+/// `File` if the folder is not new or empty, or if a file cannot be written. `Model` if `input` is no RWKV-7.
+pub(super) fn write(
+    input: &Checkpoint,
+    out: &Path,
+    entries: Vec<Entry<'_>>,
+    files: &[SideFile],
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
+    check_new_folder(out)?;
+    let dtype = entries.iter().find(|e| e.name == "lm_head.weight").map(|e| e.dtype);
+    let config = config(input, dtype)?;
+    let is_new = !out.exists();
+    if is_new {
+        std::fs::create_dir(out).map_err(|e| Error::io(e, out))?;
+    }
+    let written = write_files(out, entries, MAX_SHARD_BYTES, progress)
+        .and_then(|()| files.iter().try_for_each(|(name, content)| write_small(&out.join(name), content)))
+        .and_then(|()| write_small(&out.join("config.json"), &pretty(&config)));
+    if written.is_err() && is_new {
+        // The first error is the one to report.
+        let _ = std::fs::remove_dir_all(out);
+    }
+    written
+}
+
+fn write_files(out: &Path, entries: Vec<Entry<'_>>, max_bytes: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    let sizes: Vec<u64> = entries.iter().map(size_of).collect();
+    let total: u64 = sizes.iter().sum();
+    let mut shards: Vec<(u64, Vec<Entry<'_>>)> = Vec::new();
+    for (entry, size) in entries.into_iter().zip(sizes) {
+        match shards.last_mut().filter(|(bytes, _)| bytes + size <= max_bytes) {
+            Some((bytes, shard)) => {
+                *bytes += size;
+                shard.push(entry);
+            }
+            None => shards.push((size, vec![entry])),
+        }
+    }
+    let n_shards = shards.len();
+    let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    let (mut map, mut done) = (BTreeMap::new(), 0);
+    for (i, (bytes, shard)) in shards.into_iter().enumerate() {
+        let name = match n_shards {
+            1 => "model.safetensors".to_string(),
+            _ => format!("model-{:05}-of-{n_shards:05}.safetensors", i + 1),
+        };
+        map.extend(shard.iter().map(|entry| (entry.name.clone(), name.clone())));
+        write_safetensors(&out.join(&name), &metadata, shard, &mut |now, _| progress((done + now).min(total), total))?;
+        done += bytes;
+    }
+    if n_shards > 1 {
+        let index = json!({ "metadata": { "total_size": total }, "weight_map": map });
+        write_small(&out.join("model.safetensors.index.json"), &pretty(&index))?;
+    }
+    Ok(())
+}
+
+/// Returns how many bytes the numbers of an entry take. The writer checks the entry, so that a wrong size here only moves a shard's end.
+fn size_of(entry: &Entry<'_>) -> u64 {
+    let size = entry.dtype.size_bytes().unwrap_or(0) as u64;
+    entry.shape.iter().fold(size, |bytes, &n| bytes.saturating_mul(n as u64))
+}
+
+fn write_small(path: &Path, content: &[u8]) -> Result<()> {
+    let new = NewFile::create(path, Readers::Umask)?;
+    new.file().write_all(content).map_err(|e| Error::io(e, path))?;
+    new.finish()
+}
+
+fn pretty(value: &Value) -> Vec<u8> {
+    format!("{value:#}\n").into_bytes()
+}
+
+/// Returns the configuration that `RwkvForCausalLM` reads.
+fn config(input: &Checkpoint, dtype: Option<DType>) -> Result<Value> {
+    let shape = |name: &str| input.tensor(name).map(|view| view.shape().to_vec());
+    let matrix = |name: &str| match shape(name).as_deref() {
+        Some(&[rows, columns]) => Ok([rows, columns]),
+        found => Err(Error::model(format!("expected a matrix, found the shape {found:?}")).at(format!("tensor {name}"))),
+    };
+    let [vocab_size, hidden_size] = matrix("emb.weight")?;
+    let [n_heads, head_size] = matrix("blocks.0.att.r_k")?;
+    let n_layers = input.names().filter_map(super::layer_of).max().map_or(0, |last| last + 1);
+    let rank = |pair: &str, layer: usize| matrix(&format!("blocks.{layer}.att.{pair}")).map(|[_, rank]| rank);
+    let eps: f64 = input.metadata().get(LAYER_NORM_EPS).and_then(|eps| eps.parse().ok()).unwrap_or(1e-5);
+    if let Some(eps) = input.metadata().get(GROUP_NORM_EPS).filter(|eps| eps.parse() != Ok(64e-5f32)) {
+        return Err(Error::model(format!("the layout hf has no key for the group norm's epsilon {eps}")).hint("leave out `layout`"));
+    }
+    let dtype = match dtype {
+        Some(DType::F32) => "float32",
+        Some(DType::BF16) => "bfloat16",
+        _ => "float16",
+    };
+    let mut config = json!({
+        "architectures": ["RwkvForCausalLM"], "model_type": "rwkv", "architecture_version": "rwkv7",
+        "vocab_size": vocab_size, "hidden_size": hidden_size, "num_hidden_layers": n_layers,
+        "intermediate_size": matrix("blocks.0.ffn.key.weight")?[0], "head_size": head_size, "num_attention_heads": n_heads,
+        "decay_low_rank_dim": rank("w1", 0)?, "a_low_rank_dim": rank("a1", 0)?, "gate_low_rank_dim": rank("g1", 0)?,
+        "layer_norm_epsilon": eps, "wkv_state_dtype": "float32", "bos_token_id": 0, "eos_token_id": 0,
+        "tie_word_embeddings": false, "use_cache": true, "dtype": dtype,
+    });
+    let more = config.as_object_mut().expect("the macro makes an object");
+    if n_layers > 1 {
+        more.insert("v_low_rank_dim".into(), rank("v1", 1)?.into());
+    }
+    more.extend(context_length(input.name()).map(|n| ("context_length".to_string(), n.into())));
+    Ok(config)
+}
+
+/// Returns the context length in the name of an official file: 25600 for `rwkv7-g1k-2.9b-20260930-ctx25600`.
+fn context_length(name: &str) -> Option<u64> {
+    let (_, after) = name.rsplit_once("ctx")?;
+    let digits = after.find(|c: char| !c.is_ascii_digit()).map_or(after, |end| &after[..end]);
+    digits.parse().ok().filter(|&n| n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sets::{as_pth, official};
+    use super::super::testing::put;
+    use super::super::{Conversion, Layout, convert};
+    use super::*;
+
+    #[test]
+    fn a_large_model_is_written_in_shards() {
+        let dir = tempfile::tempdir().unwrap();
+        let entry = |name: &str| Entry {
+            name: name.into(),
+            dtype: DType::U8,
+            shape: vec![40],
+            data: Box::new(|out| out.write_all(&[7; 40]).map_err(|e| Error::file(e.to_string()))),
+        };
+        let mut last = (0, 0);
+        write_files(dir.path(), ["a", "b", "c"].map(entry).into(), 100, &mut |done, total| last = (done, total)).unwrap();
+        assert_eq!(last, (120, 120));
+        let index: Value = serde_json::from_slice(&std::fs::read(dir.path().join("model.safetensors.index.json")).unwrap()).unwrap();
+        let [first, second] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+        assert_eq!(index, json!({ "metadata": { "total_size": 120 }, "weight_map": { "a": first, "b": first, "c": second } }));
+        assert!(dir.path().join(second).is_file());
+    }
+
+    #[test]
+    fn the_name_of_an_official_file_has_the_context_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let pth = Checkpoint::open(&put(&dir, "rwkv7-g1k-2.9b-20260930-ctx25600.pth", &as_pth(&official("v7")))).unwrap();
+        let out = dir.path().join("out");
+        let what = Conversion { layout: Layout::HuggingFace, dtype: Some(DType::BF16), ..Conversion::default() };
+        convert(&pth, &out, &what, &mut |_, _| ()).unwrap();
+        let config: Value = serde_json::from_slice(&std::fs::read(out.join("config.json")).unwrap()).unwrap();
+        assert_eq!((&config["context_length"], &config["dtype"]), (&json!(25600), &json!("bfloat16")));
+        assert_eq!((&config["decay_low_rank_dim"], &config["v_low_rank_dim"]), (&json!(3), &json!(2)));
+        for name in ["rwkv-7", "ctx", "ctx0", "ctxb", "model-ctx99999999999999999999"] {
+            assert_eq!(context_length(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_rwkv7_has_this_layout() {
+        let dir = tempfile::tempdir().unwrap();
+        let v6 = Checkpoint::open(&put(&dir, "a.pth", &as_pth(&official("v6")))).unwrap();
+        let what = Conversion { layout: Layout::HuggingFace, ..Conversion::default() };
+        let text = convert(&v6, &dir.path().join("out"), &what, &mut |_, _| ()).unwrap_err().to_string();
+        assert!(text.contains("a.pth: the layout hf exists for RWKV-7 only"), "{text}");
+        assert!(!dir.path().join("out").exists());
+    }
+}
