@@ -1,5 +1,5 @@
-// A column-major matrix in a storage buffer: `[channels, rows / 8]` units. A unit holds the weights of one input channel for eight
-// outputs. Units of a channel are adjacent, so adjacent lanes read adjacent words. Fills the slot `matrix`.
+// A column-major matrix in a storage buffer: `[channels, rows / 8]` units. A unit has the weights of eight rows for one input channel. The
+// units of a channel are adjacent, so adjacent lanes read adjacent 16-byte words. Fills the slot `matrix`.
 import package::matrix::place::Place;
 import package::slot::scale::scaled;
 import package::slot::weight::{SHARERS, WORDS, decode};
@@ -8,7 +8,7 @@ import package::slot::weight::{SHARERS, WORDS, decode};
 
 fn scale_word(i: u32) -> vec4<u32> { return w0[i]; }
 
-// Returns unit k of channel `channel`: eight scaled weights.
+// Returns unit k of channel `channel`: eight weights, scaled.
 fn weight8(p: Place, channel: u32, k: u32) -> mat2x4<f32> {
     let unit = channel * p.units + k;
     let at = p.codes + unit / SHARERS * WORDS;

@@ -1,4 +1,4 @@
-// Eight codes of each of four rows: one unit per row.
+// One unit of each of four rows: eight codes per row.
 struct Quad {
     a: mat2x4<f32>,
     b: mat2x4<f32>,
@@ -6,7 +6,7 @@ struct Quad {
     d: mat2x4<f32>,
 }
 
-// Returns the dot products of four rows with eight inputs.
+// Returns the dot products of the four rows with eight inputs.
 fn dots(w: Quad, x: mat2x4<f32>) -> vec4<f32> {
     return vec4(
         dot(w.a[0], x[0]) + dot(w.a[1], x[1]),

@@ -1,9 +1,10 @@
 // The place of a matrix in a buffer of 16-byte words.
 struct Place {
-    // First words of the codes and of the scales.
+    // First word of the codes.
     codes: u32,
+    // First word of the scales.
     scales: u32,
-    // Units of eight weights in a row.
+    // The number of units of eight weights in a row.
     units: u32,
     rows: u32,
 }

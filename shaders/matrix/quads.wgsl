@@ -1,4 +1,4 @@
-// Loads one unit of four rows at once. SHARERS rows share a 16-byte word; SHARERS is 1 if a unit fills a word or more.
+// Loads one unit of each of four rows at once. SHARERS rows share a 16-byte word. SHARERS is 1 if a unit fills one word or more.
 import package::matrix::dots::Quad;
 import package::matrix::place::Place;
 import package::slot::matrix::{w0};

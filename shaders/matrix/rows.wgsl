@@ -7,7 +7,7 @@ import package::slot::weight::{SHARERS, WORDS, decode};
 
 fn scale_word(i: u32) -> vec4<u32> { return w0[i]; }
 
-// Returns unit k of a row: eight weights, scaled.
+// Returns unit k of row `row`: eight weights, scaled.
 fn weight8(p: Place, row: u32, k: u32) -> mat2x4<f32> {
     let at = p.codes + (row / SHARERS * p.units + k) * WORDS;
     return scaled(decode(w0[at], w0[at + WORDS - 1u], row % SHARERS), p, row, k);

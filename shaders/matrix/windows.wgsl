@@ -1,6 +1,6 @@
-// Eight tiles of a row-major matrix, each a uniform binding of 64 KiB. Fills the slot `matrix` if the format has no scales.
-// The tiles are in the last bind group, after parameters and cursor, because of a fault in Mesa 22.3. Mesa looks for uniforms that control
-// loops and branches. If such a uniform is bound after more than a few uniform buffers, Mesa writes past the end of an array.
+// Eight tiles of a row-major matrix, each a uniform binding of 64 KiB. Fills the slot `matrix` if the format has no scales. The tiles are
+// in the last bind group, after parameters and cursor, because of a fault in Mesa 22.3. Mesa looks for uniforms that control loops and
+// branches. If such a uniform is bound after many uniform buffers, Mesa writes beyond the end of an array.
 unroll i in 8 {
 @group(3) @binding($i) var<uniform> w$i: array<vec4<u32>, 4096>;
 }

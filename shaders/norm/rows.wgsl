@@ -1,19 +1,19 @@
 // Layer norm or RMS norm of each row:
 //   y = (x - mean) / sqrt(var + eps) * g + b   biased variance, in two passes; in an RMS norm mean and b are zero
-// One workgroup per row; its lanes share the width. Rows are tokens, or the tokens whose logits are requested.
+// One workgroup per row; the workgroup's lanes share the width. Rows are all tokens, or only the tokens whose logits are requested.
 import package::lib::cursor::{n_rows, output_row};
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     width: u32,
-    // Stride of a row of norm, x and y.
+    // Stride of a row of norm, x and y, in floats.
     stride: u32,
     eps: f32,
     // 1: layer norm; 0: RMS norm.
     centred: u32,
-    // Rows are tokens (0) or outputs (1).
+    // 0 if rows are tokens, 1 if rows are the tokens whose logits are requested.
     of_outputs: u32,
-    // 1: adds to y; 0: overwrites y.
+    // 1: adds the result to y; 0: overwrites y.
     adds: u32,
 }
 

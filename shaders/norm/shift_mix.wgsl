@@ -1,16 +1,16 @@
 // Layer norm, token shift and lerps:  x_hat = LN(x)   p = x_hat of the previous token   mixed[m] = x_hat + (p - x_hat) mix[m]
-// One workgroup per token; its lanes share the width. p comes from the row above or, in the first row of a run, from the state.
-// Each workgroup normalises the row above again, which is cheaper than waiting for it. The last row of a run becomes the new state, in
-// the other half of the double buffer. If `with_inputs` is 1, x_hat and p are stored as two more planes of `mixed`.
+// One workgroup per token; the workgroup's lanes share the width. p comes from the row above or, in the first row of a run, from the state.
+// Each workgroup also normalises the row above, which is cheaper than waiting for another workgroup. x_hat of a run's last row becomes the
+// new state, in the other half of the double buffer. If `with_inputs` is 1, x_hat and p are stored as two more planes of `mixed`.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     width: u32,
-    // Stride of a row of x, vectors, shift and mixed.
+    // Stride of a row of x, vectors, shift and mixed, in floats.
     stride: u32,
     n_mixes: u32,
-    // Rows in a plane of `mixed`.
+    // The number of rows in a plane of `mixed`.
     capacity: u32,
     // 1: planes n_mixes and n_mixes + 1 of `mixed` are x_hat and p.
     with_inputs: u32,
@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = row_at(t);
     let run = run_at(row.run);
     let here = t * params.stride;
-    // In the first row of a run `above` is `here`; the moments of `above` are not used there.
+    // In the first row of a run, `above` is `here`. The moments of `above` are not used in that row.
     let above = select(here - params.stride, here, row.first == 1u);
     let n = f32(params.width);
 

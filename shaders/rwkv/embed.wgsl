@@ -1,6 +1,6 @@
 // Looks up embeddings and normalises them:  x[t] = LN0(E[token])
-// One workgroup per token; its lanes share the width. If the table has several pieces, each piece has its own dispatch. A token's row is
-// in one piece, and the dispatches of the other pieces do not change x[t].
+// One workgroup per token; the workgroup's lanes share the width. If the table has several pieces, each piece has its own dispatch. A
+// token's row is in one piece, and the dispatches of the other pieces do not change x[t].
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::matrix::place::Place;
@@ -8,15 +8,17 @@ import package::slot::matrix::weight8;
 
 struct Params {
     width: u32,
-    // Stride of a row of norm and x.
+    // Stride of a row of norm and x, in floats.
     stride: u32,
-    // Units of eight weights in a row.
+    // The number of units of eight weights in a row.
     units: u32,
-    // First word of the scales; first row and number of rows of this piece.
+    // First word of the scales.
     scales: u32,
+    // First row of this piece.
     first_row: u32,
+    // The number of rows of this piece.
     rows: u32,
-    // 1: the rows are normalised. 0: the file has no ln0, because its embedding is already normalised.
+    // 1: the rows are normalised. 0: the rows are copied, because the file has no ln0 and its table is already normalised.
     normalise: u32,
     eps: f32,
 }
@@ -35,7 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = t * params.stride;
     let n = f32(params.width);
 
-    // Elements past the width are padding and become zero. A lane reads back only elements that it wrote itself.
+    // Elements after the width are padding and become zero. A lane reads back only the elements that it wrote itself.
     var sum = 0.0;
     for (var u = lane; u < params.units; u += WG) {
         let eight = weight8(place, token - params.first_row, u);

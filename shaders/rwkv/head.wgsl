@@ -1,6 +1,6 @@
 // The time mix of RWKV-5, 6 or 7 from projections to gated output, for few tokens (formulas: rwkv/wkv, rwkv/wkv_out).
-// One workgroup per head and run; one lane per channel. A lane keeps its channel's row of the state in registers. The slot `head` prepares
-// a token: rwkv/head6 or rwkv/head7.
+// One workgroup per head and run; one lane per channel. A lane keeps the state row of its channel in registers. A module in the slot `head`
+// prepares each token: rwkv/head6 or rwkv/head7.
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::rwkv::head_params::{params, vectors, feed};
@@ -14,7 +14,7 @@ import package::constants::{HEAD, QUARTERS, DELTA};
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     if group.y >= n_runs() { return; }
     let run = run_at(group.y);
-    // Lanes past the last channel of the head repeat this channel. Their results are not used.
+    // Lanes after the last channel of the head repeat this channel. Their results are not used.
     let inside = lane < HEAD;
     let c = group.x * HEAD + min(lane, HEAD - 1u);
 

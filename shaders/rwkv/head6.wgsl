@@ -1,10 +1,10 @@
-// Prepares a token for the recurrence of RWKV-5 and 6 (formulas: rwkv/wkv6_prepare). Fills the slot `head`.
-// If the decay depends on the token (RWKV-6), this includes the product with the decay's low-rank matrix. One lane per channel.
+// Prepares a token for the recurrence of RWKV-5 and 6 (formulas: rwkv/wkv6_prepare). Fills the slot `head`. If the decay depends on the
+// token (RWKV-6), the module also multiplies by the low-rank matrix of the decay. One lane per channel.
 import package::lib::activation::activate;
 import package::slot::reduce::reduce_sum;
 import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};
 
-// Returns value, bonus and gate of channel c of token t; writes r, w and k to `feed`.
+// Returns value, bonus and gate of channel c of token t. Writes r, w and k to `feed`.
 fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {
     let r = projected(t, params.r, c);
     let k = projected(t, params.k, c);

@@ -1,12 +1,12 @@
-// Prepares a token for the recurrence of RWKV-7 (formulas: rwkv/wkv7_prepare). Fills the slot `head`.
-// This includes the products with the low-rank matrices w2, a2, g2 and v2. One lane per channel.
+// Prepares a token for the recurrence of RWKV-7 (formulas: rwkv/wkv7_prepare). Fills the slot `head`. The module also multiplies by the
+// low-rank matrices w2, a2, g2 and v2. One lane per channel.
 import package::lib::activation::{activate, sigmoid};
 import package::slot::reduce::reduce_sum;
 import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};
 
 @group(0) @binding(5) var<storage, read_write> v_first: array<f32>; // [T, stride]
 
-// Returns value, bonus and gate of channel c of token t; writes kappa, w, b, k' and r to `feed`.
+// Returns value, bonus and gate of channel c of token t. Writes kappa, w, b, k' and r to `feed`.
 fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {
     let r = projected(t, params.r, c);
     let k = projected(t, params.k, c);

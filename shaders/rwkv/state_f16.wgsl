@@ -1,5 +1,5 @@
-// The recurrent state in f16, four numbers at a time; the padding of a row is zero. No f16 arithmetic, which the adapter may lack.
-// Fills the slot `state`.
+// The recurrent state in f16, four numbers at a time. The padding of a row is zero. The code uses no f16 arithmetic, which the adapter may
+// lack. Fills the slot `state`.
 @group(0) @binding(6) var<storage, read_write> state: array<vec2<u32>>; // [pages, width, QUARTERS]
 
 fn load4(at: u32) -> vec4<f32> {
@@ -7,17 +7,18 @@ fn load4(at: u32) -> vec4<f32> {
     return vec4(unpack2x16float(x.x), unpack2x16float(x.y));
 }
 
-// Stores a result of `kept`, which needs no more rounding.
+// Stores a result of `kept`. Such a number is an f16 already, so packing does not round it.
 fn store4(at: u32, x: vec4<f32>) { state[at] = vec2(pack2x16float(x.xy), pack2x16float(x.zw)); }
 
-// The largest f16. Larger numbers are clamped to it: an infinite number would stay in the state forever.
+// The largest f16. Larger numbers are clamped to this number: an infinite number would stay in the state forever.
 const LARGEST: f32 = 65504.0;
-// The smallest normal f16, and the distance between the subnormal numbers below it.
+// The smallest normal f16.
 const SMALLEST: f32 = 0.00006103515625;
+// The distance between subnormal f16 numbers.
 const STEP: f32 = 0.000000059604644775390625;
 
-// Rounds numbers to the nearest f16, ties to even, and clamps them. Packing is not used to round: drivers may truncate there, and a state
-// would shrink a little with every token.
+// Rounds numbers to the nearest f16, ties to even, and clamps them. Packing does not serve to round: drivers may truncate in packing, and
+// then a state would shrink a little with every token.
 fn kept(x: vec4<f32>) -> vec4<f32> {
     let within = clamp(x, vec4(-LARGEST), vec4(LARGEST));
     let bits = bitcast<vec4<u32>>(within);

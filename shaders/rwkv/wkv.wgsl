@@ -1,9 +1,9 @@
 // The recurrence of RWKV-5, 6 and 7. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17. S[i, j] is the state of a head:
 //   v5, v6 (DELTA 0):  y[i] = sum over j of S[i, j] r[j] + bonus[i]   then  S[i, j] = S[i, j] w[j] + v[i] k[j]
 //   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
-// One lane per row of the state (head, value index i) and run. It keeps the row in registers and takes its tokens in order.
-// One dispatch takes tokens first_row .. first_row + n_rows of the step, and rows first .. end of the state. Row `first` is the first row
-// of a head. If a run began in an earlier dispatch, its state is on the page that the run writes.
+// One lane per row of the state (head, value index i) and run. The lane keeps the row in registers and takes the run's tokens in order.
+// One dispatch takes tokens first_row .. first_row + n_rows of the step, and rows first .. end of the state. Row `first` must be the first
+// row of a head. If a run began in an earlier dispatch, the run's state is on the page that the run writes.
 // After every token, the state is rounded to the format in which it is stored. So results do not depend on how a text is cut into steps.
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::feed::feed;
@@ -11,19 +11,25 @@ import package::slot::state::{load4, store4, kept};
 import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};
 
 struct Params {
+    // First token of this dispatch.
     first_row: u32,
+    // The number of tokens of this dispatch.
     n_rows: u32,
-    // Rows of the state in all heads; first and end of the rows of this dispatch.
+    // The number of rows of the state in all heads together.
     width: u32,
+    // First row of the state in this dispatch.
     first: u32,
+    // End of the rows of the state in this dispatch, exclusive.
     end: u32,
-    // Strides of a token: in feed (units of 4), in values, in y.
+    // Stride of a token in feed, in vectors of 4 floats.
     feed_stride: u32,
+    // Stride of a token in values, in floats.
     values_stride: u32,
+    // Stride of a token in y, in floats.
     stride: u32,
-    // First float of the column bonus in values.
+    // First float of the column bonus in a row of values.
     bonus: u32,
-    // Offset of this dispatch's vectors in feed, in units of 4.
+    // Offset of this dispatch's first vector in feed, in vectors of 4 floats.
     feed_at: u32,
 }
 
@@ -45,7 +51,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
     let head = params.feed_at + (i / HEAD - params.first / HEAD) * VECTORS * QUARTERS;
     for (var t = begin; t < end; t++) {
-        // Vectors of feed: r, w, k in v5 and v6; kappa, w, b, k, r in v7.
+        // The vectors of a token in feed are r, w, k in v5 and v6, and kappa, w, b, k, r in v7.
         let at = head + (t - params.first_row) * params.feed_stride;
         let v = values[t * params.values_stride + i];
         var sums = vec4(0.0);

@@ -1,18 +1,19 @@
 // The recurrence of RWKV-4:  y = r wkv  (formulas: rwkv/wkv4_step)
-// One lane per channel and run. A lane takes its tokens in order.
+// One lane per channel and run. The lane takes the run's tokens in order.
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::wkv4_step::wkv4_step;
 
 struct Params {
     width: u32,
-    // Stride of a row of proj.
+    // Stride of a row of proj, in floats.
     proj_stride: u32,
     // First floats of the columns r, k and v in a row of proj.
     r: u32,
     k: u32,
     v: u32,
-    // Strides: a row of vectors and y, a half page of the state.
+    // Stride of a row of vectors and y, in floats.
     stride: u32,
+    // Stride of a half page of the state, in floats.
     half_stride: u32,
 }
 

@@ -1,24 +1,27 @@
-// Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of a head side by side, copies v, and computes
+// Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of each head, copies v, and computes
 //   bonus = (sum over j of r[j] u[j] k[j]) v
-// One workgroup per token and head; its lanes share the head's channels.
+// One workgroup per token and head; the workgroup's lanes share the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    // Floats of one of the three vectors of feed.
+    // The number of floats of each of the three vectors of feed.
     head_stride: u32,
-    // Strides of a token.
+    // Stride of a token in proj, in floats.
     proj_stride: u32,
+    // Stride of a token in feed, in floats.
     feed_stride: u32,
+    // Stride of a token in values, in floats.
     values_stride: u32,
-    // First floats of columns: r, k, v in proj, bonus in values.
+    // First floats of the columns r, k and v in a row of proj, and of the column bonus in a row of values.
     r: u32,
     k: u32,
     v: u32,
     bonus: u32,
-    // Offset of the decay, and its stride per token: 0 in v5, whose decay is constant.
+    // Offset of the first decay in `decay`.
     w: u32,
+    // Stride of a token in `decay`, in floats: 0 in v5, whose decay is constant.
     decay_stride: u32,
 }
 
@@ -52,7 +55,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         values[t * params.values_stride + head + j] = v;
         values[t * params.values_stride + params.bonus + head + j] = ruk * v;
     }
-    // The recurrence reads four floats at a time: the padding of a head is zero.
+    // The recurrence reads four floats at a time, so the padding of a head is set to zero.
     for (var j = params.head_size + lane; j < params.head_stride; j += WG) {
         for (var c = 0u; c < 3u; c++) { feed[to + c * params.head_stride + j] = 0.0; }
     }

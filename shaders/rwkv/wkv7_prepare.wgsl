@@ -1,29 +1,35 @@
 // Prepares the recurrence of RWKV-7:
 //   kappa = k k_k / max(|k k_k|, 1e-12)   b = kappa a   k' = k (1 + (a - 1) k_a)
 //   v' = v + (v_first - v) mix   (layer 0: v_first = v)   bonus = (sum over j of r[j] k'[j] r_k[j]) v'
-// One workgroup per token and head; its lanes share the head's channels.
+// One workgroup per token and head; the workgroup's lanes share the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    // Floats of one of the five vectors of feed.
+    // The number of floats of each of the five vectors of feed.
     head_stride: u32,
-    // Strides of a token: in proj, in gates, in feed, in v_first and vectors, in values.
+    // Stride of a token in proj, in floats.
     proj_stride: u32,
+    // Stride of a token in gates, in floats.
     gates_stride: u32,
+    // Stride of a token in feed, in floats.
     feed_stride: u32,
+    // Stride of a row of v_first and vectors, in floats.
     stride: u32,
+    // Stride of a token in values, in floats.
     values_stride: u32,
-    // First floats of columns: r, k, v in proj; decay w, rate a, value mix in gates; bonus in values.
+    // First floats of the columns r, k and v in a row of proj.
     r: u32,
     k: u32,
     v: u32,
+    // First floats of the columns decay w, rate a and value mix in a row of gates.
     w: u32,
     a: u32,
     mix: u32,
+    // First float of the column bonus in a row of values.
     bonus: u32,
-    // 1 in layer 0.
+    // 1 in layer 0, otherwise 0.
     first_layer: u32,
 }
 
@@ -73,7 +79,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         values[t * params.values_stride + head + j] = v;
         values[t * params.values_stride + params.bonus + head + j] = total.y * v;
     }
-    // The recurrence reads four floats at a time: the padding of a head is zero.
+    // The recurrence reads four floats at a time, so the padding of a head is set to zero.
     for (var j = params.head_size + lane; j < params.head_stride; j += WG) {
         for (var c = 0u; c < 5u; c++) { feed[to + c * params.head_stride + j] = 0.0; }
     }

@@ -1,21 +1,26 @@
 // Ends the time mix of RWKV-5, 6 and 7:  y = (GN(y) g_x + b_x + bonus) g
-// GN is a layer norm of each head with biased variance. Only v7 adds the bonus here. v5.0 has no gate.
-// One workgroup per token and head; its lanes share the head's channels.
+// GN is a layer norm of each head with biased variance. Only v7 adds the bonus here. v5.0 has no gate. One workgroup per token and head;
+// the workgroup's lanes share the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    // Offset of g_x in vectors; b_x is one stride further.
+    // Offset of g_x in vectors. b_x is one stride further.
     norm: u32,
-    // Strides: a token in values, in gates; a row of vectors and y.
+    // Stride of a token in values, in floats.
     values_stride: u32,
+    // Stride of a token in gates, in floats.
     gates_stride: u32,
+    // Stride of a row of vectors and y, in floats.
     stride: u32,
-    // First floats of the columns bonus in values and g in gates.
+    // First float of the column bonus in a row of values.
     bonus: u32,
+    // First float of the column g in a row of gates.
     g: u32,
+    // 1 if the bonus is added here, otherwise 0.
     add_bonus: u32,
+    // 1 if the output is multiplied by the gate g, otherwise 0.
     is_gated: u32,
     eps: f32,
 }

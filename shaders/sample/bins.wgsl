@@ -1,12 +1,14 @@
-// Sums masses in 512 bins and finds the bin in which the running sum exceeds a given mass. A sum has 64 bits, in two atomics.
-// For workgroups of 256 lanes. Call every function but `add_to_bin` from uniform control flow.
+// Adds masses to 512 bins, and finds the bin in which the running sum of bins exceeds a given mass. A sum has 64 bits, in two atomics.
+// Workgroups have 256 lanes. Call every function but `add_to_bin` and `bin_at` from uniform control flow.
 import package::sample::fixed::{add, less};
 
 const BIN_BITS: u32 = 9u;
 const BINS: u32 = 512u;
-// The number of bins in a part. The bins of each part are added up first.
+// The number of bins in a part. A search first adds up the bins of each part.
 const PART: u32 = 32u;
+// The low half of each bin's sum.
 var<workgroup> low: array<atomic<u32>, BINS>;
+// The high half of each bin's sum.
 var<workgroup> high: array<atomic<u32>, BINS>;
 var<workgroup> parts: array<vec2<u32>, 16>; // [BINS / PART]
 var<workgroup> sum_of_bins: vec2<u32>;
@@ -25,7 +27,7 @@ fn clear_bins(lane: u32) {
     workgroupBarrier();
 }
 
-// Adds a mass to bin i. Any lane may call it at any time after `clear_bins`.
+// Adds a mass to bin i. Any lane may call `add_to_bin` at any time after `clear_bins`.
 fn add_to_bin(i: u32, mass: vec2<u32>) {
     let before = atomicAdd(&low[i], mass.x);
     let carry = select(0u, 1u, before + mass.x < before);
@@ -49,11 +51,11 @@ fn total_of_bins(lane: u32) -> vec2<u32> {
     return workgroupUniformLoad(&sum_of_bins);
 }
 
-// A bin, and the remainder of a mass within it.
+// A bin, and the part of a mass that remains within this bin.
 struct Place { bin: u32, rest: vec2<u32> }
 
-// Returns the first bin with which the running sum exceeds `mass`, and `mass` minus the bins before it. Call `total_of_bins` first; its
-// result must be larger than `mass`.
+// Returns the first bin with which the running sum exceeds `mass`, and `mass` minus the sum of all bins before this bin. Call
+// `total_of_bins` first; its result must be larger than `mass`.
 fn exceed(mass: vec2<u32>, lane: u32) -> Place {
     if lane == 0u {
         var rest = mass;

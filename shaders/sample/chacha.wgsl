@@ -1,10 +1,10 @@
-// ChaCha8 random numbers, as in src/sample/stream.rs. The key is the seed and 24 zero bytes, the nonce is zero.
-// Number n is words 2 n (low) and 2 n + 1 (high) of the stream; a block has 16 words.
+// ChaCha8 random numbers, as in src/sample/stream.rs. The key is the seed, then 24 zero bytes. The nonce is zero. Number n consists of
+// words 2 n (low half) and 2 n + 1 (high half) of the stream. A block of the stream has 16 words.
 
 // Rotates each word left by n bits, n in 1 ..= 31.
 fn rotate4(x: vec4<u32>, n: u32) -> vec4<u32> { return (x << vec4(n)) | (x >> vec4(32u - n)); }
 
-// Returns number `at` of the stream of `seed`. All three are (low, high).
+// Returns number `at` of the stream of `seed`. Both arguments and the result are 64-bit numbers (low, high).
 fn random_number(seed: vec2<u32>, at: vec2<u32>) -> vec2<u32> {
     let a0 = vec4(0x61707865u, 0x3320646eu, 0x79622d32u, 0x6b206574u);
     let b0 = vec4(seed.x, seed.y, 0u, 0u);
@@ -13,7 +13,8 @@ fn random_number(seed: vec2<u32>, at: vec2<u32>) -> vec2<u32> {
     var b = b0;
     var c = vec4(0u);
     var d = d0;
-    // a vector is a row of four words: even rounds work on columns, odd rounds on diagonals, after the rows were rotated
+    // each vector is a row of four words; even rounds work on columns, odd rounds on diagonals, which the rotations of rows have made
+    // columns
     for (var i = 0u; i < 8u; i++) {
         a += b; d = rotate4(d ^ a, 16u);
         c += d; b = rotate4(b ^ c, 12u);

@@ -1,6 +1,6 @@
 // Samples one token per slot from its row of logits, bit for bit as src/sample does:
-//   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters   the first id with u < sum of p[0 ..= id]
-// Then prepares the next step: counts, position in the random stream, cursor. One workgroup of 256 lanes per slot; its lanes share the
+//   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters   id = the first id with u < sum of p[0 ..= id]
+// Then prepares the next step: counts, position in the random stream, cursor. One workgroup of 256 lanes per slot; the lanes share the
 // vocabulary.
 import package::lib::cursor_rw::{n_outputs, output_row, advance};
 import package::sample::fixed::{Scale, times, add, ordered, is_finite};
@@ -11,12 +11,13 @@ import package::sample::filters::{filtered};
 
 struct Params {
     n_vocab: u32,
-    // Elements (four ids each) in a row of `keys` and in a plane of `memory`.
+    // The number of elements, of four ids each, in a row of `keys` and in a plane of `memory`.
     quads: u32,
-    // Elements (four logits each) in a row of `logits`.
+    // The number of elements, of four logits each, in a row of `logits`.
     stride: u32,
-    // Rows of ids in `drawn`, a ring buffer, and ids in a row.
+    // The number of rows of ids in `drawn`, a ring buffer with one row per step.
     n_steps: u32,
+    // The number of ids in a row of `drawn`.
     n_slots: u32,
 }
 
@@ -26,10 +27,10 @@ struct Params {
 // Plane 0: counts in units of 2^-20, with the highest bit set if the id was seen. Plane 1: biases in the same units; BANNED is never drawn.
 @group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads]
 @group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if it is 1, the id adds nothing to its count
-// One header per slot: draws low, draws high, step, unused. Then ids [n_steps, slot].
+// One header per slot: number of draws (low half, high half), step, unused. Then ids [n_steps, slot].
 @group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
 
-// The id if no token can be drawn.
+// The id that stands for no token: no token can be drawn.
 const NOTHING: u32 = 0xffffffffu;
 const HEADER: u32 = 4u;
 
@@ -57,7 +58,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let biases_at = counts_at + params.quads;
     let logits_at = slot * params.stride;
 
-    // computes the keys; a count decays after it was used
+    // computes the keys, and lets each count decay after the key used it
     var largest = 0u;
     var smallest = 0xffffffffu;
     for (var q = lane; q < params.quads; q += 256u) {
@@ -70,7 +71,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let key = key_of(bits[e], counts[e], biases[e], s);
                 four[e] = key;
                 largest = max(largest, key);
-                // with GUARDS a logit that is not finite makes the smallest key 0: nothing is drawn here, and the host draws
+                // with GUARDS, a logit that is not finite sets the smallest key to 0: then nothing is drawn here, and the host draws
                 if key != 0u { smallest = min(smallest, key); } else if (s.flags & GUARDS) != 0u && !is_finite(bits[e]) { smallest = 0u; }
             }
         }
@@ -106,7 +107,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if lane == 0u { keep(slot, id, counts_at, s); }
 }
 
-// Returns the token with the largest key. Ties: the largest logit, then the lowest id.
+// Returns the token with the largest key. If several tokens have this key, the largest logit wins, then the lowest id.
 fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
     var best = 0u;
     var id = NOTHING;
@@ -130,7 +131,7 @@ fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
     return workgroupUniformLoad(&uniform_value).x;
 }
 
-// Stores the id, counts it, and prepares the next step. One lane calls it.
+// Stores the id, adds it to its count, and prepares the next step. Only one lane calls `keep`.
 fn keep(slot: u32, id: u32, counts_at: u32, s: Settings) {
     let header = slot * HEADER;
     let step = drawn[header + 2u];

@@ -1,11 +1,12 @@
-// The filters top_n_sigma, top_k, top_p and min_p. A filter's result is a window: the last token that it keeps, in the order (d, id).
+// The filters top_n_sigma, top_k, top_p and min_p. A filter's result is a window: it ends with the last token that the filter keeps, in the
+// order (d, id). d is a token's distance from the largest key.
 import package::sample::fixed::{Scale, ZERO_SCALE, subtract, times};
 import package::sample::settings::{Settings, HF, TOP_P, SIGMA};
 import package::sample::sigma::{deviation};
 import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, reach, find};
 
-// Returns the window that all filters leave. With HF the order is top_k, top_p. In the official package's order top_p comes first and keeps
-// every token that is as likely as the last one it keeps.
+// Returns the window that all filters leave of the window `all`. With the flag HF, top_k comes before top_p. Otherwise top_p comes first,
+// as in the official package. It then also keeps the tokens that are as likely as the last token it keeps.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;
@@ -15,7 +16,7 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     }
     for (var stage = 0u; stage < 2u; stage++) {
         if (stage == 0u) == is_hf {
-            // under ZERO_SCALE every token has the same mass: the aim is k masses minus one unit, because the sum must exceed it
+            // with ZERO_SCALE every token has the same mass; the aim is k masses minus one unit, because the sum must exceed the aim
             if s.top_k != 0u {
                 w = narrowed(row, w, ZERO_SCALE, Aim(GIVEN, subtract(vec2(s.top_k << 31u, s.top_k >> 1u), vec2(1u, 0u))), true, lane);
             }
@@ -27,7 +28,8 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     return w;
 }
 
-// Returns the shortest window within `w` whose mass exceeds the aim. Unless `drops_ties`, it also keeps tokens as likely as its last one.
+// Returns the shortest window within `w` whose mass exceeds the aim. If `drops_ties` is false, the window also keeps all tokens that are as
+// likely as its last token.
 fn narrowed(row: Row, w: Window, s: Scale, aim: Aim, drops_ties: bool, lane: u32) -> Window {
     let r = reach(row, w, s, aim, lane);
     if r.is_short { return w; }

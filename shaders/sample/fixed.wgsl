@@ -1,14 +1,15 @@
-// The sampler's integer arithmetic; src/sample/fixed.rs has the same functions. 64-bit numbers are (low, high).
+// The sampler's integer arithmetic. src/sample/fixed.rs has the same functions. A 64-bit number is a vector (low half, high half).
 
-// A factor of at least 0: mantissa / 2^shift, shift in 0 ..= 63.
+// A factor of at least 0: mantissa / 2^shift, with shift in 0 ..= 63.
 struct Scale { mantissa: u32, shift: u32 }
 
-// Mass of the most likely token. Under ZERO_SCALE every token has this mass.
+// The mass of the most likely token.
 const FULL_MASS: u32 = 0x80000000u;
+// The factor 0: with this scale, every token has the mass FULL_MASS.
 const ZERO_SCALE = Scale(0u, 0u);
 const LARGEST: i32 = 2147483647;
 
-// Returns the 64-bit product.
+// Returns a times b, in 64 bits.
 fn multiply(a: u32, b: u32) -> vec2<u32> {
     let al = a & 0xffffu;
     let ah = a >> 16u;
@@ -30,7 +31,7 @@ fn subtract(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 
 fn less(a: vec2<u32>, b: vec2<u32>) -> bool { return a.y < b.y || (a.y == b.y && a.x < b.x); }
 
-// Returns x times the factor, truncated, at most 2^32 - 1.
+// Returns x times the factor s, truncated. The result is at most 2^32 - 1.
 fn times(x: u32, s: Scale) -> u32 {
     let p = multiply(x, s.mantissa);
     if s.shift >= 32u { return p.y >> (s.shift - 32u); }
@@ -55,7 +56,7 @@ fn subtract_saturating(a: i32, b: i32) -> i32 {
     return select(difference, select(LARGEST, -LARGEST - 1, a < 0), ((a ^ b) & (a ^ difference)) < 0);
 }
 
-// Returns the mass 2^(31 - y), truncated; y is distance times scale, in units of 2^-26.
+// Returns the mass 2^(31 - y), truncated. y is distance times scale, as an integer in units of 2^-26.
 fn mass(distance: u32, s: Scale) -> u32 {
     let y = times(distance, s);
     let n = y >> 26u;
@@ -70,7 +71,7 @@ fn mass(distance: u32, s: Scale) -> u32 {
     return (FULL_MASS - ((multiply(q, x).y + 1u) >> 1u)) >> n;
 }
 
-// Returns a finite logit in units of 2^-20 nats, truncated and clamped to +-2000 nats. Takes the bits of an f32.
+// Returns a finite logit in units of 2^-20 nats, truncated, and clamped to +-2000 nats. `bits` are the bits of the logit as f32.
 fn quantised(bits: u32) -> i32 {
     let exponent = (bits >> 23u) & 0xffu;
     let mantissa = (bits & 0x7fffffu) | 0x800000u; // the logit is mantissa 2^(exponent - 150); in units of 2^-20: mantissa 2^(exponent - 130)
@@ -88,7 +89,7 @@ fn quantised(bits: u32) -> i32 {
 
 fn is_finite(bits: u32) -> bool { return (bits & 0x7f800000u) != 0x7f800000u; }
 
-// Returns an integer that orders floats as their values do; both zeros give the same integer. Takes the bits of an f32.
+// Returns an integer with the same order as the float whose bits are `bits`. Both zeros return the same integer.
 fn ordered(bits: u32) -> u32 {
     if (bits << 1u) == 0u { return 0x80000000u; }
     return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
@@ -101,7 +102,7 @@ fn share_of(total: vec2<u32>, share: u32) -> vec2<u32> {
     return add(sum, vec2(select(0u, 1u, low.x != 0u || (sum.x | sum.y) == 0u), 0u));
 }
 
-// Scales a random number of 64 bits to 0 .. total: returns the high half of their product.
+// Returns a random number below `total`: the high half of `random` times `total`. `random` has 64 random bits.
 fn uniform_below(random: vec2<u32>, total: vec2<u32>) -> vec2<u32> {
     let a = add(multiply(random.y, total.x), vec2(multiply(random.x, total.x).y, 0u));
     let b = add(multiply(random.x, total.y), vec2(a.x, 0u));

@@ -27,11 +27,12 @@ const PENALISES: u32 = 8u;
 const GUARDS: u32 = 16u;
 const SIGMA: u32 = 32u;
 
-// The highest bit of a count marks an id that was seen. The bias BANNED marks an id that is never drawn.
+// The highest bit of a count: set if the id was seen.
 const SEEN: u32 = 0x80000000u;
+// The bias of an id that is never drawn.
 const BANNED: u32 = 0x80000000u;
 
-// Returns an adjusted logit as an ordered integer, or 0 if the id cannot be drawn.
+// Returns the adjusted logit of an id as an ordered integer, or 0 if the id cannot be drawn. `bits` are the bits of the logit as f32.
 fn key_of(bits: u32, count: u32, bias: u32, s: Settings) -> u32 {
     if !is_finite(bits) || bias == BANNED { return 0u; }
     var x = quantised(bits);

@@ -4,11 +4,12 @@ import package::sample::fixed::{multiply, add, less};
 import package::sample::bins::{BINS, clear_bins, add_to_bin, total_of_bins};
 import package::sample::select::{Row, keys};
 
+// The number of bits that are dropped from a distance.
 const COARSE: u32 = 10u;
 
 // Returns the standard deviation in units of 2^-20 nats. Call it from uniform control flow.
 fn deviation(row: Row, lane: u32) -> u32 {
-    // a sum has the number of tokens in its upper 21 bits and the sum of their distances in its lower 43 bits
+    // each sum holds the number of tokens in its upper 21 bits, and the sum of their distances in its lower 43 bits
     clear_bins(lane);
     for (var q = lane; q < row.quads; q += 256u) {
         let four = keys[row.at + q];
@@ -37,7 +38,7 @@ fn deviation(row: Row, lane: u32) -> u32 {
     return root(vec2(variance.x << 20u, (variance.y << 20u) | (variance.x >> 12u)));
 }
 
-// Returns x / n, truncated; n is in 1 ..= 2^31.
+// Returns x / n, truncated. n is in 1 ..= 2^31.
 fn divided(x: vec2<u32>, n: u32) -> vec2<u32> {
     let high = x.y / n;
     var rest = x.y % n;

@@ -1,7 +1,8 @@
-// An f16 scale and offset per row (rx, mx) and per column (ry, my). A word has eight of them: `[2, rows / 8]`, then `[2, units]` words.
+// An f16 scale and offset per row (rx, mx) and per column (ry, my). A word has eight f16 numbers: `[2, rows / 8]` words for rows, then `[2,
+// units]` words for columns.
 //   W[row, k] = c[row, k] rx[row] ry[k] + mx[row] + my[k]
 //   sum over k of W[row, k] x[k] = rx[row] sum of c[row, k] ry[k] x[k] + mx[row] sum of x[k] + sum of my[k] x[k]
-// Fills the slot `scale`; scale/none says what each function returns.
+// Fills the slot `scale`; scale/none describes each function.
 import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
@@ -10,10 +11,13 @@ import package::slot::matrix::scale_word;
 const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns {
-    // Scale and offset of four rows, then of eight columns.
+    // Scales of four rows.
     rx: vec4<f32>,
+    // Offsets of four rows.
     mx: vec4<f32>,
+    // Scales of eight columns.
     ry: mat2x4<f32>,
+    // Offsets of eight columns.
     my: mat2x4<f32>,
 }
 

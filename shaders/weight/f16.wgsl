@@ -2,9 +2,10 @@
 // Fills the slot `weight`; every module of this slot defines these names.
 import package::lib::halves::halves;
 
-// The number of units in a 16-byte word, and the number of words in a unit.
+// The number of units in a 16-byte word.
 const SHARERS: u32 = 1u;
+// The number of 16-byte words in a unit.
 const WORDS: u32 = 1u;
 
-// Returns the codes of unit i of word a. If WORDS is 2, the unit is in words a and b.
+// Returns the eight codes of unit i of word a. If WORDS is 2, the unit consists of the words a and b.
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return halves(a); }
