@@ -1,7 +1,8 @@
 //! Conversations with a model.
 //!
-//! A [`Conversation`] keeps a history in a session. A [`Question`] renders messages as one prompt, and an [`AnswerReader`] splits the answer into
-//! text, thought and tool calls. Uses models through [`session`](crate::session) only.
+//! A [`Conversation`] keeps its history in a session. For programs that keep the messages themselves, a [`Question`] renders messages as one
+//! prompt, and an [`AnswerReader`] splits the answer into text, thought and tool calls. This module uses models only through
+//! [`session`](crate::session).
 
 mod conversation;
 mod format;

@@ -1,4 +1,4 @@
-//! Messages as one prompt, and a reader for its answer.
+//! Renders messages as one prompt, and makes a reader for the answer.
 
 use super::format::{Kind, vocab_of};
 use super::rules::AnswerPlace;
@@ -11,35 +11,37 @@ use crate::session::Model;
 use crate::template::{Message, encode, opening, whole};
 use crate::vocab::Vocab;
 
-/// Messages as a prompt, for programs that keep the messages themselves. A [`Conversation`](super::Conversation) keeps its own history.
+/// A prompt made from messages, for programs that keep the messages themselves. A [`Conversation`](super::Conversation) keeps the messages for
+/// its caller.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The tokens of the prompt.
     pub tokens: Vec<u32>,
-    /// The format's sampler settings.
+    /// The sampler settings that the format recommends.
     pub sampling: Sampling,
-    /// The tokens that end the answer. `None` selects the model's own stop tokens.
+    /// Ids of the tokens that end the answer. `None` means the model's own stop tokens.
     pub stop_ids: Option<Vec<u32>>,
-    /// Texts that end an answer without a constraint.
+    /// Texts that end the answer. They do not apply to an answer with a constraint.
     pub stop_texts: Vec<String>,
     pub(super) place: AnswerPlace,
     start: ReplyStart,
-    /// True if a template rendered the prompt.
+    /// True if a template rendered the prompt. False for a prompt in lines, such as `User: hello`.
     is_message: bool,
     /// True if the messages declare tools, so that an answer can call a tool.
     has_tools: bool,
 }
 
 impl Question {
-    /// Renders messages, up to the place where the model answers.
+    /// Renders messages as a prompt that ends where the model's answer begins.
     ///
     /// # Errors
-    /// `Input` if there is no message, the format has no place for a message, or the vocabulary is missing or lacks a special token.
+    /// `Input` if there is no message, if the format does not support a message's role or tools, or if the vocabulary is missing or lacks a
+    /// special token.
     pub fn new(model: &Model, format: &Format, messages: &[Message]) -> Result<Question> {
         Self::with_vocab(vocab_of(model)?, format, messages)
     }
 
-    /// Does the same as [`new`](Self::new), with a vocabulary instead of a model.
+    /// Does the same as [`new`](Self::new), with the vocabulary of the caller instead of the model's vocabulary.
     pub(super) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
             return Err(Error::input("expected at least one message, found none").field("messages"));
@@ -62,8 +64,9 @@ impl Question {
         })
     }
 
-    /// Returns the constraint of the answer; a thought before the answer is free. `make` receives the text between the prompt and the answer,
-    /// usually a blank, which the constraint must allow.
+    /// Returns a constraint for the whole text that the model writes: it restricts the answer, but not a thought before the answer. `make`
+    /// returns the constraint of the answer. Its argument is the text between the prompt and the answer, usually a blank, which that constraint
+    /// must allow.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary; the errors of `make`.
@@ -71,7 +74,8 @@ impl Question {
         self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }
 
-    /// Returns a reader for the answer. In a format of lines, it ignores `stop_texts`: there, [`Limits`](crate::session::Limits) must have them.
+    /// Returns a reader for the answer. The reader ends the answer at `stop_texts` only if a template rendered the prompt. For a format of
+    /// lines, put the stop texts into [`Limits`](crate::session::Limits).
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
         match self.is_message {
             true => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.has_tools),

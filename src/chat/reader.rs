@@ -5,13 +5,13 @@ use crate::template::{Delta, Writer, opening_ids};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
-/// Splits an answer into parts while a model writes it.
+/// Splits an answer into parts (text, thought, tool calls) while a model writes the answer.
 ///
-/// The parts of one kind add up to the whole text, thought or call. Blanks around a text are dropped. The possible beginning of a tag or of
-/// a stop text is held back until the next tokens decide.
+/// The parts of one kind, joined, are the whole text, thought or call. Blanks at the beginning and the end of a text are dropped. Text that may
+/// begin a tag or a stop text is held back until the next tokens decide.
 pub struct AnswerReader {
     splitter: Splitter,
-    /// Splits an answer to a template's prompt at special tokens. `None` for replies in lines.
+    /// Splits an answer at special tokens, if a template rendered the prompt. `None` for a format of lines.
     segments: Option<Writer>,
     has_tools: bool,
     /// True if the current segment is a tool call.
@@ -22,29 +22,30 @@ pub struct AnswerReader {
 pub(super) struct Read {
     pub text: String,
     pub thought: String,
-    /// True if the answer had a thought, even an empty thought.
+    /// True if the answer had a thought. An empty thought counts.
     pub has_thought: bool,
     /// True if a stop text ended the answer.
     pub has_stopped: bool,
     /// The beginning of a stop text that [`AnswerReader::end_cut`] dropped; empty if it dropped nothing.
     pub dropped: String,
-    /// The segments of an answer to a template's prompt, as the model wrote them.
+    /// The answer's segments (the texts between special tokens) as the model wrote them. Empty for a format of lines.
     pub segments: Vec<String>,
 }
 
 impl AnswerReader {
-    /// Makes a reader for a reply in lines. The reply ends before the first stop text.
+    /// Makes a reader for the answer in a format of lines. The answer ends before the first stop text.
     pub(super) fn of_line(start: ReplyStart, stop_texts: Vec<String>) -> AnswerReader {
         AnswerReader { splitter: Splitter::new(start, stop_texts), segments: None, has_tools: false, is_call: false }
     }
 
-    /// Makes a reader for the answer to a template's prompt.
+    /// Makes a reader for the answer to a prompt that a template rendered.
     pub(super) fn of_message(vocab: &Vocab, prompt: &[u32], start: ReplyStart, stop_texts: Vec<String>, has_tools: bool) -> AnswerReader {
         let segments = Some(Writer::new(vocab, stop_texts, opening_ids(prompt, vocab)));
         AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, has_tools, is_call: false }
     }
 
-    /// Takes the next token and the text that it completes. Breaks if `on_part` breaks or a stop text ends the answer.
+    /// Reads the next token, and the text that became certain with this token. Passes new parts of the answer to `on_part`. Returns `Break` if
+    /// `on_part` returns `Break` or a stop text ends the answer.
     pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         let AnswerReader { splitter, segments, has_tools, is_call } = self;
         match (segments, token) {
@@ -54,7 +55,7 @@ impl AnswerReader {
         }
     }
 
-    /// Ends the answer: passes on the text that was held back.
+    /// Ends the answer. Passes the text that was held back to `on_part`.
     pub fn finish(self, on_part: &mut OnPart<'_>) {
         self.end(on_part);
     }
@@ -71,14 +72,14 @@ impl AnswerReader {
         Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, segments }
     }
 
-    /// Ends an answer that was cut by its length or by the caller. Drops an incomplete stop text at the end of the answer.
+    /// Ends an answer that stopped at its length limit or by the caller. Drops an incomplete stop text at the end of the answer.
     pub(super) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> Read {
         self.splitter.dropped = Some(String::new());
         self.end(on_part)
     }
 }
 
-/// Passes on one piece of a segment.
+/// Passes one piece of a segment to `on_part`, as text or as a part of a tool call.
 fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mut bool, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
     match delta {
         Delta::Begin { name } => {

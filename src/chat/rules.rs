@@ -1,31 +1,33 @@
-//! Constraints of answers within a text: where a constraint begins, and where it can end the text.
+//! Constraints of answers: a constraint begins after the thought, and determines where the text can end.
 
 use super::think::{END, ReplyStart};
 use crate::constrain::{Allowed, Constraint};
 use crate::error::Result;
 use crate::vocab::Vocab;
 
-/// Makes the constraint of one answer. Receives the text between the prompt and the answer, usually a blank. The constraint must allow this text.
+/// Function that returns the constraint of one answer. Its argument is the text between the prompt and the answer, usually a blank. The
+/// constraint must allow this text.
 pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
 
-/// The place of an answer in a text.
+/// The text around an answer: the text before the answer, and the token that may end it.
 #[derive(Debug, Clone)]
 pub struct AnswerPlace {
     /// The part of the answer that the prompt already contains, such as ` <think`.
     pub opening: String,
-    /// The text between the prompt and the answer, if `opening` is empty.
+    /// The text that the model writes between the prompt and the answer. Used only if `opening` is empty.
     pub lead: &'static str,
-    /// The token of a blank line, which ends the answer wherever the constraint allows an end.
+    /// The token of a blank line. It ends the answer wherever the constraint allows an end. `None` if no token does so.
     pub blank_line: Option<u32>,
 }
 
 impl AnswerPlace {
-    /// Returns the place of an answer to a template's prompt. The lead is a newline, because a first line with text would name a tool.
+    /// Returns the place of an answer to a prompt that a template rendered. The lead is a newline: a first line with text would be the name of
+    /// a tool.
     pub fn of_message(opening: &str) -> AnswerPlace {
         AnswerPlace { opening: opening.into(), lead: "\n", blank_line: None }
     }
 
-    /// Returns the constraint of an answer at this place; a thought before the answer is free.
+    /// Returns a constraint that restricts the answer at this place to the result of `make`. A thought before the answer is not restricted.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -50,7 +52,7 @@ impl AnswerPlace {
     }
 }
 
-/// Returns the token that is a blank line, or `None` if the vocabulary has no such token.
+/// Returns the token whose text is a blank line (two newlines). Returns `None` if the vocabulary has no such token.
 pub fn blank_line(vocab: &Vocab) -> Option<u32> {
     match vocab.encode(b"\n\n").as_deref() {
         Ok([id]) => Some(*id),
@@ -58,18 +60,18 @@ pub fn blank_line(vocab: &Vocab) -> Option<u32> {
     }
 }
 
-/// A constraint of an answer and of the thought before it.
+/// A constraint of an answer, with the thought before the answer.
 struct AnswerConstraint {
     inner: Box<dyn Constraint>,
-    /// The thought, until it ends. `None` if there is no thought.
+    /// The thought that the model writes. `None` without a thought and after its end.
     thought: Option<Thought>,
-    /// The tokens that end a thought.
+    /// The tokens of the tag that ends a thought.
     end: Vec<u32>,
     vocab: Vocab,
     blank_line: Option<u32>,
-    /// Scratch space: allowed tokens, one bit per token.
+    /// Buffer for allowed tokens, one bit per token.
     ids: Vec<u32>,
-    /// Scratch space: the tokens that complete the text.
+    /// Buffer for the tokens that complete the text.
     closing: Vec<u32>,
     has_ended: bool,
 }
@@ -134,9 +136,9 @@ impl Constraint for AnswerConstraint {
 struct Thought {
     /// The last bytes of the text so far.
     read: Vec<u8>,
-    /// Tokens that have a text, one bit per token.
+    /// One bit per token, set if the token has a text.
     texts: Vec<u32>,
-    /// Tokens with text after a `>`. Such a token could end the thought and also begin the answer.
+    /// Tokens with text after a `>`. Each of these tokens could end the thought and also begin the answer.
     closers: Vec<u32>,
 }
 
@@ -156,7 +158,8 @@ impl Thought {
         Thought { read: opening.into(), texts, closers }
     }
 
-    /// Writes the allowed tokens to `ids`: all tokens with a text, except tokens that end the thought and also begin the answer.
+    /// Writes the allowed tokens to `ids`, one bit per token: all tokens with a text, except tokens that end the thought and also begin the
+    /// answer.
     fn allowed(&self, vocab: &Vocab, ids: &mut Vec<u32>) {
         self.texts.clone_into(ids);
         for &id in &self.closers {
@@ -174,7 +177,7 @@ impl Thought {
         ends
     }
 
-    /// Returns the token's text after the end of the thought, or `None` if the token does not end the thought.
+    /// Returns the part of the token's text after the end of the thought. Returns `None` if the token does not end the thought.
     fn after(&self, token: &[u8]) -> Option<Vec<u8>> {
         let all = [self.read.as_slice(), token].concat();
         let end = all.windows(END.len()).position(|some| some == END.as_bytes())?;
@@ -193,7 +196,7 @@ fn set(ids: &mut [u32], id: u32) {
 mod tests {
     use super::*;
 
-    /// Allows one token, and the end after the first token.
+    /// Allows one token again and again. The text may end after the first token.
     struct Only(u32, usize, [u32; 1]);
 
     impl Constraint for Only {

@@ -1,9 +1,9 @@
-//! Settings of a conversation: ChatRWKV's constants, by name.
+//! Settings of a conversation: the constants of ChatRWKV (the reference chat program), by name.
 
 use crate::error::{Error, Result, short};
 use crate::sample::Sampling;
 
-/// The constants at the top of ChatRWKV's `chat.py`. The defaults are the values there.
+/// Settings of a conversation, named after the constants at the top of ChatRWKV's `chat.py`. The defaults are the values in that file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// `CHAT_LEN_SHORT`: up to this token of a reply, newlines have a negative bias that shrinks to 0.
@@ -12,11 +12,13 @@ pub struct Settings {
     pub chat_len_long: usize,
     /// `CHAT_LEN_MAX`: the most tokens of a reply.
     pub chat_len_max: usize,
-    /// `FREE_GEN_LEN`: a free text has at most one token more than this. Up to 99 further tokens may complete a character.
+    /// `FREE_GEN_LEN`: a free text (outside the conversation) has at most `FREE_GEN_LEN` + 1 tokens. Up to 99 further tokens may complete a
+    /// character.
     pub free_gen_len: usize,
     /// `CHUNK_LEN`: the most prompt tokens per prefill step.
     pub chunk_len: usize,
-    /// `AVOID_REPEAT`: characters that must not follow themselves. A character counts only if it is one token of the vocabulary.
+    /// `AVOID_REPEAT`: characters that must not occur twice in succession. Has an effect only for characters that are one token of the
+    /// vocabulary.
     pub avoid_repeat: String,
     /// Sampler settings, among them `GEN_TEMP`, `GEN_TOP_P`, `GEN_alpha_presence`, `GEN_alpha_frequency` and `GEN_penalty_decay`.
     pub sampling: Sampling,
@@ -36,7 +38,7 @@ impl Default for Settings {
     }
 }
 
-/// Settings with two names: ChatRWKV's name and the sampler's name.
+/// Settings with two names: the name in ChatRWKV, then the sampler's name.
 const SAMPLING: [(&str, &str); 5] = [
     ("gen_temp", "temperature"),
     ("gen_top_p", "top-p"),
@@ -45,7 +47,7 @@ const SAMPLING: [(&str, &str); 5] = [
     ("gen_penalty_decay", "penalty-decay"),
 ];
 
-/// A setting that is a number of tokens: its name, its field, its least value and its meaning.
+/// A setting that is a number of tokens: its name, its field, its lowest value and its meaning.
 struct Length(&'static str, fn(&mut Settings) -> &mut usize, usize, &'static str);
 
 const LENGTHS: [Length; 5] = [
@@ -56,16 +58,16 @@ const LENGTHS: [Length; 5] = [
     Length("CHUNK_LEN", |s| &mut s.chunk_len, 1, "Most prompt tokens per prefill step"),
 ];
 
-/// The largest value of a setting that is a number of tokens. The limit refuses mistyped values.
+/// The largest value of a setting that is a number of tokens. Larger values are typing errors.
 const LONGEST: usize = 1 << 24;
 
 const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not repeat; none: all may repeat");
 
-/// The value of `AVOID_REPEAT` for no characters.
+/// The value of `AVOID_REPEAT` that allows all characters to repeat.
 const NONE: &str = "none";
 
 impl Settings {
-    /// Returns the name and a one-line meaning of every setting, the settings of ChatRWKV first.
+    /// Returns the name of every setting with its meaning in one line. The settings of ChatRWKV come first.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         LENGTHS.iter().map(|Length(name, _, _, meaning)| (*name, *meaning)).chain([AVOID_REPEAT]).chain(Sampling::names())
     }
@@ -90,7 +92,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns a setting as text for [`set`](Self::set).
+    /// Returns the value of a setting, as text that [`set`](Self::set) accepts.
     ///
     /// # Errors
     /// `Usage` if the name is unknown.
@@ -109,7 +111,7 @@ fn length(name: &str) -> Option<&'static Length> {
     LENGTHS.iter().find(|length| length.0.eq_ignore_ascii_case(name))
 }
 
-/// Returns the sampler's name for ChatRWKV's name. Returns any other name unchanged.
+/// Returns the sampler's name of a setting for its name in ChatRWKV. Returns other names unchanged.
 fn of_sampler(name: &str) -> &str {
     SAMPLING.iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(name)).map_or(name, |(_, own)| own)
 }

@@ -1,43 +1,45 @@
-//! Splits a reply into the thought and the answer, and trims both.
+//! Splits the text that a model writes into thought and answer, and trims both.
 
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
 
-/// A piece of an answer while a model writes it.
+/// A new piece of what a model writes: of its answer, its thought or a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerPart<'a> {
     /// Text of the answer.
     Text(&'a str),
     /// A piece of the thought before the answer.
     Thought(&'a str),
-    /// The beginning of a tool call: the tool's name.
+    /// The name of a tool. A tool call begins.
     Call(&'a str),
-    /// A piece of the last call's arguments.
+    /// A piece of the arguments of the tool call that began last.
     Arguments(&'a str),
 }
 
-/// Receives an answer while a model writes it, and can stop the answer. The parts of one kind add up to the whole text, thought or call.
+/// Callback for the parts of an answer while a model writes it. `Break` stops the answer. The parts of one kind, joined, are the whole text,
+/// thought or call.
 pub type OnPart<'a> = dyn FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a;
 
 const BEGIN: &str = "<think>";
-/// The end of a thought.
+/// The tag that ends a thought.
 pub const END: &str = "</think>";
 
-/// The beginning of a reply. The text in a variant is the end of a tag that the prompt leaves incomplete: the model writes this end first.
+/// The part with which a reply begins. If the prompt ends within a tag, the text in the variant is the rest of this tag, which the model writes
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
-    /// The answer. Tags in the answer are text.
+    /// The reply is the answer. Tags in it are ordinary text.
     Answer,
-    /// A thought if the reply begins with a tag, otherwise the answer.
+    /// The reply begins with a thought if its first text is the tag `<think>`, otherwise with the answer.
     MaybeThought,
-    /// A thought whose opening tag is in the prompt.
+    /// The reply begins with a thought. The opening tag, or its beginning, is in the prompt.
     Thought(&'static str),
-    /// The answer. The thought before the answer is in the prompt.
+    /// The reply is the answer. The thought before the answer is in the prompt.
     AfterThought(&'static str),
 }
 
 impl ReplyStart {
-    /// Returns the beginning of a reply after `opening`, the part of the reply that the prompt already contains.
+    /// Returns how the model's text begins if the prompt already contains `opening`, the first part of the reply.
     pub fn after(opening: &str) -> ReplyStart {
         match opening.trim() {
             "" => ReplyStart::MaybeThought,
@@ -50,7 +52,7 @@ impl ReplyStart {
     }
 }
 
-/// Splits a reply into parts.
+/// Splits a reply into thought and answer while the model writes it.
 pub struct Splitter {
     /// The part to which the next text belongs.
     part: ReplyStart,
@@ -62,7 +64,7 @@ pub struct Splitter {
     pub has_thought: bool,
     /// True if a stop text ended the answer.
     pub has_stopped: bool,
-    /// The text that [`finish`](Self::finish) dropped. `None` if `finish` keeps the beginning of a stop text as text.
+    /// The beginning of a stop text that [`finish`](Self::finish) dropped from the end of the answer. `None` if `finish` must keep such text.
     pub dropped: Option<String>,
 }
 
@@ -82,13 +84,14 @@ impl Splitter {
         }
     }
 
-    /// Takes more of the reply. Breaks if `on_part` breaks or a stop text ends the answer.
+    /// Reads the next text of the reply and passes its parts to `on_part`. Returns `Break` if `on_part` returns `Break` or a stop text ends the
+    /// answer.
     pub fn push(&mut self, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         self.held.push_str(text);
         self.go(Rest::Follows, on_part)
     }
 
-    /// Ends the reply.
+    /// Ends the reply: passes the text that was held back to `on_part`.
     pub fn finish(&mut self, on_part: &mut OnPart<'_>) {
         // `answer` and `thought` need the text even if `on_part` breaks.
         let _ = self.go(Rest::IsNothing, on_part);
@@ -161,19 +164,19 @@ impl Splitter {
     }
 }
 
-/// The rest of a reply: more text can follow, or the reply is complete.
+/// States whether more text of the reply can follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Follows,
     IsNothing,
 }
 
-/// Returns how many bytes at the end of a text may be the beginning of `mark`.
+/// Returns how many bytes at the end of `text` may be the beginning of `mark`, but not all of `mark`.
 fn begun(text: &str, mark: &str) -> usize {
     (1..mark.len()).rev().find(|&n| text.ends_with(&mark[..n])).unwrap_or(0)
 }
 
-/// A text without blanks around it. Blanks at its end are held until more text follows.
+/// A text without blanks at its beginning and end. Blanks after `shown` wait in `blanks` until more text follows.
 #[derive(Default)]
 struct Trimmed {
     shown: String,
@@ -200,7 +203,7 @@ impl Trimmed {
 mod tests {
     use super::*;
 
-    /// Returns the parts of a reply, thoughts in brackets, and `true` if a stop text ended the answer.
+    /// Returns the reply's text with thoughts in brackets, and `true` if a stop text ended the answer.
     fn show(begins: ReplyStart, pieces: &[&str], stops: &[&str]) -> (String, bool) {
         let mut splitter = Splitter::new(begins, stops.iter().map(|s| s.to_string()).collect());
         let mut shown = String::new();

@@ -1,4 +1,4 @@
-//! A branch of a conversation in lines. With kept states, it prefills a message, samples a reply and ends the reply.
+//! A branch of a conversation in lines: prefills a message, samples the reply, and ends the reply so that the next turn can follow.
 
 use super::Answer;
 use super::core::{Core, Draw, SharedState, State};
@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// A branch of a conversation. Clones share their states.
+/// A branch of a conversation in lines. Clones share their states.
 #[derive(Clone)]
 pub struct Branch {
     pub format: Format,
@@ -22,38 +22,39 @@ pub struct Branch {
     pub init: SharedState,
     /// The state after the last turn.
     pub chat: SharedState,
-    /// The last message, if it can be answered again.
+    /// The last message. `None` if the message cannot be answered again.
     pub asked: Option<Asked>,
-    /// For each turn, the state before it and the number of turns before it. The last turn is at the end. The number of slots limits the length.
+    /// For each turn that can be taken back, oldest first: the state before the turn, and the number of turns before the turn. The number of
+    /// slots limits the length.
     pub undo: VecDeque<(SharedState, usize)>,
     pub n_turns: usize,
 }
 
-/// A message that was prefilled, up to the place where its reply begins.
+/// A message that was prefilled, so that the reply to the message can begin.
 #[derive(Clone)]
 pub struct Asked {
-    /// The state after the whole prompt.
+    /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: SharedState,
-    /// The state after the part of the prompt that the history keeps, and the tokens that follow this part in the history. A reply without its
-    /// thought is prefilled after these tokens. `None` if replies have no thoughts.
+    /// A state before the thought begins, and the tokens between this state and the reply in the history. A reply without its thought is
+    /// prefilled after these tokens. `None` if replies end at a blank line.
     pub lead: Option<(SharedState, Vec<u32>)>,
-    /// The timings of the prefill. They are zero after an answer has reported them.
+    /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
     /// The number of turns before the message.
     pub n_turns: usize,
-    /// `true` if `Branch::chat` is after a reply to this message.
+    /// `true` if [`Branch::chat`] is the state after a reply to this message.
     pub is_answered: bool,
 }
 
-/// A reply.
+/// A reply, as sampled.
 pub struct Reply {
     pub answer: Answer,
-    /// True if the state holds more than the reply's text: a thought, even an empty thought, or the beginning of the next turn.
+    /// True if the state has read more than the reply's text: a thought (also an empty one), or the beginning of the next turn.
     pub has_more: bool,
 }
 
 impl Branch {
-    /// Makes a branch that begins in the state after the first prompt.
+    /// Makes a branch without turns. `init` is the state after the first prompt.
     pub fn new(format: Format, system: String, init: SharedState) -> Branch {
         let chat = init.clone();
         Branch { format, system, init, chat, asked: None, undo: VecDeque::new(), n_turns: 0 }
@@ -63,7 +64,7 @@ impl Branch {
         lines_of(&self.format)
     }
 
-    /// Prefills the user's message, up to the place where the reply begins.
+    /// Prefills the user's message `text`, the bot's name and the beginning of the reply that the format provides.
     pub fn ask(&self, core: &mut Core, text: &str) -> Result<Asked> {
         let lines = self.lines();
         let text = lines.turn(&folded(text));
@@ -90,7 +91,7 @@ impl Branch {
         Ok(Asked { prompt: Arc::new(state), lead, read, n_turns: self.n_turns, is_answered: false })
     }
 
-    /// Makes the state after a reply the current state. Another reply to the same message replaces the earlier reply.
+    /// Sets the current state to `chat`, the state after a reply to `asked`. If `asked` already has a reply, the new reply replaces it.
     pub fn replied(&mut self, core: &mut Core, chat: State, asked: &mut Asked) {
         let before = std::mem::replace(&mut self.chat, Arc::new(chat));
         if asked.is_answered {
@@ -102,7 +103,7 @@ impl Branch {
         self.n_turns = asked.n_turns.saturating_add(1);
     }
 
-    /// Takes the branch back to the first prompt. The last message can still be answered.
+    /// Removes all turns, so that the branch is after its first prompt. The last message can still be answered.
     pub fn reset(&mut self, core: &mut Core) {
         core.release(std::mem::replace(&mut self.chat, self.init.clone()));
         self.undo.drain(..).for_each(|(state, _)| core.release(state));
@@ -135,7 +136,7 @@ fn lines_of(format: &Format) -> &Lines {
     format.lines().expect("a conversation in lines has a format of lines")
 }
 
-/// Prefills the system message and the first prompt.
+/// Prefills the system message and the first prompt. Returns the state after them.
 pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<SharedState> {
     let prompt = core.encode(&lines_of(format).beginning(system))?;
     let fresh = core.fresh()?;
@@ -143,7 +144,7 @@ pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<SharedSta
     Ok(Arc::new(init))
 }
 
-/// Samples a reply from `state`, and leaves `state` after the reply.
+/// Samples a reply that continues `state`. Afterwards, `state` has read the reply.
 pub fn reply(
     core: &mut Core,
     state: &mut State,
@@ -152,7 +153,7 @@ pub fn reply(
     timings: Timings,
     on_part: &mut OnPart<'_>,
 ) -> Result<Reply> {
-    // A text with a constraint ends where the constraint ends it.
+    // Stop texts do not apply to a constrained reply: it ends where its constraint ends.
     let stop_texts = if constraint.is_some() { Vec::new() } else { vec![lines.end()] };
     let mut reader = AnswerReader::of_line(lines.begins(), stop_texts);
     let draw = Draw {
@@ -174,7 +175,7 @@ pub fn reply(
     Ok(Reply { answer, has_more })
 }
 
-/// Wraps `on_part`. After the first break, the wrapper always breaks and no longer calls `on_part`.
+/// Returns a function that calls `on_part`. After `on_part` has returned `Break`, the function returns `Break` and no longer calls `on_part`.
 pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a {
     let mut is_broken = false;
     move |part| {
@@ -183,11 +184,11 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
     }
 }
 
-/// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the turn is taken back: the reply
-/// has no text, and it was interrupted or the format is not `BlankLine`.
+/// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn:
+/// the reply has no text, and it was interrupted or the format's ending is `NextTurn`.
 ///
-/// The sampled tokens stay in the state. A blank line is prefilled if the reply lacks a blank line at its end. If the state holds more than the
-/// reply (`Reply::has_more`) and `Asked::lead` is set, only the reply is prefilled from there.
+/// Usually continues `state`: prefills the newlines that the reply lacks at its end. If `state` has read more than the reply
+/// (`Reply::has_more`) and `Asked::lead` is set, continues the state in `Asked::lead` instead and prefills only the reply.
 pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply: &Reply) -> Result<Option<State>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);

@@ -1,4 +1,4 @@
-//! Branches of a conversation, by name.
+//! The branches of a conversation, each with a name.
 
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
@@ -45,9 +45,9 @@ impl<B: Clone> Branches<B> {
 
 /// The methods of [`Branches`] that do not depend on the type of a branch.
 pub trait Named {
-    /// Copies the current branch to a new branch and switches to the new branch. Fails with `Usage` if the name is empty or already used.
+    /// Copies the current branch to a new branch and switches to the new branch. Returns a `Usage` error if the name is empty or already used.
     fn fork(&mut self, name: &str) -> Result<()>;
-    /// Switches to a branch. Fails with `Usage` if the name is unknown.
+    /// Switches to a branch. Returns a `Usage` error if the name is unknown.
     fn switch(&mut self, name: &str) -> Result<()>;
     /// Returns the name of the current branch.
     fn name(&self) -> &str;

@@ -1,7 +1,7 @@
-//! The part that both kinds of conversations share: the session, the settings, kept states and sampling.
+//! The part that both kinds of conversations (in lines and in messages) share: the session, the settings, kept states and sampling.
 //!
-//! A state is a slot of the session and all tokens that the slot has read. A kept state never changes: continuing from it forks the slot. So
-//! returning to a state is exact to the bit, and branches and undo steps share states without a copy.
+//! A state is a slot of the session with all tokens that the slot has read. A kept state never changes, because a text that continues from it
+//! continues in a fork of the slot. So returning to a state is exact to the bit, and branches and undo steps share states without a copy.
 
 use super::Overrides;
 use super::schedule::{Change, Schedule, SharedProcessor, lend, processor};
@@ -17,23 +17,23 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A function that receives the progress of a prefill: the number of prefilled tokens and the number of all tokens.
+/// Callback for the progress of a prefill. Its arguments are the number of prefilled tokens and the number of all tokens of the prompt.
 pub type OnRead = Box<dyn FnMut(usize, usize) + Send>;
 
-/// A place in a text from which the model can continue.
+/// A point of a text from which the model can continue.
 #[derive(Debug)]
 pub struct State {
     pub slot: Slot,
-    /// Every token before this place.
+    /// All tokens of the text up to this point.
     pub tokens: Vec<u32>,
-    /// The change of the logits before the next token.
+    /// The change of the logits from which the next token is sampled.
     pub change: Change,
 }
 
 /// A kept state, shared by branches and undo steps.
 pub type SharedState = Arc<State>;
 
-/// Settings of one call of [`Core::draw`].
+/// Arguments of [`Core::draw`].
 pub struct Draw {
     pub schedule: Schedule,
     pub constraint: Option<Box<dyn Constraint>>,
@@ -53,9 +53,9 @@ pub struct Core {
     pub processor: Option<SharedProcessor>,
     pub rules: Option<MakeConstraint>,
     pub on_read: OnRead,
-    /// The state in which every text begins, and its tokens. `None` for the empty state.
+    /// The state in which every text begins: its slot and its tokens. `None` for the empty state.
     pub start: Option<(Slot, Vec<u32>)>,
-    /// The current position in the random stream.
+    /// The current position in the random numbers of the seed.
     pub draws: u64,
 }
 
@@ -67,18 +67,18 @@ impl Core {
         Ok(Core { session, vocab, settings, overrides: Overrides::default(), processor: None, rules: None, on_read, start: None, draws: 0 })
     }
 
-    /// Returns the tokens of a text within a conversation.
+    /// Returns the tokens of a text, without the special tokens that begin a conversation.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         self.vocab.encode_further(text.as_bytes())
     }
 
-    /// Returns the constraint of an answer at `place`, or `None` if answers are free.
+    /// Returns the constraint of an answer at `place`, or `None` if no constraint is set.
     pub fn constraint(&self, place: &AnswerPlace) -> Result<Option<Box<dyn Constraint>>> {
         let Some(make) = &self.rules else { return Ok(None) };
         place.constrain(&self.vocab, self.session.model().facts().n_vocab, &mut |lead| make(lead)).map(Some)
     }
 
-    /// Returns the sampler settings of the next answer.
+    /// Returns the sampler settings of the next answer: the settings with the overrides.
     pub fn sampling(&self) -> Sampling {
         let mut sampling = self.settings.sampling.clone();
         sampling.temperature = self.overrides.temperature.unwrap_or(sampling.temperature);
@@ -86,7 +86,8 @@ impl Core {
         sampling
     }
 
-    /// Returns a sampler at the current position in the random stream. Penalties do not count tokens of earlier answers.
+    /// Returns a sampler at the current position in the random numbers, which has read `tokens`. Penalties do not count tokens of earlier
+    /// answers.
     fn sampler(&self, tokens: &[u32]) -> Sampler {
         let sampling = self.sampling();
         let seed = sampling.seed;
@@ -96,8 +97,9 @@ impl Core {
         sampler
     }
 
-    /// Samples an answer from `state`, and leaves `state` after the answer. `on_text` receives text without incomplete characters and may stop
-    /// the answer. `read` has the timings of the prompt's prefill. The caller sets `text`, `thought` and `is_kept` of the answer.
+    /// Samples an answer that continues `state`. Afterwards, `state` has read the answer. `on_text` receives each new text, without incomplete
+    /// characters, and may stop the answer. `read` has the timings of the prompt's prefill. In the result, the caller must set `text`,
+    /// `thought` and `is_kept`.
     ///
     /// # Errors
     /// The errors of [`Session::continue_many`].
@@ -144,10 +146,10 @@ impl Core {
         })
     }
 
-    /// Prefills tokens in chunks.
+    /// Prefills tokens into `state` in chunks. `change` is the change of the logits after the last token.
     ///
     /// # Errors
-    /// `Interrupted` if the stop flag is set; else the errors of [`Session::prefill`].
+    /// `Interrupted` if the stop flag is set between two chunks; the errors of [`Session::prefill`].
     pub fn read(&mut self, state: &mut State, tokens: &[u32], change: Change) -> Result<()> {
         let chunk_len = self.settings.chunk_len;
         for (i, chunk) in tokens.chunks(chunk_len).enumerate() {
@@ -163,7 +165,7 @@ impl Core {
         Ok(())
     }
 
-    /// Opens a state in which a text begins.
+    /// Opens a state in which a new text begins.
     pub fn fresh(&mut self) -> Result<State> {
         let (slot, tokens) = match self.start.clone() {
             Some((start, tokens)) => (self.session.fork(start)?, tokens),
@@ -172,7 +174,7 @@ impl Core {
         Ok(State { slot, tokens, change: Change::default() })
     }
 
-    /// Forks a state.
+    /// Returns a fork of a state.
     pub fn copy(&mut self, of: &State) -> Result<State> {
         Ok(State { slot: self.session.fork(of.slot)?, tokens: of.tokens.clone(), change: of.change })
     }
@@ -189,13 +191,13 @@ impl Core {
         }
     }
 
-    /// Runs `go` on a fork of `start`; closes the fork if `go` fails.
+    /// Runs `go` on a fork of `start`. Returns the fork and the result of `go`. If `go` fails, closes the fork.
     pub fn after<T>(&mut self, start: &State, go: impl FnOnce(&mut Core, &mut State) -> Result<T>) -> Result<(State, T)> {
         let copy = self.copy(start)?;
         self.with(copy, go)
     }
 
-    /// Runs `go` on `state`; closes the state if `go` fails.
+    /// Runs `go` on `state`. Returns the state and the result of `go`. If `go` fails, closes the state.
     pub fn with<T>(&mut self, mut state: State, go: impl FnOnce(&mut Core, &mut State) -> Result<T>) -> Result<(State, T)> {
         match go(self, &mut state) {
             Ok(made) => Ok((state, made)),
@@ -216,7 +218,7 @@ impl Core {
     }
 }
 
-/// Returns the error that every slot is in use.
+/// Returns the error for a session without a free slot.
 pub fn no_room() -> Error {
     Error::memory("no room for another state: every slot of the session is in use").hint("remove a branch")
 }

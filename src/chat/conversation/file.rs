@@ -1,4 +1,4 @@
-//! Saved conversations: a state file whose metadata hold everything of the conversation except its state and tokens.
+//! Saved conversations. A saved conversation is a state file: it has the model's state and the tokens, and its metadata hold everything else.
 
 use super::core::Core;
 use crate::chat::format::InitialPrompt;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The metadata key of the record.
+/// The metadata key whose value is the [`Record`] as JSON.
 const KEY: &str = "chat";
 const VERSION: u32 = 1;
 
-/// The part of a conversation that its state file holds as metadata.
+/// The part of a conversation that a file stores as metadata.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     pub(super) version: u32,
@@ -38,7 +38,7 @@ pub struct Record {
     pub(super) settings: BTreeMap<String, String>,
 }
 
-/// A loaded file.
+/// The contents of a saved conversation, and the slot that was opened for its state.
 pub struct Loaded {
     pub slot: Slot,
     pub tokens: Vec<u32>,
@@ -50,7 +50,7 @@ pub struct Loaded {
 impl Record {
     /// Makes a record without names, first prompt, messages and tools.
     pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> Record {
-        // A preset only sets other settings, and the record holds these settings.
+        // The setting `preset` sets other settings, which the record has.
         let settings = Settings::names().filter(|(name, _)| *name != "preset");
         let said = |name: &str| core.settings.get(name).expect("it is one of the names");
         Record {
@@ -67,7 +67,7 @@ impl Record {
         }
     }
 
-    /// Writes the record with the state and the tokens of a slot.
+    /// Writes a file with the record, the state of `slot` and `tokens`.
     pub fn save(&self, core: &mut Core, slot: Slot, tokens: &[u32], path: &Path) -> Result<()> {
         let record = serde_json::to_string(self).expect("a record is plain data");
         let sampler = Memory { seed: core.settings.sampling.seed, draws: core.draws, ..Memory::default() };
@@ -78,7 +78,7 @@ impl Record {
         )
     }
 
-    /// Opens a slot from a saved conversation. Fails with `File` if the file is not a saved conversation.
+    /// Reads a saved conversation and opens a slot with its state. Returns a `File` error if the file is not a saved conversation.
     pub fn load(core: &mut Core, path: &Path) -> Result<Loaded> {
         let (slot, state) = core.session.load(path, false)?;
         let read = || {

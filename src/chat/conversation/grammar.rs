@@ -1,4 +1,4 @@
-//! Grammars as constraints of answers.
+//! Constrains answers by a grammar.
 
 use super::Conversation;
 use crate::constrain::{Grammar, Pieces};
@@ -7,17 +7,18 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 impl Conversation {
-    /// Constrains all further answers to a grammar; `None` removes the constraint. See [`set_constraint`](Self::set_constraint).
+    /// Constrains all further answers to the texts of a grammar, as [`set_constraint`](Self::set_constraint) does. `None` removes the
+    /// constraint.
     ///
     /// # Errors
-    /// The errors of [`Pieces::follow`]. The earlier constraint then stays.
+    /// The errors of [`Pieces::follow`]. After an error, the earlier constraint stays.
     pub fn set_grammar(&mut self, grammar: Option<&Grammar>) -> Result<()> {
         let Some(grammar) = grammar.cloned() else {
             self.set_constraint(None);
             return Ok(());
         };
         let pieces = Pieces::new(&self.core.vocab, self.model().facts().n_vocab)?;
-        // One compiled grammar per text that a format can put before an answer.
+        // One compiled grammar per text that can stand between the prompt and the answer.
         let read = Mutex::new(HashMap::from([(String::new(), pieces.follow(&grammar)?)]));
         self.set_constraint(Some(Box::new(move |lead| {
             let mut read = read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -1,7 +1,7 @@
-//! Conversations in lines: ChatRWKV's commands on kept states.
+//! Conversations in lines (`Name: text`): the commands of ChatRWKV, with kept states.
 //!
-//! The original keeps five states. Each branch has `chat_init` after the first prompt, `chat` after the last reply and `chat_pre` before that
-//! reply. All branches share `gen_0` before the last free text and `gen_1` after that text.
+//! As in ChatRWKV, five states are kept. Each branch has `chat_init` after the first prompt, `chat` after the last reply and `chat_pre` before
+//! the last reply. All branches share `gen_0` before the last free text (outside the conversation) and `gen_1` after that text.
 
 use super::Answer;
 use super::branch::{Asked, Branch, begin, close, reply, since, until_broken};
@@ -22,10 +22,10 @@ use std::path::Path;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// The most further tokens that may complete a character. The original always samples one token more than `FREE_GEN_LEN`.
+/// The most tokens beyond the length limit of a free text that may complete a character.
 const GRACE: usize = 99;
 
-/// The bias of newlines in the answer to a question after the first prompt.
+/// The bias of newlines in the answer to a [`Task::QuestionAfterPrompt`].
 const ASKED: f32 = -2.0;
 
 pub struct InLines {
@@ -35,19 +35,19 @@ pub struct InLines {
     free: FreeText,
 }
 
-/// The parts of the last free text that a new constraint must accept before the text continues.
+/// The last free text. Before this text continues, a new constraint must accept the text's tokens.
 #[derive(Default)]
 struct FreeText {
-    /// The text between the prompt and the answer.
+    /// The text that the model writes between the prompt and the answer.
     lead: &'static str,
-    /// Tokens of the answer up to `gen_0`.
+    /// Tokens of the answer that the state `gen_0` has read.
     before: Vec<u32>,
-    /// Tokens of the answer from `gen_0` to `gen_1`.
+    /// Tokens of the answer that `gen_1` has read and `gen_0` has not read.
     last: Vec<u32>,
 }
 
 impl Task<'_> {
-    /// Returns the prompt, worded as in the original.
+    /// Returns the prompt, with the words of ChatRWKV.
     fn prompt(&self, lines: &Lines) -> String {
         match self {
             Task::Text(text) => format!("\n{text}"),
@@ -61,7 +61,7 @@ impl Task<'_> {
         }
     }
 
-    /// Returns the text between the prompt and the answer.
+    /// Returns the text that the model writes between the prompt and the answer.
     fn lead(&self) -> &'static str {
         match self {
             Task::Question(_) | Task::QuestionAfterPrompt(_) => LEAD,
@@ -69,7 +69,7 @@ impl Task<'_> {
         }
     }
 
-    /// Returns the bias of newlines after each sampled token.
+    /// Returns the number that is added to the logits of newlines after each sampled token.
     fn newline(&self) -> f32 {
         if matches!(self, Task::QuestionAfterPrompt(_)) { ASKED } else { 0.0 }
     }
@@ -83,7 +83,8 @@ impl InLines {
         Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
     }
 
-    /// Makes `n` slots free: gives up undo steps, the oldest first, then messages. Fails with `Memory` and gives up nothing if too few can be freed.
+    /// Frees slots until `n` are free: drops undo steps, the oldest first, then messages that could be answered again. If too few slots can be
+    /// freed, returns a `Memory` error and drops nothing.
     fn make_room(&mut self, core: &mut Core, n: usize) -> Result<()> {
         if core.session.n_free() < n && core.session.n_free() + self.n_spare() < n {
             return Err(no_room());
@@ -113,7 +114,7 @@ impl InLines {
         uses.values().filter(|(spare, all)| spare == all).count()
     }
 
-    /// Samples a reply to `asked`. The reply replaces an earlier reply to the same message.
+    /// Samples a reply to the message `asked`. The reply replaces an earlier reply to the same message.
     fn answer_to(&mut self, core: &mut Core, asked: &mut Asked, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;
@@ -121,7 +122,7 @@ impl InLines {
         let constraint = core.constraint(&lines.place(&core.vocab))?;
         let timings = std::mem::take(&mut asked.read);
         let (state, reply) = core.after(&asked.prompt, |core, state| reply(core, state, &lines, constraint, timings, on_part))?;
-        // A stopped reply is closed, too, so the stop flag is cleared.
+        // A stopped reply also gets its blank line. The prefill of the blank line needs a cleared stop flag.
         core.go_on();
         let closed = close(core, &lines, asked, state, &reply)?;
         let is_kept = closed.is_some();
@@ -131,13 +132,14 @@ impl InLines {
         Ok(Answer { is_kept, ..reply.answer })
     }
 
-    /// Samples a free text from `gen_0`. `newline` is the bias of newlines.
+    /// Samples a free text that continues the state `gen_0`. `newline` is added to the logits of newlines. Returns `None` if `gen_0` is not
+    /// set.
     fn go_on(&mut self, core: &mut Core, newline: f32, read: Timings, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(None) };
         let mut constraint = core.constraint(&AnswerPlace { opening: String::new(), lead: self.free.lead, blank_line: None })?;
         if let Some(rules) = &mut constraint {
-            // A continued text continues its constraint.
+            // The constraint must accept the text that is continued.
             self.free.before.iter().try_for_each(|id| rules.accept(*id)).map_err(|e| e.hint("begin a new text"))?;
         }
         let schedule = Schedule::Same(Change { newline, bans_end: false });
@@ -296,7 +298,7 @@ impl Mode for InLines {
     }
 }
 
-/// Replaces a kept state and releases the old state.
+/// Stores `state` in `place` and releases the state that was there.
 fn replace(core: &mut Core, place: &mut Option<SharedState>, state: SharedState) {
     if let Some(old) = place.replace(state) {
         core.release(old);

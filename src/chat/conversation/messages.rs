@@ -1,5 +1,5 @@
-//! Conversations in messages: a template renders the history as a prompt. A model with attention rewinds its slot to the common beginning of
-//! two prompts, so no states are kept: after an undo or a switch of the branch, the next prompt prefills its own tail.
+//! Conversations in messages: before each answer, a template renders the whole history as a prompt. The slot is rewound to the common beginning
+//! of the last prompt and the new prompt, and only the remaining tokens are prefilled. So no states are kept for undo steps and branches.
 
 use super::Answer;
 use super::branch::{since, until_broken};
@@ -33,15 +33,15 @@ struct Branch {
     system: String,
     tools: Vec<Tool>,
     history: Vec<Message>,
-    /// The length of the history before each turn.
+    /// For each turn, the number of messages in `history` before the turn.
     turns: Vec<usize>,
-    /// The last message of the user or of a tool, and the length of the history before the message.
+    /// The last message of the user or of a tool, and the number of messages in `history` before it.
     query: Option<(Message, usize)>,
     /// The tokens of the conversation, from the first prompt to the end of the last answer.
     tokens: Vec<u32>,
 }
 
-/// A new answer, the messages that it adds to the history, and all tokens of the prompt and the answer.
+/// A new answer, the messages that this answer adds to the history, and the tokens of the prompt and the answer.
 struct Answered {
     answer: Answer,
     added: Vec<Message>,
@@ -55,7 +55,7 @@ impl InMessages {
         Ok(InMessages { slot, format, branches: Branches::new(Branch::default()), aside: None })
     }
 
-    /// Answers the last message of a history.
+    /// Samples an answer to the last message of `history`. Does not change the current branch.
     fn answer(&mut self, core: &mut Core, history: &[Message], on_part: &mut OnPart<'_>) -> Result<Answered> {
         let Kind::Messages(messages) = &self.format.kind else { unreachable!("a conversation in messages has a template") };
         let Messages { template, generation } = messages.as_ref().clone();
@@ -67,7 +67,7 @@ impl InMessages {
         }
         let most = core.settings.chat_len_max;
         let limits = Limits { stop_ids: question.stop_ids.clone(), ..Limits::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
-        // Each answer has its own random stream. Otherwise another answer to the same question would have the same text.
+        // Each answer has a seed of its own. Otherwise another answer to the same question would have the same text.
         let mut sampling = core.sampling();
         sampling.seed = sampling.seed.wrapping_add(core.draws);
         sampling.guard = sampling.guard.or(Some(template.family().guard()));
@@ -95,7 +95,7 @@ impl InMessages {
             message.content = after_thought(&message.content).into();
         }
         let finish = if has_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
-        // An incomplete call is not kept. An answer without a text is not kept either, unless the model ended it at once.
+        // An interrupted call is not kept. An answer without text is kept only if it has no thought and was not interrupted.
         let is_kept = match &call {
             Some(_) => finish != Finish::Interrupted,
             None => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),
@@ -115,7 +115,7 @@ impl InMessages {
         Ok(Answered { answer, added, tokens })
     }
 
-    /// Adds a message and its answer to the current branch.
+    /// Answers the message `query`. Adds the message and the answer to the current branch if the answer is kept.
     fn turn(&mut self, core: &mut Core, query: Message, on_part: &mut OnPart<'_>) -> Result<Answer> {
         let here = &mut self.branches.here;
         let before = here.history.len();
@@ -146,7 +146,7 @@ fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
         seen.dedup();
         seen.into_iter().for_each(|id| sampler.accept(id, 0.0));
     }
-    // Samplers that look for repeated sequences need the tokens in their order.
+    // Penalties on repeated sequences need the tokens in their order.
     sampler.read(prompt);
     sampler
 }
@@ -250,7 +250,7 @@ impl Mode for InMessages {
     }
 
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()> {
-        // The session may have one slot only. The tokens of the open slot can be prefilled again.
+        // The session may have only one slot, so the open slot must be closed before a slot is loaded.
         core.session.close(self.slot)?;
         let loaded = Record::load(core, path).and_then(|loaded| match loaded.record.format(core) {
             Ok(format) => Ok((format, loaded)),
@@ -271,7 +271,7 @@ impl Mode for InMessages {
 }
 
 impl Branch {
-    /// Makes a branch from the record of a file. `tokens` are the tokens that its slot has read. Each message of the user begins a turn.
+    /// Makes a branch from the record of a file. `tokens` are the tokens that the loaded slot has read. Each message of the user begins a turn.
     fn of(record: Record, tokens: Vec<u32>) -> Branch {
         let Record { system, tools, history, .. } = record;
         let turns = history.iter().enumerate().filter(|(_, m)| m.role == Role::User).map(|(i, _)| i).collect();
@@ -280,18 +280,18 @@ impl Branch {
         Branch { system, tools, history, turns, query, tokens }
     }
 
-    /// Returns the messages before the first turn.
+    /// Returns the messages before the first turn: the system message with the tools, or no message.
     fn beginning(&self) -> Vec<Message> {
         let is_empty = self.system.is_empty() && self.tools.is_empty();
         if is_empty { Vec::new() } else { vec![Message::system(self.system.clone()).with_tools(self.tools.clone())] }
     }
 
-    /// Returns the messages before the next turn.
+    /// Returns all messages so far, the system message included.
     fn whole(&self) -> Vec<Message> {
         [self.beginning(), self.history.clone()].concat()
     }
 
-    /// Drops all messages except the first `n`. The tokens of a turn begin at its `<|user|>`.
+    /// Drops all messages except the first `n`, and the tokens of the dropped turns. The tokens of a turn begin at the token `<|user|>`.
     fn go_back(&mut self, core: &Core, n: usize) {
         self.history.truncate(n);
         let n_turns = self.turns.partition_point(|&turn| turn < n);
@@ -304,7 +304,7 @@ impl Branch {
     }
 }
 
-/// Checks that a format of messages has all its special tokens in the vocabulary.
+/// Checks that the vocabulary has all special tokens of a template.
 fn check_vocab(core: &Core, format: &Format) -> Result<()> {
     match &format.kind {
         Kind::Messages(messages) => messages.template.family().check(&core.vocab),

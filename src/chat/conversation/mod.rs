@@ -1,7 +1,8 @@
-//! A conversation with a model: messages and answers, free texts, branches, undo, files.
+//! A conversation with a model: messages and answers, free texts (texts outside the conversation), branches, undo, files.
 //!
-//! All decoding goes through [`session`](crate::session). ChatRWKV's commands are methods here and prefill exactly ChatRWKV's tokens. Its saved
-//! states are forked slots here, so returning to a state is exact to the bit. This module knows no terminal and does not parse commands.
+//! The commands of ChatRWKV (the reference chat program) are methods here, and prefill exactly the same tokens. Where ChatRWKV saves a state,
+//! this module forks a slot, so returning to a state is exact to the bit. This module does not read from a terminal and does not parse
+//! commands.
 
 mod branch;
 mod branches;
@@ -32,28 +33,31 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// An answer.
+/// An answer of the model, with its thought, its tool call and its measurements.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The text of a reply, without the thought and without blanks around it; a free text as the model wrote it.
+    /// The answer's text. In the conversation, without the thought and without blanks at its beginning and end. A free text (outside the
+    /// conversation) is unchanged.
     pub text: String,
     /// The thought before the answer; empty if there was no thought.
     pub thought: String,
-    /// The tool call of the answer. Pass the tool's result to [`Conversation::observe`].
+    /// The tool call with which the answer ends. `None` if the answer calls no tool. Pass the tool's result to [`Conversation::observe`].
     pub call: Option<ToolCall>,
     /// The sampled tokens, without a stop token.
     pub tokens: Vec<u32>,
     /// The reason why the answer ended.
     pub finish: Finish,
-    /// `true` if the answer is a complete text of its grammar or schema. `None` without a grammar or schema.
+    /// `true` if the answer is a complete text by its constraint (a grammar or schema). `None` without a constraint.
     pub complete: Option<bool>,
-    /// `true` if the conversation keeps the answer. `false` if its turn is taken back, because it has no text or its tool call is incomplete.
+    /// `true` if the conversation keeps the answer. `false` if the conversation drops the message and the answer, because the answer has no
+    /// text or an incomplete tool call.
     pub is_kept: bool,
-    /// The number of tokens that were prefilled for the answer.
+    /// The number of prompt tokens that were prefilled for this answer.
     pub n_prompt: usize,
-    /// The number of tokens that the guard replaced because a logit was NaN or infinite (GLM only). If above 0, the model computes wrong numbers.
+    /// The number of sampled tokens that the sampler's guard replaced because a logit was NaN or infinite (GLM only). If it is above 0, the
+    /// model computes wrong numbers.
     pub n_guarded: u64,
-    /// The time that the answer took.
+    /// The time and the number of tokens of the answer's prefill and decode.
     pub timings: Timings,
 }
 
@@ -66,7 +70,7 @@ pub struct Overrides {
     pub top_p: Option<f32>,
 }
 
-/// The size of a conversation and the time that its answers took.
+/// The size of a conversation, and the timings of its answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stats {
     /// The number of turns in the current branch.
@@ -75,7 +79,7 @@ pub struct Stats {
     pub n_tokens: usize,
     /// The number of further tokens that fit into the context; `None` if the model has no limit.
     pub n_left: Option<usize>,
-    /// The number of free slots, for states of more turns and branches.
+    /// The number of free slots of the session. Undo steps and branches use them.
     pub n_free: usize,
     /// Timings of the last answer; `None` before the first answer.
     pub last: Option<Timings>,
@@ -85,12 +89,12 @@ pub struct Stats {
 
 /// A conversation with one model.
 ///
-/// `on_part` or the stop flag can stop an answer. The conversation keeps the text of a stopped answer. If the text is empty, the turn is
-/// taken back and [`retry`](Self::retry) asks again. Every method that samples clears the stop flag first.
+/// The callback `on_part` or the stop flag can stop an answer. The conversation keeps the text of a stopped answer. If this text is empty, the
+/// conversation drops the message, and [`retry`](Self::retry) answers it again. Every method that samples clears the stop flag first.
 ///
 /// # Errors
 /// Methods that sample return `Interrupted` if the stop flag is set while a prompt is prefilled, `Memory` if no slot is free, and the errors of
-/// [`Session::prefill`] and [`Session::decode`]. The conversation is then unchanged.
+/// [`Session::prefill`] and [`Session::decode`]. After an error, the conversation is unchanged.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
@@ -120,15 +124,15 @@ pub struct Conversation {
     total: Timings,
 }
 
-/// The fewest slots that a conversation in lines needs, and the most slots that are useful.
+/// The number of slots for a conversation in lines: at least the lower end, because fewer do not suffice, and at most the upper end.
 const SLOTS: std::ops::RangeInclusive<u64> = 8..=32;
 
-/// The most bytes that the states of all slots may take, unless the fewest slots already take more.
+/// The most bytes that the states of all slots may take. The lowest number of slots in [`SLOTS`] may exceed this.
 const STATES_BYTES: u64 = 256 << 20;
 
 impl Conversation {
-    /// Returns the number of slots for the session of a conversation. A model with attention needs 1 slot, because it can rewind. A recurrent
-    /// model needs a slot per undo step and branch: from 8 slots to 32 slots, depending on the size of a state.
+    /// Returns the number of slots that the session of a conversation needs. A model with attention needs 1 slot, because the slot can be
+    /// rewound. A recurrent model gets 8 to 32 slots, depending on the size of a state, because each undo step and each branch takes slots.
     pub fn slots(model: &Model) -> usize {
         match model.context() {
             Some(_) => 1,
@@ -136,12 +140,12 @@ impl Conversation {
         }
     }
 
-    /// Begins a conversation and prefills the format's first prompt. The session has [`slots`](Self::slots) slots, none of them open. During each
-    /// prefill, now and before answers, `on_read` receives the number of prefilled tokens and the number of all tokens of the prompt.
+    /// Begins a conversation and prefills the text with which the format begins. The session must have [`slots`](Self::slots) free slots.
+    /// During every prefill, also before later answers, calls `on_read(prefilled tokens, all tokens of the prompt)`.
     ///
     /// # Errors
-    /// `Input` if the model has no vocabulary or its vocabulary lacks a special token, `Model` if the model is a classifier, `Usage` if a setting
-    /// is invalid, `Interrupted` if the stop flag is set during prefill.
+    /// `Input` if the model has no vocabulary or the vocabulary lacks a special token; `Model` if the model is a classifier; `Usage` if a
+    /// setting is invalid; `Interrupted` if the stop flag is set during prefill.
     pub fn new(session: Session, format: Format, settings: Settings, on_read: OnRead) -> Result<Conversation> {
         Self::begin(Core::new(session, settings, on_read)?, format)
     }
@@ -154,7 +158,7 @@ impl Conversation {
         Ok(Conversation { core, mode, last: None, total: Timings::default() })
     }
 
-    /// Answers a message. This is the next turn.
+    /// Adds a message of the user to the conversation and samples the answer. Message and answer are one turn.
     ///
     /// # Errors
     /// The errors of every [method that samples](Self).
@@ -162,51 +166,54 @@ impl Conversation {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
 
-    /// Answers the result of a tool call, within the turn of the call.
+    /// Adds the result of a tool call to the conversation and samples the answer. Both belong to the turn of the call.
     ///
     /// # Errors
-    /// `Input` if the last answer calls no tool; else the errors of [`say`](Self::say).
+    /// `Input` if the last answer calls no tool; the errors of [`say`](Self::say).
     pub fn observe(&mut self, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.answer(|mode, core| mode.observe(core, result, on_part).map(Some)).map(always)
     }
 
-    /// Samples another answer to the last message. The new answer replaces the last answer. Returns `None` if there is no message.
+    /// Samples another answer to the last message. The new answer replaces the last answer. Returns `None` if the conversation has no message.
     pub fn retry(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.retry(core, on_part))
     }
 
-    /// Continues a text, outside the conversation.
+    /// Continues a text. The text and the answer do not become part of the conversation.
     ///
     /// # Errors
-    /// `Input` if the model's format is a template; else the errors of [`say`](Self::say).
+    /// `Input` if the format is a template; the errors of [`say`](Self::say).
     pub fn continue_text(&mut self, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Text(text), on_part)
     }
 
-    /// Follows an instruction, outside the conversation.
+    /// Follows an instruction. The instruction and the answer do not become part of the conversation.
     pub fn instruct(&mut self, instruction: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Instruction(instruction), on_part)
     }
 
-    /// Answers a question, outside the conversation and without its first prompt.
+    /// Answers a question that does not become part of the conversation. In a format of lines, the model does not see the text with which the
+    /// conversation begins.
     pub fn ask(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Question(question), on_part)
     }
 
-    /// Answers a question after the first prompt, outside the conversation.
+    /// Answers a question that does not become part of the conversation. The model sees only the text with which the conversation begins, not
+    /// the turns.
     pub fn ask_after_prompt(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::QuestionAfterPrompt(question), on_part)
     }
 
-    /// Samples another answer to the last text, instruction or question outside the conversation. Returns `None` if there was no such input.
+    /// Samples another answer to the last text, instruction or question outside the conversation. Returns `None` if no text, instruction or
+    /// question was given yet.
     pub fn retry_text(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.rewrite(core, on_part))
     }
 
-    /// Continues the last answer outside the conversation. Returns `None` if there was no such answer.
+    /// Continues the last answer outside the conversation. Returns `None` if no answer was sampled outside the conversation yet.
     ///
     /// # Errors
-    /// `Input` if the model's format is a template; else the errors of [`say`](Self::say).
+    /// `Input` if the format is a template; the errors of [`say`](Self::say).
     pub fn continue_answer(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.write_more(core, on_part))
     }
@@ -215,7 +222,7 @@ impl Conversation {
         self.answer(|mode, core| mode.write(core, task, on_part).map(Some)).map(always)
     }
 
-    /// Clears the stop flag, runs `draw` and adds the timings of its answer to the total.
+    /// Clears the stop flag, runs `draw`, removes the overrides, and adds the timings of the answer to the total.
     fn answer(&mut self, draw: impl FnOnce(&mut dyn Mode, &mut Core) -> Result<Option<Answer>>) -> Result<Option<Answer>> {
         self.core.go_on();
         let answer = draw(self.mode.as_mut(), &mut self.core);
@@ -235,16 +242,16 @@ impl Conversation {
         self.core.overrides = overrides;
     }
 
-    /// Restarts the conversation after its first prompt. In a format of lines, [`retry`](Self::retry) still answers the last message.
+    /// Removes all turns of the current branch. In a format of lines, [`retry`](Self::retry) can still answer the last message.
     pub fn reset(&mut self) {
         self.mode.reset(&mut self.core);
     }
 
-    /// Restarts the conversation in another format and with other settings; keeps the system message.
+    /// Restarts the conversation in another format and with other settings. The system message stays.
     ///
     /// # Errors
-    /// `Input` if the model cannot use the format, `Usage` if a setting is invalid, and the errors of prefill. The conversation is then
-    /// unchanged.
+    /// `Input` if the model cannot use the format; `Usage` if a setting is invalid; the errors of [`Session::prefill`]. After an error, the
+    /// conversation is unchanged.
     pub fn set_format(&mut self, format: Format, settings: Settings) -> Result<()> {
         settings.sampling.check(self.model().facts().n_vocab)?;
         self.core.go_on();
@@ -260,17 +267,17 @@ impl Conversation {
         Ok(())
     }
 
-    /// Restarts the conversation with a system message; an empty text removes the system message.
+    /// Restarts the conversation with a system message. An empty text removes the system message.
     ///
     /// # Errors
-    /// The errors of prefill. The conversation is then unchanged.
+    /// The errors of [`Session::prefill`]. After an error, the conversation is unchanged.
     pub fn set_system(&mut self, text: &str) -> Result<()> {
         self.core.go_on();
         let format = self.format().clone();
         self.mode.begin(&mut self.core, format, text)
     }
 
-    /// Restarts the conversation with tools that the model may call; keeps the system message.
+    /// Restarts the conversation with tools that the model may call. The system message stays.
     ///
     /// # Errors
     /// `Input` if the format is a format of lines.
@@ -278,12 +285,12 @@ impl Conversation {
         self.mode.set_tools(tools)
     }
 
-    /// Restarts the conversation after a loaded state. The first prompt and free texts now begin in this state instead of the empty state.
-    /// `start` must be opened before [`new`](Self::new), so the session needs one slot more than [`slots`](Self::slots). `tokens` are the tokens of
-    /// the state, or empty if they are unknown.
+    /// Restarts the conversation after a loaded state, without a system message. From now on, the conversation and free texts begin in the
+    /// state of `start` instead of the empty state. The slot `start` must be opened before [`new`](Self::new), so the session needs one slot
+    /// more than [`slots`](Self::slots). `tokens` are the tokens that `start` has read, or empty if they are unknown.
     ///
     /// # Errors
-    /// `Input` if the format is a template; else the errors of prefill. The conversation is then unchanged.
+    /// `Input` if the format is a template; the errors of [`Session::prefill`]. After an error, the conversation is unchanged.
     pub fn begin_after(&mut self, start: Slot, tokens: &[u32]) -> Result<()> {
         if self.format().lines().is_none() {
             return Err(Error::input(
@@ -304,12 +311,12 @@ impl Conversation {
         self.core.session.model()
     }
 
-    /// Returns the format, with the current names of user and bot.
+    /// Returns the format of the current branch.
     pub fn format(&self) -> &Format {
         self.mode.view().format
     }
 
-    /// Returns the settings of the conversation, without overrides.
+    /// Returns the settings of the conversation, without [`Overrides`].
     pub fn settings(&self) -> &Settings {
         &self.core.settings
     }
@@ -329,14 +336,14 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets a function that changes the logits before each token of every answer. The function receives the tokens of the answer and the
-    /// logits after ChatRWKV's newline schedule and before penalties.
+    /// Sets a function that changes the logits before each token of every answer. The function receives the answer's tokens so far and the
+    /// logits. In a format of lines, ChatRWKV's biases have already been added to these logits; penalties come later.
     pub fn set_processor(&mut self, processor: Option<Processor>) {
         self.core.processor = processor.map(|processor| Arc::new(Mutex::new(processor)));
     }
 
-    /// Constrains all further answers, in every branch; `None` removes the constraint. A constrained answer ends where the constraint ends, not
-    /// at a blank line or at the user's name. A thought before the answer is not constrained.
+    /// Constrains all further answers in every branch. `None` removes the constraint. A constrained answer ends where its constraint ends; stop
+    /// texts do not end it. A thought before the answer is not constrained.
     pub fn set_constraint(&mut self, make: Option<MakeConstraint>) {
         self.core.rules = make;
     }
@@ -344,7 +351,7 @@ impl Conversation {
     /// Takes back the last turn: the message and its answer.
     ///
     /// # Errors
-    /// `Input` if there is no turn, or if the state before the turn was given up because slots were needed.
+    /// `Input` if there is no turn, or if the state before the turn was dropped because its slot was needed.
     pub fn undo(&mut self) -> Result<()> {
         self.mode.undo(&mut self.core)
     }
@@ -383,7 +390,7 @@ impl Conversation {
         self.mode.view().branches.names()
     }
 
-    /// Writes the current branch to a file, with the format, the settings and the position in the random stream.
+    /// Writes the current branch to a file, with the format, the settings and the current position in the random numbers.
     ///
     /// # Errors
     /// `File` if the file cannot be written.
@@ -394,7 +401,8 @@ impl Conversation {
     /// Replaces the current branch by a saved conversation, and the settings by the saved settings.
     ///
     /// # Errors
-    /// `File` if the file is not a saved conversation, `Model` if another model wrote it. The conversation is then unchanged.
+    /// `File` if the file is not a saved conversation; `Model` if it was saved with another model. After an error, the conversation is
+    /// unchanged.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
         self.mode.load(&mut self.core, path)
@@ -407,7 +415,7 @@ impl Conversation {
         Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
-    /// Returns the messages of all turns, oldest first. A format of lines keeps only text; the text is split at the names.
+    /// Returns the messages of all turns, oldest first. A format of lines stores only the text; this function splits the text at the names.
     pub fn transcript(&self) -> Vec<Message> {
         self.mode.transcript(&self.core)
     }
@@ -422,7 +430,7 @@ impl Conversation {
         self.core.vocab.decode(self.tokens())
     }
 
-    /// Returns the stop flag. Setting it from another thread or a signal handler stops the current answer.
+    /// Returns the stop flag. If another thread or a signal handler sets the flag, the current answer stops.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.core.session.stop_flag()
     }

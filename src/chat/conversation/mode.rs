@@ -1,4 +1,5 @@
-//! The interface of the two kinds of conversations: lines on kept states, and messages through a template.
+//! The trait of the two kinds of conversations: conversations in lines, which keep states, and conversations in messages, which a template
+//! renders.
 
 use super::Answer;
 use super::branches::Named;
@@ -8,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::template::{Message, Tool};
 use std::path::Path;
 
-/// A prompt outside the conversation.
+/// A prompt that does not become part of the conversation.
 #[derive(Debug, Clone, Copy)]
 pub enum Task<'a> {
     Text(&'a str),
@@ -23,11 +24,11 @@ pub struct View<'a> {
     pub format: &'a Format,
     pub system: &'a str,
     pub n_turns: usize,
-    /// Every token of the branch, from the first prompt to the last answer.
+    /// All tokens of the branch, from the first prompt to the last answer.
     pub tokens: &'a [u32],
 }
 
-/// A kind of conversation. [`Conversation`](super::Conversation) documents the methods.
+/// A kind of conversation. [`Conversation`](super::Conversation) has methods of the same names with documentation.
 pub trait Mode: Send {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer>;
     fn observe(&mut self, _core: &mut Core, _result: &str, _on_part: &mut OnPart<'_>) -> Result<Answer> {
@@ -41,7 +42,7 @@ pub trait Mode: Send {
     /// Continues the last answer outside the conversation.
     fn write_more(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     fn reset(&mut self, core: &mut Core);
-    /// Restarts the current branch in a format and with a system message.
+    /// Restarts the current branch in another format and with another system message.
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()>;
     fn set_tools(&mut self, _tools: Vec<Tool>) -> Result<()> {
         Err(no_tools())
@@ -51,12 +52,12 @@ pub trait Mode: Send {
     fn branches_mut(&mut self) -> &mut dyn Named;
     fn remove(&mut self, core: &mut Core, name: &str) -> Result<()>;
     fn transcript(&self, core: &Core) -> Vec<Message>;
-    /// Returns the kept states of a conversation in lines, by the original's names.
+    /// Returns the kept states of a conversation in lines, with their names in ChatRWKV.
     #[cfg(test)]
     fn states(&self) -> Vec<(&'static str, &super::core::State)> {
         Vec::new()
     }
-    /// Returns the number of further tokens that fit into the context; `None` if the model has no limit.
+    /// Returns the number of further tokens that fit into the context. `None` if the model has no limit.
     fn n_left(&self, core: &Core) -> Option<usize>;
     fn save(&self, core: &mut Core, path: &Path) -> Result<()>;
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()>;

@@ -1,34 +1,34 @@
-//! ChatRWKV's changes of the logits before each token, as a processor of the session: a schedule for newlines, characters that do not repeat,
-//! and no end of the text.
+//! ChatRWKV's changes of the logits before each token, as a processor of the session. Newlines get a bias that depends on the reply's length,
+//! some characters must not repeat, and the end-of-text token may be banned.
 
 use crate::chat::Settings;
 use crate::chat::format::Ending;
 use crate::session::{Model, Processor};
 use std::sync::{Arc, Mutex};
 
-/// A value that bans a token. It is added to the token's logit or replaces it.
+/// A number that bans a token if it is added to the token's logit or replaces the logit.
 pub const BANNED: f32 = -999_999_999.0;
 
-/// The change of the logits before one token.
+/// The change of the logits from which one token is sampled.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Change {
     /// The number that is added to a newline's logit.
     pub newline: f32,
-    /// True if the end of the text is banned.
+    /// True if the end-of-text token is banned.
     pub bans_end: bool,
 }
 
-/// The changes of the logits after each token of a text.
+/// The rule that determines the change of the logits after each token of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Schedule {
-    /// The changes of a reply that ends at a blank line.
+    /// For a reply that ends at a blank line. `short` and `long` are ChatRWKV's `CHAT_LEN_SHORT` and `CHAT_LEN_LONG`, in tokens.
     Reply { short: usize, long: usize },
-    /// One change for every token.
+    /// For a text in which every token has one fixed change.
     Same(Change),
 }
 
 impl Schedule {
-    /// Returns the schedule of a reply.
+    /// Returns the schedule for replies that end at `ending`.
     pub fn reply(ending: Ending, settings: &Settings) -> Schedule {
         match ending {
             Ending::BlankLine => Schedule::Reply { short: settings.chat_len_short, long: settings.chat_len_long },
@@ -36,8 +36,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the change after token `i` of the text, counted from 0. In a reply, newlines are banned after the first token. Up to
-    /// `CHAT_LEN_SHORT`, they get a negative bias that shrinks to 0. After `CHAT_LEN_LONG`, their bias grows to 3, so that the reply ends.
+    /// Returns the change of the logits after token `i` of the text, counted from 0. In a reply, newlines are banned after token 0. Up to token
+    /// `short`, newlines get a negative bias that rises to 0. After token `long`, the bias of newlines grows to 3, so that the reply ends.
     pub fn after(self, i: usize) -> Change {
         match self {
             Schedule::Same(change) => change,
@@ -65,10 +65,10 @@ pub fn before_reply(ending: Ending) -> Change {
     }
 }
 
-/// The tokens whose logits change.
+/// Ids of the tokens whose logits change.
 struct Ids {
     end_of_text: Vec<u32>,
-    /// `None` if no token is a single newline.
+    /// The token of a newline. `None` if the vocabulary has no token for a single newline.
     newline: Option<u32>,
     /// Tokens that must not follow themselves.
     avoided: Vec<u32>,
@@ -103,8 +103,8 @@ impl Ids {
     }
 }
 
-/// Returns a processor that changes logits according to a schedule, then calls `own`. `first` is the change before the first token. `last` is
-/// the token before the text.
+/// Returns a processor that changes logits as the settings and the schedule require, then calls `own`. `first` is the change before the first
+/// token of the text. `last` is the token before the text.
 pub fn processor(
     model: &Model,
     settings: &Settings,
@@ -122,10 +122,10 @@ pub fn processor(
     })
 }
 
-/// A processor that all answers use.
+/// The processor of the caller, which all answers use.
 pub type SharedProcessor = Arc<Mutex<Processor>>;
 
-/// Returns a processor for one answer that calls the shared processor.
+/// Returns a processor for one answer. It calls the shared processor.
 pub fn lend(shared: &SharedProcessor) -> Processor {
     let shared = shared.clone();
     Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))

@@ -1,4 +1,4 @@
-//! The table of formats in lines. The first row that fits a model is the model's format.
+//! The table of formats of lines. The first row whose `fits` returns true for a model is the model's format.
 
 use super::super::Settings;
 use super::first_prompt;
@@ -9,7 +9,7 @@ use crate::session::Model;
 use crate::template::Profile;
 use std::sync::Arc;
 
-/// A row of the table.
+/// A format of lines: a row of the table [`KNOWN`].
 pub struct Known {
     pub name: &'static str,
     /// A description in one line, for lists of formats.
@@ -20,16 +20,16 @@ pub struct Known {
     opening: &'static str,
     ending: Ending,
     pub settings: fn() -> Settings,
-    /// The generation settings of a checkpoint's folder that override the sampler settings. `None` if such settings do not apply.
+    /// The kind of generation settings in the checkpoint's folder that override `settings`. `None` if the format ignores the folder's settings.
     pub profile: Option<Profile>,
     fits: fn(&Seen<'_>) -> bool,
 }
 
-/// The first prompt.
+/// The text with which each conversation begins.
 enum Init {
     Nothing,
     Text(&'static str),
-    /// The conversation of Bob and Alice, which is also a built-in prompt file.
+    /// The conversation of Bob and Alice in the built-in prompt file `English-2.toml`.
     TwoFriends,
 }
 
@@ -47,13 +47,13 @@ impl Seen<'_> {
     }
 }
 
-/// The number of embedding rows in the models that the tiny model's training script makes.
+/// The number of embeddings in models that the training script of the embedded model makes.
 const TINY_ROWS: usize = 2048;
 
-/// The numbers of embedding rows in models with the vocabulary of GPT-NeoX-20B.
+/// The numbers of embeddings in models with the vocabulary of GPT-NeoX-20B.
 const PILE_ROWS: [usize; 2] = [50277, 50304];
 
-/// `User:` and `Assistant:`, with replies of several paragraphs.
+/// The names `User:` and `Assistant:`, with replies of several paragraphs.
 const PARAGRAPHS: Known = Known {
     name: "",
     about: "",
@@ -67,7 +67,7 @@ const PARAGRAPHS: Known = Known {
     fits: |_| false,
 };
 
-/// `User:` and `Assistant:`, with replies that end at a blank line, as in ChatRWKV.
+/// The names `User:` and `Assistant:`, with replies that end at a blank line, as in ChatRWKV.
 const BLANK_LINE: Known = Known { ending: Ending::BlankLine, settings: Settings::default, ..PARAGRAPHS };
 
 pub const KNOWN: &[Known] = &[
@@ -157,18 +157,18 @@ impl Known {
     }
 }
 
-/// Returns the words of a name, in lower case: `rwkv7`, `g1a`, `0` and `4b` of `rwkv7-g1a-0.4b`.
+/// Returns the words of a name in lower case. For `rwkv7-g1a-0.4b`, these are `rwkv7`, `g1a`, `0` and `4b`.
 pub fn words(name: &str) -> impl Iterator<Item = String> {
     name.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase)
 }
 
-/// Returns `true` for `g0`, `g1` and their later versions, such as `g1a` and `g1c2`.
+/// Returns `true` for `g0` and `g1`, also with a version of up to two characters, such as `g1a` and `g1c2`.
 fn is_g1(word: &str) -> bool {
     let rest = word.strip_prefix("g0").or_else(|| word.strip_prefix("g1"));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.len() <= 2)
 }
 
-/// Returns settings for G1 models with the sampler settings of a preset.
+/// Returns the settings for G1 models, with the sampler settings of the preset `name`.
 fn g1(name: &str) -> Settings {
     Settings { sampling: preset(name), ..instruct() }
 }

@@ -1,4 +1,4 @@
-//! Conversations in lines: `Name: text`, a blank line between turns.
+//! Formats of lines: each message is `Name: text`, with a blank line between messages.
 
 use super::super::rules::{AnswerPlace, blank_line};
 use super::super::think::ReplyStart;
@@ -7,40 +7,41 @@ use crate::error::{Error, Result};
 use crate::template::{Message, Role};
 use crate::vocab::Vocab;
 
-/// A format of lines.
+/// The names and texts of a format of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lines {
     pub user: String,
     pub bot: String,
-    /// The text after both names, usually a colon.
+    /// The text after each name, usually a colon.
     pub interface: String,
-    /// The text before the first turn; empty, or the result of [`first_prompt`](super::first_prompt).
+    /// The text before the first turn (a message and its reply). Empty, or the result of [`first_prompt`](super::first_prompt).
     pub init_prompt: String,
     /// The part of a reply that the prompt already contains, such as ` <think`.
     pub opening: &'static str,
     pub ending: Ending,
 }
 
-/// The text between a name and a message.
+/// The text between `Name:` and a message.
 pub const LEAD: &str = " ";
 
 /// The place where a reply ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// At a blank line, as in ChatRWKV. A schedule biases newlines, and the end-of-text token does not end the reply.
+    /// At a blank line, as in ChatRWKV. The logits of newlines get a bias that depends on the reply's length. The end-of-text token does not
+    /// end the reply.
     BlankLine,
-    /// At the end-of-text token or at the user's name. A reply can have several paragraphs.
+    /// At the end-of-text token or before the next message of the user. A reply can have several paragraphs.
     NextTurn,
 }
 
 impl Lines {
-    /// Returns a turn: the user's message `text`, which must be folded, and the bot's name.
+    /// Returns the prompt of a turn: the user's message `text`, then the bot's name. `text` must be a result of [`folded`].
     pub fn turn(&self, text: &str) -> String {
         let Lines { user, bot, interface, .. } = self;
         format!("{user}{interface} {text}\n\n{bot}{interface}")
     }
 
-    /// Returns the text before the first turn: the system message, if there is one, and the first prompt.
+    /// Returns the text before the first turn: the system message unless it is blank, then `init_prompt`.
     pub fn beginning(&self, system: &str) -> String {
         let system = folded(system);
         let begin = if self.init_prompt.is_empty() { "" } else { "\n" };
@@ -50,12 +51,12 @@ impl Lines {
         }
     }
 
-    /// Returns the beginning of the user's next turn. This text ends a reply of several paragraphs.
+    /// Returns the text with which the user's next message begins. It ends a reply of several paragraphs.
     pub fn next_turn(&self) -> String {
         format!("\n\n{}{}", self.user, self.interface)
     }
 
-    /// Returns the part with which a reply begins. A reply that ends at a blank line has no thought.
+    /// Returns whether a reply begins with a thought or with the answer. A reply that ends at a blank line has no thought.
     pub fn begins(&self) -> ReplyStart {
         match self.ending {
             Ending::BlankLine => ReplyStart::Answer,
@@ -63,12 +64,12 @@ impl Lines {
         }
     }
 
-    /// Returns the place of a reply.
+    /// Returns the text around a reply, for a constraint.
     pub fn place(&self, vocab: &Vocab) -> AnswerPlace {
         AnswerPlace { opening: self.opening.into(), lead: LEAD, blank_line: blank_line(vocab) }
     }
 
-    /// Returns the stop text of a reply.
+    /// Returns the text before which a reply ends.
     pub fn end(&self) -> String {
         match self.ending {
             Ending::BlankLine => "\n\n".into(),
@@ -76,8 +77,8 @@ impl Lines {
         }
     }
 
-    /// Splits a conversation's text into messages and returns the last `n` turns. If a line in a message looks like the beginning of a turn, the
-    /// message is split there. So the result is for display only.
+    /// Splits a conversation's text into messages and returns the messages of the last `n` turns. A line within a message that looks like the
+    /// beginning of a message splits it. So the result is for display only.
     pub fn turns(&self, text: &str, n: usize) -> Vec<Message> {
         let Lines { bot, interface, .. } = self;
         let text = format!("\n\n{}", text.trim_start_matches('\n'));
@@ -90,10 +91,10 @@ impl Lines {
         turns[turns.len().saturating_sub(n)..].iter().flat_map(apart).collect()
     }
 
-    /// Returns all messages as one text, up to the place where the model continues.
+    /// Returns all messages as one prompt that ends where the model's reply begins.
     ///
     /// # Errors
-    /// `Input` if the format has no place for a message, or the last message is a reply.
+    /// `Input` if the format does not support a message's role or tools, or if the last message is a reply.
     pub fn whole(&self, messages: &[Message]) -> Result<String> {
         let Lines { user, bot, interface, .. } = self;
         let mut text = String::new();
@@ -109,7 +110,7 @@ impl Lines {
                 Role::Observation => return Err(Error::input("this format has no place for tool results")),
             };
             let content = match message.role {
-                // Thoughts are not repeated. Replies keep their paragraphs if the format allows paragraphs.
+                // The prompt leaves out thoughts. Replies keep their paragraphs if the format allows paragraphs.
                 Role::Assistant if self.ending == Ending::NextTurn => after_thought(&message.content).to_string(),
                 Role::Assistant => folded(after_thought(&message.content)),
                 Role::Observation => format!("Function output:\n{}", folded(&message.content)),
@@ -124,7 +125,7 @@ impl Lines {
     }
 }
 
-/// Returns an answer without the thought before it.
+/// Returns the part of a reply after its thought, trimmed.
 pub fn after_thought(text: &str) -> &str {
     text.rsplit("</think>").next().unwrap_or_default().trim()
 }

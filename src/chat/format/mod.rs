@@ -1,7 +1,7 @@
-//! Formats: the form of a conversation in a model's prompt.
+//! Chat formats: the form of a conversation in a model's prompt.
 //!
-//! RWKV models read lines that begin with a name. GLM-4 and its relatives read messages through a template. No file names the format of a
-//! model: the model's name and vocabulary determine the format, or the caller chooses a format by name.
+//! RWKV models read lines that begin with a name, such as `User: hello`. GLM-4 and its relatives read messages that a template renders. A
+//! model's file does not name the format. The model's name and vocabulary determine the format, or the caller chooses a format by name.
 
 mod known;
 mod lines;
@@ -21,12 +21,12 @@ use std::fmt;
 use std::sync::Arc;
 pub use thinking::Thinking;
 
-/// The form of a conversation, and default settings.
+/// The form of a conversation in a prompt, with default settings.
 #[derive(Clone)]
 pub struct Format {
     name: &'static str,
     pub(super) kind: Kind,
-    /// The generation settings in the checkpoint's folder, for formats of G1 models.
+    /// The generation settings that the checkpoint's folder has, for formats of G1 models.
     profiles: Arc<Profiles>,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Kind {
     Messages(Box<Messages>),
 }
 
-/// A format of messages: a template, and settings for its answers.
+/// A format of messages: the template, and the generation settings for answers.
 #[derive(Clone)]
 pub(super) struct Messages {
     pub template: Arc<dyn Template>,
@@ -44,22 +44,23 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Returns the tokens that end an answer: the stop tokens of the family, then the tokens in `generation`.
+    /// Returns the ids of the tokens that end an answer: the stop tokens of the template's family, then the tokens that `generation` lists.
     pub fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
         Ok([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat())
     }
 }
 
-/// The names in a format of lines, and the conversation before the first message.
+/// The two names in a format of lines, and the text with which each conversation begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitialPrompt {
     /// The name of the user.
     pub user: String,
     /// The name of the model.
     pub bot: String,
-    /// The text after both names, usually a colon.
+    /// The text after each name, usually a colon.
     pub interface: String,
-    /// The conversation before the first message. It is trimmed, its lines are trimmed, and it is put between a newline and a blank line.
+    /// The text before the first message, usually an example conversation. The format trims the text and each of its lines, and puts it between
+    /// a newline and a blank line.
     pub init_prompt: String,
 }
 
@@ -82,11 +83,12 @@ impl InitialPrompt {
 const TEMPLATE: (&str, &str) = ("template", "the template of GLM-4 and its relatives: the checkpoint's own, or the published one");
 
 impl Format {
-    /// Returns the format of a model. A GLM has a template. For an RWKV model, the vocabulary's size and the file's name determine the format,
-    /// because nothing else distinguishes `World`, `G1` and `Raven`.
+    /// Returns the format of a model. The format of a GLM is a template. For an RWKV model, the size of the vocabulary and the name of the file
+    /// determine the format, because nothing else distinguishes the models `World`, `G1` and `Raven`.
     ///
     /// # Errors
-    /// `File` if the checkpoint's template cannot be read, `Model` if a GLM of an unknown version has no built-in template.
+    /// `File` if the checkpoint's template or generation settings cannot be read; `Model` if the model is a GLM of an unknown version, which
+    /// has no built-in template.
     pub fn of(model: &Model) -> Result<Format> {
         match has_template(model) {
             true => template(model),
@@ -97,7 +99,7 @@ impl Format {
     /// Returns a format by name.
     ///
     /// # Errors
-    /// `Usage` if the name is unknown or the model cannot use the format; else the errors of [`Format::of`].
+    /// `Usage` if the name is unknown or the model cannot use the format; the errors of [`Format::of`].
     pub fn named(name: &str, model: &Model) -> Result<Format> {
         let found = KNOWN.iter().find(|known| known.name.eq_ignore_ascii_case(name));
         match (found, has_template(model)) {
@@ -129,17 +131,17 @@ impl Format {
         self.name
     }
 
-    /// Returns the user's name.
+    /// Returns the name of the user in the conversation; `User` if the format is a template.
     pub fn user(&self) -> &str {
         self.lines().map_or("User", |lines| &lines.user)
     }
 
-    /// Returns the model's name.
+    /// Returns the name of the model in the conversation; `Assistant` if the format is a template.
     pub fn bot(&self) -> &str {
         self.lines().map_or("Assistant", |lines| &lines.bot)
     }
 
-    /// Returns the text after both names, usually a colon.
+    /// Returns the text after each name, usually a colon.
     pub fn interface(&self) -> &str {
         self.lines().map_or(":", |lines| &lines.interface)
     }
@@ -158,10 +160,11 @@ impl Format {
         }
     }
 
-    /// Returns the format with other names and another first prompt. With names that are not the format's own, a reply ends at a blank line.
+    /// Returns the format with the names and the first text of `prompt`. If `prompt` has other names than the format, a reply ends at a blank
+    /// line.
     ///
     /// # Errors
-    /// `Input` if the format is a template, `File` if a name is invalid.
+    /// `Input` if the format is a template; `File` if a name is empty or has several lines.
     pub fn with_prompt(mut self, prompt: &InitialPrompt) -> Result<Format> {
         let Kind::Lines(lines) = &mut self.kind else {
             let e = Error::input("a prompt file needs a model that reads plain lines; this model has a template");
@@ -176,10 +179,10 @@ impl Format {
         Ok(self)
     }
 
-    /// Parses the arguments of a tool call: JSON, or ChatGLM3's Python call.
+    /// Parses the arguments of a tool call. They are JSON, or a Python call in the format of ChatGLM3.
     ///
     /// # Errors
-    /// `Input` if the arguments cannot be parsed, such as the code in a call of `python`.
+    /// `Input` if the arguments cannot be parsed. An example is a call of the tool `python`, whose argument is program text.
     pub fn parameters(&self, call: &ToolCall) -> Result<serde_json::Value> {
         let family = if let Kind::Messages(options) = &self.kind { options.template.family() } else { Family::Glm4 };
         family.arguments(&call.arguments)
@@ -221,15 +224,16 @@ fn has_template(model: &Model) -> bool {
     model.facts().architecture.starts_with("glm")
 }
 
-/// Returns a format of lines, with the generation settings of the checkpoint's folder if the format uses such settings.
+/// Returns a format of lines. If the format uses generation settings of the checkpoint's folder, reads them.
 fn plain(known: &Known, model: &Model) -> Result<Format> {
-    // Only folders in Hugging Face's layout have such files for the model itself.
+    // Only a folder in Hugging Face's layout has files with generation settings for this model.
     let folder = model.folder().filter(|_| known.profile.is_some() && model.kind() == "safetensors");
     let profiles = folder.map(Profiles::read).transpose()?.unwrap_or_default();
     Ok(Format { profiles: Arc::new(profiles), ..known.format() })
 }
 
-/// Returns the checkpoint's template, or else the built-in template, with the checkpoint's generation settings.
+/// Returns the format of a GLM: the template of the checkpoint if it has one, otherwise the built-in template. The generation settings are the
+/// checkpoint's.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
     let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("there is no chat template for this version of GLM"))?;

@@ -1,6 +1,7 @@
-//! Normal forms of texts in lines. As in training data, blank lines are only between turns.
+//! Normal forms of texts for formats of lines. In training data, blank lines separate turns, so a message must not have any.
 
-/// Returns a first prompt in ChatRWKV's form: a newline, the trimmed text with each line trimmed, a blank line. A blank text becomes empty.
+/// Returns the text before the first turn in ChatRWKV's form: a newline, the text with each line trimmed, a blank line. Returns an empty text
+/// if `text` is blank.
 pub fn first_prompt(text: &str) -> String {
     let lines: Vec<&str> = text.trim_matches(is_blank).split('\n').map(|line| line.trim_matches(is_blank)).collect();
     match lines.join("\n").trim_matches(is_blank) {
@@ -9,7 +10,7 @@ pub fn first_prompt(text: &str) -> String {
     }
 }
 
-/// Returns a trimmed message without empty lines, because an empty line would end the turn.
+/// Returns a message trimmed and without empty lines, because an empty line would end the turn.
 pub fn folded(text: &str) -> String {
     let mut folded = String::new();
     for c in text.trim_matches(is_blank).replace("\r\n", "\n").chars() {
@@ -20,7 +21,7 @@ pub fn folded(text: &str) -> String {
     folded
 }
 
-/// Returns `true` for characters that Python's `strip` removes: Unicode's blanks and four separators.
+/// Returns `true` for the characters that Python's `strip` removes: Unicode's blanks and the separators U+001C to U+001F.
 fn is_blank(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }

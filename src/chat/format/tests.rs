@@ -1,4 +1,4 @@
-//! The choice of a format, and the texts of formats.
+//! Tests of the choice of a format, and of the texts that formats write.
 
 use super::known::{Known, Seen};
 use super::*;

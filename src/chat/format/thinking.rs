@@ -1,22 +1,22 @@
-//! The choice of a thought before each answer.
+//! The choice whether a model writes a thought before each answer.
 
 use super::known::KNOWN;
 use super::{Format, Kind};
 use crate::error::{Error, Result, short};
 use std::str::FromStr;
 
-/// The beginning of a reply in the prompt, for models that were trained with thoughts.
+/// The choice whether a model that was trained with thoughts writes a thought before its answer. The end of the prompt has this effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
-    /// The prompt has no thought.
+    /// The prompt does not mention a thought.
     Off,
-    /// The prompt has an empty thought: the model answers at once, and better than with `Off`.
+    /// The prompt ends with an empty thought. The model answers at once, and better than with `Off`.
     Fast,
-    /// The prompt begins a thought.
+    /// The prompt ends with the beginning of a thought, which the model continues before it answers.
     On,
 }
 
-/// Each choice, its name in JSON, and its format.
+/// Each choice, its name in JSON, and the name of its format.
 const ALL: [(Thinking, &str, &str); 3] =
     [(Thinking::Off, "off", "g1"), (Thinking::Fast, "fast", "g1-fast"), (Thinking::On, "on", "g1-think")];
 
@@ -30,10 +30,10 @@ impl FromStr for Thinking {
 }
 
 impl Format {
-    /// Returns the format with this choice of a thought.
+    /// Returns the format that has the same names and the given choice of a thought.
     ///
     /// # Errors
-    /// `Input` if the format is a template, or if the format has no thoughts and `thinking` is not `Off`.
+    /// `Input` if the format is a template, or if it has no thoughts and `thinking` is not `Off`.
     pub fn with_thinking(self, thinking: Thinking) -> Result<Format> {
         let has_thoughts = ALL.iter().any(|(.., format)| *format == self.name);
         let wanted = ALL.iter().find(|(of, ..)| *of == thinking).and_then(|(.., name)| KNOWN.iter().find(|known| known.name == *name));

@@ -1,4 +1,4 @@
-//! The tokens of each command: the original's texts, encoded by hand.
+//! Tests of the tokens that each command prefills. The expected tokens are the encoded texts of ChatRWKV.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_message_reads_a_turn_and_keeps_the_reply() {
     assert_eq!(chat.tokens(), encoded(&[FIRST, turn, " Hi there.\n\n", "Bob: two\n\nAlice:", " B\n\n"]));
     chat.reset();
     assert_eq!(chat.tokens(), encode(FIRST));
-    // As in the original, the question before the reset can still be answered.
+    // As in ChatRWKV, the question before the reset can still be answered.
     script.says_text(" C\n\n");
     answer(&mut chat, "+");
     assert_eq!(chat.tokens(), encoded(&[FIRST, turn, " Hi there.\n\n", "Bob: two\n\nAlice:", " C\n\n"]));
@@ -57,7 +57,7 @@ fn free_generations_read_their_prompts() {
         let gen_1 = [gen_0.clone(), encode(" because\n\nof it")].concat();
         assert_eq!((tokens(&chat, "gen_0"), tokens(&chat, "gen_1")), (gen_0.clone(), gen_1.clone()), "{line}");
         assert_eq!((chat.tokens(), answered.n_prompt), (before.as_slice(), encode(prompt).len()), "the conversation is unchanged");
-        // Another answer from the same place, and a continuation.
+        // Another answer to the same prompt, then a continuation of this answer.
         script.says(&[encode(" no"), vec![0]].concat());
         assert_eq!(answer(&mut chat, "++").text, " no");
         assert_eq!((tokens(&chat, "gen_0"), tokens(&chat, "gen_1")), (gen_0.clone(), [gen_0.clone(), encode(" no")].concat()));
@@ -84,14 +84,14 @@ fn a_free_generation_ends_at_its_length_with_a_whole_character() {
     script.says(&[x; 300]);
     assert_eq!(answer(&mut chat, "+gen x").tokens, [x; 5], "the token at the length is the last");
     script.next.lock().unwrap().clear();
-    // Each byte of the character is a token. The character is completed, within a limit.
+    // Each byte of the character is a token. Tokens beyond the length limit complete the character.
     let byte = |b: u8| (0..2048).find(|&id| Vocab::tiny().token(id) == [b]).unwrap();
     let rocket: Vec<u32> = "🚀".bytes().map(byte).collect();
     script.says(&[vec![x; 3], rocket.clone(), vec![x; 300]].concat());
     let answered = answer(&mut chat, "+gen x");
     assert_eq!((answered.tokens, answered.text.as_str()), ([vec![x; 3], rocket.clone()].concat(), "xxx🚀"));
     script.next.lock().unwrap().clear();
-    // Bytes that never become a character: each becomes a replacement character when the next byte shows that.
+    // These bytes never become a character. Each byte becomes a replacement character, once the next byte shows that the character is invalid.
     script.says(&[rocket[0]; 300]);
     let answered = answer(&mut chat, "+gen x");
     assert_eq!((answered.tokens.len(), answered.finish), (104, Finish::Length));
@@ -115,7 +115,7 @@ fn another_format_begins_another_conversation() {
     assert_eq!(chat.tokens(), encoded(&[first, "Q - 3\n\nA -", " 4\n\n"]));
     chat.reset();
     assert_eq!(chat.tokens(), encode(first));
-    // Invalid settings change nothing.
+    // After invalid settings, the conversation is unchanged.
     let wrong = Settings { chunk_len: 3, sampling: Sampling { temperature: -1.0, ..Sampling::greedy(0) }, ..Settings::default() };
     chat.set_format(format.clone(), wrong).unwrap_err();
     assert_eq!((chat.settings().chunk_len, chat.tokens()), (256, encode(first).as_slice()));

@@ -1,4 +1,4 @@
-//! Sampling: the newline schedule, characters that do not repeat, no end of the text, penalties.
+//! Tests of sampling: the biases of newlines, characters that do not repeat, the banned end of the text, penalties.
 
 use super::super::schedule::{BANNED, Schedule};
 use super::*;
@@ -14,14 +14,15 @@ fn newlines_are_scheduled() {
     }
 }
 
-/// Returns the model's own logits after tokens.
+/// Returns the model's unchanged logits after `tokens`.
 fn logits_after(tokens: &[u32]) -> Vec<f32> {
     let mut session = Session::new(&model(), 1).unwrap();
     let slot = session.open().unwrap();
     session.prefill(slot, tokens).unwrap().to_vec()
 }
 
-/// Checks the changes of the model's logits after `tokens`. `want` has tokens and changes; changes of 0 are ignored.
+/// Checks that the logits `seen` differ from the model's logits after `tokens` exactly as `want` lists: pairs of a token and its change.
+/// Changes of 0 are ignored.
 fn assert_changed(tokens: &[u32], seen: &[f32], want: &[(u32, f32)], what: &str) {
     let own = logits_after(tokens);
     let mut want: Vec<(u32, f32)> = want.iter().copied().filter(|(_, by)| *by != 0.0).collect();
@@ -44,7 +45,7 @@ fn logits_of_a_reply_are_changed_as_the_original_does() {
     script.says(&reply);
     answer(&mut chat, "hi");
     let pre = tokens(&chat, "chat_pre");
-    // After the prompt, then after each token.
+    // The bias of newlines after the prompt, then after each token.
     let newlines = [BANNED, BANNED, -0.1, 0.0, 0.0, 0.0, 0.25, 0.5];
     for (i, seen) in script.seen().iter().enumerate() {
         let mut want = vec![(newline, newlines[i])];
@@ -64,7 +65,7 @@ fn free_generations_change_less() {
         chat.set(name, value).unwrap();
     }
     let made = [x, comma, x];
-    // The bias of newlines after the prompt and after each token. The state after `+qa` keeps the bias, as in the original.
+    // Commands, with the bias of newlines after the prompt and after each token. The state after `+qa` keeps the bias, as in ChatRWKV.
     let cases =
         [("+gen a,", 0.0, 0.0), ("+qa b", 0.0, -2.0), ("++", 0.0, 0.0), ("+qa b", 0.0, -2.0), ("+++", -2.0, 0.0), ("+++", 0.0, 0.0)];
     for (line, first, after) in cases {
@@ -80,7 +81,7 @@ fn free_generations_change_less() {
     }
 }
 
-/// The original's loop in floats: the most probable token after the penalties of one command.
+/// ChatRWKV's sampling loop, with penalties as floats. Returns the `n` tokens after `prompt`, each the most probable token after the penalties.
 fn by_hand(prompt: &[u32], n: usize, change: impl Fn(usize, &mut [f32])) -> Vec<u32> {
     let mut session = Session::new(&model(), 1).unwrap();
     let slot = session.open().unwrap();
@@ -143,7 +144,7 @@ fn the_random_stream_continues_from_answer_to_answer() {
     assert_eq!(first, said("1"));
     assert!(first[0] != first[1] && first[2] != first[3], "{first:?}");
     assert_ne!(first, said("2"));
-    // Setting the same seed restarts its stream.
+    // Setting the same seed again restarts its random numbers.
     let mut chat = bob_and_alice();
     let mut first = || {
         for (name, value) in [("temperature", "1.5"), ("seed", "1"), ("FREE_GEN_LEN", "5")] {

@@ -1,4 +1,4 @@
-//! The history after interruptions, thoughts, undo, branches and files.
+//! Tests of the history after interruptions, thoughts, undo, branches and files.
 
 use super::*;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ fn a_stopped_answer_ends_with_a_blank_line() {
     let mut chat = bob_and_alice();
     let script = Script::of(&mut chat);
     let turn = "Bob: x\n\nAlice:";
-    // Stopped by its length, by `on_part` and by the stop flag.
+    // Each answer is stopped by its length, by `on_part` and by the stop flag.
     let cases: [(&str, &str); 3] = [(" one two three", "\n\n"), (" one\ntwo", "\n\n"), (" one two\n", "\n")];
     for (text, blank_line) in cases {
         chat.reset();
@@ -34,7 +34,7 @@ fn a_stopped_answer_ends_with_a_blank_line() {
     let broken = encoded(&[FIRST, turn, " one two", "\n\n"]);
     assert_eq!(chat.tokens(), broken);
 
-    // The flag stops the answer after the current token. The next turn has the format's form.
+    // The stop flag ends the answer after the current token. The next turn has the format's form.
     script.next.lock().unwrap().clear();
     script.says_text(" yes no");
     let stop = chat.stop_flag();
@@ -56,7 +56,7 @@ fn an_answer_without_text_is_taken_back() {
     answer(&mut chat, "x");
     let before = chat.tokens().to_vec();
     let stop = chat.stop_flag();
-    // The flag is set before the first token, which is a blank and is not shown.
+    // The stop flag is set before the first token. This token is a blank, which is not passed to `on_part`.
     chat.set_processor(Some(Box::new(move |_, logits| {
         stop.store(true, Ordering::Relaxed);
         logits.fill(-10.0);
@@ -100,7 +100,7 @@ fn a_thought_is_shown_and_not_kept() {
     assert_eq!(tokens(&chat, "chat_pre"), encode("User: why\nso\n\nAssistant: <think"));
     let kept = encoded(&["User: why\nso\n\nAssistant:", " It is so.\n\nAnd so.\n\n"]);
     assert_eq!(chat.tokens(), kept);
-    // The end-of-text token ends the answer, too. A thought alone is not an answer.
+    // The end-of-text token also ends an answer. A thought without text after it is not an answer.
     script.says(&[encode(">hm</think>Yes"), vec![0]].concat());
     let answered = answer(&mut chat, "and");
     assert_eq!((answered.text.as_str(), answered.finish), ("Yes", Finish::Eos));
@@ -125,7 +125,7 @@ fn replies_of_several_paragraphs_end_where_the_model_says() {
     assert_eq!(answer(&mut chat, "b").text, "Three.");
     let kept = [kept, encoded(&["User: b\n\nAssistant:", " Three.\n\n"])].concat();
     assert_eq!(chat.tokens(), kept, "the user's name is not the model's to say");
-    // A reply that its length cuts within the user's name ends before the name.
+    // If the length limit is reached within the user's name, the reply ends before the name.
     let cut = encode(" Four.\n\nUser");
     chat.set("CHAT_LEN_MAX", &cut.len().to_string()).unwrap();
     script.next.lock().unwrap().clear();
@@ -151,7 +151,7 @@ fn turns_are_taken_back() {
     let mut states = vec![exported(&mut chat, "chat")];
     for line in ["light", "water", "fire"] {
         answer(&mut chat, line);
-        // Another answer replaces the first: still one turn.
+        // Another answer replaces the first answer, so this is still one turn.
         chat.override_next(Overrides { temperature: Some(1.0), top_p: None });
         answer(&mut chat, "+");
         states.push(exported(&mut chat, "chat"));
@@ -222,7 +222,7 @@ fn a_conversation_is_one_file() {
     assert_eq!(exported(&mut other, "chat"), state);
     assert!(other.undo().unwrap_err().to_string().starts_with("the state before the last turn is no longer"));
 
-    // Other files change nothing.
+    // Files that are not saved conversations leave the conversation unchanged.
     let before = exported(&mut other, "chat");
     let n_free = other.stats().n_free;
     let state_only = folder.path().join("state");

@@ -1,4 +1,4 @@
-//! Conversations with the embedded model. A processor forces the model's tokens where a test needs them.
+//! Tests of conversations with the embedded model. Where a test needs certain tokens, a processor makes the model sample them.
 #![cfg(feature = "embedded-model")]
 
 mod commands;
@@ -27,7 +27,7 @@ fn greedy() -> Settings {
     Settings { sampling: Sampling::greedy(0), ..Settings::default() }
 }
 
-/// A conversation in a format, with greedy sampling.
+/// Returns a conversation in a format, with greedy sampling.
 fn chat_in(format: &str) -> Conversation {
     let model = model();
     let format = Format::named(format, &model).unwrap();
@@ -35,14 +35,14 @@ fn chat_in(format: &str) -> Conversation {
     Conversation::new(session, format, greedy(), Box::new(|_, _| ())).unwrap()
 }
 
-/// A conversation in messages, with a small vocabulary of GLM-4's kind.
+/// Returns a conversation in messages, with a small vocabulary of GLM-4's kind.
 fn in_messages(model: &Model, format: Format, settings: Settings) -> Conversation {
     let mut core = Core::new(Session::new(model, 1).unwrap(), settings, Box::new(|_, _| ())).unwrap();
     core.vocab = small();
     Conversation::begin(core, format).unwrap()
 }
 
-/// The tokens of an answer in messages and of the special token that ends it.
+/// Returns the tokens of an answer, then the special token that ends the answer.
 fn ids(text: &str, end: &str) -> Vec<u32> {
     [small().encode(text.as_bytes()).unwrap(), vec![small().special(end).unwrap()]].concat()
 }
@@ -74,7 +74,7 @@ fn decode(tokens: &[u32]) -> String {
     String::from_utf8(Vocab::tiny().decode(tokens)).unwrap()
 }
 
-/// The next tokens of the model, and the model's own logits before each token.
+/// The tokens that the model must sample next, and the model's unchanged logits before each sampled token.
 #[derive(Clone, Default)]
 struct Script {
     next: Arc<Mutex<VecDeque<u32>>>,
@@ -82,7 +82,7 @@ struct Script {
 }
 
 impl Script {
-    /// Forces the model's tokens. Without a next token, the model samples freely.
+    /// Makes the model sample the tokens in `next`. If `next` is empty, the model samples freely.
     fn of(chat: &mut Conversation) -> Script {
         let script = Script::default();
         let Script { next, seen } = script.clone();
@@ -104,13 +104,13 @@ impl Script {
         self.says(&encode(text));
     }
 
-    /// Returns the logits since the last call.
+    /// Returns the logits before each token that was sampled since the last call.
     fn seen(&self) -> Vec<Vec<f32>> {
         std::mem::take(&mut self.seen.lock().unwrap())
     }
 }
 
-/// Samples the answer to a message or to one of ChatRWKV's commands.
+/// Samples the answer to `line`, which is a message or one of ChatRWKV's commands.
 fn draw(chat: &mut Conversation, line: &str, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
     let (word, text) = line.split_once(' ').unwrap_or((line, ""));
     match word {
@@ -139,7 +139,6 @@ fn answer(chat: &mut Conversation, line: &str) -> Answer {
     answer
 }
 
-/// Ignores parts.
 fn quiet(_: AnswerPart<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
@@ -154,7 +153,7 @@ fn tokens(chat: &Conversation, name: &str) -> Vec<u32> {
     chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap_or_else(|| panic!("no {name}")).1.tokens.clone()
 }
 
-/// Returns a kept state as the bytes of its file: every bit of the state and the logits.
+/// Returns the bytes of the state file of a kept state, which has every bit of the state and the logits.
 fn exported(chat: &mut Conversation, name: &str) -> Vec<u8> {
     let slot = chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap().1.slot;
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Grammars in every format and with every command that samples.
+//! Tests of grammars in every format and with every command that samples.
 #![cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Kept states: returning to a state is exact to the bit.
+//! Tests of kept states: returning to a state is exact to the bit.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Conversations in messages, through GLM-4's template.
+//! Tests of conversations in messages with GLM-4's template.
 
 use super::*;
 use crate::template::{Glm4, Version};
 use std::path::Path;
 
-/// A conversation with the tiny GLM. `None` if its file, which is not part of the package, is missing.
+/// Returns a conversation with the tiny GLM. `None` if the model's file is missing; the published package does not contain it.
 fn chat(version: Version) -> Option<Conversation> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4"));
     if !folder.is_dir() {
@@ -49,7 +49,7 @@ fn a_conversation_has_a_history() {
     let said = [Message::user("hi\n\nyou"), Message::assistant("hello"), Message::user("two"), Message::assistant("B")];
     assert_eq!(chat.transcript(), said);
 
-    // An undo and a switch change the tokens at once.
+    // An undo and a switch of the branch change `tokens` at once.
     let n_tokens = chat.tokens().len();
     chat.fork("other").unwrap();
     chat.undo().unwrap();
@@ -67,10 +67,11 @@ fn a_conversation_has_a_history() {
     assert_eq!(rendered(&chat), format!("{history}<|user|>\nfour<|assistant|>\nD"));
     chat.remove("other").unwrap();
 
-    // Outside the conversation, twice.
+    // Two answers outside the conversation.
     chat.set_system("Be brief.").unwrap();
     assert_eq!(chat.stats().n_turns, 0);
-    // The slot keeps `[gMASK]<sop>` of the first prompt, and all but the last token of the second.
+    // The first answer prefills its prompt after `[gMASK]<sop>`, which the slot has already read. The second answer has the same prompt and
+    // prefills only the last token.
     let n_aside = ["\nBe brief.", "\nwhy"].iter().map(|text| small().encode(text.as_bytes()).unwrap().len() + 1).sum::<usize>() + 1;
     for (line, n_prompt) in [("+qa why", n_aside), ("++", 1)] {
         script.says(&ids("\nso", "<|user|>"));

@@ -1,4 +1,4 @@
-//! Conversations in messages with the embedded model and a small vocabulary of GLM-4's kind: tools, and ends of answers.
+//! Tests of tools and of the ends of answers: conversations in messages with the embedded model and a small vocabulary of GLM-4's kind.
 
 use super::*;
 use crate::chat::format::Messages;
@@ -7,7 +7,7 @@ use crate::tensor::DType;
 use crate::weights::{Entry, write_safetensors};
 use serde_json::json;
 
-/// A conversation in the original template, with answers of at most 64 tokens.
+/// Returns a conversation with the template `Original`, in which answers have at most 64 tokens.
 fn chat_with(model: &Model, generation: GenerationConfig) -> Conversation {
     let sampling = generation.sampling();
     let kind = Kind::Messages(Box::new(Messages { template: Arc::new(Glm4(Version::Original)), generation }));
@@ -25,7 +25,7 @@ fn a_conversation_goes_through_a_tool() {
     let script = Script::of(&mut chat);
     chat.set_tools(vec![Tool::function(json!({"name": "get_weather"})).unwrap()]).unwrap();
     assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("a tool result must follow a tool call"));
-    // A call ends with the token that begins the observation.
+    // A tool call ends with the special token that begins the tool's result.
     let call_ids = ids("get_weather\n{\"city\": \"x\"}", "<|observation|>");
     script.says(&call_ids);
     let mut heard = Vec::new();
@@ -41,14 +41,14 @@ fn a_conversation_goes_through_a_tool() {
     assert_eq!(called.tokens, call_ids[..call_ids.len() - 1], "the answer's tokens do not include the stop token");
     assert_eq!(chat.transcript(), [Message::user("?"), Message::call("get_weather", "{\"city\": \"x\"}")]);
     let read = chat.tokens().to_vec();
-    // The next prompt begins with the tokens so far, in the same turn.
+    // The prompt with the tool's result begins with all tokens so far and belongs to the same turn.
     script.says(&ids("\n7 degrees", "<|user|>"));
     let answer = chat.observe("7", &mut quiet).unwrap();
     assert!(answer.text == "7 degrees" && answer.call.is_none());
     assert!(chat.tokens().starts_with(&read));
     let said = chat.transcript();
     assert_eq!((said.len(), &said[2..], chat.stats().n_turns), (4, &[Message::observation("7"), Message::assistant("7 degrees")][..], 1));
-    // Another answer to the observation; then the whole turn is taken back, and the tools stay.
+    // Another answer to the tool's result. Then the whole turn is taken back, and the tools stay.
     script.says(&ids("\nwarm", "<|user|>"));
     chat.retry(&mut quiet).unwrap().unwrap();
     assert_eq!((chat.transcript().len(), chat.transcript()[3].content.as_str(), chat.stats().n_turns), (4, "warm", 1));
@@ -73,7 +73,7 @@ fn an_answer_ends_at_an_id_a_text_or_its_length() {
     script.says(&ids("\nabcdef", "<|user|>"));
     let answered = answer(&mut chat, "x");
     assert_eq!((answered.finish, answered.text.as_str(), answered.tokens.len()), (Finish::Length, "abc", 4));
-    // Stop tokens and stop texts of the configuration.
+    // The generation settings have their own stop tokens and stop texts.
     let b = small().encode(b"b").unwrap();
     let generation = GenerationConfig { eos: b, stop_strings: vec!["d e".into()], ..GenerationConfig::glm() };
     let mut chat = chat_with(&model(), generation);
@@ -97,7 +97,7 @@ fn the_repetition_penalty_counts_the_prompt() {
         let n = chat.tokens().len() - made.len();
         (made, chat.tokens()[..n].to_vec())
     };
-    // No token of the prompt and no token twice.
+    // The answer has no token of the prompt and no token twice.
     let (mut made, prompt) = tokens(Sampling { repeat_penalty: 1e6, order: crate::sample::Order::Hf, ..Sampling::greedy(0) });
     made.sort_unstable();
     made.dedup();
