@@ -14,7 +14,7 @@ pub enum Event {
     Started {
         /// The number of tokens in the prompt.
         prompt_tokens: usize,
-        /// The number of prompt tokens whose state comes from the prefix cache. They are not prefilled.
+        /// The number of prompt tokens whose state comes from the prefix cache. These tokens are not prefilled.
         cached_tokens: usize,
     },
     /// Log-probabilities of all prompt tokens except the first. Sent if the request sets both `echo` and `logprobs`.
@@ -128,7 +128,7 @@ pub struct Completion {
 pub struct Usage {
     /// The number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// The number of prompt tokens whose state came from the prefix cache. They were not prefilled.
+    /// The number of prompt tokens whose state came from the prefix cache. These tokens were not prefilled.
     pub cached_tokens: usize,
     /// The number of generated tokens.
     pub completion_tokens: usize,

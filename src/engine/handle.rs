@@ -102,7 +102,7 @@ impl Engine {
         &self.shared.model
     }
 
-    /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, which can take a while.
+    /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, so the call can take a while.
     ///
     /// # Errors
     /// `Input` or `Usage`, with the name of the wrong field; [`Kind::Busy`] if the queue is full; `Device` if the engine drains or has ended;

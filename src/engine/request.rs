@@ -25,7 +25,7 @@ pub enum Input {
     Text(String),
     /// Token ids.
     Tokens(Vec<u32>),
-    /// A conversation. The chat format turns it into a prompt that ends where the model's answer begins.
+    /// The messages of a conversation. The chat format converts the messages to a prompt that ends where the model's answer begins.
     Messages(Vec<Message>),
 }
 
@@ -85,8 +85,8 @@ pub struct Request {
     pub state: Option<String>,
     /// The name under which the state after the text is saved. `None` saves no state.
     pub save_state: Option<String>,
-    /// The owner of the named states and cache entries that the request uses and creates. Other namespaces cannot use them. Give different
-    /// namespaces to callers that must not learn about each other: a short prefill reveals that the cache had the prompt.
+    /// The owner of the named states and cache entries that the request uses and creates. Requests of other namespaces cannot use these states and
+    /// entries. Give different namespaces to callers that must not learn about each other: a short prefill reveals that the cache had the prompt.
     pub namespace: String,
     /// Requests with a higher priority leave the queue first.
     pub priority: i32,

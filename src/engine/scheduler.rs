@@ -92,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Works until all handles are dropped and all requests are complete.
+    /// Runs the engine until all handles are dropped and all requests are complete.
     pub async fn run(mut self) {
         loop {
             if self.is_idle() {
@@ -215,7 +215,8 @@ impl Scheduler {
 
     /// Runs one step of all continuations that are not paused, and sends the events.
     async fn step(&mut self) {
-        // Prompts in this step may fork slots. `session_mut` makes the batcher send its samplers to the device again, so it is called rarely.
+        // Prompts in this step may fork slots. `session_mut` is called only if needed, because the batcher then sends its samplers to the device
+        // again.
         let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
         if n_reading > self.batcher.n_free() {
             self.cache.make_room(n_reading, self.batcher.session_mut());
@@ -288,7 +289,7 @@ impl Scheduler {
     /// Updates the counts that `Engine::stats` returns.
     fn report(&self) {
         let mut state = self.shared.lock();
-        // Requests in the inbox are waiting, too.
+        // Requests that are still in the inbox count as waiting requests.
         state.stats.waiting = self.waiting.len() + self.inbox.commands.len();
         state.stats.running = self.running.len() + self.saving.len();
         state.stats.paused = self.running.values().filter(|request| request.is_paused).count();

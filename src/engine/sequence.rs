@@ -28,7 +28,7 @@ pub struct Running {
     pub queue_ms: f64,
     /// The time at which the request got its slots.
     pub began: Instant,
-    /// Log-probabilities of all prompt tokens except the first. Empty if the request does not ask for them.
+    /// Log-probabilities of all prompt tokens except the first. Empty if the request does not set both `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
     /// The number of continuations that are not complete.
     pub n_left: usize,

@@ -69,7 +69,7 @@ impl Shared {
     }
 
     /// Checks that a request may enter the queue, and returns the locked counts. The error is `Busy` if the queue is full, or `Device` if the
-    /// engine drains. For each free slot, one waiting request does not count, because it leaves the queue soon.
+    /// engine drains. As many waiting requests as there are free slots do not count, because these requests leave the queue soon.
     pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.is_draining {

@@ -41,13 +41,13 @@ impl State {
         &self.loaded.pending
     }
 
-    /// Returns the state after a text. `tokens` are all tokens of the state, or `None` if they are unknown.
+    /// Returns the state after a text. `tokens` are all tokens of the state, or `None` if the tokens are unknown.
     pub fn new(snapshot: Snapshot, sampler: sample::Memory, pending: Vec<u8>, tokens: Option<Vec<u32>>) -> State {
         let loaded = LoadedState { tokens, sampler: Some(sampler), pending, ..LoadedState::default() };
         State { snapshot, loaded }
     }
 
-    /// Returns the tokens of the state, or `None` if they are unknown.
+    /// Returns the tokens of the state, or `None` if the tokens are unknown.
     pub fn tokens(&self) -> Option<&[u32]> {
         self.loaded.tokens.as_deref()
     }
@@ -109,7 +109,7 @@ struct Held {
 type Key = (String, String);
 
 impl States {
-    /// Opens the folder if there is one. `wake` gets a message whenever a file has been written.
+    /// Opens the folder for state files if `options` has a folder. `wake` gets a message whenever a file has been written.
     ///
     /// # Errors
     /// `File` if the folder cannot be made; `Memory` if the thread that writes cannot be started.
@@ -250,7 +250,7 @@ impl States {
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
         let key = key(namespace, name);
-        // The lock is held until the file is removed, so that no new write of this state begins in between.
+        // The lock is held until the file is removed, so that no new write of this state can begin before.
         let held = self.inner.lock();
         #[cfg(not(target_arch = "wasm32"))]
         let held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);

@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Parses a string and joins it with adjacent strings, as Python does.
+    /// Parses one or more adjacent strings and joins them, as Python does.
     fn strings(&mut self) -> Result<String> {
         let mut text = self.string()?;
         self.blanks();

@@ -14,7 +14,7 @@ pub struct GenerationConfig {
     pub max_new_tokens: Option<usize>,
     /// If false, the most probable token is always chosen, after the penalties have been applied.
     pub do_sample: bool,
-    /// The number of beams. It must be 1.
+    /// The number of beams, which must be 1.
     pub num_beams: usize,
     pub temperature: f32,
     pub top_p: f32,

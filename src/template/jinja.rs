@@ -50,7 +50,7 @@ impl Jinja {
     /// Parses a template, such as a `chat_template.jinja`.
     ///
     /// # Errors
-    /// `File`, with the line, if `source` is not a template or is larger than the limits; `Memory` if no thread can be started.
+    /// `File`, with the line, if `source` is not a template or exceeds a limit of `scan.rs`; `Memory` if no thread can be started.
     pub fn parse(source: &str, family: Family) -> Result<Jinja> {
         with_stack(|| metered::compile(source, NAME, environment::syntax()).map(drop))?.map_err(broken)?;
         Ok(Jinja { source: source.into(), family, variables: Map::new() })

@@ -12,8 +12,8 @@ pub enum Part {
     Text(String),
 }
 
-/// Characters of special tokens. Every special token except `<sop>`, `sop` and `<eop>` contains one of these characters, so a text without
-/// these characters contains no such token.
+/// Characters of special tokens. Every special token except `<sop>`, `sop` and `<eop>` contains one of these characters, so a text without these
+/// characters can contain only those three special tokens.
 pub(super) const MARKS: [char; 2] = ['|', ']'];
 
 /// Tokens that are special only directly after `[gMASK]`: GLM-4's and ChatGLM3's.

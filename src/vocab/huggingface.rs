@@ -39,7 +39,8 @@ enum Kind {
     Bytes {
         /// The ids of "\n" and "\n\n". `None` if one of them is missing.
         newlines: Option<[u32; 2]>,
-        /// The bytes without a token, if the file has no `unk_token`. The crate would drop these bytes silently.
+        /// The bytes that have no token. Empty if the file has an `unk_token`. The crate would drop these bytes silently, so a text with such a
+        /// byte is an error.
         absent: Vec<u8>,
     },
     /// Tokens are words. In decoded text, a space comes before each word.
@@ -156,8 +157,8 @@ fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, Table,
 
 /// Returns the bytes of each id. Special tokens, such as the end of text, have no bytes.
 ///
-/// MIDI's `<pad>`, `<start>` and `<end>` are special, too. To convert a text to MIDI, put `<start>` and `<end>` around it, as the
-/// official script does.
+/// MIDI's `<pad>`, `<start>` and `<end>` are special, too. To convert a text to MIDI, put `<start>` and `<end>` around the text, as the official
+/// script does.
 fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<Table> {
     let by_content: HashMap<&str, u32> = added.iter().map(|a| (a.token.content.as_str(), a.id)).collect();
     let mut table = Table::default();

@@ -68,7 +68,8 @@ enum Value {
     Char(char),
 }
 
-/// Reads the text after a backslash. Returns the value and the rest, or `None` if this kind of literal has no such escape.
+/// Reads the text after a backslash. Returns the value of the escape and the text after the escape, or `None` if this kind of literal has no such
+/// escape.
 fn unescape(escape: &str, is_bytes: bool) -> Option<(Value, &str)> {
     let first = escape.chars().next()?;
     let rest = &escape[first.len_utf8()..];
@@ -95,7 +96,7 @@ fn unescape(escape: &str, is_bytes: bool) -> Option<(Value, &str)> {
     Some((value, rest))
 }
 
-/// Reads exactly `n` digits. Returns their value and the rest.
+/// Reads exactly `n` digits. Returns the value of the digits and the text after the digits. Returns `None` if a character is not a digit.
 fn digits(s: &str, n: usize, radix: u32) -> Option<(u32, &str)> {
     let head = s.get(..n)?;
     let all_digits = head.chars().all(|c| c.is_digit(radix)); // from_str_radix also accepts a sign

@@ -7,7 +7,7 @@ use crate::error::{Result, filled, room};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// The name of the memory in the error that too little memory is available.
+/// The name that errors use for the memory of the parts.
 const PARTS: &str = "the parts of the text";
 
 /// Tokens with their ranks and ids.

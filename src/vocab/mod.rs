@@ -1,8 +1,8 @@
 //! Vocabularies convert text to token ids and back. This module also has two filters for generated text: a UTF-8 decoder and the search for stop
 //! texts.
 //!
-//! A token is a sequence of bytes, which may begin or end within a character. This module must not know sampling. It knows only the number of
-//! embeddings of a model; the model family determines which id ends a text.
+//! A token is a sequence of bytes, which may begin or end within a character. This module must not know sampling. Of a model, this module knows
+//! only the number of embeddings. The model family determines which id ends a text.
 
 mod byte_chars;
 mod choose;
@@ -224,9 +224,8 @@ impl Vocab {
     /// Converts a prompt, a text for a model to continue, to ids. Differs from [`encode`](Self::encode) in two points:
     ///
     /// * As in the official tokenizers, GLM-4's prompts begin with `[gMASK]` and `<sop>`, ChatGLM3's with `[gMASK]` and `sop`.
-    /// * With a byte-level Hugging Face tokenizer, two newlines at the end of the prompt are two tokens, as they are inside a text. The
-    ///   vocabulary's single token for two newlines occurs only at the end of texts. Models with the 20B vocabulary have rarely seen this token and
-    ///   continue it badly.
+    /// * With a byte-level Hugging Face tokenizer, two newlines at the end of the prompt are two tokens, as inside a text. The vocabulary's single
+    ///   token for two newlines occurs only at the end of texts. Models with the 20B vocabulary have rarely seen this token and continue it badly.
     ///
     /// # Errors
     /// Errors of [`encode`](Self::encode).

@@ -38,7 +38,7 @@ pub(super) struct SentencePiece {
     spaces: Spaces,
     /// The normal pieces with their ranks. Adjacent characters are joined until they form these pieces.
     ranks: Ranks,
-    /// The user-defined pieces, which are found in text before joining.
+    /// The user-defined pieces, which are found in a text before characters are joined.
     user_defined: Trie,
     unknown: u32,
     /// The id of each byte. `None` if a character without a piece becomes the unknown token.

@@ -53,7 +53,7 @@ impl StopTexts {
         (&self.certain, false)
     }
 
-    /// Returns the text that is held back. If this text is pushed to a new filter with the same stop texts, the new filter holds it back, too.
+    /// Returns the text that is held back. A new filter with the same stop texts also holds this text back.
     pub fn held(&self) -> &str {
         &self.held
     }

@@ -102,7 +102,7 @@ mod embedded {
             for n in 0..200 {
                 let bytes = rng.bytes(n);
                 assert_eq!(vocab.decode(&vocab.encode(&bytes).unwrap()), bytes);
-                // concatenated tokens, cut anywhere
+                // the bytes of random tokens, without the bytes at the beginning
                 let ids: Vec<u32> = (0..n).map(|_| (rng.next() % vocab.len() as u64) as u32 + 1).collect();
                 let bytes = &vocab.decode(&ids)[n / 2..];
                 assert_eq!(vocab.decode(&vocab.encode(bytes).unwrap()), bytes);

@@ -56,7 +56,7 @@ pub(super) struct Trie {
 }
 
 impl Trie {
-    /// Builds a trie. Among entries with equal bytes, the last one wins. Tokens without bytes never match.
+    /// Builds a trie. Of several entries with equal bytes, the last entry counts. Tokens without bytes never match.
     pub(super) fn new(entries: &[Entry], bytes: &[u8]) -> Self {
         let sorted = sort(entries, bytes);
         let byte = |i: usize, depth: usize| bytes[sorted[i].start as usize + depth];

@@ -14,20 +14,20 @@ use std::time::SystemTime;
 /// The metadata key of the hashed namespace. The namespace is hashed because it may be an API key.
 const NAMESPACE: &str = "prefix_namespace";
 
-/// The most snapshots that may wait to be written. A waiting snapshot is in host memory.
+/// The most snapshots that may wait to be written to files. A waiting snapshot is in host memory.
 const MAX_WAITING: usize = 8;
 
 /// The folder of state files for one model.
 pub struct Folder {
     path: PathBuf,
-    /// The most bytes that the files may take.
+    /// The most bytes that all files in the folder may take together.
     pub bytes: u64,
     left: Vec<Left>,
     jobs: Sender<Job>,
     done: Receiver<Written>,
 }
 
-/// A file that an earlier engine left.
+/// A file of a cache entry that an earlier engine left.
 pub struct Left {
     pub path: PathBuf,
     pub bytes: u64,
@@ -65,7 +65,7 @@ impl Folder {
     /// # Errors
     /// `File` if the folder cannot be made or read; `Memory` if the thread that writes cannot be started.
     pub fn open(path: &Path, bytes: u64, model: &Model) -> Result<Folder> {
-        // Another number format or device rounds differently. Entries from there would change the texts.
+        // Other number formats and other devices round differently, so their entries would change texts. Each of them has its own folder.
         let path = path.join(&hashed(&format!("{} {}", model.weights_hash(), model.numerics()))[..16]);
         let io = |e| Error::io(e, &path);
         fs::create_dir_all(&path).map_err(io)?;
@@ -77,7 +77,7 @@ impl Folder {
         Ok(Folder { path, bytes, left, jobs, done: is_done })
     }
 
-    /// Takes the list of files that earlier engines left, the oldest first. A second call returns an empty list.
+    /// Removes and returns the list of files that earlier engines left, the oldest first. A second call returns an empty list.
     pub fn take_left(&mut self) -> Vec<Left> {
         std::mem::take(&mut self.left)
     }
@@ -115,7 +115,7 @@ pub fn load(model: &Model, path: &Path) -> Result<Snapshot> {
     Snapshot::load(model, path, false).map(|(snapshot, _)| snapshot)
 }
 
-/// Removes the file of an entry. A missing file is no error.
+/// Removes the file of an entry. A missing file is not an error.
 pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }

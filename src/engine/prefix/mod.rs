@@ -47,7 +47,7 @@ enum Held {
     },
 }
 
-/// The tiers, in the order in which an entry passes through them.
+/// The kinds of memory in which an entry can be, in the order in which an entry passes through them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Device,
@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-/// An entry that can serve a prompt.
+/// An entry of the prefix cache from which a prompt can continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
     entry: u64,
@@ -97,7 +97,7 @@ pub(super) struct Found {
 /// The entries of all namespaces. An entry only serves prompts of its own namespace.
 pub(super) struct PrefixCache {
     entries: HashMap<u64, Entry>,
-    /// The keys of all entries: for each hashed namespace, a tree that finds keys by the tokens of their entries.
+    /// For each hashed namespace, a tree that finds the key of an entry by the entry's tokens.
     trees: HashMap<String, Tree<u64>>,
     idle: Idle,
     host_bytes: u64,
@@ -109,13 +109,14 @@ pub(super) struct PrefixCache {
     clock: u64,
 }
 
-/// Returns the extra slots, and the tokens in them, that a session needs for the cache in addition to `n_slots` slots for continuations.
+/// Returns the numbers of extra slots, and of tokens in these slots, that a session needs for the cache in addition to `n_slots` slots for
+/// continuations.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
     }
     let most = MAX_SLOTS.min((session::MAX_SLOTS - 1).saturating_sub(n_slots) as u64).max(1);
-    // At least one slot: a fork occupies a slot until its state is copied to the host.
+    // The cache needs at least one slot, because a fork occupies a slot until its state is copied to the host.
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
@@ -173,7 +174,7 @@ impl PrefixCache {
         let on_path = tree.on_path(prompt).into_iter().rev();
         let whole = on_path.clone().map(|(n, id)| (n, *id)).find(|(n, id)| is_whole(*n, *id));
         let further = || match self.can_rewind {
-            // The last token is prefilled again, for its logits.
+            // The prompt's last token is prefilled again, because its logits are needed.
             true => tree.nearest(prompt).map(|(n, id)| (n.min(prompt.len().saturating_sub(1)), *id)),
             false => on_path.map(|(n, id)| (n, *id)).find(|(n, _)| *n < prompt.len()),
         };
@@ -181,8 +182,8 @@ impl PrefixCache {
         (n_tokens >= FEWEST).then_some(Found { entry, n_tokens })
     }
 
-    /// Opens a slot that has read the covered tokens. The caller closes the slot. Returns `None` if the entry was removed, or if its file is missing
-    /// or damaged.
+    /// Opens a slot with the state after the tokens that `found` covers. The caller closes the slot. Returns `None` if the entry no longer exists,
+    /// or if its file is missing or damaged.
     pub fn open(&mut self, found: Found, session: &mut Session) -> Result<Option<Slot>> {
         let Some(entry) = self.entries.get(&found.entry) else { return Ok(None) };
         let slot = match &entry.held {
@@ -206,8 +207,8 @@ impl PrefixCache {
         Ok(Some(slot))
     }
 
-    /// Makes an entry of a slot that has read `tokens`, and removes the entries that the new entry replaces. Closes the slot instead if the cache
-    /// is off, the tokens are fewer than `FEWEST`, or a longer entry already covers the tokens.
+    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes the entries that the new entry replaces. Closes the slot
+    /// instead if the cache is off, the tokens are fewer than `FEWEST`, or a longer entry already covers the tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {
             return session.close(slot);
@@ -255,7 +256,7 @@ impl PrefixCache {
         }
     }
 
-    /// Returns the positions in a prompt, as numbers of tokens, at which a job forks its slot for the cache. All of them are above `from`. `ends`
+    /// Returns the positions in a prompt, as numbers of tokens, at which a job forks its slot for the cache. All positions are above `from`. `ends`
     /// are the positions of `Prepared::ends`. A recurrent model gets several positions, because a later prompt can continue only from one of these
     /// positions.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
@@ -310,7 +311,7 @@ impl PrefixCache {
     pub fn make_room(&mut self, n: usize, session: &mut Session) {
         let missing = n.saturating_sub(session.n_free());
         if missing > 0 {
-            // After an error, fewer slots are free, and prompts leave fewer forks.
+            // An error only means that fewer slots are free, so prompts leave fewer forks.
             let trimmed = self.trim(self.n_on_device().saturating_sub(missing), session);
             trimmed.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         }
@@ -324,7 +325,7 @@ impl PrefixCache {
         }
     }
 
-    /// Moves or removes the least recently used entries until at most `n_slots` are on the device and every tier is within its limits.
+    /// Moves or removes the least recently used entries until at most `n_slots` entries are on the device and every tier is within its limits.
     fn trim(&mut self, n_slots: usize, session: &mut Session) -> Result<()> {
         self.settle_written();
         while let Some(id) = self.oldest(Tier::Device).filter(|_| self.n_on_device() > n_slots) {
@@ -396,7 +397,7 @@ impl PrefixCache {
         match (self.entries.get_mut(&id), written) {
             (Some(entry), Some((path, bytes))) => entry.held = Held::File { path, bytes },
             (Some(_), None) => {
-                // The write failed. The entry has no open slot, because it left the device before.
+                // The write failed. The entry has no open slot, because its state left the device earlier.
                 let entry = self.entries.remove(&id).expect("it was found");
                 if let Some(tree) = self.trees.get_mut(&entry.namespace) {
                     tree.remove(&entry.tokens);

@@ -106,7 +106,7 @@ fn the_queue_has_a_limit_and_an_order() {
     let (low, first, high) = (with(-1).unwrap(), with(0).unwrap(), with(5).unwrap());
     let e = with(9).unwrap_err();
     assert_eq!((e.kind, e.message.as_str()), (Kind::Busy, "the queue is full: 3 requests wait"));
-    // One slot: requests start in the order in which they get the slot.
+    // The engine has one slot, so requests start one after the other.
     let (ended, order) = std::sync::mpsc::channel();
     for (name, generation) in [("low", low), ("first", first), ("high", high)] {
         let ended = ended.clone();

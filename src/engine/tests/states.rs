@@ -33,7 +33,7 @@ fn a_text_continues_exactly_from_its_state() {
         let whole = done(&engine, &first.clone().max_tokens(11));
         assert_eq!([one.tokens.clone(), two.tokens.clone()].concat(), whole.tokens);
         assert_eq!(one.text + &two.text, whole.text);
-        // A request does not change the state that it begins from; a prompt and a seed are allowed.
+        // A request does not change the state from which the request begins. A prompt and a seed are allowed.
         assert_eq!(done(&engine, &from("a", rest)).tokens, two.tokens);
         let text = from("a", Request::text(" and the").max_tokens(6).set("seed", 9));
         assert_eq!(done(&engine, &text).text, done(&engine, &text).text);
@@ -132,7 +132,7 @@ fn a_state_whose_file_cannot_be_written_leaves_the_text() {
     let completion = done(&engine, &request);
     let e = completion.state.unwrap().unwrap_err();
     assert!(e.kind == Kind::File && e.field_name() == Some("save_state") && completion.tokens.len() == 3, "{e}");
-    // The state that was kept before is still there.
+    // The state that was saved before is still listed.
     assert_eq!(engine.states("").unwrap(), [info]);
     engine.drain();
 }

@@ -20,7 +20,7 @@ pub const RAISED: &str = "raised: ";
 pub const MADE: &str = "\0made";
 /// The filter after an instruction whose result contains new values.
 pub const COPIED: &str = "\0copied";
-/// The filter before a product. It receives both factors as a pair.
+/// The filter before a product. The filter receives both factors as a pair.
 pub const GUARD_MUL: &str = "\0guard_mul";
 /// The filter before an assignment to a namespace.
 pub const ASSIGNED: &str = "\0assigned";
@@ -33,7 +33,7 @@ const FUEL: u64 = 40_000_000;
 /// The most bytes of an attribute's path, such as `a.b.c`.
 const MAX_PATH: usize = 256;
 
-/// The most characters in the argument of `strip`: each character of a text is compared with all of them.
+/// The most characters in the argument of `strip`: each character of a text is compared with all these characters.
 const MAX_STRIPPED: usize = 256;
 
 /// The most digits of a field width in `format`: a large width makes megabytes of blanks.
@@ -185,7 +185,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
         "trim" | "strip" | "lstrip" | "rstrip" if arg(0).len() > MAX_STRIPPED => {
             return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected at most {MAX_STRIPPED} characters")));
         }
-        // A sum of texts copies all earlier text at each step.
+        // A sum of texts would copy all earlier text at each step, so only numbers are allowed.
         "sum" => {
             let is_number = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
             let start = by_name("start").or_else(|| args.first().filter(|value| !value.is_kwargs()).cloned());

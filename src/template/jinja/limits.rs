@@ -179,7 +179,7 @@ pub fn limit(message: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("{PREFIX}{message}"))
 }
 
-/// Returns the error that the source is invalid, with the line if it is known.
+/// Returns the error that the source is invalid, with the line if the line is known.
 pub fn broken(message: &str, line: Option<usize>) -> Error {
     let line = line.map_or(String::new(), |line| format!(" (in chat_template:{line})"));
     Error::new(ErrorKind::SyntaxError, format!("{message}{line}"))

@@ -14,7 +14,7 @@ pub const MAX_SOURCE: usize = 256 << 10;
 const MAX_TAG: usize = 4096;
 /// The most nested brackets of one tag.
 const MAX_BRACKETS: usize = 64;
-/// The most nested blocks. Each `elif` counts, because the parser makes it an `if` within an `else`.
+/// The most nested blocks. Each `elif` counts, because the parser converts an `elif` to an `if` within an `else`.
 const MAX_BLOCKS: usize = 512;
 /// The most bytes of all texts and lists together that products of constants may make.
 const MAX_REPEATED: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! Cuts text into pieces that are merged separately: words, up to three digits, punctuation, white space.
 //!
 //! GLM-4's pattern ends with `\s+(?!\S)|\s+`: the last character of a run of white space belongs to the piece after the run. The `regex` crate has
-//! no look-ahead, but takes linear time on any text. So the pattern matches the whole run, and the code here cuts it.
+//! no look-ahead, but takes linear time on any text. So the pattern here matches the whole run, and code cuts off the last character.
 
 use regex::Regex;
 use std::sync::LazyLock;

@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Unknown,
     /// A special token such as `<s>`, to which no text encodes.
     Control,
-    /// A piece that is found in text before joining.
+    /// A piece that is found in a text before characters are joined.
     UserDefined,
     /// A byte, `<0x00>` to `<0xFF>`.
     Byte,

@@ -123,7 +123,7 @@ fn equivalent_forms_are_accepted() {
     let text = "ab ca\n\n你好 '!s 1  ".as_bytes();
     let ids = from_json(&file(&merges), 306).encode(text).unwrap();
     let mut json = file(&merges);
-    // older converters list the added tokens among the others, in any order
+    // older converters list the added tokens among the other tokens, in any order
     for (nth, special) in SPECIAL.iter().enumerate() {
         json["model"]["vocab"][special] = json!(306 + nth);
     }
