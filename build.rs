@@ -22,8 +22,8 @@ fn main() {
     record("WGPU", locked(&Path::new(&root).join("Cargo.lock"), "wgpu"));
 }
 
-/// Sets the environment variable `WINGBEAT_BUILD_{name}` while the crate compiles; the crate reads it with `option_env!`. `None` sets
-/// nothing.
+/// Sets the environment variable `WINGBEAT_BUILD_{name}` for the compilation of the crate, which reads it with `option_env!`. Does nothing
+/// if `value` is `None`.
 fn record(name: &str, value: Option<String>) {
     if let Some(value) = value {
         println!("cargo:rustc-env=WINGBEAT_BUILD_{name}={value}");

@@ -142,7 +142,7 @@ impl Error {
 
     /// Sets the wrong option or field to `name`. If the error already has a field, that field becomes a part of `name`: `content`, then
     /// `messages[2]`, becomes `messages[2].content`. If the error has a place but no field, the place becomes a place in the value of
-    /// `name`: `grammar: line 1`.
+    /// `name`: `grammar: line 1`. A field that already has this name is not added again.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {

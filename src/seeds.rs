@@ -33,7 +33,7 @@ fn checkpoints() {
     put("checkpoint", "glm.gguf", &hostile::small_glm_gguf());
 }
 
-/// Writes pickles whose tensors use the storages `0` and `1`. The fuzz target reads each pickle with storages of 64 and 16 bytes.
+/// Writes pickles with tensors in two storages: `0` with 64 bytes and `1` with 16 bytes. The fuzz target adds these storages.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn pickles() {

@@ -49,7 +49,7 @@ Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
   make-prompts | wingbeat batch - | jq -r .text";
 
-/// How long one wait for an input line, or for an event of the engine, lasts at most. The loop alternates between the two.
+/// The maximum time to wait for an input line before the loop looks for an event of the engine, and the reverse.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Continue many prompts from a file
@@ -106,7 +106,7 @@ pub fn run(mut args: Args) -> Outcome {
     let mut sampling = args.sampling.sampling(&model)?;
     let format = args.format.asked(&model)?;
     let rules = args.grammar.asked()?;
-    // Report a grammar that no text can follow now, before the first line is read.
+    // If no text can follow the grammar, report this before the first line is read.
     rules.as_ref().map(|asked| asked.follower(&mut Followers::new(&model), args.grammar.close(), "").map(drop)).transpose()?;
     let n_slots = slots::fitting(&model, &args.model.run.on, args.slots.map(|n| n as usize))?;
     let stop = Arc::default();

@@ -118,8 +118,8 @@ pub fn wants_json(flags: &[&str]) -> bool {
     apart || flags.iter().any(|f| joined(f))
 }
 
-/// A measurement: how many tokens each slot prefills and decodes, how many tokens it has prefilled before, and how many slots step
-/// together.
+/// A measurement. Each slot prefills `n_depth` tokens before the timed part, then prefills `n_prompt` tokens and decodes `n_gen` tokens.
+/// `n_batch` slots step together.
 #[derive(Debug, Clone, Copy)]
 struct Test {
     n_prompt: usize,
@@ -243,7 +243,7 @@ fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
 const SPARSITY_DEPTH: usize = 16;
 
 /// Returns the fraction of zeros in the inputs of the ffn's value matrices while one token is decoded. Returns `None` if the model has no
-/// word (fused step) with a sparse input.
+/// word (fused operation) with a sparse input.
 fn sparsity(model: &Model) -> Result<Option<f64>> {
     let mut session = Session::new(model, 2)?;
     let slot = session.open()?;

@@ -12,7 +12,8 @@ pub struct EscapeArgs {
 }
 
 impl EscapeArgs {
-    /// Returns the text of an argument. With `--escape`, escapes are replaced. Without it, the first text that contains `\n` prints a note.
+    /// Returns the text of an argument. With `--escape`, escapes are replaced. Without it, a note is printed for the first text that
+    /// contains a backslash and an `n`.
     ///
     /// # Errors
     /// `Usage` if an escape is unknown or incomplete, or if the resulting bytes are not UTF-8. The error names `flag`.

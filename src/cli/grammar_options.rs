@@ -53,7 +53,7 @@ impl GrammarArgs {
         }
     }
 
-    /// Returns whether the end of a text is reserved to complete it under the rules.
+    /// Returns whether a text that reaches the token limit is completed under its rules (closed).
     pub fn close(&self) -> Close {
         Close::asked(self.asked_close())
     }

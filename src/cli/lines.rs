@@ -23,7 +23,7 @@ pub struct Numbered {
     pub number: u64,
     /// The line without its newline. `None` if the line is longer than [`MAX_BYTES`].
     pub bytes: Option<Vec<u8>>,
-    /// Counts the line's bytes against [`MAX_HELD`]. Drop it when the line has been processed.
+    /// Counts the line's bytes against [`MAX_HELD`]. Drop this value when the line has been processed.
     pub held: Held,
 }
 

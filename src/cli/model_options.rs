@@ -117,12 +117,12 @@ fn quant_help() -> String {
 
 impl DeviceArgs {
     /// Returns the device that `--device` names, or else the device that the environment variable `WINGBEAT_DEVICE` names. Returns `None`
-    /// without both.
+    /// if neither is set.
     pub fn named(&self) -> Option<String> {
         self.device.clone().or_else(|| std::env::var_os(DEVICE).map(|d| d.to_string_lossy().into_owned()).filter(|d| !d.is_empty()))
     }
 
-    /// Returns the device choice of the flag or of the environment variable, or `Auto` without both.
+    /// Returns the device choice of the flag or of the environment variable, or `Auto` if neither is set.
     ///
     /// # Errors
     /// `Usage` if the device's name cannot be parsed.

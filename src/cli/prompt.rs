@@ -79,8 +79,8 @@ impl NewlineArgs {
 }
 
 impl TextArgs {
-    /// Reads the text from the argument or the file. Without both, reads standard input. Returns `Given::Nothing` if standard input is a
-    /// terminal.
+    /// Reads the text from the argument or the file. If neither is given, reads standard input, or returns `Given::Nothing` if standard
+    /// input is a terminal.
     ///
     /// # Errors
     /// `File` if the text cannot be read, `Input` if it is too long or not UTF-8, `Usage` if an escape is wrong.

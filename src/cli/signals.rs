@@ -19,7 +19,7 @@ const EXIT_CODE: c_int = 130;
 /// The flag that asks the running verb to stop. `None` if the verb cannot stop.
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
-/// A function that a verb has called before a signal ends the program at once.
+/// A function of the running verb that is called before a signal ends the program at once.
 type Last = Box<dyn FnOnce() + Send>;
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
 
@@ -39,8 +39,8 @@ pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
 }
 
-/// Has `last` called before a signal ends the program at once, for example to print results. `last` runs on the signal thread. Other
-/// signals wait until it returns.
+/// Registers `last`, which is called before a signal ends the program at once, for example to print results. `last` runs on the signal
+/// thread. Other signals wait until `last` returns.
 pub fn before_the_end(last: impl FnOnce() + Send + 'static) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last));
 }

@@ -13,7 +13,7 @@ pub const SIGN: Style = AnsiColor::Cyan.on_default().bold();
 /// The style of the bot's name before an answer.
 pub const NAME: Style = AnsiColor::Green.on_default().bold();
 
-/// The words at the beginning of a line on stderr that are coloured, in clap's colours.
+/// Words that are coloured at the beginning of a line on stderr, and their styles. The colours are clap's.
 const MARKS: [(&str, Style); 4] = [
     ("error:", AnsiColor::Red.on_default().bold()),
     ("warning:", AnsiColor::Yellow.on_default().bold()),
@@ -51,7 +51,7 @@ pub fn painted(text: &str, style: Style, wanted: bool) -> String {
     if wanted { format!("{style}{text}{style:#}") } else { text.to_string() }
 }
 
-/// Returns a line whose first word is coloured if `wanted` and if this word is `error:`, `warning:`, `note:` or `hint:`.
+/// Returns `line` with its first word coloured, if `wanted` and if this word is `error:`, `warning:`, `note:` or `hint:`.
 pub fn marked(line: &str, wanted: bool) -> String {
     let text = line.trim_start();
     match MARKS.iter().find(|(mark, _)| text.starts_with(mark)) {

@@ -1,4 +1,4 @@
-//! Checks a verb's output files before it loads a model, so that no work is lost because of, say, a missing folder.
+//! Checks a verb's output files before it loads a model, so that no work is lost because a folder is missing or a file exists.
 
 use super::values::OUTPUT;
 use crate::error::{Error, Kind, Result};

@@ -8,7 +8,8 @@ pub(super) fn name(path: &str) -> &str {
 }
 
 /// Replaces the names between backticks in a text. `rename` gets a name and, for `` `name=value` ``, the value. The text that `rename`
-/// returns replaces the backticks and everything between them. If `rename` returns `None`, they stay unchanged.
+/// returns replaces the backticks and everything between them. If `rename` returns `None`, the backticks and the text between them stay
+/// unchanged.
 pub fn renamed(text: &str, rename: &dyn Fn(&str, Option<&str>) -> Option<String>) -> String {
     let mut parts = text.split('`');
     let mut out = parts.next().unwrap_or_default().to_string();

@@ -51,7 +51,7 @@ pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &str) -> Result<Vec<T>>
     Ok(vec![value; n])
 }
 
-/// Reads all bytes of `from`, at most `limit` bytes.
+/// Returns all bytes of `from`, which may have at most `limit` bytes.
 ///
 /// # Errors
 /// `Input` if `from` has more than `limit` bytes, `File` if `from` cannot be read, `Memory` if the host has no room for the bytes.

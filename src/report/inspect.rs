@@ -30,8 +30,8 @@ pub struct InspectReport {
     pub n_params: u64,
     /// The number of weight bytes that decoding one token reads, for each weight format that the matrices can be stored in.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// The memory that the model needs. Matrices that are quantised in the file or by the option `quant` have that format, all others f16.
-    /// `None` if the model cannot run.
+    /// The memory that the model needs. Matrices that are quantised in the file or by the option `quant` keep that format, all other
+    /// matrices are f16. `None` if the model cannot run.
     pub memory: Option<MemoryReport>,
     /// The weight formats that `memory` assumes, joined by `+`.
     pub weights: String,

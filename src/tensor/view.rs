@@ -75,8 +75,8 @@ impl<'a> View<'a> {
         Ok(if transposed { view.transposed() } else { view })
     }
 
-    /// Returns the tensor with every number multiplied by `by` when it is read. This undoes a division by a power of two in the file, so it
-    /// is exact.
+    /// Returns the tensor with every number multiplied by `by` when it is read. Callers undo a division that the writer of the file made.
+    /// `by` is a power of two, so the multiplication is exact.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }
     }
@@ -213,7 +213,7 @@ fn overflow(shape: &[usize]) -> Error {
 }
 
 /// An iterator over the storage indices of a strided tensor, in elements. It visits the elements in row-major order of the shape, then
-/// begins again at the first: it never returns `None`.
+/// begins again at the first element: it never returns `None`.
 pub struct Walk<'s> {
     shape: &'s [usize],
     strides: &'s [usize],

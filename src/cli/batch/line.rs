@@ -16,7 +16,7 @@ pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     }
 }
 
-/// Fields of a request that a line must not have. All lines have the same priority, and all begin from the state that `--state` names.
+/// Fields of a request that are an error in a line. All lines have the same priority, and all begin from the state that `--state` names.
 const NOT_IN_LINES: [&str; 4] = ["priority", "no_cache", "state", "save_state"];
 
 /// Returns the request that the fields of a line describe.

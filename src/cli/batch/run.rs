@@ -23,8 +23,8 @@ pub const BASE: &str = "base";
 
 /// Starts an engine without a prefix cache. If `base` is not `None`, the engine keeps that state under the name [`BASE`].
 pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
-    // The only stored state is `base`, so the bytes of states need no limit. Nobody waits for a single token, so prefill may slow down
-    // decoding.
+    // The only stored state is `base`, so the bytes of states need no limit. Nobody waits for single tokens, so prefill may slow down
+    // decoding without a limit.
     let states = StateOptions { folder: None, bytes: u64::MAX };
     let cache = CacheOptions::off();
     let engine = Engine::start(model, EngineOptions { slots, cache, states, prefill_slowdown: None, format, ..EngineOptions::default() })?;
@@ -39,7 +39,7 @@ pub struct Run {
     /// A request with the settings of the flags.
     defaults: Request,
     results: Results,
-    /// The keys of all ids that were read, to find an id that two lines have.
+    /// The keys of all ids that were read, to detect two lines with the same id.
     seen: HashSet<u128>,
     running: Vec<Running>,
     endings: Endings,

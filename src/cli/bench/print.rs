@@ -44,7 +44,8 @@ impl Printer {
         Printer { format, out, kept: Arc::default(), is_first: true }
     }
 
-    /// If the format is a JSON array: has the finished records printed when a signal ends the program.
+    /// Makes a signal that ends the program print the finished records first. Only a JSON array needs this: other formats print each record
+    /// at once.
     pub fn print_on_interrupt(&self) {
         if self.format == OutputFormat::Json {
             let kept = self.kept.clone();

@@ -46,7 +46,7 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<
     Ok(())
 }
 
-/// Returns the sums of `times` per word, sorted by each word's first call.
+/// Returns the sums of `times` per word, in the order in which the words are first called.
 fn by_word(times: &[WordTime]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for t in times {

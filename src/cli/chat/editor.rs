@@ -44,7 +44,7 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// Creates an editor. `history` is the path of the history file. If it is `None`, or if the file cannot be used, the history is not
+    /// Creates an editor. `history` is the path of the history file. Without a path, or if the file cannot be used, the history is not
     /// saved.
     ///
     /// # Errors

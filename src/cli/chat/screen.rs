@@ -23,11 +23,11 @@ pub enum As {
 pub struct Screen {
     out: Output,
     shows: As,
-    /// `[true, true]` if stdout and stderr are terminals: index 0 is stdout, index 1 is stderr.
+    /// Index 0 is true if stdout is a terminal, index 1 if stderr is a terminal.
     is_terminal: [bool; 2],
     is_coloured: bool,
     color: Color,
-    /// The bot's name, to be shown before the answer. `None` as soon as it is shown, and if no name is to be shown.
+    /// The bot's name, which is shown before the answer's first part. `None` after the name was shown, or if the answer has no name.
     who: Option<String>,
     /// True if the last part that was shown was a thought.
     is_thinking: bool,

@@ -1,4 +1,4 @@
-//! Returns texts about a conversation: branch, tokens and speed, settings.
+//! Formats facts about a conversation: branch, tokens and speed, settings.
 
 use crate::chat::{Conversation, Role, Settings, Stats};
 use crate::sample::RANDOM_SEED;
@@ -61,8 +61,8 @@ fn speed(t: &Timings) -> String {
     }
 }
 
-/// Returns a line with a changed setting and its value. If `seed` was set to random, the line has the chosen number, with which the answers
-/// can be repeated.
+/// Returns a line with a changed setting and its value. If the user asked for a random seed, the line has the chosen number, with which the
+/// answers can be repeated.
 pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
     if name == "seed" && value.trim() == RANDOM_SEED {
         return format!("seed is {}, chosen at random", settings.sampling.seed);

@@ -23,7 +23,7 @@ pub struct Golden {
     pub error: Option<f64>,
     pub bound: f64,
     pub same_greedy_text: bool,
-    /// The error because of which the model could not be checked.
+    /// The error that prevented the comparison.
     pub failure: Option<String>,
 }
 

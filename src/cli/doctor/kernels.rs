@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The check's results for one family of kernels: the kernels that run with the same capabilities.
+/// A family of kernels, which is the set of kernels for the same capabilities, and the results of its check.
 #[derive(Debug, Serialize)]
 pub struct Family {
     /// `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
@@ -33,7 +33,7 @@ pub struct Family {
     pub n_cases: usize,
     /// The number of test cases of the family. It is larger than `n_cases` if the user stopped the check.
     pub n_planned: usize,
-    /// The right case whose error is nearest to its bound, with this error. `None` if all errors are 0.
+    /// The passed test case whose error is nearest to its bound, with this error. `None` if no passed case has an error above 0.
     pub worst: Option<String>,
     pub wrong: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl Kernels {
     pub fn open(adapter: &Adapter, extent: Extent) -> Result<Kernels> {
         let own = adapter.caps(false)?;
         let opened = Device::open(adapter, false)?;
-        // Models do not use cooperative matrices that give wrong results here. Exclude the same ones.
+        // Exclude cooperative matrices that give wrong results on this adapter, because models do not use them either.
         let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
         let with_draws = extent == Extent::Full || draws_on_device(own.class == Class::Groups)?;
         let families = match extent {

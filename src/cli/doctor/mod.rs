@@ -100,7 +100,7 @@ struct Results {
     /// The comparison with the golden logits. `None` if the user stopped the check before it.
     golden: Option<Golden>,
     bandwidth: Option<Bandwidth>,
-    /// The first error because of which a result is missing.
+    /// The first error that made a result missing.
     failure: Option<String>,
     /// True if all checks ran and all results are right.
     ok: bool,

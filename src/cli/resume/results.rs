@@ -66,7 +66,7 @@ pub struct Results {
     left: Left,
 }
 
-/// A line of the file of results, as far as it is read back.
+/// The fields of a line of results that a later run reads.
 #[derive(Deserialize)]
 struct Kept {
     id: Id,
@@ -182,7 +182,7 @@ impl Left {
             }
             if line.last() != Some(&b'\n') {
                 line.truncate(line.iter().rposition(|b| *b != 0).map_or(line.len(), |last| last + 1));
-                // The last line has no newline, so it is incomplete. Remove it later only if it is the beginning of a result.
+                // The last line has no newline, so it is incomplete. Anything but the beginning of a result is an error.
                 let begins = br#"{"id":"#;
                 // A line of complete JSON that is not a result was not written by this program.
                 let is_other = serde_json::from_slice::<IgnoredAny>(&line).is_ok() && result(&line).is_none();

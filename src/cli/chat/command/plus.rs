@@ -63,7 +63,7 @@ fn draw(what: Draw) -> Command {
 /// Parses a line. `\n` becomes a newline. The name of a command with an argument may be written in upper or lower case. `-temp=X` and
 /// `-top_p=X` are removed anywhere in the line; their values are clamped as in ChatRWKV.
 pub fn parse(line: &str) -> Result<Command> {
-    // A path keeps its backslashes: `\n` may be the begin of a file's name.
+    // A path keeps its backslashes: `\n` may be the beginning of a file's name.
     let is_file = line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("+prompt"));
     let mut text = if is_file { line.to_string() } else { line.replace("\\n", "\n") }.trim().to_string();
     let temperature = take(&mut text, "-temp=")?.map(|x| x.clamp(0.2, 5.0));

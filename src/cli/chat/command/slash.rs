@@ -130,7 +130,7 @@ pub const COMMANDS: &[Slash] = &[
     },
 ];
 
-/// Other names of commands, which other programs use: pairs of other name and command.
+/// Names that other programs use for the same commands, as pairs of such a name and the command.
 pub const ALIASES: &[(&str, &str)] = &[("/?", "/help"), ("/quit", "/exit"), ("/bye", "/exit"), ("/q", "/exit")];
 
 const KEYS: &[(&str, &str)] = &[
@@ -168,7 +168,7 @@ pub fn parse(line: &str) -> Result<Command> {
     }
 }
 
-/// Returns the command whose spelling is most similar to `name`, including ChatRWKV's commands. Returns `None` if no command is similar.
+/// Returns the command whose spelling is most similar to `name`. ChatRWKV's commands count, too. Returns `None` if no command is similar.
 fn nearest(name: &str) -> Option<&'static str> {
     let word = |name: &'static str| &name[1..];
     let likeness = |known: &&'static str| (strsim::jaro_winkler(word(known), &name[1..]) * 1e3) as u32;
