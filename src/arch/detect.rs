@@ -25,7 +25,8 @@ const REFUSED: &[(&str, &str)] = &[
 ///
 /// # Errors
 ///
-/// `Model` if the file is an unsupported variant, a state, a LoRA adapter or no model, if a tensor is missing, or if a shape is not supported.
+/// `Model` if the file is an unsupported variant, a saved state, a LoRA adapter or no model. Also if a tensor is missing or has an unsupported
+/// shape.
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     let runs = || ARCHS.iter().rev().map(|arch| arch.about()).collect::<Vec<_>>().join(", ");
     let refuse = |what: &str, tensor: &str| {
@@ -69,12 +70,13 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     }
 }
 
-/// Returns the error that the file lacks `tensor`, which the architecture needs.
+/// Returns the error for a file that lacks the tensor `tensor`, which the architecture needs.
 pub fn missing(tensor: &str) -> Error {
     Error::model(format!("the tensor {tensor} is missing"))
 }
 
-/// Returns the shape of a tensor as `N` dimensions. If the tensor has more than `N`, dimensions of size 1 are removed from its two ends.
+/// Returns the shape of a tensor as `N` dimensions. If the tensor has more than `N` dimensions, leading and trailing dimensions of size 1 are
+/// removed until `N` remain.
 ///
 /// # Errors
 ///

@@ -77,8 +77,8 @@ pub trait Architecture: Sync {
         stack::SIZES
     }
 
-    /// Returns the hyper-parameters of the model of this size, such as `0.1b`, for benchmarks without a file. Returns `None` if
-    /// [`sizes`](Self::sizes) does not contain the size.
+    /// Returns the hyper-parameters of a model for benchmarks without a file. `size` is one of [`sizes`](Self::sizes), such as `0.1b`. Returns
+    /// `None` for any other size.
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 }
 

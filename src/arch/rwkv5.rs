@@ -137,8 +137,8 @@ impl Rwkv5 {
         l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 
-    /// Returns the vector with one number per channel, `[A]`. In 5.0 and 5.1, the tensor has one number per head: it is repeated for each
-    /// channel of the head.
+    /// Returns the vector with one number per channel, `[A]`. In 5.0 and 5.1, the tensor has one number per head. This number is repeated for
+    /// all channels of the head.
     fn spread(&self, part: VectorPart) -> VectorPart {
         if self.per_channel { part.shaped(self.base.n_head(), self.base.head_size) } else { part.repeated(self.base.head_size) }
     }

@@ -126,8 +126,8 @@ impl Rwkv7 {
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>) -> Var {
         let (c, f, base, ranks) = (self.base.n_embd, self.base.n_ffn, &self.base, self.ranks);
 
-        // The projections r, k, v and the first matrices of the low-rank pairs. Each of x_r, x_k, … is the mix of one lerp between LN1(x) of
-        // this token and LN1(x) of the previous token.
+        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the mixes of
+        // lerps between LN1(x) of this token and LN1(x) of the previous token.
         let mut lerps = l.lerps("ln1");
         lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
         lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);

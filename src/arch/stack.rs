@@ -43,7 +43,7 @@ impl Base {
     ///
     /// # Errors
     ///
-    /// `Model` if a tensor is missing or empty, if widths disagree, or if a head has more than 128 channels. Also if an index of layers is
+    /// `Model` if a tensor is missing or empty, if widths disagree, or if a head has more than 128 channels. Also if the number of a layer is
     /// skipped, or if an epsilon is unsupported.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
@@ -83,7 +83,8 @@ impl Base {
         if let Some(name) = shapes.find(&is_beyond) {
             return text(format!("expected layers without a gap, found {name} but no tensor of layer {n_layer}"));
         }
-        // A weight or a bias is enough: a file with only one of them is broken, not a model without the norm.
+        // The model has this norm if the file has its weight or its bias. A file with only one of them is broken: it is not a model without the
+        // norm.
         let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
         Ok(Base {
             n_layer,

@@ -24,8 +24,8 @@ pub struct Affine {
     pub my: Vec<f32>,
     /// True if my is subtracted before mx. The order affects the rounding.
     columns_first: bool,
-    /// True if the matrix is the transpose of the surveyed matrix. Numbers are then divided by ry before rx, so that both matrices have exactly
-    /// the same codes.
+    /// True if the matrix is the transpose of the matrix from which [`Survey`] computed the scales. Numbers are then divided by ry before rx,
+    /// so that both matrices have exactly the same codes.
     is_transposed: bool,
 }
 

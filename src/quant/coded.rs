@@ -6,7 +6,7 @@ use half::f16;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// How a matrix is encoded: its format, the direction of its blocks, and its parts with their own scales.
+/// How a matrix is encoded: its format, the direction of its blocks, its transposition and its slices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coding {
     pub format: &'static dyn Format,
@@ -18,8 +18,8 @@ pub struct Coding {
 }
 
 impl Coding {
-    /// Returns the numbers of rows and of columns of the encoded matrix of a tensor of this shape. All dimensions but the columns count as
-    /// rows.
+    /// Returns the number of rows and the number of columns of the encoded matrix for a tensor of this shape. The number of rows is the
+    /// product of all other dimensions.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
             [.., k, _] if self.transposed => *k,

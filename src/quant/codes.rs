@@ -21,7 +21,7 @@ pub trait Codes {
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256;
 }
 
-/// The inner loops of a format.
+/// The inner loops of a format, as functions: decoding, and dot products without and with scales of blocks.
 pub struct Loops {
     pub(super) decode: fn(&[u8], &mut [f32]),
     pub(super) dot: fn(&[u8], &[f32]) -> f32,
@@ -76,7 +76,7 @@ fn eight<C: Codes>(bytes: &[u8]) -> [f32; PAD] {
     C::eight(&unit)
 }
 
-/// Returns Σ code·x without CPU-specific instructions.
+/// Returns the dot product Σ code·x of a row and `x`, without CPU-specific instructions.
 fn portable<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     let mut sums = [0f32; LANES];
     for (u, (unit, x)) in row.chunks(C::BYTES).zip(x.chunks(PAD)).enumerate() {
@@ -101,12 +101,12 @@ mod x86 {
 
     const REGISTERS: usize = LANES / PAD;
 
-    // SAFETY of all functions here: callers have checked the CPU's features. All loads are within whole units of the row and of x.
+    // Callers of the functions in this module must have checked that the CPU has AVX2, FMA and F16C.
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub unsafe fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
         let mut sums = [_mm256_setzero_ps(); REGISTERS];
-        // SAFETY: as above.
+        // SAFETY: the caller has checked the CPU's features.
         unsafe {
             let tail = add::<C>(row, x, &mut sums);
             total(sums) + tail
@@ -119,14 +119,14 @@ mod x86 {
         let mut rest = 0.0;
         for ((row, x), &scale) in row.chunks(WEIGHTS_PER_BLOCK / PAD * C::BYTES).zip(x.chunks(WEIGHTS_PER_BLOCK)).zip(scales) {
             let mut block = [_mm256_setzero_ps(); REGISTERS];
-            // SAFETY: as above.
+            // SAFETY: the caller has checked the CPU's features.
             rest += scale * unsafe { add::<C>(row, x, &mut block) };
             let scale = _mm256_set1_ps(scale);
             for (sum, block) in sums.iter_mut().zip(block) {
                 *sum = _mm256_fmadd_ps(block, scale, *sum);
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the caller has checked the CPU's features.
         unsafe { total(sums) + rest }
     }
 
@@ -135,7 +135,7 @@ mod x86 {
     #[inline(always)]
     unsafe fn add<C: Codes>(row: &[u8], x: &[f32], sums: &mut [__m256; REGISTERS]) -> f32 {
         let units = (x.len() / PAD).min(row.len() / C::BYTES);
-        // SAFETY: as above.
+        // SAFETY: the caller has checked the CPU's features. All loads are within whole units of `row` and of `x`.
         unsafe {
             let step = |sum: &mut __m256, u: usize| {
                 *sum = _mm256_fmadd_ps(C::load(row.as_ptr().add(u * C::BYTES)), _mm256_loadu_ps(x.as_ptr().add(u * PAD)), *sum);
@@ -158,7 +158,7 @@ mod x86 {
     #[inline(always)]
     unsafe fn total(sums: [__m256; REGISTERS]) -> f32 {
         let mut lanes = [0f32; PAD];
-        // SAFETY: as above.
+        // SAFETY: the caller has checked the CPU's features. `lanes` has room for one register.
         unsafe {
             let sum = _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3]));
             _mm256_storeu_ps(lanes.as_mut_ptr(), sum);

@@ -19,7 +19,7 @@ impl Codes for F16 {
     #[inline(always)]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
         use std::arch::x86_64::*;
-        // SAFETY: the caller fulfils the contract of the function.
+        // SAFETY: the caller guarantees the CPU's features and a whole unit.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(unit.cast())) }
     }
 }

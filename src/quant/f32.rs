@@ -17,7 +17,7 @@ impl Codes for F32 {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
-        // SAFETY: the caller fulfils the contract of the function.
+        // SAFETY: the caller guarantees the CPU's features and a whole unit.
         unsafe { std::arch::x86_64::_mm256_loadu_ps(unit.cast()) }
     }
 }

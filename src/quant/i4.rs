@@ -25,7 +25,7 @@ impl Codes for I4 {
     #[inline(always)]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
         use std::arch::x86_64::*;
-        // SAFETY: the caller fulfils the contract of the function.
+        // SAFETY: the caller guarantees the CPU's features and a whole unit.
         unsafe { _mm256_fmadd_ps(_mm256_cvtepi32_ps(nibbles::lanes(unit)), _mm256_set1_ps(1.0 / ONE), _mm256_set1_ps(-1.0)) }
     }
 }

@@ -22,7 +22,7 @@ impl Codes for I8rc {
     #[inline(always)]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
         use std::arch::x86_64::*;
-        // SAFETY: the caller fulfils the contract of the function.
+        // SAFETY: the caller guarantees the CPU's features and a whole unit.
         unsafe {
             let codes = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(unit.cast())));
             _mm256_add_ps(codes, _mm256_set1_ps(0.5))

@@ -40,7 +40,7 @@ impl Codes for Nf4 {
     #[inline(always)]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
         use std::arch::x86_64::*;
-        // SAFETY: the caller fulfils the contract of the function. The 16 table entries fill two registers of eight.
+        // SAFETY: the caller guarantees the CPU's features and a whole unit. The 16 table entries fill two registers of eight.
         unsafe {
             let codes = nibbles::lanes(unit);
             let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr()), codes);

@@ -35,7 +35,7 @@ pub fn pack(codes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
 #[inline(always)]
 pub unsafe fn lanes(unit: *const u8) -> std::arch::x86_64::__m256i {
     use std::arch::x86_64::*;
-    // SAFETY: the caller fulfils the contract of the function.
+    // SAFETY: the caller guarantees AVX2 and a whole unit.
     unsafe {
         let word = _mm256_set1_epi32(unit.cast::<i32>().read_unaligned());
         let shifted = _mm256_srlv_epi32(word, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));

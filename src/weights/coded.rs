@@ -48,8 +48,8 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
     (!described.is_empty()).then(|| (KEY.to_string(), json()))
 }
 
-/// Reads the metadata entry that describes quantised tensors, and removes it. Sets the coding of each such tensor, and replaces its type and
-/// shape by those before quantisation.
+/// Reads the metadata entry that describes quantised tensors, and removes it. Sets the coding and the type of each such tensor, and its shape
+/// before quantisation.
 ///
 /// # Errors
 ///

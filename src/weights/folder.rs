@@ -33,7 +33,7 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
             continue;
         }
         if name.ends_with(INDEX) {
-            // Errors of an index are reported when it is opened.
+            // If the index is damaged, its error is reported later, when the index is opened.
             let shards = Index::read(&path).map(|index| index.shards).unwrap_or_default();
             claimed.extend(shards.into_iter().filter(|shard| !shard.ends_with(INDEX)));
         }

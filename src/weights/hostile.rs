@@ -14,7 +14,7 @@ pub(crate) fn small_pth() -> Vec<u8> {
     ])
 }
 
-/// Returns the same tensors as safetensors.
+/// Returns a safetensors file with the tensors of [`small_pth`].
 pub(crate) fn small_safetensors() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let input = Checkpoint::open(&put(&dir, "a.pth", &small_pth())).unwrap();

@@ -94,8 +94,8 @@ impl Index {
     }
 }
 
-/// Returns true if the file begins like JSON. A safetensors file begins with the length of its header, whose first byte may also be `{`. But
-/// other bytes of this length are 0, and JSON has no such bytes.
+/// Returns true if the file begins like JSON. A safetensors file begins with the length of its header in 8 bytes. The first of these bytes may
+/// also be `{`. Some of the other bytes are then 0, and JSON has no such bytes.
 pub(super) fn is_json(file: &[u8]) -> bool {
     file.trim_ascii_start().starts_with(b"{") && !file.iter().take(8).any(|&b| b == 0)
 }

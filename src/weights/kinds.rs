@@ -12,7 +12,7 @@ const AGAIN: &str = "download it again";
 const PATH: &str = "give the path of the checkpoint";
 const UNPACK: &str = "unpack it first";
 
-/// Other formats: their first bytes, a description and a hint.
+/// Formats that are not checkpoints, as (first bytes, description, hint).
 const MAGIC: [(&[u8], &str, &str); 17] = [
     (b"PK\x05\x06", "an empty zip archive", AGAIN),
     (b"fmgg", "an rwkv.cpp file, not supported", "use the original .pth"),

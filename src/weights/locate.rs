@@ -18,7 +18,7 @@ pub(super) enum FileKind {
 }
 
 impl FileKind {
-    /// Returns the name for reports.
+    /// Returns the name in reports, such as `pth`.
     pub fn name(self) -> &'static str {
         match self {
             FileKind::Pth => "pth",
@@ -43,8 +43,8 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the first existing file among `path` with each extension appended. The path's own extension is never replaced, because names such as
-/// `model-1.5B` contain a dot.
+/// Appends each of [`EXTENSIONS`] to `path` and returns the first file that exists. The path's own extension is never replaced, because names
+/// such as `model-1.5B` contain a dot.
 fn with_extension(path: &Path) -> Result<PathBuf> {
     let tried = EXTENSIONS.map(|extension| {
         let mut longer = OsString::from(path);
@@ -60,11 +60,11 @@ fn with_extension(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Detects the format by the first bytes.
+/// Returns the format that the first bytes of a file show.
 ///
 /// # Errors
 ///
-/// `File` for other formats, with a description and a hint.
+/// `File` if the file has another format. The error names this format and has a hint.
 pub(super) fn sniff(bytes: &[u8]) -> Result<FileKind> {
     match bytes {
         [b'P', b'K', 3, 4, ..] => Ok(FileKind::Pth),

@@ -13,7 +13,7 @@ const MAX_RANK: usize = 8;
 /// The length of the longest tensor name, in bytes. Real names have less than 150 bytes.
 pub(super) const MAX_NAME_BYTES: usize = 512;
 
-/// A tensor of a file.
+/// A tensor of a file: its name, type, shape and place, without its numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Located {
     pub name: String,

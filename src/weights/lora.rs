@@ -1,8 +1,8 @@
 //! A LoRA adapter and its merge into the model that it was trained on: W += (alpha / r)·B·A.
 //!
 //! Tensors of the adapter that belong to no low-rank pair (mixes, norms, whole matrices) were trained in full. They replace the model's
-//! tensors, as in the trainers' merge scripts. Each tensor of the adapter must fit a tensor of the model: an incomplete merge gives an
-//! untrained model.
+//! tensors, as in the trainers' merge scripts. Every tensor of the adapter must fit a tensor of the model, because a partial merge is not the
+//! trained model.
 
 use super::Checkpoint;
 use super::encode::{write_numbers, write_view};
@@ -162,7 +162,7 @@ impl Lora {
         self.pairs.contains_key(target) || self.trained.contains_key(target)
     }
 
-    /// Returns the numbers of the model's tensor `target` after the adapter is applied, as little-endian f32. `w` has its numbers before.
+    /// Returns the numbers of the model's tensor `target` after the adapter is applied, as little-endian f32. `w` is this tensor in the model.
     /// Returns `None` if the adapter does not change this tensor.
     ///
     /// # Errors

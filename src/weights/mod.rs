@@ -93,8 +93,8 @@ trait Family: Sync {
     /// configuration.
     fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
 
-    /// Returns the tensors with their canonical names and orientations, and the style of the names in the file. `glm` is as in
-    /// [`recognises`](Family::recognises).
+    /// Returns the tensors with their canonical names and orientations, and the style of the names in the file. `facts` is evidence for the
+    /// orientations. `glm` is as in [`recognises`](Family::recognises).
     fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)>;
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Facts {
     pub declared: Option<Layout>,
 }
 
-/// The low-rank pairs by the endings of their canonical names.
+/// The low-rank pairs, as the endings of the canonical names of both matrices.
 const PAIRS: [(&str, &str); 6] = [
     (".att.time_maa_w1", ".att.time_maa_w2"),
     (".att.time_decay_w1", ".att.time_decay_w2"),

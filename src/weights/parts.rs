@@ -43,7 +43,7 @@ impl Parts {
         Self::one(map, kind).map_err(at)
     }
 
-    /// Lists the tensors of one mapped file.
+    /// Lists the tensors of a checkpoint that consists of this one file.
     pub fn one(map: Map, kind: FileKind) -> Result<Parts> {
         let (tensors, metadata) = list(&map, kind)?;
         let path = map.path().map(Path::to_path_buf);

@@ -1,6 +1,6 @@
 //! `.pth` files: a zip archive with one pickle that describes tensors, and one member of raw numbers per storage.
 //!
-//! Connects `archive` and `pickle`. This module does not know what the tensors are for.
+//! This module connects the modules `archive` and `pickle`. It does not know what the tensors are for.
 
 use super::located::{Located, check_shape};
 use super::{archive, pickle};

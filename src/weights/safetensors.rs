@@ -61,7 +61,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
     Ok((tensors, metadata))
 }
 
-/// Returns our type for a type of the crate `safetensors`.
+/// Converts a type of the crate `safetensors`. Returns an error if the type is unsupported.
 fn dtype_of(dtype: Dtype) -> Result<DType> {
     Ok(match dtype {
         Dtype::F64 => DType::F64,

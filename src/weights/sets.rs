@@ -109,7 +109,7 @@ pub fn official(version: &str) -> Vec<Made> {
     out
 }
 
-/// A spelling of mixes in `transformers`.
+/// How a file of `transformers` spells the names of mixes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Words {
     /// `time_maa_k`, as in most files of RWKV-6.

@@ -14,7 +14,7 @@ use std::path::Path;
 /// A function that writes the data of one tensor.
 pub type WriteData<'a> = Box<dyn FnMut(&mut dyn Write) -> Result<()> + 'a>;
 
-/// A tensor that is to be written.
+/// A tensor to write to a safetensors file.
 pub struct Entry<'a> {
     /// The name in the file.
     pub name: String,

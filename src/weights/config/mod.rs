@@ -75,7 +75,7 @@ fn no_config(why: &dyn std::fmt::Display) -> Error {
     Error::file(format!("not a model configuration as JSON: {}", short(&why.to_string(), 200)))
 }
 
-/// The shapes of a checkpoint's canonical tensors.
+/// The shapes of a checkpoint's tensors, by their canonical names.
 pub(super) struct Shapes<'a>(&'a [(String, Slot)]);
 
 impl Shapes<'_> {

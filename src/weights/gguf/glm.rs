@@ -107,12 +107,12 @@ impl Values<'_> {
         format!("{}.{key}", self.architecture)
     }
 
-    /// Returns a number, or `None` if the key is missing.
+    /// Returns the number under a key, or `None` if the key is missing.
     fn get<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>> {
         parsed(self.metadata, &self.key(key), "a number")
     }
 
-    /// Returns a number, or an error if the key is missing.
+    /// Returns the number under a key, or an error if the key is missing.
     fn need<T: std::str::FromStr>(&self, key: &str) -> Result<T> {
         let missing = || Error::file(format!("the metadata have no {}", self.key(key)));
         self.get(key)?.ok_or_else(missing)

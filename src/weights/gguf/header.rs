@@ -5,8 +5,8 @@
 //! ```text
 //! "GGUF"  version u32  n_tensors u64  n_keys u64
 //! n_keys times     key string  type u32  value
-//! n_tensors times  name string  n_dims u32  dims u64[n_dims], fastest first  type u32  offset u64
-//! padding to the alignment, then the data; offsets count from its start
+//! n_tensors times  name string  n_dims u32  dims u64[n_dims], contiguous dimension first  type u32  offset u64
+//! padding to the alignment, then the data (offsets count from the start of the data)
 //! ```
 
 use super::super::located::check_shape;
@@ -50,7 +50,7 @@ pub struct Header<'a> {
     /// All metadata keys, including the keys of arrays and long texts.
     pub keys: BTreeSet<&'a str>,
     n_tensors: u64,
-    /// A reader that is at the first entry of the tensor list.
+    /// A reader whose position is the first entry of the tensor list.
     reader: Reader<'a>,
 }
 
@@ -58,7 +58,7 @@ pub struct Header<'a> {
 pub struct Listed<'a> {
     pub name: &'a str,
     pub dtype: DType,
-    /// The shape, row-major: the last dimension is contiguous. A row consists of whole blocks.
+    /// The shape, row-major: the last dimension is contiguous. A row consists of whole blocks of the type.
     pub shape: Vec<usize>,
     /// The byte range of the tensor, counted from the start of the file.
     pub bytes: Range<usize>,
@@ -131,7 +131,7 @@ impl<'a> Header<'a> {
     fn alignment(&self) -> Result<usize> {
         let key = "general.alignment";
         let Some(text) = self.metadata.get(key) else { return Ok(DEFAULT_ALIGNMENT) };
-        // The format requires at least 8. With a smaller alignment, numbers could not be read in place.
+        // The GGUF format requires an alignment of at least 8. With a smaller alignment, numbers could not be read in place.
         let good = text.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n >= 8);
         good.ok_or_else(|| Error::file(format!("expected a power of two of at least 8, found {}", short(text, 64))).at(key))
     }
@@ -203,7 +203,7 @@ impl Info {
     }
 }
 
-/// Returns the type with this number in ggml.
+/// Returns the type whose number in ggml is `id`, or an error if this type is unsupported.
 fn dtype_of(id: u32) -> Result<DType> {
     if let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == id) {
         return Ok(*dtype);

@@ -15,7 +15,7 @@ pub const AGAIN: &str = "the download may be incomplete: download it again";
 const TEXT: u32 = 8;
 const ARRAY: u32 = 9;
 
-/// A position in the header.
+/// A GGUF file, and the position of the next byte to read.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     pub file: &'a [u8],

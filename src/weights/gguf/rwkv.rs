@@ -36,7 +36,7 @@ const KEPT: [(&str, &str); 11] = [
     ("channel_mix_receptance", "ffn.receptance"),
 ];
 
-/// The shape of an official tensor, if the GGUF file may store the tensor in another shape.
+/// How the shape of an official tensor may differ from the tensor's shape in the GGUF file.
 #[derive(Clone, Copy)]
 enum Form {
     /// A vector with the shape `[1, 1, C]`.
@@ -51,13 +51,13 @@ use Form::{Heads, Swapped, Vector};
 /// The names of the tensors in files of one architecture.
 struct Version {
     architecture: &'static str,
-    /// The other parameters of a block: (GGUF name without the ending `.weight`, official name, form).
+    /// The parameters of a block that are not in `KEPT`, as (GGUF name without the ending `.weight`, official name, form).
     own: &'static [(&'static str, &'static str, Form)],
     /// The official names of the vectors in the fused tensor `time_mix_lerp_fused`, in the order of its rows.
     fused: &'static [&'static str],
-    /// The smallest number of rows that `time_mix_lerp_fused` may have. Its last vector may be missing.
+    /// The smallest number of rows that `time_mix_lerp_fused` may have. The last vectors of `fused` may be missing.
     fused_least: usize,
-    /// The GGUF names of tensors of block 0 that the model does not use. Reading leaves them out.
+    /// The GGUF names of tensors of block 0 that the model does not use. They are not read.
     unused: &'static [&'static str],
     /// Matrices that the file stores divided by 2^⌊block / P⌋ if its metadata have a period P (`rescale_every_n_layers`). Reading undoes this.
     rescaled: &'static [&'static str],
@@ -108,11 +108,11 @@ const VERSIONS: [Version; 2] = [
 /// The supported values of `general.architecture`.
 pub const ARCHITECTURES: &[&str] = &[VERSIONS[0].architecture, VERSIONS[1].architecture];
 
-/// The metadata of a file that determine the names and shapes of its official tensors.
+/// The metadata of a GGUF file that affect the names, the shapes or the scales of tensors.
 pub struct Model {
     version: &'static Version,
     head_size: Option<usize>,
-    /// P, the period of rescaling in blocks, or `None` if the file is not rescaled.
+    /// The period P of rescaling, in blocks (layers), or `None` if the file is not rescaled.
     rescale_every: Option<usize>,
 }
 

@@ -29,7 +29,7 @@ fn shapes(n_layers: usize, block: impl Fn(usize) -> Shapes) -> Shapes {
     list
 }
 
-/// Returns the tensors of an RWKV-7 model. The rank of the gate is C, so that its matrices are square.
+/// Returns the tensors of an RWKV-7 model with or without a gate. The rank of the gate's low-rank pair is C, so its matrices are square.
 fn v7(gate: bool) -> Shapes {
     shapes(3, |b| {
         let mut list = common(b, &["receptance", "key", "value", "output"]);

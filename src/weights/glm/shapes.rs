@@ -56,7 +56,7 @@ impl Glm {
             }
             _ => {}
         }
-        // If other biases were ignored, the model would run without an error and generate nonsense.
+        // If biases of other projections were ignored, the model would run without an error and generate nonsense.
         let is_odd = |name: &str| {
             let part = name.strip_suffix(".bias").and_then(|n| n.rsplit('.').next());
             layer_of(name).is_some() && part.is_some_and(|part| !BIASED.contains(&part))

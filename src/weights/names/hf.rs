@@ -26,7 +26,7 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");
     let raw_bonus = any(".att.ln_x.weight") && !any(".att.r_k");
     for t in &mut tensors {
-        // One converter of RWKV-6 writes the mixes under their names of RWKV-5. Their numbers are as in RWKV-6: shares of the previous token.
+        // One converter of RWKV-6 gives the mixes the names of RWKV-5. Their numbers are shares of the previous token, as in RWKV-6.
         if v6 {
             t.name = t.name.replace(".time_mix_", ".time_maa_");
         }

@@ -24,20 +24,20 @@ use std::cmp::Ordering;
 pub(super) enum Style {
     /// Names and orientations of the original `.pth`.
     Official,
-    /// web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
+    /// Names and orientations of web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
     WebRwkv,
-    /// `transformers`: whole words and the official orientation.
+    /// Names of `transformers`, which have whole words. The orientations are official.
     Hf,
-    /// RWKV-7 in Hugging Face folders of 2026: decoder layers with `linear_attn`.
+    /// Names of RWKV-7 in Hugging Face folders of 2026, whose decoder layers have the part `linear_attn`.
     Decoder,
-    /// flash-linear-attention's RWKV-7: low-rank pairs are two Linear layers.
+    /// Names of RWKV-7 in flash-linear-attention, where a low-rank pair is two Linear layers.
     Fla,
-    /// ChatGLM's own code: q, k and v are one fused tensor.
+    /// Names of ChatGLM's own code, where q, k and v are one fused tensor.
     ChatGlm,
 }
 
 impl Style {
-    /// Returns the name for reports.
+    /// Returns the name in reports, such as `official`.
     pub fn name(self) -> &'static str {
         match self {
             Style::Official => "official",

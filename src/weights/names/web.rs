@@ -1,5 +1,5 @@
-//! The names in web-rwkv's files. The mixes and the bonus of RWKV-6 have their names of RWKV-5. The matrices A and B of adapters have the
-//! numbers 0 and 1.
+//! The names in web-rwkv's files. The mixes and the bonus of RWKV-6 have the names of RWKV-5. The matrices A and B of an adapter are called
+//! `lora.0` and `lora.1`.
 
 use crate::weights::located::Located;
 

@@ -151,7 +151,8 @@ pub(super) struct Arena<'a> {
 }
 
 impl<'a> Arena<'a> {
-    /// Adds an object. This method and the methods below fail with `File` if an object has a wrong type or if the budget is exhausted.
+    /// Adds an object and returns its index. This method and the methods below fail with `File` if an object has a wrong type or if the budget
+    /// is exhausted.
     pub fn add(&mut self, value: Value<'a>) -> Result<Id> {
         self.budget.pay(value.size_bytes())?;
         self.values.push(value);
@@ -162,7 +163,7 @@ impl<'a> Arena<'a> {
         &self.values[id as usize]
     }
 
-    /// Returns a text.
+    /// Returns the text in object `id`.
     pub fn text(&self, id: Id) -> Result<&'a str> {
         match self.get(id) {
             Value::Text(text) => Ok(text),
@@ -170,7 +171,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Returns an integer of at least 0.
+    /// Returns the integer in object `id`, which must be at least 0.
     fn size(&self, id: Id) -> Result<usize> {
         match self.get(id) {
             Value::Int(n) => usize::try_from(*n).map_err(|_| Error::file(format!("expected a size of at least 0, found {n}"))),
@@ -178,7 +179,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Returns the integers of a tuple, which must be at least 0.
+    /// Returns the integers of the tuple `id`, which must be at least 0.
     fn sizes(&self, id: Id) -> Result<Vec<usize>> {
         let ids = self.tuple(id)?;
         if ids.len() > MAX_RANK {
@@ -187,7 +188,7 @@ impl<'a> Arena<'a> {
         ids.iter().map(|&id| self.size(id)).collect()
     }
 
-    /// Returns the objects of a tuple.
+    /// Returns the objects of the tuple `id`.
     fn tuple(&self, id: Id) -> Result<&[Id]> {
         match self.get(id) {
             Value::Tuple(ids) => Ok(ids),
@@ -195,7 +196,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Appends objects to a list.
+    /// Appends objects to the list `list`.
     pub fn append(&mut self, list: Id, items: Vec<Id>) -> Result<()> {
         self.budget.pay(size_of_val(items.as_slice()))?;
         match &mut self.values[list as usize] {
@@ -205,7 +206,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Adds entries to a dictionary. `items` are a key, its value, the next key, and so on.
+    /// Adds entries to the dictionary `dict`. `items` are a key, its value, the next key, and so on.
     pub fn set_items(&mut self, dict: Id, items: Vec<Id>) -> Result<()> {
         if !items.len().is_multiple_of(2) {
             return Err(Error::file("a dictionary has a key without a value"));
@@ -218,7 +219,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Returns the storage of a persistent id, `('storage', type, key, location, number of elements)`. The location is ignored.
+    /// Returns the storage that the tuple `id` describes: `('storage', type, key, location, number of elements)`. The location is ignored.
     pub fn storage(&self, id: Id) -> Result<Value<'a>> {
         let &[tag, kind, key, _location, n] = self.tuple(id)? else {
             return Err(Error::file("expected a persistent id of five parts"));
@@ -270,7 +271,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Returns the contents of the outermost dictionary or, if it has the key `state_dict`, of that dictionary.
+    /// Returns the contents of the dictionary `top`. If `top` has the key `state_dict`, returns the contents of the dictionary under this key.
     pub fn contents(&mut self, top: Id) -> Result<Contents<'a>> {
         let mut pairs = self.dict(top)?;
         let inner = pairs.iter().find(|(k, _)| matches!(self.get(*k), Value::Text("state_dict")));
@@ -301,7 +302,7 @@ impl<'a> Arena<'a> {
         Ok(contents)
     }
 
-    /// Returns the entries of a dictionary.
+    /// Returns the entries of the dictionary `id`.
     fn dict(&self, id: Id) -> Result<&[(Id, Id)]> {
         match self.get(id) {
             Value::Dict(pairs) => Ok(pairs),

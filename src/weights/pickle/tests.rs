@@ -19,7 +19,8 @@ fn tensors_in_the_protocols_that_torch_writes() {
     assert_eq!(t.tensor.storage, objects::Storage { key: "0", dtype: DType::BF16, n_elements: 6 });
     assert!(contents.keys.contains("note"));
 
-    // Protocol 4: frames, short texts, STACK_GLOBAL, MEMOIZE; here wrapped as a parameter, sizes as LONG1.
+    // A pickle of protocol 4, with frames, short texts, STACK_GLOBAL and MEMOIZE. The tensor is wrapped as a parameter, and its sizes are
+    // LONG1.
     let mut p: Vec<u8> = b"\x80\x04\x95\0\0\0\0\0\0\0\0}\x94\x8c\x01w\x94".to_vec();
     p.extend(b"\x8c\x0ctorch._utils\x94\x8c\x12_rebuild_parameter\x94\x93\x94(");
     p.extend(b"\x8c\x0ctorch._utils\x8c\x12_rebuild_tensor_v2\x93((\x8c\x07storage\x8c\x05torch\x8c\x0cFloatStorage\x93\x8c\x017\x8c\x03cpu\x8a\x02\x00\x01tQ");
