@@ -13,7 +13,7 @@ struct Params {
     stride: u32,
     // The number of rotated pairs of a head: its first pairs.
     pairs: u32,
-    // 1 / sqrt(D)
+    // The factor for q: 1 / sqrt(head size).
     scale: f32,
     // The number of workgroups that share a token.
     groups: u32,

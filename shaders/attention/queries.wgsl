@@ -1,10 +1,11 @@
-// The queries of a workgroup, copied to workgroup memory because all lanes read the same number at a time. Fills the slot `queries`.
+// The queries of a workgroup, copied to workgroup memory because all lanes read the same number at a time. Fills the shader slot `queries`.
 import package::constants::{UNITS, QUERIES};
 
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>; // [T, stride]: q [H, D] first, rotated and scaled
 var<workgroup> queries: array<vec4<f32>, 2u * QUERIES * UNITS>; // [QUERIES, D]
 
-// Loads vector i of query m into workgroup memory. The query begins at `at` in qkv. Every module of this slot defines these two functions.
+// Loads vector i of query m into workgroup memory. The query begins at `at` in qkv. Every module of this shader slot defines these two
+// functions.
 fn bring(m: u32, i: u32, at: u32) { queries[m * 2u * UNITS + i] = qkv[at + i]; }
 
 // Returns vector i of query m: four numbers.

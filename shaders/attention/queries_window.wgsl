@@ -1,4 +1,4 @@
-// The queries of a workgroup, read through a uniform binding that begins at the dispatch's first row. Fills the slot `queries` on software
+// The queries of a workgroup, read through a uniform binding that begins at the dispatch's first row. Fills the shader slot `queries` on software
 // adapters.
 @group(0) @binding(1) var<uniform> qkv: array<vec4<f32>, 4096>; // [rows, stride]: q [H, D] first, rotated and scaled
 

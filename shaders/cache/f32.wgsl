@@ -1,4 +1,4 @@
-// Keys and values stored as f32. Fills the slot `cache`.
+// Keys and values stored as f32. Fills the shader slot `cache`.
 alias Eight = mat2x4<f32>;
 alias Two = vec2<f32>;
 

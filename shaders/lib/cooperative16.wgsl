@@ -1,5 +1,5 @@
 // Cooperative matrices of 16 x 16, the size that Vulkan drivers offer. All lanes of a subgroup multiply such matrices together. Fills the
-// slot `cooperative`.
+// shader slot `cooperative`.
 enable f16;
 enable wgpu_cooperative_matrix;
 const SIZE: u32 = 16u;

@@ -1,4 +1,4 @@
-// Cooperative matrices of 8 x 8, the size that Metal offers. Fills the slot `cooperative`, as `lib/cooperative16` does.
+// Cooperative matrices of 8 x 8, the size that Metal offers. Fills the shader slot `cooperative`, as `lib/cooperative16` does.
 enable f16;
 enable wgpu_cooperative_matrix;
 const SIZE: u32 = 8u;

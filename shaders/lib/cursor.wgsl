@@ -1,4 +1,5 @@
-// The cursor: the tokens of this step, their slots and their pages. The host writes the cursor once per step (layout: src/tape/step.rs).
+// The cursor: the tokens of this step, and the slots and state pages of these tokens. The host writes the cursor once per step (layout:
+// src/tape/step.rs).
 @group(2) @binding(0) var<uniform> cursor: array<vec4<u32>, 4096>;
 
 // One token of the step.

@@ -1,4 +1,4 @@
-// Adds up a value over the WG lanes of a workgroup, in a fixed order. Every lane receives the sum. Fills the slot `reduce`.
+// Adds up a value over the WG lanes of a workgroup, in a fixed order. Every lane receives the sum. Fills the shader slot `reduce`.
 // Eight lanes add eight values each, then every lane adds the eight results. This takes two barriers; a tree of halves takes seven.
 // Call `reduce_sum` from uniform control flow. Two calls need no barrier between them: each array has a barrier between its last read and
 // its next write.

@@ -1,4 +1,4 @@
-// Adds up a value over a workgroup of eight lanes, as `lib/reduce` does. Fills the slot `reduce` on software adapters. There, eight lanes
+// Adds up a value over a workgroup of eight lanes, as `lib/reduce` does. Fills the shader slot `reduce` on software adapters. There, eight lanes
 // are one SIMD vector of the host, so a barrier costs nothing.
 const WG: u32 = 8u;
 var<workgroup> partial: array<vec4<f32>, WG>;

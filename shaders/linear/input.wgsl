@@ -1,4 +1,4 @@
-// The input of a product: rows of x, unchanged. Fills the slot `input`; every module of this slot defines these names.
+// The input of a product: rows of x, unchanged. Fills the shader slot `input`; every module of this shader slot defines these names.
 import package::linear::stack::params;
 
 struct Input {

@@ -1,4 +1,4 @@
-// The input of a product: a norm of the row, as in norm/rows. Every workgroup computes it. Fills the slot `input`.
+// The input of a product: a norm of the row, as in norm/rows. Every workgroup computes it. Fills the shader slot `input`.
 //   input = (x - mean) / sqrt(var + eps) * g + b   in an RMS norm mean and b are zero
 // The lanes of a workgroup share the moments in `begin`. The first workgroup stores the input in `kept` if `keeps` is 1.
 import package::lib::cursor::output_row;

@@ -36,7 +36,7 @@ struct Segment {
     codes: u32,
     // First word of the scales.
     scales: u32,
-    // Second argument of the function `begin` of the slot `input`.
+    // Second argument of the function `begin` in the shader slot `input`.
     x_at: u32,
     epilogue: Epilogue,
 }

@@ -1,5 +1,5 @@
 // A column-major matrix in a storage buffer: `[channels, rows / 8]` units. A unit has the weights of eight rows for one input channel. The
-// units of a channel are adjacent, so adjacent lanes read adjacent 16-byte words. Fills the slot `matrix`.
+// units of a channel are adjacent, so adjacent lanes read adjacent 16-byte words. Fills the shader slot `matrix`.
 import package::matrix::place::Place;
 import package::slot::scale::scaled;
 import package::slot::weight::{SHARERS, WORDS, decode};

@@ -1,4 +1,4 @@
-// A row-major matrix in a storage buffer: codes in the order of matrix/quads, then scales. Fills the slot `matrix`.
+// A row-major matrix in a storage buffer: codes in the order of matrix/quads, then scales. Fills the shader slot `matrix`.
 import package::matrix::place::Place;
 import package::slot::scale::scaled;
 import package::slot::weight::{SHARERS, WORDS, decode};

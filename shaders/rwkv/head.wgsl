@@ -1,6 +1,6 @@
-// The time mix of RWKV-5, 6 or 7 from projections to gated output, for few tokens (formulas: rwkv/wkv, rwkv/wkv_out).
-// One workgroup per head and run; one lane per channel. A lane keeps the state row of its channel in registers. A module in the slot `head`
-// prepares each token: rwkv/head6 or rwkv/head7.
+// The time mix of RWKV-5, 6 or 7 from projections to gated output, for few tokens (formulas: rwkv/wkv, rwkv/wkv_out). One workgroup per
+// head and run; one lane per channel. A lane keeps the state row of its channel in registers. A module in the shader slot `head` prepares
+// each token: rwkv/head6 or rwkv/head7.
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::rwkv::head_params::{params, vectors, feed};

@@ -1,4 +1,4 @@
-// Parameters, bindings and helpers that rwkv/head shares with the modules of its slot `head`.
+// Parameters, bindings and helpers that rwkv/head shares with the modules of its shader slot `head`.
 import package::matrix::place::Place;
 import package::slot::matrix::weight8;
 import package::constants::QUARTERS;
@@ -24,8 +24,8 @@ struct Params {
     first_layer: u32,
     // RWKV-5: offset of the constant decay in vectors. RWKV-6: 0, because the decay depends on the token.
     decay: u32,
-    // The low-rank matrices: (first word of codes, units in a row, offset of the input in a row of proj in vectors of 4 floats, first word
-    // of scales).
+    // One entry per low-rank matrix: (first word of its codes, units in a row, offset of its input in a row of proj in vectors of 4 floats,
+    // first word of its scales).
     lora: array<vec4<u32>, 4>,
 }
 

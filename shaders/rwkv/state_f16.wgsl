@@ -1,5 +1,5 @@
 // The recurrent state in f16, four numbers at a time. The padding of a row is zero. The code uses no f16 arithmetic, which the adapter may
-// lack. Fills the slot `state`.
+// lack. Fills the shader slot `state`.
 @group(0) @binding(6) var<storage, read_write> state: array<vec2<u32>>; // [pages, width, QUARTERS]
 
 fn load4(at: u32) -> vec4<f32> {

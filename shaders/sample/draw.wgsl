@@ -24,7 +24,8 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> logits: array<vec4<u32>>; // [O, stride], the bits of floats
 @group(0) @binding(2) var<storage, read> settings: array<Settings>; // [slot]
-// Plane 0: counts in units of 2^-20, with the highest bit set if the id was seen. Plane 1: biases in the same units; BANNED is never drawn.
+// Plane 0 has counts in units of 2^-20; the highest bit is set if the id was seen. Plane 1 has biases in the same units; an id with the
+// bias BANNED is never drawn.
 @group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads]
 @group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if it is 1, the id adds nothing to its count
 // One header per slot: number of draws (low half, high half), step, unused. Then ids [n_steps, slot].

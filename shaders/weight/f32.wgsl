@@ -1,4 +1,4 @@
-// f32 weights. A unit of eight weights takes two 16-byte words. Fills the slot `weight`; weight/f16 describes each name.
+// f32 weights. A unit of eight weights takes two 16-byte words. Fills the shader slot `weight`; weight/f16 describes each name.
 const SHARERS: u32 = 1u;
 const WORDS: u32 = 2u;
 

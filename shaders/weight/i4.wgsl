@@ -1,4 +1,4 @@
-// int4: code c has the value (c - 8) / 8. Fills the slot `weight`; weight/f16 describes each name. The four bits of a code are put into the
+// int4: code c has the value (c - 8) / 8. Fills the shader slot `weight`; weight/f16 describes each name. The four bits of a code are put into the
 // mantissa of 2^20, 2^16, 2^12 or 2^8, where they count eighths. So one subtraction decodes them.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;

@@ -1,4 +1,4 @@
-// int8: code c has the value (c - 128) / 128. Fills the slot `weight`; weight/f16 describes each name. The byte of a code is put into the
+// int8: code c has the value (c - 128) / 128. Fills the shader slot `weight`; weight/f16 describes each name. The byte of a code is put into the
 // mantissa of 2^16 or 2^8, where it counts 128ths. So one subtraction decodes it. Conversions from integers are slow on some GPUs.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;

@@ -1,4 +1,4 @@
-// NormalFloat with 4 bits: QLoRA paper, appendix E. Fills the slot `weight`; weight/f16 describes each name. `select` chooses the number
+// NormalFloat with 4 bits: QLoRA paper, appendix E. Fills the shader slot `weight`; weight/f16 describes each name. `select` chooses the number
 // bit by bit. A table would be slow on every adapter, because the lanes would read different entries.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;

@@ -167,7 +167,7 @@ enum Begun {
 }
 
 impl Begun {
-    /// Ends the work that was begun. Returns an error if its kind is not `kind`.
+    /// Ends the work that was begun. Returns an error if no work was begun, or work of another kind than `kind`.
     fn end(&mut self, kind: Begun) -> Result<()> {
         let begun = std::mem::replace(self, Begun::Nothing);
         if begun == kind { Ok(()) } else { Err(nothing_begun()) }
@@ -194,7 +194,7 @@ impl CpuExecutor {
         self.host.tape.clone()
     }
 
-    /// Plays a step; `logits` becomes `[outputs, vocab]`, or empty if this section is not the last.
+    /// Plays a step. `logits` becomes `[outputs, vocab]`. It becomes empty if this section is not the model's last section.
     fn play(&mut self, step: &Step, logits: &mut Vec<f32>) {
         let tape = self.prepare(step);
         for word in self.section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()) {
@@ -280,7 +280,7 @@ impl Executor for CpuExecutor {
 
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
         self.begun.end(Begun::Step)?;
-        // Keeps the caller's allocation for the next step.
+        // The swap keeps the caller's allocation for the next step.
         std::mem::swap(logits, &mut self.logits);
         Ok(())
     }

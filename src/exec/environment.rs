@@ -1,6 +1,6 @@
 //! Environment variables that change how a model runs, and their values.
 //!
-//! A variable with an empty value counts as not set. Upper and lower case are equal.
+//! A variable with an empty value counts as not set. Values may be in upper or lower case.
 
 use crate::error::{Error, Result, short};
 
@@ -44,7 +44,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     VARIABLES.iter().map(|(name, _)| *name)
 }
 
-/// Checks every variable, also variables that the chosen device does not use.
+/// Checks the values of all variables, including variables that the chosen device does not use.
 ///
 /// # Errors
 /// `Usage`, at the variable, if a value is not accepted.

@@ -44,7 +44,7 @@ impl FromStr for FloatChoice {
 /// The format of each matrix. Parsed from a name and optional exceptions: `i4,head=i8,att.output=f16`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantPlan {
-    /// The text that was parsed; empty if there was none.
+    /// The text that the plan was parsed from, or an empty text.
     text: String,
     /// The format of matrices to which no exception applies. An outer `None` means that the plan has no such format: matrices that the file
     /// stores quantised keep their format, and the other matrices are floats.
@@ -52,7 +52,7 @@ pub struct QuantPlan {
     /// Exceptions that belong to a named plan.
     named: Vec<Exception>,
     /// Limit on the average number of bits per weight, or `None` for no limit. An exception in `named` is left out if the plan would exceed
-    /// the limit with it.
+    /// the limit with this exception.
     budget: Option<f64>,
     /// Exceptions that the user wrote. They take precedence over `named`.
     asked: Vec<Exception>,
@@ -189,7 +189,7 @@ impl Default for QuantPlan {
 fn exception(word: &str) -> Result<Exception> {
     let (which, name) = word.split_once('=').ok_or_else(|| unknown(word))?;
     let kind = KINDS.iter().find(|(name, _)| *name == which).map(|(_, kind)| Which::Kind(*kind));
-    // A part of a tensor's name must have a dot.
+    // An exception for tensors by name must contain a dot, so that a misspelt kind is refused.
     let named = || which.contains('.').then(|| Which::Named(which.to_string()));
     Ok((kind.or_else(named).ok_or_else(|| unknown(which))?, format(name)?))
 }
@@ -203,7 +203,7 @@ impl Which {
     }
 }
 
-/// Parses the name of a quantised format. `f16` means a float and returns `None`.
+/// Parses the name of a quantised format. Returns `None` for `f16`, which means floats.
 fn format(name: &str) -> Result<Choice> {
     match quant::find(name) {
         Ok(format) if format.scaling() != Scaling::None => Ok(Some(format)),
@@ -225,7 +225,7 @@ fn unknown(word: &str) -> Error {
 /// numbers are in the range of f16, otherwise f32.
 ///
 /// # Errors
-/// `Usage`, at `quant`, if an exception matches no tensor; the errors of `source`.
+/// `Usage`, at `quant`, if an exception of the user matches no tensor. Errors of `source` are passed on.
 pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: FloatChoice, plan: &QuantPlan) -> Result<()> {
     let (f16, f32) = (Float::F16.format(), Float::F32.format());
     let plan = plan.clone().fitted(matrices, source)?;

@@ -136,7 +136,7 @@ fn mean(x: &[f64]) -> Option<f64> {
 /// A part of an executor's memory to read back.
 #[derive(Debug, Clone, Copy)]
 pub enum Excerpt<'a> {
-    /// One page of a state, by its index. If the state has halves: one half page.
+    /// One page of a state, or one half page if the state has halves, by its index.
     State(State, usize),
     /// The keys or values of the first `n` tokens in these blocks of a cache, `[n, n_heads, head_size]`.
     Cache(Cache, &'a [u32], usize),

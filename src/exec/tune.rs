@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Measured {
     tuning: Tuning,
-    /// True if products by cooperative matrices agree with the twins, or if the adapter has no such matrices.
+    /// `true` if products by cooperative matrices agree with the twins (reference implementations), or if the adapter has no such matrices.
     cooperative_is_right: bool,
 }
 
@@ -45,7 +45,7 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
     Ok(device)
 }
 
-/// Blocks on [`open_async`].
+/// Calls [`open_async`] and blocks until it returns.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
     super::wait::block_on(open_async(adapter, batch_invariant, cache))

@@ -39,7 +39,7 @@ use testing::Case;
 pub struct Entry {
     /// The word's name in profiles, tests and errors.
     pub name: &'static str,
-    /// Returns the cases in which the kernels must agree with the twin.
+    /// Returns the cases in which the kernels must agree with the word's reference implementation on the CPU (twin).
     pub cases: fn() -> Vec<Case>,
 }
 

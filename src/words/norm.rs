@@ -27,7 +27,7 @@ impl Norm {
         Norm { vectors, eps, is_centred: false }
     }
 
-    /// Returns the number of numbers in a row of x.
+    /// Returns the width: how many numbers a normalised row has.
     pub fn width(&self, tape: &Tape) -> usize {
         tape.vector_spec(self.vectors).width
     }

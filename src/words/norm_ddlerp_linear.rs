@@ -13,7 +13,7 @@ use super::testing::{Case, steps};
 use crate::quant::PAD;
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// The weights of ddlerp.
+/// The weights of ddlerp: RWKV-6's lerps, whose weights depend on the token.
 pub struct DdLerp {
     /// The number of channels of z_i, the low-rank vector of one mix.
     pub rank: usize,
@@ -32,8 +32,9 @@ struct NormDdLerpLinear {
 }
 
 impl Tape {
-    /// Records the word and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, m_x. `mix` of a
-    /// projection is an index in `lerp.mixes`. `shift`: the state with x̂ of the previous token, `[C]`; it must have two halves.
+    /// Records the word `norm_ddlerp_linear` and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias,
+    /// m_x. `mix` of a projection is an index in `lerp.mixes`. `shift`: the state with x̂ of the previous token, `[C]`; it must have two
+    /// halves.
     pub fn norm_ddlerp_linear(
         &mut self,
         name: &'static str,

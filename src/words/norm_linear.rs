@@ -18,8 +18,8 @@ pub(super) struct NormLinear {
 }
 
 impl Tape {
-    /// Records the word and returns y, `[T, …]` with one column per part. `parts`: the matrices W_i. `bias`: the vectors b_i, one per part,
-    /// or an empty list.
+    /// Records y_i = W_i norm(x) + b_i. Returns y, `[T, …]` with one column per part. `parts`: the matrices W_i. `bias`: the vectors b_i,
+    /// one per part, or an empty list.
     pub fn norm_linear(&mut self, name: &'static str, x: Var, norm: Norm, parts: Vec<MatrixPart>, bias: Vec<VectorPart>) -> Var {
         let columns: Vec<usize> = parts.iter().map(|p| p.rows).collect();
         let y = self.scratch(name, Rows::Tokens, &columns);

@@ -24,9 +24,9 @@ struct NormShiftLinear {
 }
 
 impl Tape {
-    /// Records the word and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, then one row per mix. A
-    /// mix has the share of the previous token in each channel. `shift`: the state with x̂ of the previous token, `[C]`; it must have two
-    /// halves.
+    /// Records the word `norm_shift_linear` and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, then
+    /// one row per mix. A mix has the share of the previous token in each channel. `shift`: the state with x̂ of the previous token, `[C]`;
+    /// it must have two halves.
     pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, vectors: Vector, projections: Vec<Projection>, shift: State) -> Var {
         let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Dropped);
         let stack = projections_of(self, name, mix.mixed, projections);

@@ -94,7 +94,7 @@ impl ShiftMix {
         }
     }
 
-    /// Reference implementation on the CPU.
+    /// Computes norm, token shift and lerps on the host.
     pub fn twin(&self, host: &mut Host) {
         let (x_stride, stride) = (host.stride(self.x), host.tape.vector_spec(self.vectors).stride());
         let width = host.tape.vector_spec(self.vectors).width;

@@ -373,7 +373,7 @@ impl Stack {
         segment.y_plane * capacity * tape.var_spec(self.y).stride() + segment.y
     }
 
-    /// Reference implementation on the CPU.
+    /// Computes the product on the host.
     pub fn twin(&self, host: &mut Host) {
         let n = self.rows.count(host.step.tokens.len(), host.step.outputs.len());
         let (x_stride, y_stride) = (host.stride(self.x), host.stride(self.y));

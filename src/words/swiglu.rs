@@ -10,7 +10,7 @@ use super::testing::{Case, batches, steps};
 use crate::tape::{MatrixPart, Rows, Tape, Var, vector};
 
 impl Tape {
-    /// Records the word and returns y, `[T, F]`. `gate` and `up` are `[F, width]`.
+    /// Records y = silu(W_gate norm(x)) ⊙ W_up norm(x) and returns y, `[T, F]`. `gate` and `up` are W_gate and W_up, `[F, width]`.
     pub fn swiglu(&mut self, name: &'static str, x: Var, norm: Norm, gate: MatrixPart, up: MatrixPart) -> Var {
         let y = self.scratch(name, Rows::Tokens, &[gate.rows]);
         let normed = self.internal("normed", Rows::Tokens, &[norm.width(self)]);

@@ -26,8 +26,8 @@ impl Synthetic {
     }
 }
 
-/// Returns half the width and the centre of the range of a tensor's numbers. Products with the matrices keep the size of activations. Norm
-/// weights are near 1. Decays and mixes are in the range of trained models.
+/// Returns half the width and the centre of the range of a tensor's numbers. Matrices are scaled so that products keep the size of
+/// activations. Norm weights are near 1. Decays and mixes are in the range of trained models.
 fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
     let last = name.rsplit('.').next().unwrap_or(name);
     let matrix = |fan_in: usize| (1.0 / (fan_in as f32).sqrt(), 0.0);

@@ -10,10 +10,10 @@ const LANES: usize = 8;
 /// The number of matrix rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share one set of column scales.
 const ROWS: usize = 8;
 const _: () = assert!(LANES * ROWS == WEIGHTS_PER_BLOCK);
-/// The number of matrix rows per workgroup. If the rows fit its tiles, a block has a multiple of this number of rows, so that all lanes
-/// work.
+/// The number of matrix rows per workgroup. A block of rows has a multiple of this number if that many rows fit the block's tiles. Then all
+/// lanes work.
 pub const GROUP: usize = LANES * ROWS;
-/// The number of floats in a window.
+/// The number of floats in a window, a uniform binding of 64 KiB.
 const WINDOW: usize = WINDOW_BYTES / 4;
 /// The alignment of a uniform binding, in floats.
 pub const ALIGN: usize = WINDOW_ALIGN / 4;

@@ -29,7 +29,7 @@ pub struct Wkv6 {
     pub state: State,
 }
 
-/// The decay w.
+/// The source of the decay w.
 pub enum Decay {
     /// w is the same for every token: the last row of [`Wkv6::vectors`].
     Constant,
@@ -44,8 +44,8 @@ struct Word6 {
 }
 
 impl Tape {
-    /// Records the word and returns `out`, `[T, A]`. `proj` has the columns r, k, v, and the columns whose indices are in `decay` and
-    /// `gate`.
+    /// Records the time mix of RWKV-5 or 6 between the projections and the output matrix. Returns its result, `[T, A]`. `proj` has the
+    /// columns r, k, v, and the columns whose indices are in `decay` and `gate`.
     pub fn wkv6(&mut self, proj: Var, spec: Wkv6) -> Var {
         let Wkv6 { head_size, eps, vectors, decay, gate, state } = spec;
         let width = self.vector_spec(vectors).width;

@@ -65,8 +65,9 @@ struct Word7 {
 }
 
 impl Tape {
-    /// Records the word. Returns y, `[T, C]`, and v_first, which is the v of layer 0, `[T, C]`. `proj` has the columns r, k and v, then the
-    /// inputs of w2, a2 and g2. In layers after layer 0, the input of v2 is the last column.
+    /// Records the time mix of RWKV-7 between the projections and the output matrix. Returns y, `[T, C]`, and v_first, which is the v of
+    /// layer 0, `[T, C]`. `proj` has the columns r, k and v, then the inputs of w2, a2 and g2. In layers after layer 0, the input of v2 is
+    /// the last column.
     pub fn wkv7(&mut self, proj: Var, spec: Wkv7) -> (Var, Var) {
         let Wkv7 { head_size, eps, decay, rate, gate, residual, k_k, k_a, r_k, ln_x: [norm, norm_bias], state } = spec;
         let width = decay.matrix.rows;

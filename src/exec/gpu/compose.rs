@@ -1,7 +1,7 @@
 //! Composes WGSL from small files: the line `import package::a::b::{x, y};` inserts `shaders/a/b.wgsl`, once.
 //!
 //! `import package::slot::weight::{decode};` imports from a slot, a placeholder for a module. The recipe names the module that fills the
-//! slot. The module must define or import each name in the braces. The composer generates the module `constants`.
+//! slot. The module must define or import each name in the braces. The composer generates the module `constants` from the recipe.
 //!
 //! `unroll i in N { … $i … }` repeats its body N times; N is a number or a constant of the recipe. Compilers of software adapters do not
 //! unroll loops themselves.

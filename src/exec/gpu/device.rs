@@ -92,7 +92,7 @@ impl AdapterKind {
     }
 }
 
-/// An adapter of one backend.
+/// An adapter as one backend lists it: a GPU, or a driver that runs GPU shaders on the CPU.
 #[derive(Clone)]
 pub struct Adapter {
     pub name: String,
@@ -223,7 +223,7 @@ pub fn adapters(backend: Backend) -> Vec<Adapter> {
     crate::exec::wait::block_on(adapters_async(backend))
 }
 
-/// Returns the names of the graphics APIs that are compiled in, without the null API.
+/// Returns the names of the graphics APIs that are compiled in, except wgpu's null API.
 pub fn compiled_backends() -> Vec<&'static str> {
     let compiled = wgpu::Instance::enabled_backend_features();
     let is_compiled = |b: &wgpu::Backend| *b != wgpu::Backend::Noop && compiled.contains(wgpu::Backends::from(*b));

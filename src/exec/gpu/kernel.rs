@@ -1,4 +1,5 @@
-//! Builds pipelines: composes a recipe, parses the text with naga, reflects its bindings and compiles it. Caches pipelines by recipe.
+//! Builds pipelines: composes the text of a recipe, parses the text with naga, reads the bindings, and compiles the shader. Caches
+//! pipelines by recipe.
 
 use super::compose::{Recipe, compose};
 use super::device::Device;

@@ -15,7 +15,7 @@ struct Place {
 
 /// Layers in host memory, in the layout that the kernels read, and the two sets of buffers on the device.
 pub struct Stream {
-    /// For each layer, its pieces: index of the buffer in the set, and bytes.
+    /// For each layer, the pieces of its weights: index of the buffer in the set, and bytes.
     layers: Vec<Vec<(usize, Vec<u8>)>>,
     sets: Vec<Vec<wgpu::Buffer>>,
     /// Locked while a step uses the sets. Several sessions share the sets.

@@ -36,8 +36,9 @@ fn full(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     coded.into_iter().enumerate().filter(|(i, _)| wanted(*i, n)).map(|(_, case)| case).collect()
 }
 
-/// Returns the quick cases. The first format, the default of models, takes two cases of each word: an odd size and a middle size. Every
-/// other format takes one of these cases if the format changes the word's kernel: formats differ only in how weights are decoded.
+/// Returns the quick cases. The first format, the default of models, takes two cases of each word: an odd size (not a multiple of 8) and a
+/// middle size. Every other format takes one of these cases if the format changes the word's kernel: formats differ only in how weights are
+/// decoded.
 fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     let mut all: Vec<Case> = (word.cases)().into_iter().filter(|case| takes_quickly(case, format)).collect();
     all.sort_by_key(size);
@@ -116,7 +117,7 @@ fn place(format: &'static dyn Format) -> usize {
     FORMATS.iter().position(|f| *f == format).unwrap_or(0)
 }
 
-/// Returns how many numbers the matrices, one row of each variable and one page of each state have.
+/// Returns the size of a case: how many numbers are in its matrices, in one row of each variable and in one page of each state.
 fn size(case: &Case) -> usize {
     let tape = &case.tape;
     let matrices = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.rows * p.k);

@@ -15,7 +15,7 @@ pub struct Placed {
     pub dtype: FloatChoice,
     /// The quantised format, as a value of the option `quant`. `None` if matrices are floats.
     pub quant: Option<&'static str>,
-    /// The layers, a range within `0..L + 1`. Never empty.
+    /// The layers, a range within `0..L + 1`. The range is never empty.
     pub layers: Range<usize>,
     /// The number of layers that stay on the device, counted from the first layer. The other layers are streamed through the device.
     pub resident: usize,

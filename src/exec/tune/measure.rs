@@ -57,7 +57,7 @@ fn keep(found: &Measured, place: NewFile, path: &Path) -> Result<()> {
 }
 
 /// Returns a tape of channel mixes. Each channel mix has two products: one computes its input from a norm and a token shift, the other
-/// reads a row. On a GPU, the weights are larger than the GPU's caches.
+/// reads stored rows. On a GPU, the weights are larger than the GPU's caches.
 fn tape(kind: AdapterKind) -> Tape {
     let (n_layer, width) = match kind {
         AdapterKind::Discrete => (8, 2048),
