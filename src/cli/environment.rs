@@ -1,4 +1,4 @@
-//! Checks wingbeat's environment variables before a verb (subcommand) begins.
+//! Checks wingbeat's environment variables before a subcommand begins.
 
 use super::output::say;
 use super::threads::THREADS;

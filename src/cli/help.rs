@@ -1,4 +1,4 @@
-//! Adds help in two lengths to a command: `--help` shows the basic options of a verb (subcommand), `--help-all` shows all options.
+//! Adds help in two lengths to a command: `--help` shows the basic options of a subcommand, `--help-all` shows all options.
 //!
 //! An option is basic unless its declaration has `hide_short_help = true`.
 
@@ -35,8 +35,8 @@ pub fn spelled_out(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Returns `command` with the flags `--help` and `--help-all`, which its verbs get, too. `shows` determines which options the help texts
-/// show.
+/// Returns `command` with the flags `--help` and `--help-all`, which its subcommands get, too. `shows` determines which options the help
+/// texts show.
 pub fn dressed(command: Command, shows: Shows) -> Command {
     let n_hidden = command.get_arguments().filter(|a| a.is_hide_short_help_set()).count();
     let basics = if n_hidden > 0 { "Show the basic options" } else { "Show help" };

@@ -1,4 +1,4 @@
-//! `man`: writes the manual pages of the program and of every verb (subcommand), in the format roff.
+//! `man`: writes the manual pages of the program and of every subcommand, in the format roff.
 
 use super::help::Shows;
 use super::output::Output;
@@ -51,7 +51,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the manual pages as pairs of file name and text: first the program's page, then one page per verb.
+/// Returns the manual pages as pairs of file name and text: first the program's page, then one page per subcommand.
 fn pages() -> Vec<(String, Vec<u8>)> {
     let mut program = super::command(Shows::All).disable_help_subcommand(true);
     program.build();
@@ -76,7 +76,7 @@ fn page(command: Command) -> io::Result<(String, Vec<u8>)> {
     Ok((man.get_filename(), to))
 }
 
-/// Returns a section of a manual page. roff does not rewrap its lines.
+/// Returns a section of a manual page with the given heading and text. roff keeps the text's lines as they are.
 fn unfilled(heading: &str, text: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", [heading]).control("nf", []);

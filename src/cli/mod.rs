@@ -1,7 +1,7 @@
-//! The command line of the program: one file per verb (subcommand).
+//! The command line of the program: one file per subcommand.
 //!
-//! Results are printed on stdout, everything else on stderr. A new verb needs a file in this folder, a variant of `Verb` and a line in
-//! `run_verb`.
+//! Results are printed on stdout, everything else on stderr. A new subcommand needs a file in this folder, a variant of the enum `Verb` and
+//! a line in `run_verb`.
 
 mod batch;
 mod bench;
@@ -100,7 +100,7 @@ enum Verb {
     Man(man::Args),
 }
 
-/// The reason why a verb ends before its work is done.
+/// The reason why a subcommand ends before its work is done.
 enum Failure {
     Error(Error),
     /// The reader of standard output has closed the pipe. This is not an error.
@@ -113,7 +113,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The result of a verb: the exit code, or why the verb ended early.
+/// The result of a subcommand: the exit code, or why the subcommand ended early.
 type Outcome = Result<ExitCode, Failure>;
 
 /// Runs the program with the process's arguments.
@@ -121,7 +121,8 @@ pub fn run() -> ExitCode {
     quiet_device_select();
     panics::report();
     let args: Vec<OsString> = help::spelled_out(bench::long_pg(std::env::args_os().collect()));
-    // Clap reports wrong flags before it has parsed the verb's own `--json`. These errors must be JSON, too, so look for the flag here.
+    // Clap reports wrong flags before it has parsed the subcommand's own `--json`. These errors must be JSON, too, so look for the flag
+    // here.
     let json = wants_json(&args);
     memory::speak_json(json);
     memory::explain_crashes();
@@ -150,7 +151,7 @@ fn command(shows: Shows) -> Command {
     help::dressed(command, shows)
 }
 
-/// Returns the value of `--threads`, or `Some(None)` if the flag is not given. Returns `None` if the verb has no such flag.
+/// Returns the value of `--threads`, or `Some(None)` if the flag is not given. Returns `None` if the subcommand has no such flag.
 fn threads_of(matches: &ArgMatches) -> Option<Option<u32>> {
     let (_, verb) = matches.subcommand()?;
     verb.try_get_one::<u32>("threads").ok().map(|n| n.copied())
@@ -190,7 +191,7 @@ pub mod fuzzing {
     }
 }
 
-/// Returns the verb, which is the first argument that is not a flag, with its index. Flags before the verb take no values.
+/// Returns the subcommand, which is the first argument that is not a flag, with its index. Flags before the subcommand take no values.
 fn verb(args: &[OsString]) -> Option<(usize, &OsStr)> {
     let is_flag = |a: &OsStr| a.as_encoded_bytes().starts_with(b"-");
     args.iter().map(OsString::as_os_str).enumerate().skip(1).find(|(_, a)| !is_flag(a))

@@ -1,4 +1,4 @@
-//! Options of every verb (subcommand) that runs a model, and functions that load the model.
+//! Options of every subcommand that runs a model, and functions that load the model.
 
 use super::flags;
 use super::output::say;

@@ -1,4 +1,4 @@
-//! Reads the input of a verb (subcommand): an argument, a file, token ids, or standard input. Text is UTF-8; a byte order mark is removed.
+//! Reads the input of a subcommand: an argument, a file, token ids, or standard input. Text is UTF-8; a byte order mark is removed.
 
 use super::escape::EscapeArgs;
 use super::lines::is_standard;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// The maximum length of a text in bytes. Without a limit, an endless pipe would fill the memory.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
-/// The input that the user gave to a verb.
+/// The input that the user gave to a subcommand.
 pub enum Given {
     Text(String),
     Tokens(Vec<u32>),

@@ -1,7 +1,7 @@
 //! Handles signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
 //!
-//! Some verbs (subcommands) can stop and save their files; they do so at the first signal. A second Ctrl-C ends these verbs at once. All
-//! other verbs end at the first signal. No temporary file remains.
+//! Some subcommands can stop and save their files; they do so at the first signal. A second Ctrl-C ends these subcommands at once. All
+//! other subcommands end at the first signal. No temporary file remains.
 
 #[cfg(unix)]
 mod unix;
@@ -16,10 +16,10 @@ pub use unix::{Waiting, catch_cut_files};
 
 const EXIT_CODE: c_int = 130;
 
-/// The flag that asks the running verb to stop. `None` if the verb cannot stop.
+/// The flag that asks the running subcommand to stop. `None` if the subcommand cannot stop.
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
-/// A function of the running verb that is called before a signal ends the program at once.
+/// A function of the running subcommand that is called before a signal ends the program at once.
 type Last = Box<dyn FnOnce() + Send>;
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
 

@@ -1,4 +1,4 @@
-//! Checks a verb's output files before it loads a model, so that no work is lost because a folder is missing or a file exists.
+//! Checks a subcommand's output files before it loads a model, so that no work is lost because a folder is missing or a file exists.
 
 use super::values::OUTPUT;
 use crate::error::{Error, Kind, Result};
@@ -33,7 +33,7 @@ impl Existing {
         }
     }
 
-    /// Checks that a state can be written to `path`. `continued` is the state file that the verb loads: it may be replaced without
+    /// Checks that a state can be written to `path`. `continued` is the state file that the subcommand loads: it may be replaced without
     /// `--force`. A file that is not a state is never replaced.
     pub fn check_state(self, path: &Path, continued: Option<&Path>) -> Result<StateTarget> {
         let found = found(path)?;

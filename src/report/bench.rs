@@ -64,7 +64,7 @@ pub struct BenchExtra {
     /// tests and if no ceiling was measured.
     pub share_of_ceiling: Option<f64>,
     /// The mean fraction of zeros in the inputs of the ffn's value matrices while one token is decoded. The zeros are counted even if the
-    /// device does not skip them. `None` if the model's tape has no sparse inputs.
+    /// device does not skip them. `None` for models without sparse ffn inputs, such as GLM.
     pub ffn_sparsity: Option<f64>,
     pub dispatches_per_token: Option<usize>,
     /// The median time of a decode step in milliseconds. `None` if no token was decoded.

@@ -156,16 +156,16 @@ fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// Stores all matrices of the tape in `format`. Returns the number of bytes of all vectors and matrices; an embedding table counts as one
-/// row, because a token reads one row.
+/// Sets the format of all matrices of the tape (the model's recorded program). Returns the number of bytes of all vectors and matrices. An
+/// embedding table counts as one row, because a token reads one row.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.store_as(format);
     let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-/// Assigns the formats that `options` determine to the matrices of `tape`. Returns the memory of each device, or an empty list without the
-/// option `strategy`.
+/// Assigns the formats that `options` determine to the matrices of `tape` (the model's recorded program). Returns the memory of each
+/// device, or an empty list without the option `strategy`.
 fn by_strategy(
     tape: &mut Tape,
     n_layer: usize,

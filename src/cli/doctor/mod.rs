@@ -1,4 +1,4 @@
-//! `doctor`: checks drivers, kernels and results, and prints a page for bug reports.
+//! `doctor`: checks drivers, kernels and results, and prints a page with the results for bug reports.
 //!
 //! The page has facts about the host, a comparison of the built-in model's logits with golden logits, a comparison of every kernel with its
 //! reference implementation on the CPU, and the rate at which weights are read. The exit code is 3 if a result is wrong or the device

@@ -1,4 +1,4 @@
-//! Lists commands that fail: wrong flags, which clap rejects, and verbs (subcommands) that end with an error.
+//! Lists commands that fail: wrong flags, which clap rejects, and subcommands that end with an error.
 
 use super::files::Files;
 use super::printed;
@@ -80,7 +80,7 @@ quality --against i8
 completions
 completions foo";
 
-/// Command lines with which a verb ends with an error. The device is the CPU unless a line names another.
+/// Command lines with which a subcommand ends with an error. The device is the CPU unless a line names another.
 const FAILING: &str = "\
 generate
 generate x -e --stop '\\q'

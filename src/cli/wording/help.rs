@@ -1,5 +1,5 @@
-//! Returns all help texts. An option that several verbs share is printed in full with the first of these verbs, and only named with the
-//! others.
+//! Returns all help texts. An option that several subcommands share is printed in full with the first of these subcommands, and only named
+//! with the others.
 
 use crate::cli::command;
 use crate::cli::help::Shows;
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 /// The number of columns to which help texts are wrapped.
 const WIDTH: usize = 100;
 
-/// Returns the help texts of the program and of its verbs, each with a title.
+/// Returns the help texts of the program and of its subcommands, each with a title.
 pub fn all() -> Vec<(String, String)> {
     let mut program = command(Shows::All).term_width(WIDTH);
     program.build();
@@ -40,7 +40,7 @@ fn rendered(arg: &Arg) -> String {
     format!("{arg} {help} {:?} {:?}", arg.get_default_values(), arg.get_help_heading())
 }
 
-/// Returns the names of the options that `--help` of a verb shows.
+/// Returns the names of the options that `--help` of a subcommand shows.
 fn basic_options(verb: &Command) -> (String, String) {
     let shown = verb.get_arguments().filter(|arg| !arg.is_hide_short_help_set() && !arg.is_hide_set());
     (format!("wingbeat {} --help shows", verb.get_name()), shown.map(|arg| arg.get_id().to_string()).collect::<Vec<_>>().join(", "))
