@@ -75,7 +75,7 @@ impl Engine {
     /// browser with `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
     ///
     /// # Errors
-    /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if `options` have a folder, because a browser has none.
+    /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if `options` name a folder, because a browser has no folders.
     #[cfg(target_arch = "wasm32")]
     pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
         let (engine, scheduler) = Self::open(model, options)?;

@@ -22,7 +22,7 @@ pub fn queue(max_bytes: usize, wake: Sender<()>) -> (Outbox, Reader) {
 #[derive(Debug, Clone)]
 pub struct Outbox {
     sender: Sender<Event>,
-    /// The number of bytes in events that the reader has not taken.
+    /// The number of bytes of the events that the reader has not taken yet.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }

@@ -43,7 +43,7 @@ pub struct Preparer {
     followers: super::Followers,
 }
 
-/// The most stop texts of a request. Each byte of a text is compared with all of them.
+/// The most stop texts of a request. Each byte of a text is compared with all stop texts.
 const MAX_STOPS: usize = 64;
 /// The most bytes of all stop texts of a request together.
 const MAX_STOP_BYTES: usize = 16 << 10;
@@ -204,9 +204,9 @@ impl Preparer {
         format
     }
 
-    /// Returns two positions in `prompt`, as numbers of tokens, from which a later prompt of the same conversation can continue. The first position
-    /// is where the prompt changes if its last message is edited. The second position is where the prompt changes if an answer and a further
-    /// message follow: a thought that the prompt begins is then left out. Returns an empty list if the positions would not be used.
+    /// Returns two positions in `prompt`, as numbers of tokens, up to which later prompts of the same conversation probably equal `prompt`. The
+    /// first position is for prompts whose last message was edited. The second position is for prompts with an answer and a further message; it is
+    /// before a thought that `prompt` begins. Returns an empty list if the positions would not be used.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
         // A model with attention can continue from any token, so it needs no positions.

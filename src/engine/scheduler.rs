@@ -71,7 +71,7 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Returns a scheduler of a session that has slots for continuations and idle slots for the cache.
+    /// Returns the scheduler of an engine. The session in `batcher` has slots for continuations and additional slots for the cache.
     pub fn new(batcher: Batcher, inbox: Inbox, shared: Arc<Shared>, cache: PrefixCache) -> Scheduler {
         let (running, sequences) = (HashMap::new(), HashMap::new());
         let n_idle = batcher.n_free() + cache.n_on_device() - shared.options.slots;

@@ -99,7 +99,7 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     states: HashMap<Key, (Arc<State>, u64)>,
-    /// States whose files are being written, each with the number of the latest write of its name.
+    /// States whose files are being written or wait for the writer. The number identifies the latest write of the state's name.
     #[cfg(not(target_arch = "wasm32"))]
     writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,

@@ -17,7 +17,7 @@ pub enum Choice {
     Found(Vocab),
     /// No vocabulary fits.
     Missing {
-        /// Names the vocabulary that the model needs and its source, as the hint of an error.
+        /// The name of the vocabulary that the model needs and the address of its file, as the hint of an error.
         hint: String,
     },
 }

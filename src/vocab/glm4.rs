@@ -17,11 +17,11 @@ use pieces::Pieces;
 
 pub(super) use lines::is_lines;
 
-/// The number of tokens in the file, without special tokens. A file with another number of tokens belongs to another family, which has other
+/// The number of tokens in GLM-4's file, without special tokens. A file with another number of tokens belongs to another family, which has other
 /// special tokens.
 const N_RANKS: usize = 151_329;
 
-/// GLM-4's special tokens, in the order of their ids. The first id follows the last rank.
+/// GLM-4's special tokens, in the order of their ids. The id of the first special token follows the last rank.
 pub const SPECIAL: [&str; 14] = [
     "<|endoftext|>",
     "[MASK]",

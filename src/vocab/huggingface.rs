@@ -22,10 +22,10 @@ use tokenizers::{DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorW
 /// byte of a token. Published files have a few kilobytes.
 const MAX_ADDED_BYTES: usize = 1 << 18;
 
-/// The limit on the bytes of a text. The crate takes 225 bytes of memory for each byte of the text.
+/// The limit on the bytes of a text. The `tokenizers` crate takes 225 bytes of memory for each byte of the text.
 const MAX_TEXT_BYTES: usize = 32 << 20;
 
-/// The crate's tokenizer with `Parts` as its pre-tokenizer.
+/// The tokenizer of the `tokenizers` crate with `Parts` as its pre-tokenizer.
 type Tokenizer = TokenizerImpl<ModelWrapper, NormalizerWrapper, Parts, PostProcessorWrapper, DecoderWrapper>;
 
 pub(super) struct HuggingFace {
@@ -39,8 +39,8 @@ enum Kind {
     Bytes {
         /// The ids of "\n" and "\n\n". `None` if one of them is missing.
         newlines: Option<[u32; 2]>,
-        /// The bytes that have no token. Empty if the file has an `unk_token`. The crate would drop these bytes silently, so a text with such a
-        /// byte is an error.
+        /// The bytes that have no token. Empty if the file has an `unk_token`. The `tokenizers` crate would drop these bytes silently, so a text
+        /// with such a byte is an error.
         absent: Vec<u8>,
     },
     /// Tokens are words. In decoded text, a space comes before each word.
@@ -58,7 +58,7 @@ enum Spelling {
 ///
 /// # Errors
 ///
-/// As [`Vocab::parse`](super::Vocab::parse).
+/// Errors of [`Vocab::parse`](super::Vocab::parse).
 pub(super) fn parse(json: &[u8]) -> Result<Arc<dyn Scheme>> {
     let file: TokenizerJson = serde_json::from_slice(json).map_err(|e| {
         Error::file(format!("this is not a Hugging Face tokenizer: {e}"))

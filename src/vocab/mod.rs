@@ -65,14 +65,14 @@ use std::path::Path;
 use std::sync::Arc;
 use table::Table;
 
-/// The largest vocabulary file in bytes. The World vocabulary has 1.2 MB. The limit protects the memory if a path is wrong, such as the path of an
-/// endless device file.
+/// The most bytes that other vocabulary files may have. The World vocabulary has 1.2 MB. The limit protects the memory if a path is wrong, such as
+/// the path of an endless device file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The largest `tokenizer.json` of GLM-4 in bytes. The published file has 20 MB, most of which are merges that the reader skips.
+/// The most bytes that a `tokenizer.json` of GLM-4 may have. The published file has 20 MB. Most of the file are merges, which the reader skips.
 const MAX_JSON_BYTES: u64 = 32 << 20;
 
-/// A kind of vocabulary. Each kind has its own file.
+/// A kind of vocabulary. Each kind has its own file format.
 trait Scheme: Send + Sync {
     /// Converts `text` to ids.
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>>;
@@ -84,7 +84,7 @@ trait Scheme: Send + Sync {
     fn start(&self) -> Vec<u32> {
         Vec::new()
     }
-    /// Returns the bytes of a whole text.
+    /// Returns the joined bytes of the tokens of a whole text.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.table().decode(ids)
     }
@@ -92,11 +92,11 @@ trait Scheme: Send + Sync {
     fn special(&self, _text: &str) -> Option<u32> {
         None
     }
-    /// Returns true if text becomes ids by greedy longest match over bytes.
+    /// Returns true if `encode` always takes the longest token that matches the next bytes.
     fn is_greedy(&self) -> bool {
         false
     }
-    /// Returns the bytes of each id.
+    /// Returns the table with the bytes of each id.
     fn table(&self) -> &Table;
 }
 
@@ -263,8 +263,8 @@ impl Vocab {
         self.scheme.decode(ids)
     }
 
-    /// Returns the names and contents of the files `tokenizer.json` and `tokenizer_config.json` for Hugging Face programs. Returns `None` unless
-    /// text becomes ids by greedy longest match, as in RWKV's World vocabulary.
+    /// Returns this vocabulary as files for Hugging Face programs: the names and contents of `tokenizer.json` and `tokenizer_config.json`. Only
+    /// vocabularies with greedy longest match over bytes, such as RWKV's World vocabulary, have these files; other vocabularies return `None`.
     pub fn hugging_face_files(&self) -> Option<[(String, Vec<u8>); 2]> {
         self.scheme.is_greedy().then(|| rwkv_trie::files(self.scheme.table()))
     }

@@ -1,4 +1,5 @@
-//! The World vocabulary in a `tokenizer.json` of Hugging Face: `model.type` is `RwkvTrie`. Text becomes ids by greedy longest match over bytes.
+//! The World vocabulary in a `tokenizer.json` of Hugging Face, whose `model.type` is `RwkvTrie`. Text becomes ids by greedy longest match over
+//! bytes.
 //!
 //! `model.vocab` maps tokens to ids. Tokens are written in byte characters. Special tokens, such as `<|endoftext|>` with id 0, are never
 //! found in text.
@@ -12,7 +13,7 @@ use crate::error::{Error, Result, short};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The end of a text, id 0. It is also the beginning of a text.
+/// The special token with id 0, which begins and ends texts.
 const END: &str = "<|endoftext|>";
 
 #[derive(Deserialize)]
@@ -20,7 +21,7 @@ pub(super) struct RwkvTrie {
     vocab: Option<Pairs<u32>>,
 }
 
-/// Reads the vocabulary.
+/// Converts the fields of the file to a vocabulary. `added` are the file's `added_tokens`.
 ///
 /// # Errors
 ///
@@ -48,7 +49,7 @@ pub(super) fn parse(model: RwkvTrie, added: &[Added]) -> Result<Rwkv> {
     Ok(Rwkv::new(table, &entries))
 }
 
-/// Returns the `tokenizer.json` and the `tokenizer_config.json` of a vocabulary that matches greedily.
+/// Returns the names and contents of `tokenizer.json` and `tokenizer_config.json` for a vocabulary with greedy longest match.
 pub(super) fn files(table: &Table) -> [(String, Vec<u8>); 2] {
     let mut vocab = Map::from_iter([(END.to_string(), Value::from(0))]);
     for id in 1..=table.max_id() {

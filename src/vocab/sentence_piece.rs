@@ -30,7 +30,7 @@ const SPACE: char = '▁';
 /// The number of pieces in ChatGLM3's file, which identifies the file.
 const N_CHATGLM3: usize = 64_789;
 
-/// ChatGLM3's special tokens, in the order of their ids. The first id follows the last piece.
+/// ChatGLM3's special tokens, in the order of their ids. The id of the first special token follows the id of the last piece.
 const CHATGLM3: [&str; 9] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
 
 pub(super) struct SentencePiece {

@@ -25,7 +25,7 @@ const MAX_COMPILED_BYTES: usize = 4 << 20;
 
 /// One step in which a text is split or changed.
 pub(super) enum Part {
-    /// A pre-tokenizer of the crate that takes linear time.
+    /// A pre-tokenizer of the `tokenizers` crate that takes linear time.
     Linear(PreTokenizerWrapper),
     /// Puts a space before a text that does not begin with a space.
     Space,
@@ -36,7 +36,7 @@ pub(super) enum Part {
 pub(super) struct Parts(pub Vec<Part>);
 
 impl Part {
-    /// Returns the steps of `ByteLevel`: a space, GPT-2's pattern, then the conversion to byte characters.
+    /// Returns the steps of the pre-tokenizer `ByteLevel`: a space and GPT-2's pattern if they are on, then the conversion to byte characters.
     pub fn byte_level(add_prefix_space: bool, use_regex: bool) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         if add_prefix_space {

@@ -43,15 +43,15 @@ impl Steps {
 }
 
 pub(super) struct Trie {
-    /// The byte that leads to a node, ascending among siblings. `[nodes]`
+    /// For each node, the byte that leads to the node. The bytes of siblings ascend. `[nodes]`
     label: Vec<u8>,
-    /// The id of the token that ends at a node, or `NONE`. `[nodes]`
+    /// For each node, the id of the token that ends at the node, or `NONE`. `[nodes]`
     token: Vec<u32>,
     /// The children of node `i` are `first_child[i]..first_child[i + 1]`. `[nodes + 1]`
     first_child: Vec<u32>,
-    /// The id of the token of one byte, or `NONE`. `[256]`
+    /// For each byte, the id of the token that is this single byte, or `NONE`. `[256]`
     single: Vec<u32>,
-    /// The node for each pair of first bytes a and b, at index 256 a + b, or `NONE`. `[65536]`
+    /// For each pair of bytes a and b, the node to which they lead, or `NONE`. The index is 256 a + b. `[65536]`
     pair: Vec<u32>,
 }
 

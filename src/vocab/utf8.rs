@@ -8,7 +8,8 @@
 /// their character. The decoder reuses its buffers.
 #[derive(Debug, Clone, Default)]
 pub struct Utf8Stream {
-    /// The first bytes of an incomplete character; otherwise empty. During `push`, the bytes of the new piece follow these bytes.
+    /// The bytes of an incomplete character at the end of the text; empty if all characters are complete. During `push`, the bytes of the new piece
+    /// follow these bytes.
     pub(super) pending: Vec<u8>,
     text: String,
 }

@@ -16,15 +16,15 @@ use std::sync::Arc;
 pub const RAISED: &str = "raised: ";
 
 // The names of the filters that `metered.rs` inserts between instructions. No template uses these names by accident.
-/// The filter after an instruction whose result refers to existing values.
+/// The filter that is inserted after an instruction whose result refers to existing values.
 pub const MADE: &str = "\0made";
-/// The filter after an instruction whose result contains new values.
+/// The filter that is inserted after an instruction whose result contains new values.
 pub const COPIED: &str = "\0copied";
-/// The filter before a product. The filter receives both factors as a pair.
+/// The filter that is inserted before a product. The filter receives both factors as a pair.
 pub const GUARD_MUL: &str = "\0guard_mul";
-/// The filter before an assignment to a namespace.
+/// The filter that is inserted before an assignment to a namespace.
 pub const ASSIGNED: &str = "\0assigned";
-/// The filter after each step of a loop.
+/// The filter that is inserted after each step of a loop.
 pub const TICK: &str = "\0tick";
 
 /// The most instructions of one rendering, checks included. 1000 messages need some 100 000 instructions.

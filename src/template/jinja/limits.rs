@@ -45,7 +45,7 @@ pub struct RenderLimits {
     end: Clock,
 }
 
-/// The size of a value.
+/// The size of a value of a template.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Size {
     /// The bytes of the value and all inner values.

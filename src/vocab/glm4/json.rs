@@ -13,7 +13,7 @@ use crate::vocab::{MAX_FILE_BYTES, byte_chars};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The fields that matter. The reader skips all other fields, such as `merges`.
+/// The fields of the file that determine the ids of a text. The reader skips all other fields, such as `merges`.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]

@@ -6,7 +6,7 @@
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// The pattern in the model's files.
+/// The regular expression in the model's files that cuts text into pieces.
 pub(super) const PUBLISHED: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 

@@ -106,7 +106,7 @@ fn bytes_are_streamed_as_whole_characters() {
     let byte = |byte: u8| (0..300).find(|&id| vocab.token(id) == [byte]).unwrap();
     let half = [byte(0xf0), byte(0x9f), byte(b'a')];
     assert_eq!(vocab.decode(&half), b"\xf0\x9fa");
-    // decoding keeps a space from a byte piece
+    // decoding does not remove a space that comes from a byte piece
     assert_eq!(vocab.decode(&[3 + 0x20, 3 + b'a' as u32]), b" a");
 }
 

@@ -15,7 +15,7 @@ impl Random {
         (self.0 >> 33) as usize % n
     }
 
-    /// Returns random text from short runs of the character classes in the pattern.
+    /// Returns random text that consists of short runs of the character classes in the pattern.
     fn text(&mut self) -> String {
         let parts = [
             "a", "b", "c", "ab", "ca", " ", "  ", "\n", "\r\n", "\t", "1", "22", "!", "?!", "'s", "'RE", "é", "e\u{301}", "你", "好", "🚀",
