@@ -1,4 +1,4 @@
-//! Constraints of answers: a constraint begins after the thought, and determines where the text can end.
+//! Constraints of answers. A constraint applies after the thought, and determines where the answer can end.
 
 use super::think::{END, ReplyStart};
 use crate::constrain::{Allowed, Constraint};
@@ -16,7 +16,7 @@ pub struct AnswerPlace {
     pub opening: String,
     /// The text that the model writes between the prompt and the answer. Used only if `opening` is empty.
     pub lead: &'static str,
-    /// The token of a blank line. It ends the answer wherever the constraint allows an end. `None` if no token does so.
+    /// The token of a blank line, if this token ends the answer wherever the constraint allows an end. Otherwise `None`.
     pub blank_line: Option<u32>,
 }
 
@@ -132,9 +132,9 @@ impl Constraint for AnswerConstraint {
     }
 }
 
-/// A thought before an answer.
+/// Recognises the end of the thought before an answer.
 struct Thought {
-    /// The last bytes of the text so far.
+    /// The last bytes of the text so far (the prompt's opening, then the thought), in which the closing tag is searched.
     read: Vec<u8>,
     /// One bit per token, set if the token has a text.
     texts: Vec<u32>,
@@ -196,7 +196,7 @@ fn set(ids: &mut [u32], id: u32) {
 mod tests {
     use super::*;
 
-    /// Allows one token again and again. The text may end after the first token.
+    /// A constraint that always allows the same token. The text may end after the first token.
     struct Only(u32, usize, [u32; 1]);
 
     impl Constraint for Only {

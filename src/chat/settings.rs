@@ -6,9 +6,9 @@ use crate::sample::Sampling;
 /// Settings of a conversation, named after the constants at the top of ChatRWKV's `chat.py`. The defaults are the values in that file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `CHAT_LEN_SHORT`: up to this token of a reply, newlines have a negative bias that shrinks to 0.
+    /// `CHAT_LEN_SHORT`: up to this number of tokens in a reply, the logits of newlines get a negative bias that rises to 0.
     pub chat_len_short: usize,
-    /// `CHAT_LEN_LONG`: after this token of a reply, newlines have a positive bias that grows.
+    /// `CHAT_LEN_LONG`: after this number of tokens in a reply, the logits of newlines get a positive bias that grows.
     pub chat_len_long: usize,
     /// `CHAT_LEN_MAX`: the most tokens of a reply.
     pub chat_len_max: usize,
@@ -38,7 +38,7 @@ impl Default for Settings {
     }
 }
 
-/// Settings with two names: the name in ChatRWKV, then the sampler's name.
+/// Settings that have two names: the name in ChatRWKV, then the sampler's name.
 const SAMPLING: [(&str, &str); 5] = [
     ("gen_temp", "temperature"),
     ("gen_top_p", "top-p"),

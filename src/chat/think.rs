@@ -28,7 +28,7 @@ pub const END: &str = "</think>";
 /// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
-    /// The reply is the answer. Tags in it are ordinary text.
+    /// The reply is the answer. Tags in the answer are ordinary text.
     Answer,
     /// The reply begins with a thought if its first text is the tag `<think>`, otherwise with the answer.
     MaybeThought,
@@ -39,7 +39,7 @@ pub enum ReplyStart {
 }
 
 impl ReplyStart {
-    /// Returns how the model's text begins if the prompt already contains `opening`, the first part of the reply.
+    /// Returns the part with which the model's text begins, if the prompt already contains `opening`, the beginning of the reply.
     pub fn after(opening: &str) -> ReplyStart {
         match opening.trim() {
             "" => ReplyStart::MaybeThought,
@@ -93,7 +93,7 @@ impl Splitter {
 
     /// Ends the reply: passes the text that was held back to `on_part`.
     pub fn finish(&mut self, on_part: &mut OnPart<'_>) {
-        // `answer` and `thought` need the text even if `on_part` breaks.
+        // `answer` and `thought` must have the whole text even if `on_part` returns `Break`.
         let _ = self.go(Rest::IsNothing, on_part);
         if self.has_stopped {
             return;
@@ -164,7 +164,7 @@ impl Splitter {
     }
 }
 
-/// States whether more text of the reply can follow.
+/// The argument of `Splitter::go` that states whether more text of the reply can follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Follows,

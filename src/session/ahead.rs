@@ -39,7 +39,7 @@ impl Pace {
     }
 }
 
-/// A stream for which the device samples.
+/// A stream (one text) whose tokens the device samples.
 pub(super) struct Live {
     /// Index of the stream in its batch.
     pub stream: usize,

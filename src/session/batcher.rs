@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use step::Flight;
 
-/// Continuous batching over the slots of a session.
+/// Continuous batching over the slots of a session: when a text is finished, its slot takes the next job while the other texts continue.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
@@ -84,7 +84,7 @@ struct Sequence {
     /// The number of alternative tokens in each log-probability of the prompt. `None` if the job requests no log-probabilities of the prompt,
     /// or has all of them.
     n_prompt_logprobs: Option<usize>,
-    /// Log-probabilities of the prompt tokens that were read so far. The first token has none.
+    /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has no log-probability.
     prompt_logprobs: Vec<Logprobs>,
     /// True if the slot is kept after the job.
     keeps_slot: bool,
@@ -162,8 +162,8 @@ impl Batcher {
         &self.session
     }
 
-    /// Returns the session for work between two steps, such as opening slots and loading states. During a step slots may be opened, forked and
-    /// closed. Other device work during a step makes the step end with an error.
+    /// Returns the session for work between two steps, such as opening slots and loading states. During a step, slots may be opened, forked and
+    /// closed. Any other device work during a step makes the step end with an error.
     pub fn session_mut(&mut self) -> &mut Session {
         // The caller may replace the samplers on the device.
         self.has_samplers = false;
@@ -311,8 +311,8 @@ impl Batcher {
         Ok(job)
     }
 
-    /// Pauses the jobs for which `is_paused` returns true, and resumes the others. A paused job keeps its slot and takes part in no step. While
-    /// one job of [`add_alike`](Self::add_alike) reads the prompt for the other jobs of that call, they pause and resume with it.
+    /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step.
+    /// While one job of [`add_alike`](Self::add_alike) reads the prompt for all jobs of that call, all of them pause and resume with this job.
     pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
         for sequence in &mut self.sequences {
             let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));
@@ -322,8 +322,8 @@ impl Batcher {
         }
     }
 
-    /// Ends a job and returns its text so far, or `None` if the job had ended before. Frees the job's slot (or keeps it for
-    /// [`take_kept`](Self::take_kept) if [`Keeps::end`] is set), at once or when the current step is finished.
+    /// Ends a job and returns its text so far. Returns `None` if the job had ended before. The job's slot is closed at once, or when the
+    /// current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.

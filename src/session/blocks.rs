@@ -1,5 +1,5 @@
-//! Blocks of the KV cache, with the number of slots that use each block. Forked slots share blocks. A slot that writes to a shared block gets a
-//! copy first.
+//! Blocks of the KV cache (64 tokens each), with the number of slots that use each block. Forked slots share blocks. A slot that writes to a
+//! shared block gets a copy first.
 
 use crate::tape::TOKENS_PER_BLOCK;
 
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(a.len(), 2);
         let mut b = a.clone();
         blocks.share(&b);
-        // The second block is half full: b continues in a copy, and a then owns the original alone.
+        // The second block is half full. Slot b continues in a copy, so slot a is then the only user of the original block.
         let copy = blocks.own(&mut b, 100, 130);
         assert_eq!((copy, b.len()), (Some((a[1], b[1])), 3));
         assert!(a[0] == b[0] && a[1] != b[1]);

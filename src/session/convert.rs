@@ -1,4 +1,4 @@
-//! Converts a checkpoint to quantised formats. The codes are bit-identical to the codes that loading with the same plan makes.
+//! Converts a checkpoint to quantised formats. Loading the original checkpoint with the same plan gives bit-identical quantised weights.
 
 use super::{Definition, Options};
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
             found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
         }
     }
-    // A tensor whose slices have different formats stays a float.
+    // A tensor whose slices have different formats is not quantised.
     found.retain(|_, (coding, parts)| {
         let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed;
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)
@@ -54,7 +54,7 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
     found
 }
 
-/// Writes the codes of all slices, then their scales.
+/// Writes the quantised weights of all parts of a tensor, then all their scales.
 fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source, out: &mut dyn Write) -> Result<()> {
     let io = |e: std::io::Error| Error::io(e, Path::new("output"));
     let mut scales = Vec::new();

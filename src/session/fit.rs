@@ -5,12 +5,12 @@
 //!
 //! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
 //!    every token.
-//! 2. All layers on several adapters, which are filled one after another, in the order of `devices`.
+//! 2. All layers on several adapters, which are filled one after another, in the order of [`Machine::adapters`].
 //! 3. In the narrowest format, the faster of two ways. Streaming: the adapter that holds most layers runs all layers, and the layers that it
-//!    does not hold are streamed through it. CPU: the adapters are filled in order, and the CPU runs the remaining layers. Both ways keep
-//!    these layers in host memory. The time per token is their bytes, divided by the speed of the bus or of the CPU. Streaming wins a tie,
-//!    because all tokens of a chunk share the transfers.
-//! 4. Without an adapter that holds a layer: all layers on the CPU.
+//!    does not hold are streamed through it. CPU: the adapters are filled in order, and the CPU runs the remaining layers. In both ways, the
+//!    layers that the adapters do not hold are in host memory. The time per token is the bytes of these layers, divided by the speed of the bus
+//!    or of the CPU. Streaming wins a tie, because all tokens of a chunk share the transfers.
+//! 4. All layers on the CPU, if no adapter has room for even one layer.
 //!
 //! Each device keeps a margin: drivers allocate in large blocks, and other programs need memory.
 

@@ -1,4 +1,4 @@
-//! Generates text: samples from logits, stops, streams text, and continues several streams in one batch.
+//! Generates text: samples tokens, ends texts, passes new text to the caller, and continues several texts in one batch.
 
 use super::{Finish, Limits, Logprobs, Session, Slot, Stream};
 use crate::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! Determines the device and the weight format of each layer, from a strategy (given or `auto`) or from the options' parts or single device.
+//! Determines the device and the weight format of each layer, from a strategy (given or `auto`), from the option `parts`, or from the option
+//! `device`.
 
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
 #[cfg(not(target_arch = "wasm32"))]
@@ -24,7 +25,7 @@ pub struct Layout {
     pub notes: Vec<String>,
 }
 
-/// Weight formats that `auto` tries, widest first. A strategy has the text after the dtype, as in `fp16i8`; the empty text means floats.
+/// Weight formats that `auto` tries, widest first. In a strategy, this text follows the dtype, as in `fp16i8`. The empty text means floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
 /// Chooses the devices of the layers and sets the format of every matrix. A streamed embedding table is stored as floats: a step uploads only

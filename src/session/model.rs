@@ -136,7 +136,7 @@ impl Model {
     pub fn kind(&self) -> &str {
         &self.0.kind
     }
-    /// Returns the sizes and properties of the architecture.
+    /// Returns the sizes and properties of the model's architecture.
     pub fn facts(&self) -> &Facts {
         &self.0.facts
     }
@@ -154,7 +154,7 @@ impl Model {
             Choice::Missing { hint } => Some(hint),
         }
     }
-    /// Returns the description of the device, or of all devices, that run the model.
+    /// Returns a description of the device that runs the model. If several devices run the model, describes all of them.
     pub fn device(&self) -> &Device {
         &self.0.device
     }

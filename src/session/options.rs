@@ -138,13 +138,13 @@ pub struct PartOn {
     pub resident: usize,
 }
 
-/// The index order of the matrices of a tuned initial state. The file does not show it, because the matrices are square.
+/// The index order of the matrices of a tuned initial state. A file does not show its index order, because the matrices are square.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StateOrientation {
-    /// `[heads, value, key]`, as the official trainer and most other trainers write.
+    /// The index order `[heads, value, key]`, which the official trainer and most other trainers write.
     #[default]
     ValueKey,
-    /// `[heads, key, value]`
+    /// The index order `[heads, key, value]`.
     KeyValue,
 }
 

@@ -1,5 +1,5 @@
-//! Pages: a page is the device memory for the recurrent states of one slot. Counts the slots that use each page. Records which half of the
-//! page's double-buffered vectors is current.
+//! Pages: a page is the device memory for the recurrent states of one slot. This module counts the slots that use each page. It also records
+//! which half of the page's double-buffered vectors is current.
 //!
 //! A forked slot shares the page of the original slot. If a slot with a shared page steps, the step reads the shared page and writes a new
 //! page.
@@ -43,7 +43,7 @@ impl Move {
 
 impl Pages {
     /// Creates pages for `n_slots` slots. If `leave` is true, the number of pages suffices for all slots to move to new pages in one step
-    /// ([`Pages::leave`]). Otherwise it suffices for all slots with a shared page to do so. These slots use at most `n_slots / 2` pages,
+    /// ([`Pages::leave`]). Otherwise the number suffices if only slots with shared pages move. These slots use at most `n_slots / 2` pages,
     /// because at least two slots share each page.
     pub fn new(n_slots: usize, leave: bool) -> Pages {
         let n = 1 + n_slots + if leave { n_slots } else { n_slots / 2 };

@@ -57,7 +57,7 @@ pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)]) ->
     check(devices, &memory)
 }
 
-/// Loads a tape to the chosen devices.
+/// Loads a model's tape (its recorded program) and weights to the chosen devices. Returns the loaded model and a description of the devices.
 pub async fn place(
     tape: &Arc<Tape>,
     source: &dyn Source,

@@ -14,13 +14,13 @@ const MEASURE: usize = 32;
 #[derive(Debug)]
 pub(super) struct PrefillBound {
     slowdown: f64,
-    /// Mean time of a step without a prompt, in seconds.
+    /// Mean time of a step without prompt tokens, in seconds. `None` before the first such step.
     decode: Option<f64>,
-    /// Mean additional time per prompt token, in seconds.
+    /// Mean additional time per prompt token, in seconds. `None` before the first measurement.
     per_token: Option<f64>,
     /// The last result of [`tokens`](Self::tokens) above 0.
     last: usize,
-    /// The number of steps with a prompt since the last step without one.
+    /// The number of steps with prompt tokens since the last step without prompt tokens.
     n_since: usize,
 }
 

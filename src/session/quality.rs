@@ -134,7 +134,7 @@ type Reader<'a> = (&'a mut Session, Slot);
 fn read_window(reference: Reader<'_>, model: Reader<'_>, window: &[u32], first: usize, each: &mut dyn FnMut(Vec<Predicted>)) -> Result<()> {
     let n_vocab = reference.0.model().facts().n_vocab;
     let (mut p, mut q) = (Vec::new(), Vec::new());
-    // The last token predicts nothing.
+    // The window's last token need not be read, because no token follows it.
     let read = &window[..window.len() - 1];
     let step = reference.0.max_scored();
     for (part, from) in read.chunks(step).zip((0..).step_by(step)) {
@@ -257,7 +257,7 @@ mod tests {
             let text = Windows { start, tokens: &tokens, len };
             (text.iter().collect::<Vec<_>>(), text.n_predicted())
         };
-        // A last window of one token predicts nothing.
+        // The last window would have one token, which is not predicted, so this window is left out.
         assert_eq!(of(&[], 3), (vec![vec![0, 1, 2], vec![3, 4, 5], vec![6, 7, 8]], 6));
         assert_eq!(of(&[], 100), (vec![tokens.clone()], 9));
         let (windows, n) = of(&[90, 91], 6);

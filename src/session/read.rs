@@ -33,15 +33,15 @@ impl Clock {
     }
 }
 
-/// Work that was given to the device and is not finished yet: slots read tokens. [`finish`](Self::finish) waits and stores the logits in the
-/// slots. If a `Reading` is dropped instead, the slots have read the tokens but have no logits.
+/// A step that the device works on: slots read tokens. [`finish`](Self::finish) waits for the device and stores the logits in the slots. If a
+/// `Reading` is dropped instead, the slots have read the tokens but have no logits.
 pub struct Reading<'s> {
     session: &'s mut Session,
 }
 
 impl Reading<'_> {
-    /// Returns how many tokens each slot reads now, in the order in which the caller listed the slots. For the remaining tokens, the caller
-    /// must begin again after [`finish`](Self::finish).
+    /// Returns how many tokens each slot reads in this step, in the order in which the caller listed the slots. For the remaining tokens, the
+    /// caller must begin another step after [`finish`](Self::finish).
     pub fn n_read(&self) -> &[usize] {
         self.session.n_read()
     }
@@ -178,7 +178,7 @@ impl Session {
         self.check(work)?;
         let total: usize = (0..work.len()).map(|i| work.tokens(i).len()).sum();
         let wanted = if each.is_some() { Wanted::All } else { Wanted::Last };
-        // One token in each of many slots is one step, even if the chunk is smaller.
+        // If each slot reads one token, one step reads all these tokens, even if they exceed the chunk.
         let most_each = if cut == Cut::OneByOne { 1 } else { usize::MAX };
         let least = if cut == Cut::OneByOne || total == work.len() { work.len().min(Step::max_tokens(work.len())) } else { 1 };
         self.scratch.begin(work.len());

@@ -4,7 +4,7 @@ use super::{Session, Slot, pages};
 use crate::error::{Error, Result};
 
 impl Session {
-    /// Returns how many more tokens a slot can read. `None` if the model has no limit.
+    /// Returns how many more tokens a slot can read. `None` for a recurrent model, which has no limit.
     ///
     /// # Errors
     /// `Input` if the slot was closed, or belongs to another session.

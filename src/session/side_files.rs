@@ -7,7 +7,7 @@ use crate::weights::hf_folder::SideFile;
 use std::fs::File;
 use std::io::Read;
 
-/// The files that are copied from the folder of a model that is already in Hugging Face's form.
+/// The names of the files that are copied if the original model is already in a Hugging Face folder.
 const COPIED: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -22,8 +22,8 @@ const COPIED: [&str; 8] = [
 /// The size of the largest file that is copied, in bytes.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Returns copies of the files beside `input`'s configuration, and the files of `vocab` if `vocab` matches greedily, as RWKV's World vocabulary
-/// does. The files of `vocab` replace copies.
+/// Returns copies of the side files in the folder of `input`'s configuration. If `vocab` matches greedily, as RWKV's World vocabulary does,
+/// also returns the Hugging Face files of `vocab`. They replace copies of the same name.
 ///
 /// # Errors
 ///

@@ -30,13 +30,14 @@ impl std::fmt::Display for Slot {
 pub struct SlotContents {
     /// Index of the page: the device memory with the slot's recurrent states.
     pub page: usize,
-    /// Logits after the last token; empty if unknown.
+    /// Logits after the last token, `[vocab]`; empty if unknown.
     pub logits: Vec<f32>,
     /// The number of tokens that the slot has read.
     pub n_tokens: usize,
     /// Indices of the slot's KV cache blocks. The slot may have more blocks than its tokens need.
     pub blocks: Vec<u32>,
-    /// The tokens that the slot has read, needed to rewind it. Empty if the model has no KV cache, or if the slot's first tokens are unknown.
+    /// The tokens that the slot has read, recorded so that the slot can be rewound. Empty if the model has no KV cache, or if the slot's first
+    /// tokens are unknown.
     pub tokens: Vec<u32>,
 }
 
@@ -102,14 +103,14 @@ impl Slots {
         place.and_then(|place| place.contents.as_ref()).ok_or_else(|| self.refused(slot))
     }
 
-    /// Returns the contents of an open slot. Errors as [`get`](Self::get).
+    /// Returns the contents of an open slot, or the same errors as [`get`](Self::get).
     pub fn get_mut(&mut self, slot: Slot) -> Result<&mut SlotContents> {
         self.get(slot)?;
         let place = &mut self.places[slot.index as usize];
         Ok(place.contents.as_mut().expect("it was found"))
     }
 
-    /// Frees a slot and returns its contents. Errors as [`get`](Self::get).
+    /// Frees a slot and returns its contents, or the same errors as [`get`](Self::get).
     pub fn close(&mut self, slot: Slot) -> Result<SlotContents> {
         self.get(slot)?;
         let place = &mut self.places[slot.index as usize];

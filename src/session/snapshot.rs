@@ -57,7 +57,7 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// A copy of a slot's contents to host memory that is not complete yet. Dropping this value cancels the copy.
+/// A running copy of a slot's contents to host memory. Dropping this value cancels the copy.
 pub struct Copying<'s> {
     session: &'s mut Session,
     /// The snapshot without states and caches.
@@ -94,7 +94,7 @@ impl Drop for Copying<'_> {
 }
 
 impl Session {
-    /// Copies the contents of a slot to host memory. The slot does not change. Blocks.
+    /// Copies the contents of a slot to host memory, and blocks until the copy is complete. The slot does not change.
     ///
     /// # Errors
     /// The errors of [`begin_snapshot`](Self::begin_snapshot) and [`Copying::finish`].

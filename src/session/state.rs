@@ -93,7 +93,7 @@ impl Snapshot {
         if let Some(matrices) = tape.states.iter().find(|s| s.is_matrices()) {
             file.put("state_dtype", matrices.format.name().into());
         }
-        // A model with attention can be rewound to any of its tokens, so they are part of its state.
+        // A slot of a model with attention can be rewound to any token, so the tokens are part of its state.
         if let Some(tokens) = tokens.or(Some(self.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
             file.integers("tokens", tokens.iter());
         }
@@ -187,7 +187,7 @@ impl Snapshot {
             parts.push(floats(&tensors, &spec.name, &spec.shape)?);
         }
         let n_vocab = model.facts().n_vocab;
-        // A sampler may have accepted more tokens than the slot has read.
+        // The list of a sampler's tokens may be longer than `n_tokens`: the sampler may have accepted tokens that the slot has not read.
         let integers = |tensors: &Tensors<'_>, name: &str| integers(tensors, name, n_tokens.min(MAX_KEPT_TOKENS).saturating_add(n_vocab));
         let logits = match tensors.get("last_logits") {
             Some((_, shape, _)) if shape == &[0] => Vec::new(),
@@ -353,7 +353,7 @@ pub fn check_replaceable(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Content of a state file that is being assembled.
+/// The content of a state file before it is written.
 struct StateFile {
     metadata: BTreeMap<String, String>,
     tensors: Vec<(String, DType, Vec<usize>, Vec<u8>)>,

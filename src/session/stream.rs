@@ -1,4 +1,4 @@
-//! One continuation: samples on the host, collects the text, and decides when the text ends.
+//! A stream is one text that is generated in a slot: samples on the host, collects the text, and decides when the text ends.
 
 #[cfg(test)]
 mod tests;
@@ -87,7 +87,8 @@ pub struct Stream {
     /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,
     /// True if uncertain bytes at the end of the text are not added to the text, so that [`pending`](Self::pending) returns them. Uncertain
-    /// bytes are an incomplete character, or text that may begin a stop text. Has no effect if a stop id or a stop text ended the text.
+    /// bytes are an incomplete character, or text that may begin a stop text. Has no effect if a stop id, a constraint or a stop text ended the
+    /// text.
     pub keeps_end: bool,
     /// True if every token counts in penalties. If false, tokens of digits and blanks are recorded as seen, but with a count of 0. If true, the
     /// host samples.
@@ -105,7 +106,7 @@ pub struct Stream {
     limit: usize,
     /// The reason to finish at `limit`: `Length` or `Context`.
     at_limit: Finish,
-    /// Ids that end the text.
+    /// Token ids that end the text.
     pub(super) stop_ids: Vec<u32>,
     utf8: Utf8Stream,
     stops: StopTexts,
@@ -264,8 +265,8 @@ impl Stream {
         self.limit.saturating_sub(self.tokens.len()).max(1)
     }
 
-    /// Ends the text. Appends the bytes that were held back. If `keeps_end` is set and no stop id ended the text, [`pending`](Self::pending)
-    /// keeps them instead.
+    /// Ends the text. Appends the bytes that were held back, except if `keeps_end` is set and `finish` is not `Eos`: then
+    /// [`pending`](Self::pending) returns these bytes.
     pub(super) fn end(&mut self, finish: Finish) {
         self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
         self.complete = self.may_end().map(|(may_end, _)| may_end || finish == Finish::Eos);

@@ -70,7 +70,7 @@ pub struct Part {
     pub len: usize,
     /// True if the part has the item's last token.
     pub is_last: bool,
-    /// The number of tokens that the slot has read after the step.
+    /// The number of tokens that the slot will have read after the step.
     pub end: usize,
 }
 
@@ -89,7 +89,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Prepares for `n` items, with no token read yet.
+    /// Begins work of `n` items: sets the number of read tokens of each item to 0.
     pub fn begin(&mut self, n: usize) {
         self.done.clear();
         self.done.resize(n, 0);

@@ -18,7 +18,7 @@ use web_time::Instant;
 pub struct Branch {
     pub format: Format,
     pub system: String,
-    /// The state after the first prompt.
+    /// The state after the text with which each conversation begins (first prompt).
     pub init: SharedState,
     /// The state after the last turn.
     pub chat: SharedState,
@@ -46,7 +46,7 @@ pub struct Asked {
     pub is_answered: bool,
 }
 
-/// A reply, as sampled.
+/// A sampled reply, before it is ended with a blank line.
 pub struct Reply {
     pub answer: Answer,
     /// True if the state has read more than the reply's text: a thought (also an empty one), or the beginning of the next turn.

@@ -124,10 +124,10 @@ pub struct Conversation {
     total: Timings,
 }
 
-/// The number of slots for a conversation in lines: at least the lower end, because fewer do not suffice, and at most the upper end.
+/// The range for the number of slots of a conversation in lines. Fewer slots do not suffice, and more are not useful.
 const SLOTS: std::ops::RangeInclusive<u64> = 8..=32;
 
-/// The most bytes that the states of all slots may take. The lowest number of slots in [`SLOTS`] may exceed this.
+/// The most bytes that the states of all slots may take. If the smallest number in [`SLOTS`] needs more bytes, this limit does not apply.
 const STATES_BYTES: u64 = 256 << 20;
 
 impl Conversation {
@@ -158,7 +158,7 @@ impl Conversation {
         Ok(Conversation { core, mode, last: None, total: Timings::default() })
     }
 
-    /// Adds a message of the user to the conversation and samples the answer. Message and answer are one turn.
+    /// Adds a message of the user to the conversation and samples the answer. The message and its answer are one turn.
     ///
     /// # Errors
     /// The errors of every [method that samples](Self).
@@ -321,7 +321,7 @@ impl Conversation {
         &self.core.settings
     }
 
-    /// Sets one of the [`Settings`] by name, for all branches. Setting the seed restarts the random stream.
+    /// Sets one of the [`Settings`] by name, for all branches. Setting the seed restarts its random numbers.
     ///
     /// # Errors
     /// `Usage` if the name is unknown or the value is invalid.
@@ -430,7 +430,7 @@ impl Conversation {
         self.core.vocab.decode(self.tokens())
     }
 
-    /// Returns the stop flag. If another thread or a signal handler sets the flag, the current answer stops.
+    /// Returns the stop flag. If another thread or a signal handler sets the flag to true, the current answer stops.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.core.session.stop_flag()
     }

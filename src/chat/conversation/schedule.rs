@@ -12,7 +12,7 @@ pub const BANNED: f32 = -999_999_999.0;
 /// The change of the logits from which one token is sampled.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Change {
-    /// The number that is added to a newline's logit.
+    /// The number that is added to the logit of the newline token.
     pub newline: f32,
     /// True if the end-of-text token is banned.
     pub bans_end: bool,
@@ -70,7 +70,7 @@ struct Ids {
     end_of_text: Vec<u32>,
     /// The token of a newline. `None` if the vocabulary has no token for a single newline.
     newline: Option<u32>,
-    /// Tokens that must not follow themselves.
+    /// Tokens that must not occur twice in succession.
     avoided: Vec<u32>,
 }
 

@@ -47,10 +47,10 @@ impl Seen<'_> {
     }
 }
 
-/// The number of embeddings in models that the training script of the embedded model makes.
+/// The number of rows of the embedding table in models that the embedded model's training script makes.
 const TINY_ROWS: usize = 2048;
 
-/// The numbers of embeddings in models with the vocabulary of GPT-NeoX-20B.
+/// The possible numbers of rows of the embedding table in models with the vocabulary of GPT-NeoX-20B.
 const PILE_ROWS: [usize; 2] = [50277, 50304];
 
 /// The names `User:` and `Assistant:`, with replies of several paragraphs.

@@ -224,7 +224,7 @@ fn has_template(model: &Model) -> bool {
     model.facts().architecture.starts_with("glm")
 }
 
-/// Returns a format of lines. If the format uses generation settings of the checkpoint's folder, reads them.
+/// Returns a format of lines. If the format uses generation settings of the checkpoint's folder, reads these settings.
 fn plain(known: &Known, model: &Model) -> Result<Format> {
     // Only a folder in Hugging Face's layout has files with generation settings for this model.
     let folder = model.folder().filter(|_| known.profile.is_some() && model.kind() == "safetensors");

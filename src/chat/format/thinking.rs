@@ -5,7 +5,8 @@ use super::{Format, Kind};
 use crate::error::{Error, Result, short};
 use std::str::FromStr;
 
-/// The choice whether a model that was trained with thoughts writes a thought before its answer. The end of the prompt has this effect.
+/// The choice whether a model writes a thought before its answer, for models that were trained with thoughts. The choice changes the end of the
+/// prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
     /// The prompt does not mention a thought.

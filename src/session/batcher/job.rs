@@ -6,7 +6,7 @@ use crate::sample::Sampler;
 use crate::session::slots::Slot;
 use crate::session::stream::{Finish, Limits, Processor, Stream};
 
-/// A text to generate.
+/// A text to generate in a [`Batcher`](super::Batcher).
 pub struct Job {
     /// Token ids of the prompt. May be empty if the slot `from` has logits.
     pub prompt: Vec<u32>,
@@ -20,7 +20,7 @@ pub struct Job {
     pub constraint: Option<Box<dyn Constraint>>,
     /// An open slot whose sequence the job continues in a fork. `None` begins with an empty sequence.
     pub from: Option<Slot>,
-    /// Bytes that the previous text held back at its end, if `from` was loaded from a state file
+    /// Bytes that the text before this job held back at its end. Set this if `from` was loaded from a state file
     /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
     /// The number of alternative tokens in the log-probabilities of each sampled token, as in [`Stream::n_logprobs`]. `None` requests no
@@ -102,7 +102,8 @@ pub struct JobOutput {
     pub complete: Option<bool>,
     /// The job's sampler, after it has accepted the last token.
     pub sampler: Sampler,
-    /// Uncertain bytes at the end that were not added to `text`. Always empty if [`Keeps::pending`] is false.
+    /// Bytes at the end that were not added to `text`: an incomplete character, or the beginning of a stop text. Always empty if
+    /// [`Keeps::pending`] is false.
     pub pending: Vec<u8>,
 }
 

@@ -16,7 +16,7 @@ fn a_message_reads_a_turn_and_keeps_the_reply() {
     assert_eq!(answered.n_prompt, encode(turn).len());
     assert_eq!(tokens(&chat, "chat_pre"), encoded(&[FIRST, turn]));
     assert_eq!(chat.tokens(), encoded(&[FIRST, turn, " Hi there.\n\n"]));
-    // The next turn, and another reply that replaces the first.
+    // The next turn. Then another reply replaces the first reply of this turn.
     script.says_text(" A\n\n");
     answer(&mut chat, "two");
     script.says_text(" B\n\n");
@@ -49,7 +49,7 @@ fn free_generations_read_their_prompts() {
         let before = encoded(&[FIRST, "Bob: x\n\nAlice:", " y\n\n"]);
         script.says_text(" y\n\n");
         answer(&mut chat, "x");
-        // The answer ends at the end-of-text token, which is not prefilled.
+        // The answer ends at the end-of-text token, which the state does not read.
         script.says(&[encode(" because\n\nof it"), vec![0]].concat());
         let answered = answer(&mut chat, line);
         assert_eq!((answered.text.as_str(), answered.finish), (" because\n\nof it", Finish::Eos), "{line}");

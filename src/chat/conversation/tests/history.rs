@@ -8,7 +8,7 @@ fn a_stopped_answer_ends_with_a_blank_line() {
     let mut chat = bob_and_alice();
     let script = Script::of(&mut chat);
     let turn = "Bob: x\n\nAlice:";
-    // Each answer is stopped by its length, by `on_part` and by the stop flag.
+    // First, the length limit stops the answers. Below, `on_part` and then the stop flag stop an answer.
     let cases: [(&str, &str); 3] = [(" one two three", "\n\n"), (" one\ntwo", "\n\n"), (" one two\n", "\n")];
     for (text, blank_line) in cases {
         chat.reset();
@@ -65,7 +65,7 @@ fn an_answer_without_text_is_taken_back() {
     let answered = answer(&mut chat, "z");
     assert_eq!((answered.text.as_str(), answered.finish, answered.tokens), ("", Finish::Interrupted, encode(" ")));
     assert_eq!((chat.tokens(), chat.stats().n_turns), (before.as_slice(), 1));
-    // The question can be asked again.
+    // The question can still be answered.
     let script = Script::of(&mut chat);
     script.says_text(" now\n\n");
     answer(&mut chat, "+");

@@ -47,7 +47,7 @@ fn ids(text: &str, end: &str) -> Vec<u32> {
     [small().encode(text.as_bytes()).unwrap(), vec![small().special(end).unwrap()]].concat()
 }
 
-/// A short first prompt between Bob and Alice.
+/// The text with which the tests' conversations begin: a short talk of Bob and Alice.
 const FIRST: &str = "\nBob: hi\n\nAlice: hello\n\n";
 
 fn prompt(user: &str, bot: &str, interface: &str, init_prompt: &str) -> InitialPrompt {
@@ -125,7 +125,7 @@ fn draw(chat: &mut Conversation, line: &str, on_part: &mut OnPart<'_>) -> Result
     }
 }
 
-/// Returns the answer to a line, and checks that its parts add up to its text.
+/// Returns the answer to `line`, and checks that the answer's parts, joined, are its text.
 fn answer(chat: &mut Conversation, line: &str) -> Answer {
     let mut shown = String::new();
     let answer = draw(chat, line, &mut |part| {
@@ -143,7 +143,7 @@ fn quiet(_: AnswerPart<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Returns the error of a line.
+/// Returns the error that answering `line` causes.
 fn refusal(chat: &mut Conversation, line: &str) -> Error {
     draw(chat, line, &mut quiet).unwrap_err()
 }
