@@ -1,5 +1,5 @@
-//! Build script. Writes a table of all WGSL files in `shaders/`, which the crate includes: a new shader needs no registration. Records the
-//! commit, target, profile and wgpu version for `wingbeat --version`.
+//! Build script. Writes a table of all WGSL files in `shaders/`. The crate includes this table, so a new shader needs no registration.
+//! Records the commit, target, profile and wgpu version for `wingbeat --version`.
 
 #[path = "build/commit.rs"]
 mod commit;

@@ -157,7 +157,7 @@ impl Error {
         self
     }
 
-    /// Returns the name of the wrong option or field, without a place in its value.
+    /// Returns the name of the wrong option or field, without a place in its value. Returns `None` if the error names no option or field.
     pub fn field_name(&self) -> Option<&str> {
         self.field.as_deref().map(names::name)
     }

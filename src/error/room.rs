@@ -8,7 +8,7 @@ use std::cell::Cell;
 pub(crate) const HINT: &str = "close other programs, or choose a smaller model, a smaller context or a shorter text";
 
 thread_local! {
-    /// True while this thread handles failed allocations itself.
+    /// True while this thread handles failed allocations itself. The program's allocator must then not end the program.
     static HANDLES_FAILURE: Cell<bool> = const { Cell::new(false) };
 }
 

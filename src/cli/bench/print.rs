@@ -44,8 +44,8 @@ impl Printer {
         Printer { format, out, kept: Arc::default(), is_first: true }
     }
 
-    /// Makes a signal that ends the program print the finished records first. Only a JSON array needs this: other formats print each record
-    /// at once.
+    /// Installs a function that prints the finished records when a signal ends the program. Only a JSON array needs this function: other
+    /// formats print each record at once.
     pub fn print_on_interrupt(&self) {
         if self.format == OutputFormat::Json {
             let kept = self.kept.clone();

@@ -105,8 +105,8 @@ impl Kernels {
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Checks all families until the user stops the check. A case that cannot run counts as wrong. `led` is dropped after the first job:
-    /// then the driver has compiled and cached the kernels that models use in the default format.
+    /// Checks all families until the user stops the check. A case that cannot run counts as wrong. Drops `led` after the first job. By
+    /// then, the driver has compiled and cached the kernels that models use in the default format.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<Family> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<Job> =

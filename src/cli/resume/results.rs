@@ -136,7 +136,7 @@ impl Found {
 }
 
 impl Results {
-    /// Returns standard output as the destination. It has no earlier results.
+    /// Returns standard output as the destination of results. Standard output has no earlier results.
     pub fn to_stdout() -> Results {
         Results { sink: Sink::Stdout(Output::new(true)), left: Left::default() }
     }

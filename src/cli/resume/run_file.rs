@@ -16,7 +16,7 @@ use std::path::Path;
 
 const FORMAT_VERSION: u32 = 1;
 
-/// The maximum size in bytes of a record that is read. A record of 100 settings has 10 KB.
+/// The maximum size of a record file (`OUT.jsonl.run.json`) in bytes. A record of 100 settings has 10 KB.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The maximum number of differences that an error lists.

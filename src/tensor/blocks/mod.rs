@@ -65,7 +65,7 @@ impl Block {
     }
 }
 
-/// Returns the little-endian f16 at byte `at`.
+/// Returns the little-endian f16 number at byte `at`, as f32.
 fn half(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
