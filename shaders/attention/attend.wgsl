@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.y / TILES;
     let head0 = group.y * HEADS;
 
-    // Rows after the last row repeat it and are not stored.
+    // Rows after the last row of the run repeat the last row and are not stored.
     unroll m in QUERIES {
     let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
     for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }

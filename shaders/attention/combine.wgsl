@@ -12,7 +12,7 @@ struct Params {
     total: u32,
     split_blocks: u32,
     n_splits: u32,
-    // Stride of a row of y.
+    // Stride of a row of y, in floats.
     stride: u32,
 }
 

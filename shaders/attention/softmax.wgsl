@@ -9,7 +9,7 @@ const NOTHING: f32 = -1e30;
 const SHARE: u32 = BLOCK / SHARERS;
 
 var<workgroup> scores: array<f32, QUERIES * BLOCK>; // [QUERIES, BLOCK]: scores, later p
-// The maximum, later the sum of p, over each lane's scores.
+// For each lane, the maximum of its scores, and later the sum of p over its scores.
 var<workgroup> shares: array<f32, QUERIES * SHARERS>;
 // m of each query.
 var<workgroup> largest: array<f32, QUERIES>;

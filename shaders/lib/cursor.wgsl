@@ -15,14 +15,17 @@ struct Row {
 
 // Consecutive tokens of one slot.
 struct Run {
-    // First row in activations, and number of rows.
+    // First row of the run in activations.
     first_row: u32,
+    // The number of rows of the run.
     len: u32,
-    // The pages of the recurrent state that the run reads and writes.
+    // The page of the recurrent state that the run reads.
     page_in: u32,
+    // The page of the recurrent state that the run writes.
     page_out: u32,
-    // The half pages of the token-shift vectors that the run reads and writes. The two always differ.
+    // The half page of the token-shift vectors that the run reads.
     shift_in: u32,
+    // The half page of the token-shift vectors that the run writes. It always differs from `shift_in`.
     shift_out: u32,
     // Position of the run's first token in its text.
     position: u32,

@@ -1,6 +1,6 @@
 // The input of a product: a norm of the row, as in norm/rows. Every workgroup computes it. Fills the shader slot `input`.
 //   input = (x - mean) / sqrt(var + eps) * g + b   in an RMS norm mean and b are zero
-// The lanes of a workgroup share the moments in `begin`. The first workgroup stores the input in `kept` if `keeps` is 1.
+// The lanes of a workgroup compute the moments together in `begin`. The first workgroup stores the input in `kept` if `keeps` is 1.
 import package::lib::cursor::output_row;
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;

@@ -1,7 +1,7 @@
 // The input of a product: layer norm, token shift and the lerp of one mix. Every workgroup computes it. Fills the shader slot `input`.
 //   x_hat = LN(x)   p = x_hat of the row above, or the state in the first row of a run   input = x_hat + (p - x_hat) mix
-// Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup share the moments in `begin`. The first
-// workgroup stores the new state, x_hat, in the other half of the double buffer. It also stores x_hat and p as planes of `kept`.
+// Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup compute the moments together in `begin`.
+// The first workgroup stores the new state, x_hat, in the other half of the double buffer. It also stores x_hat and p as planes of `kept`.
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;

@@ -1,5 +1,5 @@
-// Lists the inputs that are not zero, in order. It takes 2048 inputs at a time, eight per lane. Each lane counts its non-zero inputs. The
-// sum of the counts of all lanes before it is the place of the lane's first entry.
+// Lists the inputs that are not zero, in order. It takes 2048 inputs at a time, eight per lane. Each lane counts its non-zero inputs. A
+// lane's first entry is at the sum of the counts of all lanes before the lane.
 import package::slot::input::x;
 
 const LANES: u32 = 256u;

@@ -17,5 +17,5 @@ fn tile_unit(s: Segment, rows: u32, k: u32, u: u32) -> mat2x4<f32> {
     return weight8(Place(s.codes, s.scales, s.k8, s.rows), row, unit);
 }
 
-// Returns the row and the channel, both counted from the tile's first, of element e of unit u.
+// Returns the row and the channel of element e of unit u, both relative to the tile.
 fn tile_place(rows: u32, u: u32, e: u32) -> vec2<u32> { return vec2(u / UNITS, 8u * (u % UNITS) + e); }

@@ -1,6 +1,6 @@
-// Matrix times many vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// One workgroup per TILE_ROWS rows x TILE_TOKENS tokens. It takes DEPTH inputs of the width at a time, and decodes their weights once, into
-// workgroup memory. A lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums. Each sum follows the order of the width.
+// Matrix times many vectors: y[t, row] = epilogue(sum over k of W[row, k] x[t, k]) One workgroup per TILE_ROWS rows x TILE_TOKENS tokens.
+// It takes DEPTH inputs of the width at a time, and decodes their weights once, into workgroup memory. A lane keeps 4 ROW_QUADS x 4
+// TOKEN_QUADS sums. Each sum adds its products in the order of the width.
 import package::linear::stack::{params, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -8,11 +8,13 @@ import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
 import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 
-// The number of quads (four rows or four tokens) in a tile.
+// The number of quads of rows in a tile. A quad is four rows or four tokens.
 const W_QUADS: u32 = TILE_ROWS / 4u;
+// The number of quads of tokens in a tile.
 const X_QUADS: u32 = TILE_TOKENS / 4u;
-// The number of lanes along rows and along tokens.
+// The number of lanes that share the rows of a tile.
 const W_LANES: u32 = W_QUADS / ROW_QUADS;
+// The number of lanes that share the tokens of a tile.
 const X_LANES: u32 = X_QUADS / TOKEN_QUADS;
 const LANES: u32 = W_LANES * X_LANES;
 
@@ -31,7 +33,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let i = lane % W_LANES;
     let j = lane / W_LANES;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
-    // The next tile is loaded while this one is computed.
+    // The next tile is loaded while the current tile is computed.
     unroll l in W_LOADS { var w_next_$l = tile_unit(s, TILE_ROWS, 0u, lane + $lu * LANES); }
     unroll l in X_LOADS { var x_next_$l = tile_input(s, TILE_TOKENS, t0, n, 0u, lane + $lu * LANES); }
     for (var k = 0u; k < s.k8; k += UNITS) {

@@ -17,7 +17,7 @@ const SMALLEST: f32 = 0.00006103515625;
 // The distance between subnormal f16 numbers.
 const STEP: f32 = 0.000000059604644775390625;
 
-// Rounds numbers to the nearest f16, ties to even, and clamps them. Packing does not serve to round: drivers may truncate in packing, and
+// Rounds numbers to the nearest f16, ties to even, and clamps them. The code does not round by packing: drivers may truncate there, and
 // then a state would shrink a little with every token.
 fn kept(x: vec4<f32>) -> vec4<f32> {
     let within = clamp(x, vec4(-LARGEST), vec4(LARGEST));

@@ -14,10 +14,11 @@ struct Params {
     feed_stride: u32,
     // Stride of a token in values, in floats.
     values_stride: u32,
-    // First floats of the columns r, k and v in a row of proj, and of the column bonus in a row of values.
+    // First floats of the columns r, k and v in a row of proj.
     r: u32,
     k: u32,
     v: u32,
+    // First float of the column bonus in a row of values.
     bonus: u32,
     // Offset of the first decay in `decay`.
     w: u32,

@@ -31,7 +31,7 @@ struct Params {
 // One header per slot: number of draws (low half, high half), step, unused. Then ids [n_steps, slot].
 @group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
 
-// The id that stands for no token: no token can be drawn.
+// The id that is stored if no token can be drawn.
 const NOTHING: u32 = 0xffffffffu;
 const HEADER: u32 = 4u;
 

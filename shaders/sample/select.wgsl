@@ -73,8 +73,8 @@ fn reach(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> Reached {
 
 var<workgroup> found_id: u32;
 
-// Returns the id with which the running sum of masses in a window, lowest id first, exceeds the aim. Returns ALL if the whole sum does not
-// exceed the aim.
+// Returns the first id with which the running sum of masses in a window, lowest id first, exceeds the aim. Returns ALL if the whole sum
+// does not exceed the aim.
 fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
     // a bin is a range of elements in the first pass, and one element in the second pass
     let shift = max(n_bits(row.quads - 1u), BIN_BITS) - BIN_BITS;
@@ -107,7 +107,7 @@ fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
     return workgroupUniformLoad(&found_id);
 }
 
-// Adds the masses of those of the four ids of element q that are in the window to a bin.
+// Adds masses to a bin: the masses of the ids of element q that are in the window.
 fn add_quad(row: Row, w: Window, s: Scale, q: u32, bin: u32) {
     let distances = vec4(row.max) - keys[row.at + q];
     var sum = vec2(0u);

@@ -11,7 +11,7 @@ struct Columns { unused: u32 }
 // `block` in all lanes of a workgroup if it can: lanes that use the same index share the load.
 fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(0u); }
 
-// Returns the dot products of four rows with eight inputs, without the factors `of_rows`.
+// Returns the dot products of four rows with eight inputs, not yet multiplied by the factors of `of_rows`.
 fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
 
 // Returns the factors by which the sums of rows row .. row + 3 over the block of unit k are multiplied.

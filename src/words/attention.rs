@@ -347,7 +347,8 @@ fn step(runs: &[(usize, usize)]) -> Step {
     step
 }
 
-/// Returns cases with the head counts and head sizes of GLM models and with unusual ones. Contexts have 1 to 1001 tokens.
+/// Returns cases with the head counts and head sizes of GLM models, and cases with unusual counts and sizes. Contexts have 1 to 1001
+/// tokens.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let steps = || {

@@ -38,7 +38,7 @@ fn layers_are_placed_as_the_package_does() {
         ("cuda fp16 *10 -> cpu fp32 *3", &["gpu f16 0..10", "cpu f32 10..25"]),
         ("cuda fp16 *10 -> cpu fp32 *0", &["gpu f16 0..10", "cpu f32 10..25"]),
         ("cuda fp16 *0", &["gpu f16 0..25"]),
-        // One segment streams.
+        // One segment streams layers.
         ("cuda fp16 *20+", &["gpu f16 0..25 20 stay"]),
         ("cuda fp16 *0+", &["gpu f16 0..25 0 stay"]),
         ("cuda fp16 *0+ -> cpu fp32 *1", &["gpu f16 0..24 0 stay", "cpu f32 24..25"]),
