@@ -204,9 +204,10 @@ impl Preparer {
         format
     }
 
-    /// Returns two positions in `prompt`, as numbers of tokens, up to which later prompts of the same conversation probably equal `prompt`. The
-    /// first position is for prompts whose last message was edited. The second position is for prompts with an answer and a further message; it is
-    /// before a thought that `prompt` begins. Returns an empty list if the positions would not be used.
+    /// Returns two positions in `prompt`, as numbers of tokens, up to which a later prompt of the same conversation equals `prompt`. The first
+    /// position is for a later prompt whose last message was edited. The second position is for a later prompt with an answer and a further
+    /// message. If `prompt` ends with the beginning of a thought, the second position is before the thought. Returns an empty list if the positions
+    /// would not be used.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
         // A model with attention can continue from any token, so it needs no positions.

@@ -36,7 +36,7 @@ impl State {
         self.loaded.begin(sampler, seed);
     }
 
-    /// Returns the last bytes of the state's tokens that are not in its text yet: an incomplete character, or the beginning of a stop text.
+    /// Returns the last bytes of the state's tokens that are in no text yet: an incomplete character, or the beginning of a stop text.
     pub fn pending(&self) -> &[u8] {
         &self.loaded.pending
     }
@@ -187,8 +187,8 @@ impl States {
         saved.unwrap_or_else(|| Err(Error::device("the thread that writes states has ended")))
     }
 
-    /// Begins to keep a state under a name. Returns a channel that gets the result when the file is written, or at once without a folder.
-    /// Blocks while eight states wait to be written.
+    /// Begins to keep a state under a name. Returns a channel that gets the result: with a folder when the file is written, without a folder at
+    /// once. Blocks while eight states wait to be written.
     ///
     /// # Errors
     /// The channel gets an error: `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if there is neither room

@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 /// Parses the value of a field: a scalar or a flat list.
 ///
 /// # Errors
-/// `Input` with the name of the field, the expected type, and the value that was found or the mistake in its syntax.
+/// `Input`, with the name of the field and the expected type. The error also has the found value, or the mistake if the value is not valid JSON.
 pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| match e.classify() {
         Category::Data => Error::input(format!("expected {expected}, found {}", short(value, 40))).field(name).caused_by(e),
@@ -80,7 +80,7 @@ pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -
 /// Parses the value of a field that has other values inside.
 ///
 /// # Errors
-/// `Input` with the name of the field, the expected type and the mistake, which may be deep in the value.
+/// `Input`, with the name of the field, the expected type and the mistake. The mistake may be deep in the value.
 pub(super) fn nested<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| mistaken(name, expected, e))
 }

@@ -27,7 +27,7 @@ pub struct GenerationConfig {
     pub presence_penalty: f32,
     /// The sampler's `frequency_penalty`; 0 means no penalty.
     pub frequency_penalty: f32,
-    /// The sampler's `penalty_decay`, 0 to 1: all penalty counts are multiplied by this after each token.
+    /// The sampler's `penalty_decay`, 0 to 1: all penalty counts are multiplied by this number after each token.
     pub penalty_decay: f32,
     /// The order in which the sampler applies its filters and the temperature.
     pub order: Order,

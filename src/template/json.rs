@@ -1,5 +1,5 @@
-//! JSON in the form of Python's `json.dumps`, as in training data: `": "` after a key, and one element per line if there is an indent. Characters
-//! of HTML are not escaped; characters outside ASCII are escaped only on request.
+//! JSON in the form of Python's `json.dumps`, as in training data: `": "` after a key, and one element per line if there is an indent. HTML
+//! characters such as `<` are not escaped. Characters outside ASCII are escaped only on request.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -207,9 +207,9 @@ impl Vocab {
 
     /// Converts text to ids. Adds no special tokens before or after the text.
     ///
-    /// * RWKV vocabularies go from left to right and always take the longest token that matches. They normalise nothing and find no special tokens
-    ///   in text.
-    /// * Hugging Face tokenizers follow their file and find special tokens in text: with GPT-NeoX-20B's file, `<|endoftext|>` becomes id 0.
+    /// * RWKV vocabularies, in every file format, go from left to right and always take the longest token that matches. They normalise nothing and
+    ///   find no special tokens in text.
+    /// * Other Hugging Face tokenizers follow their file and find special tokens in text: with GPT-NeoX-20B's file, `<|endoftext|>` becomes id 0.
     /// * GLM-4's and ChatGLM3's files never find special tokens in text; [`special`](Self::special) returns their ids.
     /// * SentencePiece models put a space before each text, unless the model turns this off.
     ///

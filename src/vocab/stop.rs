@@ -99,7 +99,7 @@ impl Matcher {
     }
 }
 
-/// Returns how many bytes at the beginning of `text` match after the next byte is `byte`. Before this byte, `n` bytes matched.
+/// Returns how many bytes at the beginning of `text` match the end of the text so far plus `byte`. Without `byte`, `n` bytes match.
 fn extend(text: &[u8], border: &[usize], mut n: usize, byte: u8) -> usize {
     while n > 0 && text[n] != byte {
         n = border[n - 1];

@@ -47,7 +47,8 @@ struct Job {
     snapshot: Arc<Snapshot>,
 }
 
-/// The result of a write: the key of an entry, the path of its file and the number of bytes in the file. `None` if the file could not be written.
+/// The key of an entry, and the result of writing the entry's file: the path and the number of bytes of the file, or `None` if the file could not
+/// be written.
 pub type Written = (u64, Option<(PathBuf, u64)>);
 
 /// Returns the SHA-256 of a namespace in hexadecimal. The hash is the same in every run, so that files of earlier engines are found.

@@ -22,7 +22,7 @@ const MAX_REPEATED: u64 = 1 << 20;
 /// The statements that an `end…` statement closes. `set` opens a block only without a `=`.
 const BLOCKS: [&str; 9] = ["for", "if", "macro", "call", "filter", "with", "set", "autoescape", "block"];
 
-/// The counts of [`check`] within one tag, which is `{{ … }}` or `{% … %}`.
+/// Counts of the tokens and constants in one tag: `{{ … }}` or `{% … %}`.
 #[derive(Default)]
 struct Tag {
     is_statement: bool,
