@@ -1,4 +1,4 @@
-//! Sampling on the device, several tokens per submission: tokens and states equal those by sampling on the host.
+//! Tests sampling on the device with several tokens per submission. Tokens and states must equal the results of sampling on the host.
 
 use crate::support::{adapter, caps, devices};
 use std::process::{Command, Output};
@@ -7,21 +7,21 @@ use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::exec::selftest;
 use wingbeat::low_level::tape::{Caps, Class};
 
-/// Runs `generate` with sampling on `draws` (`device` or `host`), and saves the state to a file.
+/// Runs `generate` with sampling on the device or on the host (`draws`: `device` or `host`), and saves the state to the file `state`.
 fn generate(args: &[&str], draws: &str, state: &std::path::Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
     command.args(["generate", "-s", "5", "--jsonl"]).args(args);
     if !args.contains(&"--trials") {
         command.arg("--save-state").arg(state).arg("--state-tokens");
     }
-    // Uses the kernels of GPUs.
+    // Selects the kernels for GPUs on every adapter.
     command.env_remove("RUST_LOG").env("WINGBEAT_KERNELS", "groups").env("WINGBEAT_DRAWS", draws);
     command.output().unwrap()
 }
 
 const GLM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4");
 
-/// Returns the printed JSON objects without times.
+/// Returns the JSON objects that the program printed, without their timings.
 fn said(output: &Output) -> Vec<serde_json::Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout.clone()).unwrap();
@@ -36,12 +36,12 @@ fn a_text_does_not_depend_on_where_tokens_are_sampled() {
     let cases: &[&[&str]] = &[
         &["-n", "40", "--temp", "0", "In the"],
         &["-n", "70", "--temp", "0.9", "--ignore-eos", "Moses said"],
-        // The text ends within a submission: at a stop text, at a stop id, at the token limit.
+        // Texts that end within a submission: at a stop text, at a stop id, at the token limit.
         &["-n", "60", "--stop", "the", "--temp", "0", "And it came to pass"],
         &["-n", "60", "--logit-bias", "0=6", "Thou shalt not"],
         &["-n", "1", "In the"],
         &["-n", "2", "In the"],
-        // Settings that only the host supports, then settings that the device supports.
+        // Two cases with settings that only the host supports, then cases with settings that the device supports, too.
         &["-n", "40", "--typical", "0.8", "--top-n-sigma", "2", "--dry-multiplier", "0.8", "In the"],
         &["-n", "40", "--mirostat", "4", "--repeat-penalty", "1.2", "--repeat-last-n", "20", "--trials", "3", "And it came"],
         &["-n", "60", "--top-n-sigma", "1.2", "--temp", "1.4", "Moses said"],
@@ -60,10 +60,10 @@ fn a_text_does_not_depend_on_where_tokens_are_sampled() {
             "f16",
             "In the",
         ],
-        // A transformer, across the end of a block of the KV cache.
+        // A transformer whose text is longer than one block of the KV cache.
         &["-m", GLM, "--vocab", "tiny", "-n", "70", "--temp", "0.7", "--ignore-eos", "And the"],
         &["-m", GLM, "--vocab", "tiny", "-n", "100", "--temp", "0.9", "--stop", "the", "And it came to pass"],
-        // Texts that end at different lengths.
+        // Texts of one run that end at different lengths.
         &["-n", "48", "--trials", "3", "--logit-bias", "0=5", "--stop", "and", "In the beginning"],
     ];
     for device in devices() {
@@ -79,7 +79,7 @@ fn a_text_does_not_depend_on_where_tokens_are_sampled() {
             let (host, ahead) = (path("host"), path("device"));
             let expected = said(&generate(&args, "host", &host));
             assert_eq!(said(&generate(&args, "device", &ahead)), expected, "{args:?}");
-            // Compares the state, the logits, the penalties and the position in the random stream.
+            // The state files also hold the logits, the penalty counts and the position in the random stream.
             if !args.contains(&"--trials") {
                 assert!(std::fs::read(&host).unwrap() == std::fs::read(&ahead).unwrap(), "{args:?}: states differ");
             }

@@ -1,4 +1,4 @@
-//! `batch`: every line of the input has one line of results, however often and however hard it is interrupted.
+//! Tests `batch`: every line of the input gets exactly one line of results, even if the run is interrupted many times.
 
 mod interrupted;
 
@@ -13,7 +13,7 @@ use wingbeat::vocab::Vocab;
 
 const TOPICS: [&str; 8] = ["light", "water", "And Moses said", "the king", "In the beginning", "Thou shalt not", "a", "wisdom and gold"];
 
-/// So many prompts, no two alike in length, settings or how they are asked.
+/// Returns `n` input lines that differ in length, in settings and in the form of the prompt.
 fn prompts(n: usize, max_tokens: usize) -> String {
     let one = |i: usize| {
         let topic = TOPICS[i % TOPICS.len()];
@@ -32,7 +32,7 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect()
 }
 
-/// Results by id; none stands there twice.
+/// Returns the results by id. Panics if two results have the same id.
 fn by_id(results: &[Value]) -> BTreeMap<String, Value> {
     let all: BTreeMap<String, Value> = results.iter().map(|line| (line["id"].to_string(), line.clone())).collect();
     assert_eq!(all.len(), results.len(), "an id stands there twice");
@@ -43,7 +43,7 @@ fn kept(path: &Path) -> Vec<Value> {
     lines(&std::fs::read_to_string(path).unwrap())
 }
 
-/// To standard output.
+/// Runs `batch` with results on standard output. Returns the results by id.
 fn batch(input: &str, flags: &str) -> BTreeMap<String, Value> {
     let output = feed(&words(&format!("batch - --seed 7 --deterministic {flags}")), input.as_bytes());
     assert_eq!(code(&output), 0, "{}", stderr(&output));
@@ -56,7 +56,7 @@ fn a_text_is_the_same_in_one_slot_and_in_many() {
     let one = batch(&input, "--slots 1");
     assert_eq!(one.len(), 60);
     assert_eq!(batch(&input, "--slots 16"), one);
-    // In another order, and beside others.
+    // The lines in reverse order, with other lines in the batch at the same time.
     let backwards: String = input.lines().rev().map(|line| format!("{line}\n\n")).collect();
     assert_eq!(batch(&backwards, "--slots 5 --chunk 7"), one);
     if devices().contains(&"gpu") {
@@ -69,7 +69,7 @@ fn a_text_is_the_same_in_one_slot_and_in_many() {
         assert!(usage["prompt_tokens"].as_u64().unwrap() > 0 && line["text"].is_string() && line["seed"].is_u64(), "{line}");
         assert!(["eos", "stop", "length"].contains(&line["finish"].as_str().unwrap()), "{line}");
     }
-    // The seed that is told makes the text again.
+    // The reported seed generates the same text again.
     let line = &one["0"];
     let n = line["usage"]["completion_tokens"].to_string();
     let again = json(&run(&["generate", "light", "-n", &n, "--seed", &line["seed"].to_string(), "--deterministic", "--json"]));
@@ -80,11 +80,11 @@ fn a_text_is_the_same_in_one_slot_and_in_many() {
 fn tokens_drawn_where_the_model_runs_are_those_that_the_host_draws() {
     let folder = tempfile::tempdir().unwrap();
     let every_id: Vec<u32> = (0..2048).collect();
-    // Where nothing can be drawn, the host says why, and the others go on.
+    // If every id is banned, the host reports the error, and the other line still gets its text.
     let banned = [json!({"id": "a", "tokens": [74]}), json!({"id": "banned", "tokens": [74], "ban": every_id})];
     let banned: String = banned.iter().map(|line| format!("{line}\n")).collect();
     for device in devices() {
-        // A software GPU is slow.
+        // A software adapter is slow.
         let text = if *device == "cpu" { prompts(24, 40) } else { prompts(6, 12) };
         for (text, expected_code) in [(text, 0), (banned.clone(), 1)] {
             let input = put(&folder, "in.jsonl", text.as_bytes());
@@ -116,7 +116,7 @@ fn answers_to_messages_follow_rules_where_their_format_begins_them() {
                 "yes" => assert!(["yes", "no"].contains(&text) && result["finish"] == "eos", "{format}: {result}"),
                 _ => assert!(text.chars().all(|c| c == ' ' || c.is_ascii_lowercase()) && text.trim() == text, "{format}: {result}"),
             }
-            // The blank that the format has there is read, and no part of the answer.
+            // The model has read the blank that the format requires before the answer, but the blank is not part of the answer.
             let read = Vocab::tiny().decode(&serde_json::from_value::<Vec<u32>>(result["tokens"].clone()).unwrap());
             assert_eq!(read[0], if format == "g1-fast" { b'>' } else { b' ' }, "{format}: {result}");
             let ends_at_blank_line = id == "words" && format == "tiny";
@@ -184,7 +184,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     assert_eq!(code(&first), 1);
     assert!(stderr(&first).contains(&format!("2 of {} prompts done, {} failed", 2 + all.len(), all.len())), "{}", stderr(&first));
     let results = check();
-    // Errors are results: they stay, until they are tried again. Those that name only a line are found again.
+    // Errors are results. They stay until they are retried with `--retry-errors`. Errors of lines without an id appear again in every run.
     let named = |results: Vec<Value>| results.into_iter().filter(|line| !line["id"].is_null()).collect::<Vec<_>>();
     assert_eq!(code(&run(&args)), 1);
     check();
@@ -197,7 +197,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     std::fs::write(path, input.replace("temprature", "temperature")).unwrap();
     run(&[&args[..], &["--retry-errors"]].concat());
     assert!(by_id(&named(kept(Path::new(out))))["\"field\""]["text"].is_string());
-    // Another line in the place of a wrong one has another error, or none.
+    // If the wrong line is replaced, the error is replaced or disappears.
     let nameless = |line: &str| {
         std::fs::write(path, format!("{line}\n{}", r#"{"id":1,"prompt":"x"}"#)).unwrap();
         let status = code(&run(&args));
@@ -209,7 +209,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     assert_eq!(nameless(r#"{"id":2,"prompt":"x"}"#), (0, vec![]));
 }
 
-/// Prompts whose texts follow rules of their own; by the first letters of the id, which.
+/// Returns `n` prompts whose texts must follow rules. The first word of the id names the rules.
 fn ruled(n: usize) -> String {
     let one = |i: usize| {
         let mut line = json!({"id": format!("flag {i}"), "prompt": TOPICS[i % TOPICS.len()], "max_tokens": 60, "stop": []});
@@ -222,7 +222,7 @@ fn ruled(n: usize) -> String {
                 "json_schema",
                 json!({"type": "object", "properties": {"z": {"const": 1}, "a": {"const": 2}}, "required": ["a", "z"], "additionalProperties": false}),
             ),
-            // As a text, and in the other order.
+            // The schema as a text, with its properties in the reverse order.
             3 => follow(
                 "redro",
                 "json_schema",
@@ -264,7 +264,7 @@ fn a_line_has_a_grammar_of_its_own() {
     }
     assert!(n_whole >= 20, "{n_whole} of {} are whole", found.len());
 
-    // Interrupted after some lines, all is as if it had not been.
+    // If a run is interrupted after some lines, the next run completes the results as if there had been no interruption.
     let (path, out) = (put(&folder, "in.jsonl", input.as_bytes()), folder.path().join("out.jsonl"));
     let (path, out) = (path.to_str().unwrap(), out.to_str().unwrap());
     let flags = format!("{flags} 3 --seed 7 --deterministic -o");
@@ -296,7 +296,7 @@ fn a_line_has_several_texts_and_their_log_probabilities() {
         assert_eq!(&Value::from(of), &choice["tokens"]);
         assert!(choice["logprobs"][0]["top"][1][1].as_f64().unwrap() < 0.0 && choice["logprobs"][0]["logprob"].as_f64().unwrap() <= 0.0);
     }
-    // More texts than slots, and tools where a format has no place for them.
+    // Errors: more texts than slots, and tools with a format that has no tools.
     let error = |input: Value| {
         let output = feed(&words("batch - --slots 2 --device cpu"), input.to_string().as_bytes());
         assert_eq!(code(&output), 1);
@@ -327,7 +327,7 @@ fn a_preset_of_a_line_wins_over_flags() {
     assert_ne!(batch(&line("greedy"), "--ban 0"), batch(&line("greedy"), &format!("--ban {}", the_first(&line("greedy")))));
 }
 
-/// The first id of a line's text.
+/// Returns the first token id of a line's text.
 fn the_first(line: &str) -> String {
     batch(line, "")["1"]["tokens"][0].to_string()
 }
@@ -391,7 +391,7 @@ fn all_go_on_from_a_state() {
     let whole = r#"{"id":1,"prompt":"In the beginning God","temperature":0,"max_tokens":9}"#;
     let (more, all) = (batch(input, &format!("--state {state} --slots 2")), batch(whole, ""));
     assert_eq!(more["1"]["text"], all["1"]["text"]);
-    // What DRY looks back at stands in the state, too.
+    // The state also holds the tokens in which DRY looks for repetitions.
     let dry = ["--dry-multiplier", "100", "--dry-allowed-length", "1"];
     let asked = ["generate", " God", "--state", state, "-n", "9", "--temp", "0", "--seed", "7", "--deterministic", "--json"];
     let alone = json(&run(&[&asked[..], &dry].concat()));

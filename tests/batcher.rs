@@ -1,4 +1,4 @@
-//! Continuous batching: each text equals the text that its job generates alone, on every device of this machine.
+//! Tests continuous batching on every device of this machine: each text must equal the text that its job generates alone.
 
 use crate::support::{adapter, caps, devices, draws_ahead, glm4, golden, options, read, tiny, unwatched};
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ fn a_text_does_not_depend_on_the_rest_of_the_batch() {
     for device in devices() {
         let mut options = options(device);
         options.deterministic = true;
-        // Smaller than some prompts, so that these take several steps.
+        // Chunks are shorter than some prompts, so these prompts take several steps.
         options.chunk = 16;
         let model = tiny(&options);
         let n = if *device == "cpu" { 40 } else { 12 };
@@ -72,7 +72,7 @@ fn an_error_of_one_job_does_not_affect_the_others() {
     let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
     let (prompt, sampling, limits) = case(3);
     let job = |prompt: &[u32], sampling: &Sampling| Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), limits.clone());
-    // A refused job leaves no slot open.
+    // A refused job does not keep a slot open.
     for (prompt, sampling, kind, want) in [
         (&[][..], sampling.clone(), Kind::Input, "the prompt is empty"),
         (&[n_vocab][..], sampling.clone(), Kind::Input, "out of range"),
@@ -148,7 +148,7 @@ fn a_processor_is_called_before_each_sampling() {
     assert!(made.contains(&vec![65, 66, 67, 68, 69]), "{made:?}");
 }
 
-/// Generates three texts in a batch, and uses the session for other work after every step. The texts must not change.
+/// Generates three texts in a batch, and uses the session for other work after every step. Checks that this work does not change the texts.
 fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("s.st");
@@ -185,7 +185,7 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
         match n_steps % 4 {
             // Generates another text, which replaces the samplers on the device.
             0 => assert_eq!(alone(session, 3), expected[3], "{name}: the text of another"),
-            // Prefills another slot, which from the second time on is loaded from a state file.
+            // Prefills another slot. From the second time on, this slot is loaded from a state file.
             1 => {
                 let slot = if state.exists() { session.load(&state, false).unwrap().0 } else { session.open().unwrap() };
                 session.prefill(slot, &case(3).0).unwrap();
@@ -199,7 +199,7 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
         assert_eq!(heard[job], expected[i], "{name}: text {i}, token by token");
     }
     assert!(n_steps > 4, "{name}: nothing else was done between {n_steps} steps");
-    // On a software adapter a step may take longer than the limit of a submission, so each submission has one step.
+    // On a software adapter a step may take longer than the time limit of a submission. Then each submission has only one step.
     assert!(n_ahead > 0 || name != "cpu", "no token was sampled ahead");
 }
 
@@ -225,8 +225,8 @@ fn lexer_states_of_one_text_do_not_count_for_another() {
     options.deterministic = true;
     let model = tiny(&options);
     let pieces = Pieces::new(model.vocab().unwrap(), model.facts().n_vocab).unwrap();
-    // The lexer needs a state for almost every text of some length. One text visits tens of thousands of states, and the crate ends a
-    // lexer at 250 000.
+    // For this grammar, the lexer needs a new state for almost every text of some length. One text visits tens of thousands of states, and the
+    // crate refuses a lexer with more than 250 000 states.
     let ends: Vec<String> = ('a'..='z').zip(20..).map(|(letter, n)| format!("\"{letter}\" [a-z ]{{{n}}}")).collect();
     let grammar = Grammar::gbnf(&format!("root ::= [a-z ]* ({})", ends.join(" | "))).unwrap();
     let follower = pieces.follow(&grammar).unwrap();

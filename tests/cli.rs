@@ -1,4 +1,4 @@
-//! The program as a shell sees it: text, JSON, exit codes, and what it does with hostile or absent input.
+//! Tests the program as a shell uses it: printed text, JSON, exit codes, and hostile or missing input.
 
 mod files;
 mod generate;
@@ -29,7 +29,7 @@ const VERBS: [&str; 15] = [
     "man",
 ];
 
-/// Runs the program with nothing on stdin.
+/// Runs the program with an empty stdin.
 pub fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
     feed(args, b"")
 }
@@ -38,7 +38,7 @@ pub fn feed<S: AsRef<OsStr>>(args: &[S], stdin: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
     command.args(args).env_remove("RUST_LOG").env("WINGBEAT_DEVICE", "cpu");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A program that refuses its flags reads nothing and closes the pipe.
+    // Writing may fail: a program that refuses its flags closes the pipe without reading.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     child.wait_with_output().unwrap()
 }
@@ -64,7 +64,7 @@ pub fn json(output: &Output) -> Value {
     serde_json::from_str(&stdout(output)).unwrap()
 }
 
-/// Exit code, and that stderr ends with one line `error: …` that contains `text`.
+/// Checks the exit code, and that the last error line on stderr (`error: …`) contains `text`.
 pub fn refused(output: &Output, expected: i32, text: &str) {
     let said = stderr(output);
     assert_eq!(code(output), expected, "{said}");

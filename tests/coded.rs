@@ -1,4 +1,4 @@
-//! Tests of quantised files. Such a file has the codes that quantising at load makes, on every device and with all kernels.
+//! Tests quantised files. The codes in a quantised file must equal the codes of quantising at load time, on every device and with all kernels.
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Checkpoint, Conversion, convert, write_safetensors};
 use wingbeat::session::{Model, ModelSource, Options, convert_coded, embedded};
 
-/// Returns the path of a tiny model.
+/// Returns the path of a tiny model's file. Writes the file first if the model is the embedded model.
 fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
     if tiny.name != "rwkv7" {
         return tiny.path();
@@ -19,7 +19,7 @@ fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
     path
 }
 
-/// Writes the model quantised as `quant` says, and returns the path.
+/// Writes a model, quantised as `quant` says. Returns the path of the new file.
 fn coded(input: &Path, folder: &Path, quant: &str) -> PathBuf {
     let path = folder.join("coded.safetensors");
     convert_coded(&Checkpoint::open(input).unwrap(), &path, &quant.parse().unwrap(), &Conversion::default(), &mut |_, _| ()).unwrap();
@@ -30,9 +30,9 @@ fn load(path: &Path, options: &Options) -> Model {
     Model::load(&ModelSource::Path(path.to_path_buf()), options, &mut |_, _| ()).unwrap()
 }
 
-/// Returns options for every device, and for kernels of the class Groups, which store matrices with sparse inputs column-major.
+/// Returns options for every device, and for kernels of the family Groups. These kernels store matrices with sparse inputs column-major.
 fn everywhere() -> Vec<Options> {
-    // Without this, chunk lengths depend on time if a driver has a watchdog.
+    // Without this option, chunk lengths depend on time if a driver has a watchdog.
     let mut all: Vec<Options> = devices().iter().map(|d| options(d)).collect();
     all.iter_mut().for_each(|options| options.deterministic = true);
     if let Some(adapter) = adapter() {
@@ -52,7 +52,7 @@ fn a_quantised_file_equals_the_model_quantised_at_load() {
         let tokens = tiny.golden().prompt(20, 1);
         for plan in QuantPlan::names().chain(["i4,head=f16,low-rank=i8"]) {
             let path = coded(&input, folder.path(), plan);
-            // The devices are tested with one model of plain matrices and one of slices, which only GLM has.
+            // All devices are tested with one model that has only plain matrices, and with GLM, the only model that has slices of tensors.
             let n_devices = if tiny.name == "rwkv7" || (tiny.name, plan) == ("glm4", "i8rc") { 3 } else { 1 };
             for options in everywhere().into_iter().take(n_devices) {
                 let mut asked = options.clone();
@@ -66,7 +66,8 @@ fn a_quantised_file_equals_the_model_quantised_at_load() {
     }
 }
 
-/// Writes the embedded model with ffn values at the ends of the codes' ranges: scales in another order would give other codes.
+/// Writes the embedded model with ffn values that lie at the ends of the codes' range. If scales were computed in another order, the codes would
+/// differ.
 fn on_ends_of_codes(folder: &Path) -> PathBuf {
     let path = folder.join("ends.safetensors");
     let model = embedded().unwrap();
@@ -76,7 +77,7 @@ fn on_ends_of_codes(folder: &Path) -> PathBuf {
         if name.ends_with(".ffn.value.weight") {
             for (at, x) in values.iter_mut().enumerate() {
                 let (i, j) = (at / view.shape()[1], at % view.shape()[1]);
-                // Every row and every column has the smallest and the largest code, which determine its scale and offset.
+                // Every row and every column has the smallest and the largest code. These two codes determine the scale and the offset.
                 let code = [256, (7 * i + 11 * j) % 256, 0][if (i + j) % 16 == 0 { 0 } else { 1 + usize::from((i + j) % 16 == 8) }];
                 *x = ((20 + i % 13) * (20 + j % 17) * code) as f32 / (1 << 15) as f32;
             }
@@ -125,7 +126,7 @@ fn a_quantised_file_can_be_converted_to_floats_and_other_formats() {
             all.dtype = "f32".parse().unwrap();
             assert!(nmse(&read(&load(&back, &all), &tokens), &expected) < 1e-9, "{} {plan}", tiny.name);
 
-            // Converting to the same format again changes no bit.
+            // Converting to the same format again changes no byte of the file.
             let again = folder.path().join("again.safetensors");
             convert_coded(&Checkpoint::open(&path).unwrap(), &again, &plan.parse().unwrap(), &Conversion::default(), &mut |_, _| ())
                 .unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the sampling kernel against the host's sampler: ids and counts are equal for all logits and settings.
+//! Compares the sampling kernel with the host's sampler: ids and penalty counts must be equal for all logits and settings.
 
 use crate::support::adapter;
 use wingbeat::low_level::exec::NOTHING;
@@ -30,7 +30,7 @@ impl Numbers {
     }
 }
 
-/// One device, and the buffers that a draw reads and writes.
+/// A device, and the buffers that the sampling kernel reads and writes.
 struct Bench {
     device: Device,
     sizes: DrawSizes,
@@ -55,14 +55,14 @@ impl Bench {
         read(&self.device, buffer, words)
     }
 
-    /// Draws `n_steps` times from the same logits, in one submission on the device and on the host. Compares ids, counts, positions in the
+    /// Samples `n_steps` times from the same logits: on the device in one submission, and on the host. Compares ids, counts, positions in the
     /// random stream, and the cursor.
     fn compare(&mut self, samplers: &mut [Sampler], logits: &[Vec<f32>], exempt: &[u32], case: &str) {
         let (sizes, n) = (self.sizes, samplers.len());
         for (slot, row) in logits.iter().enumerate() {
             self.device.queue.write_buffer(&self.logits, (slot * sizes.stride * 4) as u64, bytemuck::cast_slice(row));
         }
-        // The outputs are in another order than the rows.
+        // The outputs are in the reverse order of the rows.
         let run = |i: u32| Run {
             first_row: i,
             len: 1,
@@ -109,7 +109,7 @@ impl Bench {
             assert!(memory[2 * slot * quads..][..quads] == want, "{case}: counts of {} {:?}", sizes.n_vocab, sampler.settings());
             assert_eq!(all[4 * slot] as u64, sampler.draws(), "{case}");
         }
-        // Every step read the pages that the previous step wrote.
+        // Every step has read the pages that the previous step wrote.
         let after = self.read(&self.cursor, words.len());
         let half = (sizes.n_steps % 2) as u32;
         let position = sizes.n_steps as u32;
@@ -121,7 +121,7 @@ impl Bench {
     }
 }
 
-/// Returns the first `words` words of a buffer.
+/// Returns the first `words` 32-bit words of a buffer.
 fn read(device: &Device, buffer: &wgpu::Buffer, words: usize) -> Vec<u32> {
     let to = device.buffer("back", words * 4, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST).unwrap();
     let mut encoder = device.device.create_command_encoder(&Default::default());
@@ -133,7 +133,7 @@ fn read(device: &Device, buffer: &wgpu::Buffer, words: usize) -> Vec<u32> {
     view.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// Returns logits of several kinds: some in coarse steps, so that many are equal, some not finite.
+/// Returns `n` logits. `kind` selects their form: in some forms many logits are equal, in others some logits are not finite.
 fn some_logits(n: usize, kind: usize, numbers: &mut Numbers) -> Vec<f32> {
     let sigma = numbers.one_of(&[0.001, 0.5, 3.0, 12.0]);
     let mut logits: Vec<f32> = (0..n).map(|_| (0..4).map(|_| numbers.unit()).sum::<f32>() * sigma).collect();
@@ -147,7 +147,7 @@ fn some_logits(n: usize, kind: usize, numbers: &mut Numbers) -> Vec<f32> {
     logits
 }
 
-/// Returns settings that cover every filter and penalty.
+/// Returns pseudo-random settings. Together, the settings of many calls use every filter and penalty.
 fn some_settings(n_vocab: usize, numbers: &mut Numbers) -> Sampling {
     let id = |numbers: &mut Numbers| numbers.below(n_vocab + 1) as u32; // the largest id has no logit
     let mut s = Sampling {
@@ -175,7 +175,7 @@ fn some_settings(n_vocab: usize, numbers: &mut Numbers) -> Sampling {
     s
 }
 
-/// Compares device and host in `cases` cases per vocabulary, with three slots and three steps each.
+/// Compares device and host in `cases` cases per vocabulary size. Each case has three slots and three steps.
 fn compare_many(vocabularies: &[usize], cases: usize, trusted: bool) {
     let Some(adapter) = adapter() else { return };
     let mut device = Device::open(&adapter, false).unwrap();
@@ -214,7 +214,8 @@ fn large_vocabularies_draw_what_the_host_draws() {
     compare_many(&[151_552], 2, true);
 }
 
-/// A kernel for the last bits of masses, shares and random numbers, which ids hardly depend on. Words in: `[n, 4]`; words out: `[n, 16]`.
+/// A kernel that returns the exact bits of masses, shares and random numbers, because an error in the last bits rarely changes an id. Input: `[n,
+/// 4]` words. Output: `[n, 16]` words.
 const ARITHMETIC: &str = "
 @group(0) @binding(0) var<storage, read> words: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> results: array<vec4<u32>>;

@@ -1,4 +1,4 @@
-//! Tests the ends of texts and their reports: a full context, a text cut under a grammar, and a text continued from a state.
+//! Tests how texts end and what is reported: a full context, a grammar that is cut by the token limit, and a text that continues from a state.
 
 use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
 #[cfg(feature = "embedded-model")]
@@ -80,7 +80,7 @@ fn an_incomplete_text_under_a_grammar_is_reported() {
     assert!(stderr(&spoken).contains("incomplete for its grammar"), "{}", stderr(&spoken));
 }
 
-/// Returns a stream that generates `ids`, independent of the model.
+/// Returns a stream that generates the ids `ids`, whatever the model computes.
 #[cfg(feature = "embedded-model")]
 fn forced(slot: Slot, ids: &[u32], limits: &Limits) -> Stream {
     let mut stream = Stream::new(slot, Sampler::new(Sampling::greedy(0)), limits);
@@ -101,7 +101,7 @@ fn a_text_cut_anywhere_continues_from_its_state() {
     let byte = |byte: u8| (1..2048).find(|&id| vocab.unwrap().token(id) == [byte]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.st");
-    // the prompt ends within the first character of the text
+    // the prompt ends within the bytes of the first character
     let ids: Vec<u32> = "\u{20ac}a\u{e9}\u{1f600}b\u{20ac}c".bytes().map(byte).collect();
     let (prompt, ids) = ids.split_at(2);
     for stops in [vec![], vec!["a\u{e9}!"], vec!["\u{1f600}b~", "b\u{20ac}c~"], vec!["\u{e9}\u{1f600}b"]] {
@@ -161,7 +161,7 @@ fn generate_and_batch_continue_within_a_character() {
     let vocab = wingbeat::vocab::Vocab::tiny();
     let id = |byte: u8| (1..=vocab.max_id()).find(|&id| vocab.token(id) == [byte]).unwrap();
     let bias = |byte: u8| format!("--logit-bias {}=1000", id(byte));
-    // without a state file, an incomplete character is shown as U+FFFD
+    // an incomplete character is printed as U+FFFD, unless the state is saved
     assert_eq!(stdout(&run(&words(&format!("generate In -n 1 --temp 0 {}", bias(0xc3))))), "\u{fffd}");
     assert_eq!(stdout(&run(&words(&format!("generate In -n 1 --temp 0 {} --save-state {state}", bias(0xc3))))), "");
     assert_eq!(stdout(&run(&words(&format!("generate --state {state} -n 1 --temp 0 {}", bias(0xa9))))), "\u{e9}");
@@ -176,7 +176,7 @@ fn generate_and_batch_continue_within_a_character() {
     assert!(!text(2).contains('\u{fffd}'), "{}", text(2));
 }
 
-/// Checks JSON from the tiny model with different numbers of tokens.
+/// Checks that the tiny model writes complete JSON for every token limit that is large enough.
 #[cfg(feature = "embedded-model")]
 #[test]
 fn json_is_completed_when_tokens_run_out() {
@@ -185,7 +185,7 @@ fn json_is_completed_when_tokens_run_out() {
     let schema = crate::cli::put(&folder, "s.json", schema);
     let schema = schema.to_str().unwrap();
     for n in [1, 12, 20, 33] {
-        // the number of tokens of the shortest text: `{}`, a digit, and `{"name": "", "tags": [""]}` with one token per byte
+        // the number of tokens of the shortest texts: `{}`, one digit, and `{"name": "", "tags": [""]}` with one token per byte
         for (rules, shortest) in [("--json-object", 2), ("--json-value", 1), (&*format!("--json-schema {schema}"), 26)] {
             for draw in ["--temp 0", "--trials 4 --seed 1"] {
                 let report = json(&run(&words(&format!("generate In -n {n} {rules} {draw} --json"))));

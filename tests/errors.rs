@@ -1,4 +1,4 @@
-//! Errors name what is wrong, where, and what to do: for people in one line, for programs in one object.
+//! Tests errors. An error names what is wrong, where it is, and what to do: in one line for people, and in one JSON object for programs.
 
 use crate::cli::{code, feed, put, refused, run, stderr, stdout, words};
 use crate::support::{floats, goldens};
@@ -13,7 +13,7 @@ fn tiny() -> &'static str {
     concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors")
 }
 
-/// A safetensors file with tensors of these names and shapes.
+/// Writes a safetensors file with tensors of these names and shapes. Returns the path of the file.
 fn tensors(folder: &TempDir, name: &str, all: impl IntoIterator<Item = (String, Vec<usize>)>) -> PathBuf {
     let path = folder.path().join(name);
     let entries = all.into_iter().map(|(name, shape)| {
@@ -39,7 +39,7 @@ fn state(folder: &TempDir) -> PathBuf {
     path
 }
 
-/// The environment of the test with one more variable; the device is whatever the flags and the variable say.
+/// Runs the program with one more environment variable. The flags and this variable determine the device.
 fn with_variable(variable: &str, value: &str, args: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
     command.args(words(args)).env_remove("RUST_LOG").env_remove("WINGBEAT_DEVICE").env(variable, value);
@@ -102,7 +102,7 @@ fn a_file_of_another_kind_is_named() {
     refused(&run(&["generate", "x", "--vocab", "world"]), 1, "world: the vocabulary has ids up to 65529");
     let image = folder.path().join("a.png");
     refused(&run(&["generate", "x", "--grammar", image.to_str().unwrap()]), 1, "a.png: expected UTF-8, found the byte 0x89 at 0");
-    // A vocabulary, and what is none.
+    // Paths that are not vocabulary files.
     for (path, want) in [("empty", "expected a vocabulary file, found a folder"), ("a.png", "a.png: line 1"), ("absent", "absent")] {
         let path = folder.path().join(path);
         refused(&run(&["tokenize", "x", "--vocab", path.to_str().unwrap()]), 1, want);
@@ -123,7 +123,7 @@ fn a_state_is_not_converted_as_if_it_were_a_model() {
     }
 }
 
-/// The program on Linux has neither.
+/// Metal and Direct3D 12 do not exist on Linux.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_backend_that_is_not_there_is_an_error() {
@@ -140,7 +140,7 @@ fn a_backend_that_is_not_there_is_an_error() {
         assert_eq!((object["error"]["kind"].as_str(), object["error"]["where"].as_str()), (Some("device"), Some("--backend")));
         refused(&run(&words(&format!("generate x --device cpu --backend {backend}"))), 2, "--backend: the device cpu has no graphics API");
     }
-    // No loader that knows a driver.
+    // The Vulkan loader finds no driver.
     let output = with_variable("VK_DRIVER_FILES", "/nowhere.json", "generate x -n 1 --backend vulkan");
     refused(&output, 3, "--backend: no adapter was found through vulkan");
     let output = with_variable("VK_DRIVER_FILES", "/nowhere.json", "generate x -n 1 --seed 1");
@@ -182,7 +182,7 @@ fn a_wrong_variable_is_named() {
     assert!(code(&typo) == 0 && stderr(&typo).contains("WINGBEAT_DEVCE is not a variable of wingbeat; WINGBEAT_DEVICE is"));
 }
 
-/// Commands of a careless user: what the error line says, and its place.
+/// Runs wrong commands. Checks what the error line says, and which place it names.
 #[test]
 fn careless_commands_are_told_what_is_wrong_and_where() {
     let folder = tempfile::tempdir().unwrap();
@@ -242,7 +242,7 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
         let output = run(args);
         let said = stderr(&output);
         assert_eq!(code(&output), *expected, "{args:?}: {said}");
-        // Clap's message may have several lines.
+        // An error message of the crate clap may have several lines.
         let from = said.find("error: ").unwrap_or_else(|| panic!("{args:?}: no error in {said:?}"));
         let line = said[from..].split("\n\n").next().unwrap();
         assert!(line.contains(text) && line.contains(place), "{args:?}: {line:?} does not say {place:?} and {text:?}");
@@ -270,7 +270,7 @@ fn a_tensor_that_is_wrong_is_named_with_its_file_once() {
     let output = run(&["generate", "x", "-n", "1", "--state", path.to_str().unwrap()]);
     refused(&output, 1, "tensor blocks.0.att.time_state: expected shape [2, 64, 64], found [2, 64, 63]");
     assert_eq!(stderr(&output).matches("tuned.safetensors").count(), 1, "{}", stderr(&output));
-    // A model without one of its tensors, under every verb that opens one.
+    // Runs every verb that opens a model with a model that lacks one tensor.
     let (all, _) = wingbeat::low_level::weights::read_safetensors(include_bytes!("../assets/models/tiny-rwkv7.safetensors")).unwrap();
     let kept =
         all.iter().filter(|(name, _)| *name != "blocks.1.ffn.key.weight").map(|(name, (_, shape, _))| (name.to_string(), shape.clone()));

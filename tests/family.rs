@@ -1,5 +1,5 @@
-//! Tests of all tiny models beside the embedded one: chunks, slots, forks, state files, weight formats, large activations. `session.rs` has
-//! further tests of the embedded model.
+//! Tests all tiny models except the embedded model: chunks, slots, forks, state files, weight formats, large activations. The tests of the embedded
+//! model are in `session.rs`.
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, score};
 use std::path::Path;
@@ -10,7 +10,7 @@ use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Limits, Model, ModelSource, Options, Session, Slot, low_level};
 
-/// Returns all tiny models except the embedded one, on each device.
+/// Returns every pair of a device and a tiny model, without the embedded model.
 fn siblings() -> impl Iterator<Item = (&'static Tiny, &'static str)> {
     goldens().filter(|t| t.name != "rwkv7").flat_map(|t| devices().iter().map(move |d| (t, *d)))
 }
@@ -23,7 +23,7 @@ fn prompt(tiny: &Tiny, n: usize, seed: usize) -> Vec<u32> {
     tiny.golden().prompt(n, seed)
 }
 
-/// Reads all floating-point tensors of a state file.
+/// Returns the names and the numbers of all floating-point tensors in a state file.
 fn numbers_of(path: &Path) -> Vec<(String, Vec<f32>)> {
     let state = Checkpoint::open(path).unwrap();
     let numbers = |n: &str| state.tensor(n).filter(|view| view.dtype().is_weight()).map(|view| (n.to_string(), view.to_f32().unwrap()));
@@ -71,7 +71,7 @@ fn other_slots_forks_and_state_files_change_nothing() {
         let mut options = options(device);
         options.deterministic = true;
         let model = load(tiny, &options);
-        // The cache of a transformer has blocks of 64 tokens: use prompts of several blocks.
+        // The cache of a transformer has blocks of 64 tokens, so some prompts are longer than one block.
         let longest = if tiny.name == "glm4" { 150 } else { 23 };
         let prompts: Vec<Vec<u32>> = (0..9).map(|i| prompt(tiny, 1 + (i * 47) % longest, i)).collect();
         let mut session = Session::new(&model, 9).unwrap();
@@ -82,7 +82,7 @@ fn other_slots_forks_and_state_files_change_nothing() {
             assert!(session.logits(*slot).unwrap() == read(&model, prompt).as_slice(), "{} on {device}", tiny.name);
         }
 
-        // A slot, its fork and its state file (loaded into a used page) continue with equal logits.
+        // These three continue with equal logits: a slot, its fork, and its state file, loaded into a page that was used before.
         let slot = slots[5];
         session.save(slot, &path, None, None).unwrap();
         session.close(slots[0]).unwrap();
@@ -94,13 +94,13 @@ fn other_slots_forks_and_state_files_change_nothing() {
             let all = [prompts[5].as_slice(), &[last]].concat();
             assert!(session.logits(slot).unwrap() == read(&model, &all).as_slice(), "{} on {device}: after {last}", tiny.name);
         }
-        // The state file also continues in a session of another size.
+        // The state file also continues in a session with another number of slots.
         let mut other = Session::new(&model, 2).unwrap();
         other.open().unwrap();
         let (elsewhere, _) = other.load(&path, false).unwrap();
         other.decode(elsewhere, 200).unwrap();
         assert!(other.logits(elsewhere).unwrap() == session.logits(loaded).unwrap(), "{} on {device}", tiny.name);
-        // A reused page begins like a fresh one.
+        // A page that was used before begins a text like a new page.
         session.close(fork).unwrap();
         let fresh = session.open().unwrap();
         session.prefill(fresh, &prompts[3]).unwrap();
@@ -108,7 +108,7 @@ fn other_slots_forks_and_state_files_change_nothing() {
     }
 }
 
-/// Writes a copy of a model with every number changed slightly, so that f16 rounds it.
+/// Writes a copy of a model in which every number is changed slightly, so that conversion to f16 rounds it.
 fn perturbed(tiny: &Tiny, path: &Path) {
     rewrite(tiny, path, &|name, values| {
         let noise = wingbeat::low_level::words::testing::numbers(wingbeat::low_level::words::testing::seed_of(name));
@@ -150,7 +150,7 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&l| f64::from(l) - max - sum.ln()).collect()
 }
 
-/// Writes a copy of a model in F32. `change` gets each tensor's name and numbers.
+/// Writes a copy of a model in F32. `change` receives the name and the numbers of each tensor, and may change the numbers.
 fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
     let model = if tiny.name == "rwkv7" { wingbeat::session::embedded().unwrap() } else { Checkpoint::open(&tiny.path()).unwrap() };
     let entry = |name: &str| {
@@ -162,7 +162,8 @@ fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
     write_safetensors(path, model.metadata(), model.names().map(entry).collect(), &mut |_, _| ()).unwrap();
 }
 
-/// Writes a copy of a model in which every block adds ten thousand times as much, and whose ffn activations exceed the range of f16.
+/// Writes a copy of a model in which every layer adds ten thousand times as much to the residual stream. Its ffn activations exceed the range of
+/// f16.
 fn loud(tiny: &Tiny, path: &Path) {
     rewrite(tiny, path, &|name, values| {
         let factor = match name {
@@ -174,7 +175,7 @@ fn loud(tiny: &Tiny, path: &Path) {
     });
 }
 
-/// Returns the largest magnitude among the activations `var` after four tokens.
+/// Returns the largest magnitude in the activation `var` after four tokens.
 fn largest(path: &Path, var: &str) -> f32 {
     let checkpoint = Checkpoint::open(path).unwrap();
     let mut tape = Tape::new();
@@ -208,7 +209,7 @@ fn ten_thousand_tokens_with_large_activations_stay_finite() {
             let model = Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap();
             let mut session = Session::new(&model, 1).unwrap();
             let slot = session.open().unwrap();
-            // A software adapter runs a tenth of the tokens: activations are large from the first token on.
+            // A software adapter runs only a tenth of the tokens. This is enough, because activations are large from the first token on.
             let whole = model.context().map_or(40, |n| n / 250);
             let n = if *device == "cpu" { whole } else { 4 };
             for i in 0..n {
@@ -220,8 +221,8 @@ fn ten_thousand_tokens_with_large_activations_stay_finite() {
     }
 }
 
-/// No tiny model of RWKV-5.0 or 5.1 exists. These versions are 5.2 with equal decay and bonus for all channels of a head, so a 5.2 with such
-/// weights is the reference. 5.0 also has no gate.
+/// Compares RWKV-5.0 and 5.1 with 5.2, because no tiny models of 5.0 and 5.1 exist. The early versions are special cases of 5.2: decay and bonus
+/// are equal for all channels of a head, and 5.0 has no gate. So a 5.2 model with such weights is the reference.
 #[test]
 fn the_first_versions_of_5_read_from_files_agree_with_5_2() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,7 +246,7 @@ fn the_first_versions_of_5_read_from_files_agree_with_5_2() {
                     shape = vec![2];
                 }
                 if version == "5.0" && name.ends_with("time_faaaa") {
-                    // Stored as a logarithm, so the bonus must be positive.
+                    // The file stores the logarithm of the bonus, so the bonus must be positive.
                     name = name.replace("time_faaaa", "time_first");
                 }
                 if name.ends_with("time_first") {
@@ -298,7 +299,7 @@ fn both_kernel_classes_give_the_official_logits() {
     }
 }
 
-/// Returns the tiny models with a recurrence. GLM's SwiGLU leaves no activation at zero.
+/// Returns the tiny models that are RWKV. In GLM's SwiGLU, no activation is exactly zero.
 fn recurrences() -> impl Iterator<Item = &'static Tiny> {
     goldens().filter(|t| t.name != "glm4")
 }
@@ -314,7 +315,7 @@ fn sparse_and_dense_ffns_give_the_same_logits() {
             options.gpu = Some(Arc::new(base.with_caps(Caps { sparse, max_binding, ..caps(base.caps.clone(), Class::Groups) })));
             load(tiny, &options)
         };
-        // Four single tokens, then a chunk of twelve.
+        // Prefills four single tokens, then a chunk of twelve tokens.
         let logits = |model: &Model| {
             let mut session = Session::new(model, 1).unwrap();
             let slot = session.open().unwrap();

@@ -1,4 +1,4 @@
-//! Weight formats on a device: every kernel decodes the same bits as the host, and quantised tiny models lose little quality.
+//! Tests weight formats on a device: every kernel decodes the same bits as the host, and quantised tiny models lose little quality.
 
 use crate::support::{Tiny, adapter, caps, goldens, options};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ fn coded() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() != Scaling::None)
 }
 
-/// Odd sizes: padding to units of 8 and blocks of 64 must not contribute.
+/// Sizes that are no multiples of 8 or 64: the padding must not change results.
 const ROWS: usize = 71;
 const WIDTH: usize = 200;
 
-/// Records y += W x, by rows or (for a sparse input) by columns.
+/// Records y += W x, for a sparse or a dense input x. A matrix with sparse inputs may be stored column-major.
 fn product(is_sparse: bool) -> (Tape, Var, Var) {
     let mut tape = Tape::new();
     let x = tape.var("x", Rows::Tokens, &[WIDTH]);
@@ -36,7 +36,7 @@ fn product(is_sparse: bool) -> (Tape, Var, Var) {
     (tape, x, y)
 }
 
-/// Returns columns of W: every token has one input of 1, the others are 0.
+/// Returns `n` columns of W. The input of each token is 1 in one channel and 0 in all other channels.
 fn columns(executor: &mut dyn Executor, tape: &Tape, x: Var, y: Var, n: usize) -> Vec<f32> {
     let (x_stride, y_stride) = (tape.var_spec(x).stride(), tape.var_spec(y).stride());
     let mut inputs = vec![0.0; n * x_stride];
@@ -50,7 +50,7 @@ fn columns(executor: &mut dyn Executor, tape: &Tape, x: Var, y: Var, n: usize) -
     rows.chunks_exact(y_stride).flat_map(|row| &row[..ROWS]).copied().collect()
 }
 
-/// Panics if numbers differ. Formats without offsets must be equal to the bit.
+/// Panics if numbers differ. Numbers of formats without offsets must be equal to the bit.
 fn assert_decoded(found: &[f32], expected: &[f32], format: &dyn Format, what: &str) {
     let allowed = if format.scaling() == Scaling::Affine { 2e-6 } else { 0.0 };
     let wrong = found.iter().zip(expected).position(|(a, b)| (a - b).abs() > allowed);
@@ -72,7 +72,7 @@ fn every_kernel_decodes_what_the_host_decodes() {
                 let load = |device| GpuModel::load(device, tape.clone(), &source, &mut |_, _| ()).unwrap();
                 let mut gpu = load(device.clone()).executor(Room::pages(1)).unwrap();
                 let mut cpu = CpuModel::load(tape.clone(), &source, true, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
-                // Each number of tokens takes another kernel: one token, a few, tiles.
+                // Different numbers of tokens use different kernels: for one token, for a few tokens, and tiled kernels.
                 for n in [1, 5, 40] {
                     let found = columns(gpu.as_mut(), &tape, x, y, n);
                     let expected = columns(cpu.as_mut(), &tape, x, y, n);
@@ -111,7 +111,7 @@ fn an_embedding_decodes_the_same_rows_as_the_host() {
     }
 }
 
-/// Runs every word that reads matrices in every quantised format, with all classes of kernels and with split matrices.
+/// Tests every word that reads matrices, in every quantised format, with both kernel families and with matrices that are split into several pieces.
 #[test]
 fn quantised_words_agree_with_their_twins() {
     let Some(adapter) = adapter() else { return };
@@ -126,7 +126,7 @@ fn quantised_words_agree_with_their_twins() {
     let mut wrong = Vec::new();
     for (i, caps) in families.into_iter().enumerate() {
         let device = Arc::new(base.with_caps(caps));
-        // To save time, each set of capabilities runs one case of every second pair of word and format; the next set runs the other pairs.
+        // To save time, each set of capabilities tests every second pair of word and format. The next set tests the other pairs.
         let pairs = WORDS.iter().flat_map(|word| coded().map(move |format| (word, format)));
         for (word, format) in pairs.enumerate().filter(|(n, _)| (n / coded().count() + n + i).is_multiple_of(2)).map(|(_, pair)| pair) {
             let cases = selftest::cases(word, format, Extent::Full);
@@ -140,10 +140,10 @@ fn quantised_words_agree_with_their_twins() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The Book of Ruth, King James Version: public domain.
+/// The Book of Ruth in the King James Version, which is in the public domain.
 const RUTH: &str = include_str!("ruth.txt");
 
-/// Returns the loss of perplexity in percent, and the bits per weight.
+/// Returns by how many percent quantisation raises the perplexity, and the number of bits per weight.
 fn cost(model: &Tiny, quant: &str) -> (f64, f64) {
     let plain = options("cpu");
     let mut coded = plain.clone();
@@ -158,11 +158,11 @@ fn cost(model: &Tiny, quant: &str) -> (f64, f64) {
 
 #[test]
 fn tiny_models_lose_little() {
-    // The tiny GLM is trained too little for a meaningful perplexity.
+    // The tiny GLM has too little training for a meaningful perplexity.
     for model in goldens().filter(|t| t.name != "glm4") {
         let (loss, bits) = cost(model, "i8");
         assert!(loss <= 0.1 && bits < 8.3, "{}: i8 loses {loss} % at {bits} bits", model.name);
-        // The loss is at most 3 % on a longer text (docs/quantisation.md), and slightly more on Ruth alone.
+        // On a longer text, the loss is at most 3 % (docs/quantisation.md). On Ruth alone, it is slightly higher.
         let (loss, bits) = cost(model, "i4-mixed");
         assert!(loss <= 3.2 && bits <= 5.5, "{}: i4-mixed loses {loss} % at {bits} bits", model.name);
     }

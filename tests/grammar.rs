@@ -1,4 +1,4 @@
-//! Tests output under grammars and schemas: it parses for every seed, and errors name the part that is wrong.
+//! Tests output under grammars and schemas. The output follows the rules for every seed, and errors name the wrong part of the rules.
 
 use crate::support::{options, tiny};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use wingbeat::session::{Finish, Limits, Model, Session, Stream};
 
 const SLOTS: usize = 100;
 const JSON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/grammars/json.gbnf");
-/// Nested lists in parentheses, with one to three words, numbers or lists.
+/// A grammar of nested lists in parentheses. A list has one to three items: words, numbers or lists.
 const LISTS: &str = r#"
 root   ::= list
 list   ::= "(" item ("," " "? item){0,2} ")"
@@ -21,7 +21,7 @@ word   ::= [a-z]{1,4} "'"?
 number ::= "-"? ("0" | [1-9] [0-9]{0,3})
 "#;
 
-/// Generates texts with the embedded model, one per seed. Returns the texts and their finish reasons.
+/// Generates `n_seeds` texts with the embedded model, one per seed. Returns each text and its finish reason.
 fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Finish)> {
     let model = tiny(&options("cpu"));
     let pieces = Pieces::new(model.vocab().unwrap(), model.facts().n_vocab).unwrap();
@@ -50,7 +50,7 @@ fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Fin
     all
 }
 
-/// Checks that every complete text passes `check`, and that most texts are complete.
+/// Checks that every complete text passes `check`, and that more than 80 % of the texts are complete.
 fn all_pass(texts: &[(String, Finish)], check: impl Fn(&str) -> bool) {
     let whole: Vec<&str> = texts.iter().filter(|(_, finish)| *finish == Finish::Eos).map(|(text, _)| text.as_str()).collect();
     assert!(texts.iter().all(|(_, finish)| matches!(finish, Finish::Eos | Finish::Length)));
@@ -86,7 +86,7 @@ fn a_thousand_seeds_give_json_that_the_schema_allows() {
     });
 }
 
-/// Reads a list of [`LISTS`]. Returns the text after it, or `None` if the text does not begin with a list.
+/// Reads one list of the grammar [`LISTS`]. Returns the text after the list, or `None` if `text` does not begin with a list.
 fn list(text: &str) -> Option<&str> {
     let mut rest = text.strip_prefix('(')?;
     for n in 1.. {
@@ -127,7 +127,7 @@ fn the_example_grammar_gives_json() {
     whole.iter().for_each(|text| assert!(serde_json::from_str::<Value>(text).is_ok_and(|v| v.is_object()), "{text:?}"));
 }
 
-/// A constraint that allows three even ids.
+/// A constraint that allows only even ids, and three tokens.
 struct ThreeEven(Vec<u32>);
 
 impl Constraint for ThreeEven {
@@ -161,7 +161,7 @@ fn a_callers_constraint_applies_after_the_processor() {
     let stream = continued(&model, Sampling::rwkv(), &limits, three).unwrap();
     assert_eq!((stream.tokens.len(), stream.finish), (3, Some(Finish::Eos)));
     assert!(stream.tokens.iter().all(|id| id % 2 == 0 && *id != 0), "{:?}", stream.tokens);
-    // a processor prefers odd ids, then one even id: the constraint leaves the even id. The processor gets the tokens of the text
+    // the processor prefers all odd ids, then one even id: the constraint allows only the even id; the processor receives the tokens of the text
     let stream = continued(&model, Sampling::greedy(0), &limits, |stream| {
         three(stream);
         stream.processor = Some(Box::new(|tokens, logits| {
@@ -170,7 +170,7 @@ fn a_callers_constraint_applies_after_the_processor() {
         }));
     });
     assert_eq!(stream.unwrap().tokens, [10, 12, 14]);
-    // bans that exclude every allowed token are an error
+    // bans that exclude every token that the constraint allows are an error
     let ban: Vec<u32> = (0..2048).step_by(2).collect();
     let error = continued(&model, Sampling { ban, ..Sampling::rwkv() }, &limits, three).err().unwrap();
     assert!(error.to_string().contains("the grammar allows none"), "{error}");
@@ -188,15 +188,15 @@ fn stop_ids_only_end_a_text() {
         let limits = Limits { stop_ids, ..Limits::new(12) };
         continued(&model, sampling, &limits, |stream| stream.constraint = Some(Box::new(follower.clone()))).unwrap()
     };
-    // the model prefers to end at once, and may end only after four digits
+    // the model prefers to end at once, but the grammar allows the end only after four digits
     let stream = run("root ::= [0-9]{4} [0-9]*", None, 1e4);
     assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
-    // without stop ids the text continues until the limit
+    // without stop ids, the text continues until the token limit
     let stream = run("root ::= [0-9]{4} [0-9]*", Some(Vec::new()), 0.0);
     assert_eq!((stream.tokens.len(), stream.finish), (12, Some(Finish::Length)));
     let stream = run("root ::= [0-9]{4}", Some(Vec::new()), 0.0);
     assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
-    // at the token limit, a text is complete only if the grammar allows no more tokens
+    // at the token limit, a text counts as complete only if the grammar allows no further token
     for (grammar, finish) in [("root ::= \"a\"", Finish::Eos), ("root ::= \"a\"+", Finish::Length)] {
         let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
         let set = |stream: &mut Stream| stream.constraint = Some(Box::new(follower.clone()));
@@ -206,7 +206,7 @@ fn stop_ids_only_end_a_text() {
     // the text of a stop id is not part of the output
     let stream = run("root ::= [ab]{3} \"!\"?", Some(vec![a]), 1e3);
     assert_eq!((stream.text.as_str(), stream.finish), ("bbb", Some(Finish::Eos)));
-    // the empty text
+    // a grammar that allows only the empty text
     assert!(run("root ::= \"\"", None, 0.0).tokens.is_empty());
 }
 

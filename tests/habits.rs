@@ -1,4 +1,4 @@
-//! Tests flags and values that users of llama.cpp and ollama know: the usual names with the usual meaning.
+//! Tests flags and values that users know from llama.cpp and ollama: the usual names have the usual meaning.
 
 use crate::cli::{code, feed, json, put, refused, run, stderr, stdout, words};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn a_text_is_an_argument_a_flag_a_file_or_a_pipe_of_every_verb() {
     let file = file.to_str().unwrap();
     for verb in [vec!["generate", "-n", "4", "--temp", "0"], vec!["score"], vec!["tokenize"], vec!["quality", "--dtype", "f16"]] {
         let of = |args: &[&str], stdin: &[u8]| stdout(&feed(&[verb.as_slice(), args, &["--json"][..]].concat(), stdin));
-        // compare without timings and seeds, which differ between runs
+        // compare only fields that do not differ between runs
         let tokens = |text: String| {
             let v: Value = serde_json::from_str(&text).unwrap();
             [v["tokens"].clone(), v["n"].clone(), v["nll"].clone()]
@@ -51,7 +51,7 @@ fn one_newline_at_the_end_of_a_pipe_or_a_file_is_removed() {
     assert_ne!(tokens(&["--keep-newline"], b"Hello\n"), plain);
     assert_eq!(tokens(&["--keep-newline"], b"Hello\n"), tokens(&[], b"Hello\n\n"));
     assert_eq!(generated(&[], b"In the beginning\n"), generated(&["In the beginning"], b""));
-    // `quality` keeps the newline
+    // `quality` keeps the newline at the end of its input
     let n = |text: &[u8]| json(&feed(&words("quality --dtype f16 --json"), text))["n"].as_u64().unwrap();
     assert_eq!(n(b"In the beginning\n"), n(b"In the beginning") + 1);
 }
@@ -66,7 +66,7 @@ fn escapes_are_replaced_on_request_and_hinted_at_without() {
     assert_ne!(stdout(&literal), real);
     assert_eq!(stderr(&literal).matches("--escape").count(), 1, "{}", stderr(&literal));
     refused(&tokens(&["-e", r"a\d"]), 2, r"TEXT: unknown escape \d");
-    // text from a file or a pipe is not escaped, and has no hint
+    // a text from a file or a pipe is used without unescaping, and no hint is printed
     assert!(stderr(&feed(&["tokenize"], br"a\nb")).is_empty());
 
     let stopped = run(&["generate", "-e", "User: light\\n\\nAssistant:", "--temp", "0", "-n", "40", "--stop", r",\x20and", "--json"]);
@@ -136,7 +136,7 @@ fn bench_prints_json_by_the_usual_flag() {
     refused(&run(&words("bench --json -o md")), 2, "cannot be used with");
 }
 
-/// Returns every verb in the program's help.
+/// Returns every verb that the program's help lists.
 fn verbs() -> Vec<String> {
     let help = stdout(&run(&["--help"]));
     let listed = help.split("Commands:").nth(1).unwrap().lines().skip(1).take_while(|l| !l.trim().is_empty());
@@ -144,7 +144,7 @@ fn verbs() -> Vec<String> {
     names.filter(|name| name != "help").collect()
 }
 
-/// Returns the lines of help with a flag.
+/// Returns the lines of a help text that begin with a flag.
 fn flags(help: &str) -> Vec<&str> {
     let flag = |l: &&str| l.starts_with("  -") || l.starts_with("      --");
     help.lines().filter(flag).collect()
@@ -174,7 +174,7 @@ fn help_shows_the_basics_and_help_all_the_rest() {
         assert!(basic.contains(&format!("\n{heading}\n")), "{basic}");
     }
     assert!(!basic.contains("--mirostat") && all.contains("--mirostat") && basic.contains("Examples:"));
-    // the format of `chat` determines its defaults
+    // the help of `chat` does not list sampling defaults, because the format determines them
     let chat = stdout(&run(&["chat", "--help-all"]));
     assert!(!chat.contains("[default: 1; GLM 0.8]") && all.contains("[default: 1; GLM 0.8]"));
     assert!(chat.contains("preset g1") && chat.contains("generation_config.json"), "{chat}");
@@ -197,7 +197,7 @@ fn completions_know_presets_devices_and_formats() {
     for place in ["~/.local/share/bash-completion/completions/wingbeat", "~/.zfunc/_wingbeat", "~/.config/fish/completions/wingbeat.fish"] {
         assert!(help.contains(place), "{help}");
     }
-    // the program accepts completed values and other values
+    // the program accepts the values that a shell completes, and also other values
     assert!(code(&run(&words("generate x -n 0 --device cpu --vocab tiny --quant i8 --preset greedy"))) == 0);
     assert!(code(&run(&words("generate x -n 0 --quant i4,head=i8"))) == 0);
 }

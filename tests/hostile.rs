@@ -1,10 +1,10 @@
-//! Hostile files and exhausted resources: memory, threads, time. The program must end soon with one line and an exit code.
+//! Tests hostile files and limits on memory, threads and time. The program must end soon, with one line and an exit code.
 
 use crate::cli::{code, feed, put, refused, run, stderr, stdout};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs the program under limits of the shell, such as `ulimit -v 300000`.
+/// Runs the program under limits that the shell sets, such as `ulimit -v 300000`.
 #[cfg(unix)]
 fn limited(limits: &str, args: &str) -> Output {
     let line = format!("{limits}; exec \"$0\" {args}");
@@ -13,7 +13,7 @@ fn limited(limits: &str, args: &str) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// Writes a safetensors file: its header, then `data` zero bytes that take no room on the disk.
+/// Writes a safetensors file: the header, then `data` zero bytes. The zero bytes take no space on the disk.
 fn sparse(folder: &tempfile::TempDir, name: &str, header: &str, data: u64) -> std::path::PathBuf {
     let mut header = header.to_string();
     header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
@@ -23,14 +23,14 @@ fn sparse(folder: &tempfile::TempDir, name: &str, header: &str, data: u64) -> st
     path
 }
 
-/// Writes a safetensors file of `n` tensors of one byte.
+/// Writes a safetensors file with `n` tensors of one byte each.
 fn tensors(folder: &tempfile::TempDir, file: &str, n: usize, name: impl Fn(usize) -> String) -> std::path::PathBuf {
     let one = |i| format!(r#""{}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{}]}}"#, name(i), i + 1);
     let all: Vec<String> = (0..n).map(one).collect();
     sparse(folder, file, &format!("{{{}}}", all.join(",")), n as u64)
 }
 
-/// Runs `f` and panics if it takes 100 seconds: far more than it should take, far less than it took without bounds.
+/// Runs `f`. Panics if `f` takes 100 seconds or more. The tested work takes far less, and took far more before it had limits.
 fn soon<T>(what: &str, f: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let done = f();
@@ -44,7 +44,8 @@ fn out_of_memory_is_a_line_and_exit_code_4() {
     let folder = tempfile::tempdir().unwrap();
     let path = tensors(&folder, "many.st", 300_000, |i| format!("t{i}"));
     let path = path.display();
-    // Address space beyond the program itself: too little for the file's names, at several points.
+    // Kilobytes of address space beyond the size of the program. They are too few for the names in the file, so the program fails at several
+    // points.
     let own = std::fs::metadata(env!("CARGO_BIN_EXE_wingbeat")).unwrap().len() / 1024;
     for kilobytes in [10_000, 30_000, 60_000, 100_000] {
         let limit = format!("ulimit -v {}", own + kilobytes);
@@ -68,7 +69,7 @@ fn a_model_beyond_the_limit_is_refused_before_it_is_loaded() {
     assert!(said.lines().count() == 1 && said.contains("cpu: the model needs ") && said.contains(", but this device has "), "{said}");
 }
 
-/// The limit on processes and threads does not apply to root, so the program runs as another user.
+/// Tests a limit on processes and threads. The limit does not apply to root, so the program runs as another user.
 #[cfg(unix)]
 #[test]
 fn a_limit_on_threads_is_a_line_and_exit_code_4() {
@@ -95,7 +96,7 @@ fn a_limit_on_threads_is_a_line_and_exit_code_4() {
     }
 }
 
-/// Some drivers abort the process when they get no memory.
+/// Some drivers abort the process if they get no memory. Here a signal aborts the process.
 #[cfg(unix)]
 #[test]
 fn a_crash_under_a_limit_is_a_line() {
@@ -144,7 +145,7 @@ fn states_that_claim_too_much_are_refused() {
         refused(&load(&write("n.state", &hostile)), 1, expected);
     }
 
-    // 100 GB of token ids in a sparse file.
+    // The header declares 25 billion token ids, 100 GB in a sparse file.
     let (end, numbers) = (bytes.len() as u64 - 8 - n as u64, 25_000_000_000u64);
     let mut hostile = header.clone();
     hostile["many"] = hostile["tokens"].clone();
@@ -194,7 +195,7 @@ fn names_and_labels_are_shown_without_control_characters() {
     assert_eq!(tensors["tensors"][0]["name"], "a\u{1b}[2J\u{9b}1m\nb");
 }
 
-/// Writes a classifier of `n` classes with `labels` as id2label into a folder.
+/// Writes a classifier of `n` classes into a new folder. `labels` is the `id2label` of its config.json.
 fn classifier(labels: &serde_json::Value, n: usize) -> tempfile::TempDir {
     let family = crate::support::glm4().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -243,7 +244,7 @@ fn labels_of_any_kind_are_lines_and_json() {
     expected.sort_unstable();
     assert!(told == expected, "JSON has labels as they are");
 
-    // More names than classes, and more classes than names.
+    // Configurations with more names than classes, then with more classes than names.
     let many = |n: usize| (0..n).map(|i| (i.to_string(), "many".into())).collect::<serde_json::Map<String, _>>();
     let folder = classifier(&many(50_000).into(), 3);
     assert_eq!(stdout(&classify(&folder, &[])).matches("  many\n").count(), 3);

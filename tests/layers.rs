@@ -1,11 +1,11 @@
-//! The house's layers: a file imports only from lower ones; only `exec::gpu` names wgpu; bindings are numbered in shaders only.
+//! Tests the layers of the code. A module imports only from lower layers, only `exec::gpu` names wgpu, and only shaders number bindings.
 
 mod circles;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Lowest first; modules of one row do not import each other.
+/// The layers of the modules, lowest first. Modules of one layer do not import each other.
 const LAYERS: &[&[&str]] = &[
     &["error"],
     &["quant"],
@@ -81,10 +81,10 @@ fn only_shaders_number_bindings() {
     }
 }
 
-/// A flag belongs to the program: elsewhere an error names the option, between backticks or as its field.
+/// Only the program has flags. Errors of all other modules name the option in backticks, or as the error's field.
 #[test]
 fn only_the_program_names_flags() {
-    // `--text`, but not `---` of a rule or a table.
+    // Matches `--text`, but not `---` as in a rule or a table.
     let names_a_flag = |line: &str| {
         line.match_indices("--").any(|(at, _)| {
             let before = line[..at].chars().next_back();
@@ -99,28 +99,28 @@ fn only_the_program_names_flags() {
     }
 }
 
-/// What blocks a thread, starts one, or asks for a clock that a browser does not have.
+/// Calls and types that block a thread, start a thread, or need a clock that browsers do not have.
 const NOT_IN_A_BROWSER: [&str; 7] =
     ["block_on", "_blocking(", "thread::spawn", "thread::scope", "thread::Builder", "thread::sleep", "std::time::Instant"];
 
-/// Whether an attribute leaves out what follows it of a browser's library.
+/// Returns whether an attribute leaves the next item out of the library for browsers.
 fn leaves_out(attribute: &str) -> bool {
     let cfg: String = attribute.split_whitespace().collect();
     let is_exempt = ["not(target_arch=\"wasm32\")", "cfg(test)", "all(test,", "feature=\"cli\""].iter().any(|part| cfg.contains(part));
     cfg.starts_with("#[cfg(") && !cfg.starts_with("#[cfg(not(all(") && is_exempt && !cfg.contains("any(")
 }
 
-/// The file without the items that a browser's library leaves out, and the modules among these.
+/// Returns a file's text without the items that the library for browsers leaves out, and the names of the modules among these items.
 fn in_a_browser(text: &str) -> (String, Vec<String>) {
     let (mut kept, mut modules, mut lines) = (String::new(), Vec::new(), text.lines().peekable());
     while let Some(line) = lines.next() {
         if !leaves_out(line.trim_start()) {
-            // A comment may name what it likes.
+            // Comments are not checked.
             kept += line.split("//").next().unwrap_or_default();
             kept.push('\n');
             continue;
         }
-        // The item ends with its last brace, or with a semicolon or a comma before any brace.
+        // The item ends at its last closing brace, or at a semicolon or comma before any brace.
         let mut depth = 0isize;
         for line in lines.by_ref() {
             let item = line.trim().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
@@ -148,7 +148,7 @@ fn a_browsers_library_neither_blocks_nor_starts_threads() {
         .into_iter()
         .map(|(file, text)| {
             let (kept, modules) = in_a_browser(&text);
-            // It names the folders of its modules.
+            // `low_level.rs` declares modules whose folders are beside it, as `lib.rs` does.
             let file = if file == "low_level.rs" { "lib.rs".into() } else { file };
             let folder = file.trim_end_matches("mod.rs").trim_end_matches("lib.rs").trim_end_matches(".rs").trim_end_matches('/');
             let path = |name: &String| if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };

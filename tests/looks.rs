@@ -1,4 +1,4 @@
-//! What the program says of itself and of its work: versions, the doctor's page, lines after a text, colours of messages.
+//! Tests how the program presents itself and its work: versions, the doctor's page, lines after a text, colours of messages.
 
 #[allow(dead_code)]
 #[path = "../build/commit.rs"]
@@ -27,7 +27,7 @@ fn versions_name_the_build() {
     assert!(!value("backends ").is_empty() && !value("backends ").contains("noop"), "{long}");
     let found = commit::of(Path::new(env!("CARGO_MANIFEST_DIR"))).commit;
     match value("commit ") {
-        // A dev build names none.
+        // A build for development names no commit.
         "unknown" => assert!(cfg!(debug_assertions) || found.is_none(), "{long}"),
         named => assert!(std::env::var("WINGBEAT_COMMIT").is_ok() || found.as_deref() == Some(named), "{long}"),
     }
@@ -62,7 +62,7 @@ fn a_commit_is_found_without_git() {
     std::fs::create_dir_all(root.join("packed/.git/refs/heads")).unwrap();
     let packed = found("packed");
     assert_eq!(packed.commit.as_deref(), Some(HASH));
-    // The next commit makes a folder for the loose reference there.
+    // The next commit writes its loose reference into this folder.
     assert!(packed.watch.iter().any(|path| path.ends_with("refs/heads")), "{packed:?}");
     assert!(packed.watch.iter().all(|path| path.exists()), "a file that is missing would rebuild every time: {packed:?}");
 
@@ -93,7 +93,7 @@ fn the_doctor_counts_its_checks() {
     assert_eq!((report["full"].as_bool(), report["ok"].as_bool()), (Some(true), Some(true)));
 }
 
-/// Stopped while it checks kernels, it says what it found until then.
+/// If the doctor is interrupted while it checks kernels, it prints what it found so far.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stopped_doctor_gives_a_verdict() {
@@ -106,7 +106,7 @@ fn a_stopped_doctor_gives_a_verdict() {
     let mut said = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
     let announced = said.next().unwrap().unwrap();
     assert!(announced.starts_with("checking ") && announced.contains("quick check of ") && announced.contains("--full"), "{announced}");
-    // It logs every case that it begins.
+    // The doctor logs every case before it runs the case.
     said.find(|line| line.as_ref().is_ok_and(|line| line.contains("embed/"))).unwrap().unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     said.for_each(drop);
@@ -115,7 +115,7 @@ fn a_stopped_doctor_gives_a_verdict() {
     assert_eq!(code(&output), 130, "{page}");
     let verdict = page.lines().last().unwrap();
     assert!(verdict.starts_with("interrupted: ") && verdict.contains(" checks right, ") && verdict.ends_with(" not made"), "{page}");
-    // The official logits come after the first kernels: they share what the driver compiles.
+    // The doctor compares official logits after the first kernels, because both share what the driver compiles.
     assert!(page.contains(" not checked\n") && page.contains("built-in model\n  not checked\n"), "{page}");
 }
 

@@ -1,4 +1,4 @@
-//! One binary for all integration tests: what a user of the library or of the command line can see.
+//! All integration tests in one binary. They test what users of the library and of the command line can see.
 
 mod ahead;
 mod batch;

@@ -1,4 +1,4 @@
-//! Tests host memory: loading holds only a few blocks of the file beside its memory map, and decoding allocates nothing.
+//! Tests host memory: loading holds only a few blocks of the file beside the file's memory map, and decoding allocates nothing.
 //!
 //! This is a separate binary, because it counts every allocation of the process.
 
@@ -16,10 +16,10 @@ use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Limits, Session, Stream};
 use wingbeat::session::{Model, ModelSource, Options};
 
-/// Counts allocations through Rust. The driver's device buffers are not counted.
+/// An allocator that counts allocations. It does not see device buffers that a driver allocates.
 struct Counting;
 
-/// Held by a test while it runs, because the counts are of the whole process.
+/// A test holds this lock while it runs, because the counts are for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -29,28 +29,28 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
         PEAK.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size);
         PEAK.fetch_max(NOW.fetch_add(size, Relaxed) + size, Relaxed);
         NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller keeps the contract of `realloc`.
         unsafe { System.realloc(at, layout, size) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(at, layout) }
     }
 }
 
 thread_local! {
-    /// True if this thread's allocations are recorded.
+    /// `true` if this thread's allocations are recorded.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
-/// The sizes and call stacks of recorded allocations.
+/// The size and the call stack of each recorded allocation.
 static WATCHED_CALLS: Mutex<Vec<(usize, Vec<usize>)>> = Mutex::new(Vec::new());
 
 fn note(size: usize) {
@@ -69,7 +69,7 @@ fn note(size: usize) {
     WATCHED.set(true);
 }
 
-/// Returns the recorded allocations of wingbeat: the innermost function outside the standard library is wingbeat's.
+/// Returns the recorded allocations whose innermost function outside the standard library is a function of wingbeat.
 fn ours() -> Vec<String> {
     let name_of = |ip: &usize| {
         let mut found = String::new();
@@ -154,7 +154,7 @@ fn decoding_allocates_nothing_and_memory_does_not_grow() {
     session
         .continue_many(&mut streams, &limits, &mut |_| {
             n += 1;
-            // kernels, plans and buffers exist by then. The buffers of text and ids sometimes double
+            // by then kernels, plans and buffers exist; only the buffers of text and ids still double sometimes
             WATCHED.set((200..250).contains(&n));
             if n == 1000 {
                 at_1000 = NOW.load(Relaxed);

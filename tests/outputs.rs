@@ -1,4 +1,5 @@
-//! Files that the program writes: checked before work begins, whole or not there, and saved when the program is told to end.
+//! Tests the files that the program writes. The path is checked before work begins, a file is complete or absent, and it is saved if the program is
+//! told to end.
 
 #[cfg(unix)]
 mod processes;
@@ -18,7 +19,7 @@ fn text(path: &Path) -> &str {
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors");
 
-/// Verbs that write a file, with what they read missing or endless: only an output that is checked first is refused at once.
+/// Returns commands that write to `out` and whose input is missing or endless. Such a command ends at once only if it checks its output path first.
 fn writers(out: &str) -> Vec<Vec<&str>> {
     let args = |line: &'static str| words(line);
     vec![
@@ -79,7 +80,7 @@ fn force_replaces_a_file_and_a_state_only_a_state() {
     refused(&run(&["convert", text(&model), text(&model), "--force"]), 2, "is a file that is read");
     stdout(&run(&["score", "--text", "In the", "--logits", text(&logits), "--force"]));
     assert!(logits.metadata().unwrap().len() > 1000);
-    // A file without content is nothing to lose.
+    // An empty file may be overwritten, because it holds nothing that could be lost.
     let empty = put(&folder, "empty.st", b"");
     stdout(&run(&["generate", "In", "-n", "1", "--save-state", text(&empty)]));
 }
@@ -94,13 +95,13 @@ fn a_chat_that_was_loaded_is_saved_to_the_same_file() {
     refused(&feed(&["chat", "--save", text(&file)], b"light\n"), 1, "--force");
     stdout(&feed(&[&["chat"], &load[..], &save[..]].concat(), b"water\n"));
     assert!(turns(&load, b"/history\n").contains("User: water"), "the second turn was saved, too");
-    // What /save wrote in this chat may be replaced at its end.
+    // A file that `/save` wrote in this chat may be overwritten when the chat ends.
     let other = folder.path().join("other.st");
     let said = format!("light\n/save {}\nwater\n", other.display());
     stdout(&feed(&["chat", "--save", text(&other)], said.as_bytes()));
 }
 
-/// Names in a folder, sorted.
+/// Returns the names of the files in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! A model whose layers are on several devices computes what it computes on one.
+//! Tests models whose layers are on several devices. Such a model must compute the same results as the model on one device.
 
 use crate::support::{Tiny, adapter, caps, devices, goldens, made, nmse, options, read, unwatched};
 use std::ops::{ControlFlow, Range};
@@ -10,7 +10,7 @@ use wingbeat::low_level::weights::Checkpoint;
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Limits, Model, ModelSource, Options, PartOn, Session, Slot, low_level};
 
-/// Returns one part per device. The first has layer 0 only; a third has the head only.
+/// Returns one part per device. The first part has only layer 0. If there are three parts, the third has only the head.
 fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {
     let ends: &[usize] = if devices.len() == 2 { &[1, n_layer + 1] } else { &[1, n_layer, n_layer + 1] };
     let starts = [0].into_iter().chain(ends.iter().copied());
@@ -22,7 +22,7 @@ fn part(device: &str, layers: Range<usize>) -> PartOn {
     PartOn { device: if device == "own" { DeviceChoice::Own } else { device.parse().unwrap() }, resident: layers.len(), layers }
 }
 
-/// Loads the model on these devices.
+/// Loads the model on these devices, one part per device.
 fn open(tiny: &Tiny, on: &[&str], base: &Options) -> Model {
     let mut options = base.clone();
     options.chunk = 16;
@@ -35,7 +35,7 @@ fn open(tiny: &Tiny, on: &[&str], base: &Options) -> Model {
     model
 }
 
-/// The results of a model: numbers by name, and a greedy text.
+/// The results of a model: lists of numbers, each with a name, and a greedy text.
 #[derive(PartialEq)]
 struct Said {
     numbers: Vec<(String, Vec<f32>)>,
@@ -43,13 +43,13 @@ struct Said {
 }
 
 impl Said {
-    /// Returns the names of the numbers that differ.
+    /// Returns the names of the lists that differ.
     fn differs(&self, expected: &Said) -> Vec<&str> {
         let pairs = self.numbers.iter().zip(&expected.numbers).filter(|(found, expected)| found != expected);
         pairs.map(|((name, _), _)| name.as_str()).collect()
     }
 
-    /// Returns the largest error of all numbers. Panics if the texts differ.
+    /// Returns the largest error of all lists of numbers. Panics if the greedy texts differ.
     fn error(&self, expected: &Said) -> f64 {
         assert_eq!(self.greedy, expected.greedy);
         let errors = self.numbers.iter().zip(&expected.numbers).map(|((_, found), (_, expected))| nmse(found, expected));
@@ -57,12 +57,13 @@ impl Said {
     }
 }
 
-/// Runs prefill of several slots, batched decode, a fork, a state file, the input of the head, sparsity and a greedy text.
+/// Prefills several slots, decodes them in a batch, and uses a fork and a state file. Also asks for the head's input, the sparsity and a greedy
+/// text. Returns all results.
 fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
     let mut numbers = Vec::new();
     let mut session = Session::new(model, 4).unwrap();
     let golden = tiny.golden();
-    // Longer than a block of the KV cache, which has 64 tokens.
+    // The longest prompt is longer than a block of the KV cache, which has 64 tokens.
     let longest = if tiny.name == "glm4" { 70 } else { 21 };
     let prompts: Vec<Vec<u32>> = [1, longest, 6].iter().enumerate().map(|(i, &n)| golden.prompt(n, i)).collect();
     let slots: Vec<Slot> = prompts.iter().map(|_| session.open().unwrap()).collect();
@@ -81,7 +82,7 @@ fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
         }
     }
     session.close(slots[0]).unwrap();
-    // Loads the state file into a page that was in use.
+    // Loads the state file into a page that was used before.
     let (loaded, _) = session.load(state, false).unwrap();
     numbers.push(("logits after loading".into(), session.decode(loaded, 80).unwrap().to_vec()));
     numbers.push(("hidden".into(), session.hidden(loaded, &[90, 91]).unwrap()));
@@ -99,7 +100,7 @@ fn parts_on_one_kind_of_device_are_bit_identical() {
     let state = folder.path().join("state");
     for tiny in goldens() {
         for device in devices().iter().map(|device| if *device == "gpu" { "gpu:0" } else { *device }) {
-            // Otherwise chunk lengths depend on time, and rounding depends on chunk lengths.
+            // Without this option, chunk lengths depend on time, and rounding depends on chunk lengths.
             let mut options = options(device);
             options.deterministic = true;
             let expected = ask(&open(tiny, &[device], &options), tiny, &state);
@@ -148,7 +149,7 @@ fn parts_on_a_gpu_and_on_the_cpu_agree() {
     }
 }
 
-/// Loads the model on these devices, with `resident` layers of each part on the device and the others streamed.
+/// Loads the model on these devices. In each part, `resident` layers stay on the device, and all other layers are streamed.
 fn streamed(tiny: &Tiny, on: &[&str], resident: usize, base: &Options) -> Model {
     let mut options = base.clone();
     options.chunk = 16;
@@ -164,7 +165,7 @@ fn streamed_layers_are_bit_identical() {
     let state = folder.path().join("state");
     let base = Device::open(&adapter, false).unwrap();
     for tiny in goldens() {
-        // The second case also splits tables and matrices, so that the tokens of a step are in several pieces.
+        // The second case also splits tables and matrices, so that the tokens of a step are in several pieces of the embedding.
         let cases: [(Class, usize, &[usize]); 2] = [(base.caps.class, 128 << 20, &[4, 0]), (Class::Groups, 20_000, &[2])];
         for (class, max_binding, residents) in cases {
             let mut options = options("own");
@@ -210,7 +211,7 @@ fn a_deep_model_is_streamed_through_a_tenth_of_its_size() {
     assert!(passing > 0 && 10 * passing < all, "{passing} of {all} bytes");
     assert_eq!(open(Some(n_layer + 1)).device_bytes(), all);
     let tokens: Vec<u32> = (0..40).map(|i| (i * 37) % 2000).collect();
-    // Sessions share the buffers through which layers are streamed.
+    // Several sessions share the buffers through which layers are streamed.
     std::thread::scope(|scope| {
         let readers: Vec<_> = [&tokens[..], &tokens[7..], &tokens[30..31]]
             .map(|tokens| (tokens, scope.spawn(|| logits_of(&streamed, tokens))))
@@ -223,7 +224,7 @@ fn a_deep_model_is_streamed_through_a_tenth_of_its_size() {
     assert!(read(&streamed, &tokens) == read(&whole, &tokens));
 }
 
-/// Returns the logits after a prompt and after each of three more tokens.
+/// Returns the logits after a prompt, then the logits after each of three further tokens.
 fn logits_of(model: &Model, tokens: &[u32]) -> Vec<f32> {
     let mut session = Session::new(model, 1).unwrap();
     let slot = session.open().unwrap();

@@ -1,11 +1,11 @@
-//! A net for slips of language: phrases that do not belong in documentation, `--help`, errors, rustdoc or shader comments, because
-//! a reader has to decode them. CONTRIBUTING.md has the rules of which these are the part that a test can check.
+//! Finds slips of language: phrases that force a reader to stop, in documentation, `--help`, errors, rustdoc or shader comments. The full rules are
+//! in CONTRIBUTING.md. This test checks only the rules that a program can check.
 
 use crate::layers::sources;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Phrases that are wrong everywhere, and what to write.
+/// Phrases that are wrong everywhere, and what to write instead.
 const PHRASES: &[(&[&str], &str)] = &[
     (&["whoever", "whosoever"], "name the person or the caller"),
     (&["none where", "none if", "nothing where", "nothing if there"], "`None` if …"),
@@ -26,7 +26,7 @@ const PHRASES: &[(&[&str], &str)] = &[
     (&["bring about", "brings about", "of its own accord", "whence", "thereof", "wherein", "hereby", "hence"], "plain words"),
 ];
 
-/// Units of work: `a lane a row` means `one lane per row`.
+/// Units of work. A phrase such as `a lane a row` must be `one lane per row`.
 const UNITS: &[&str] = &[
     "lane",
     "row",
@@ -46,7 +46,7 @@ const UNITS: &[&str] = &[
     "line",
 ];
 
-/// Words that do not begin a doc comment: a comment begins with a verb or with the noun that it describes.
+/// Words that must not begin a doc comment. A doc comment begins with a verb, or with the noun that it describes.
 const OPENINGS: &[&str] = &[
     "Of ",
     "Those ",
@@ -64,14 +64,14 @@ const OPENINGS: &[&str] = &[
     "Which ",
 ];
 
-/// One comment, string or paragraph with the place where it begins.
+/// One comment, string or paragraph, and the file and line where it begins.
 struct Text {
     place: String,
     text: String,
     is_doc: bool,
 }
 
-/// The string literals of a line of Rust, and the position of its comment.
+/// Returns the string literals in a line of Rust, and the position of its comment. The position is `None` if the line has no comment.
 fn split(line: &str) -> (Vec<String>, Option<usize>) {
     let (mut strings, mut start, mut chars) = (Vec::new(), None, line.char_indices().peekable());
     while let Some((at, c)) = chars.next() {
@@ -94,7 +94,7 @@ fn split(line: &str) -> (Vec<String>, Option<usize>) {
 /// Returns the comments and strings of a source file. Comments of consecutive lines are one text.
 fn of_source(file: &str, source: &str) -> Vec<Text> {
     let (mut found, mut is_after_comment): (Vec<Text>, bool) = (Vec::new(), false);
-    // Tests at the end of a file quote what they like.
+    // Tests at the end of a file may contain any phrase.
     let source = source.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     for (i, line) in source.lines().enumerate() {
         let (strings, comment) = split(line);
@@ -118,7 +118,7 @@ fn of_source(file: &str, source: &str) -> Vec<Text> {
     found
 }
 
-/// Returns the paragraphs of a page, without its blocks of code.
+/// Returns the paragraphs of a page without code blocks.
 fn of_page(file: &str, page: &str) -> Vec<Text> {
     let (mut found, mut is_code, mut is_open): (Vec<Text>, bool, bool) = (Vec::new(), false, false);
     for (i, line) in page.lines().enumerate() {
@@ -137,13 +137,13 @@ fn of_page(file: &str, page: &str) -> Vec<Text> {
     found
 }
 
-/// Whether a text has the phrase between word boundaries. `text` is in lower case.
+/// Returns whether `text` contains `phrase` between word boundaries. `text` must be in lower case.
 fn has(text: &str, phrase: &str) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(phrase).any(|(at, _)| !is_word(text[..at].chars().next_back()) && !is_word(text[at + phrase.len()..].chars().next()))
 }
 
-/// Returns what to write in place of phrases of a text.
+/// Returns what to write instead of each wrong phrase in a text.
 fn slips(text: &Text) -> Vec<String> {
     let lower = text.text.to_lowercase();
     let phrases = PHRASES.iter().flat_map(|(phrases, instead)| phrases.iter().map(move |phrase| (phrase.to_string(), instead.to_string())));
@@ -154,7 +154,7 @@ fn slips(text: &Text) -> Vec<String> {
     found.chain(opening.map(|opening| format!("begins with `{opening}`: begin with a verb or a noun"))).collect()
 }
 
-/// Returns the texts of all files that a reader reads, tests excepted.
+/// Returns the texts of the program, the shaders and the documentation, without tests.
 fn texts() -> Vec<Text> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let in_folder = |folder: &'static str| sources(folder).into_iter().map(move |(file, text)| (format!("{folder}/{file}"), text));

@@ -1,4 +1,4 @@
-//! The quality of quantised weights: compares the library's numbers with a plain computation, and runs the verb.
+//! Tests the quality of quantised weights: compares the library's numbers with a simple computation, and runs the verb `quality`.
 
 use crate::support::{devices, floats, golden, options, score, tiny};
 use std::path::Path;
@@ -20,7 +20,7 @@ fn compare(reference: &Model, model: &Model, text: &Windows<'_>) -> wingbeat::er
     found
 }
 
-/// Loads the embedded model with another epsilon. All steps round in the same way, for any number of tokens.
+/// Loads the embedded model with another `group_norm_eps`. All steps round in the same way, for any number of tokens.
 fn with_eps(eps: Option<f32>) -> Model {
     let mut options = options("cpu");
     options.deterministic = true;
@@ -28,7 +28,7 @@ fn with_eps(eps: Option<f32>) -> Model {
     tiny(&options)
 }
 
-/// Writes and loads a small model of seeded numbers with a vocabulary of `n_vocab` tokens.
+/// Writes a small model of pseudo-random numbers with a vocabulary of `n_vocab` tokens, and loads it.
 fn of_vocabulary(n_vocab: usize, path: &Path) -> Model {
     let blueprint = Rwkv7 { base: Base::new(64, 128, 64, n_vocab), ranks: Ranks { w: 8, a: 8, v: 8, g: 8 } };
     let mut tape = Tape::new();
@@ -55,9 +55,9 @@ fn a_model_is_as_good_as_itself() {
 #[test]
 fn the_distance_of_another_model_agrees_with_a_plain_computation() {
     let tokens = golden().prompt(700, 0);
-    // The model was trained with 64e-5.
+    // The model was trained with an epsilon of 64e-5.
     let (reference, model) = (with_eps(None), with_eps(Some(5.0)));
-    // Windows longer than the logits of one step.
+    // Each window has more tokens than one step computes logits for.
     let (start, len) = ([5, 9], 402);
     let q = compare(&reference, &model, &Windows { start: &start, tokens: &tokens, len }).unwrap();
 

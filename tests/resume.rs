@@ -1,4 +1,4 @@
-//! `batch` continues results: one run at a time, and only with what made them.
+//! Tests how `batch` continues existing results: only one run at a time, and only with the settings of the first run.
 
 use crate::cli::{code, feed, put, refused, run, stderr, words};
 use crate::support::{glm4, goldens};
@@ -20,7 +20,7 @@ fn results(path: &Path) -> Vec<Value> {
     all
 }
 
-/// A run that waits for its input.
+/// Starts a run of `batch` that waits for its input.
 fn waiting(out: &Path, flags: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
     command.args(["batch", "-", "--device", "cpu", "-o"]).arg(out).args(flags).env_remove("RUST_LOG");
@@ -47,14 +47,14 @@ fn a_second_run_on_the_same_results_is_refused() {
         let is_marked = || std::fs::read_to_string(&lock).is_ok_and(|text| text.contains(&first.id().to_string()));
         until("the lock", is_marked);
         if flags.len() > 2 {
-            // Another file is in the place of the results now.
+            // Waits until the run has replaced the file of results by a new, empty file.
             until("the retry", || std::fs::read(&out).is_ok_and(|text| text.is_empty()));
         }
         for more in [&[][..], &["--retry-errors"], &["--force"]] {
             let second = run(&[&args[..], more].concat());
             refused(&second, 1, &format!("out.jsonl: another run of batch, process {}, writes to this file", first.id()));
         }
-        // Killed as hard as can be: nobody holds the lock.
+        // A killed process no longer holds the lock.
         first.kill().unwrap();
         first.wait().unwrap();
     }
@@ -62,7 +62,7 @@ fn a_second_run_on_the_same_results_is_refused() {
     let output = run(&args);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!((results(&out).len(), lock.exists()), (3, cfg!(windows)));
-    // What somebody keeps under that name is not touched.
+    // A file of this name that is no lock is left alone.
     std::fs::write(&lock, "mine").unwrap();
     refused(&run(&args), 1, "out.jsonl.lock: expected the lock of a run of batch");
 }
@@ -77,7 +77,7 @@ fn results_of_another_model_or_other_settings_are_refused() {
     assert_eq!(code(&run(&args)), 0);
     let recorded: Value = serde_json::from_slice(&std::fs::read(&side).unwrap()).unwrap();
     assert!(recorded["seed"].is_u64() && recorded["made_with"]["sampling.top-p"] == "0.85", "{recorded}");
-    // What a refusal must leave as it is: an error to be retried, and a torn line.
+    // A refused run must not change these results: an error to retry, and half a line.
     let error = "{\"id\":9,\"error\":{\"kind\":\"input\"}}\n{\"id\":10,\"te";
     std::fs::OpenOptions::new().append(true).open(&out).unwrap().write_all(error.as_bytes()).unwrap();
     let before = (std::fs::read(&out).unwrap(), std::fs::read(&side).unwrap());
@@ -105,10 +105,10 @@ fn results_of_another_model_or_other_settings_are_refused() {
     }
     refused(&run(&[&args[..4], &["-n", "8"]].concat()), 1, "max-tokens (was 9, is 8)");
     assert_eq!((std::fs::read(&out).unwrap(), std::fs::read(&side).unwrap()), before, "a refusal changes nothing");
-    // What changes no text is not compared.
+    // Settings that do not change any text are not compared.
     let output = run(&[&args[..], &words("--slots 1 --chunk 5 --deterministic --retry-errors")].concat());
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    // With --force the new settings hold from then on.
+    // After a run with --force, the new settings are the recorded settings.
     let other = [&args[..], &["--temperature", "0.5"]].concat();
     let forced = run(&[&other[..], &["--force"]].concat());
     assert_eq!(code(&forced), 0);
@@ -132,7 +132,7 @@ fn a_run_without_a_seed_repeats_when_it_is_resumed() {
     interrupted();
     assert_eq!(code(&run(&args)), 0);
     assert_eq!(results(&out), first);
-    // Results without the file beside them are continued, with another seed: a note says that nothing could be compared.
+    // Results without the file of settings beside them are continued with another seed. A note says that the settings could not be compared.
     interrupted();
     std::fs::remove_file(&side).unwrap();
     let output = run(&args);
@@ -142,10 +142,10 @@ fn a_run_without_a_seed_repeats_when_it_is_resumed() {
         stderr(&output)
     );
     assert!(side.exists() && results(&out).len() == 3);
-    // Without results, what is beside them is of a run that is gone.
+    // If the results are gone, the settings beside them are ignored.
     std::fs::remove_file(&out).unwrap();
     assert_eq!(code(&run(&[&args[..], &["--temperature", "0.5"]].concat())), 0);
-    // A file that is damaged is refused, and replaced with --force.
+    // A damaged file of settings is refused. With --force, it is replaced.
     std::fs::write(&side, "{").unwrap();
     let again = [&args[..], &["--temperature", "0.5"]].concat();
     refused(&run(&again), 1, "out.jsonl.run.json: expected the settings of a run of batch");
@@ -169,14 +169,14 @@ fn a_state_counts_by_its_content() {
         let state = folder.path().join(name);
         run(&["batch", input.to_str().unwrap(), "-o", out.to_str().unwrap(), "-n", "2", "--state", state.to_str().unwrap()])
     };
-    // The name may lack its extension.
+    // The file name of the state may be given without its extension.
     for name in ["a", "copy.st"] {
         assert_eq!(code(&from(name)), 0, "{}", stderr(&from(name)));
     }
     refused(&from("b.st"), 1, "made with other settings: state (");
 }
 
-/// Whatever one line holds is that line's error.
+/// An error in one line never affects other lines, whatever the line contains.
 #[test]
 fn a_poisoned_line_is_its_own_error() {
     let long = "x ".repeat(1 << 20);

@@ -1,9 +1,9 @@
-//! Tests hostile grammars and schemas: each ends with an answer or an error of one line, and other requests are not affected.
+//! Tests hostile grammars and schemas. Each ends with an answer or with an error of one line, and other requests are not affected.
 
 use super::cli::{code, feed, put, refused, run, stderr, words};
 use serde_json::{Value, json};
 
-/// Returns a chain of rules, each of which refers to the next.
+/// Returns a grammar with a chain of 30 000 rules, each of which refers to the next rule.
 fn chain() -> String {
     let rules: String = (0..30_000).map(|i| format!("r{i} ::= r{} | \"b\"\n", i + 1)).collect();
     format!("root ::= r0\n{rules}r30000 ::= \"a\"")

@@ -1,4 +1,4 @@
-//! Tests that the table in `docs/safety.md` has every file with unsafe blocks, and their number.
+//! Tests that the table in `docs/safety.md` lists every file with unsafe blocks, and the number of these blocks.
 
 use crate::layers::sources;
 use std::collections::BTreeMap;

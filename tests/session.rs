@@ -1,4 +1,4 @@
-//! Slots, chunks, forks and state files of the embedded model, on every device of this machine.
+//! Tests slots, chunks, forks and state files of the embedded model on every device of this machine.
 
 mod streams;
 
@@ -14,7 +14,7 @@ fn prompt(n: usize, seed: usize) -> Vec<u32> {
     golden().prompt(n, seed)
 }
 
-/// Returns models on every device and, on the first adapter, also with GPU kernels and with split matrices.
+/// Returns the embedded model on every device. The first adapter also gets models with GPU kernels and with split matrices.
 fn models(change: impl Fn(&mut Options)) -> Vec<(String, Model)> {
     let mut models = Vec::new();
     for device in devices() {
@@ -70,7 +70,7 @@ fn logits_do_not_depend_on_other_slots() {
         for (name, model) in models(|o| o.deterministic = deterministic) {
             let prompts: Vec<Vec<u32>> = (0..70).map(|i| prompt(1 + (i * 11) % 23, i)).collect();
             let alone: Vec<Vec<f32>> = prompts.iter().take(9).map(|p| read(&model, p)).collect();
-            // GPU kernels are slow on a software adapter, so the fast tests use few slots.
+            // GPU kernels are slow on a software adapter, so the fast tests use few slots there.
             let quick = ["cpu", "gpu"].contains(&name.as_str());
             let counts: &[usize] = if all || quick { &[1, 3, 8, 33, 70] } else { &[3, 9] };
             for &n in counts {
@@ -140,7 +140,7 @@ fn a_saved_state_continues_exactly_in_another_slot_and_session() {
         assert!(other.logits(back).unwrap() == at_save.as_slice());
         assert!(other.decode(back, 77).unwrap() == expected.as_slice(), "{device}");
 
-        // The state reads back as it was written.
+        // Saving a loaded state writes the same bytes again.
         let again = folder.path().join("again.safetensors");
         let (third, _) = session.load(&path, false).unwrap();
         session.save(third, &again, Some(&[1, 2, 3]), Some(&memory)).unwrap();
@@ -308,7 +308,7 @@ fn a_state_keeps_the_tokens_that_the_sampler_needs() {
     let memory = load(&new);
     assert_eq!(memory, sampler.memory());
     assert!(memory.mu.is_some() && memory.recent == [3, 4, 5, id]);
-    // A sampler that needs more tokens than the saved sampler kept takes them from the saved tokens.
+    // A sampler may need more tokens than the saved sampler kept. It takes them from the tokens in the state file.
     for look_back in [None, Some(1)] {
         let mut short = Sampler::new(Sampling { repeat_penalty: 1.01, repeat_last_n: look_back, ..Sampling::rwkv() });
         short.read(&[75, 76, 77, 75]);
@@ -319,7 +319,7 @@ fn a_state_keeps_the_tokens_that_the_sampler_needs() {
         loaded.begin(&mut longer, Some(1));
         assert_eq!(longer.memory().recent, [75, 76, 77, 75], "saved looking back at {look_back:?}");
     }
-    // Files of versions before DRY and mirostat lack these two.
+    // State files of versions before DRY and mirostat lack the data of both.
     let without = Sampler::new(Sampling::rwkv()).memory();
     session.save(slot, &old, None, Some(&without)).unwrap();
     let bytes = std::fs::read(&old).unwrap();
@@ -329,7 +329,7 @@ fn a_state_keeps_the_tokens_that_the_sampler_needs() {
     let mut sampler = Sampler::new(settings);
     sampler.restore(loaded.sampler.unwrap());
     assert!(sampler.sample(session.logits(slot).unwrap()).is_ok());
-    // A file with ids out of range is refused.
+    // A file with token ids out of range is refused.
     let broken = wingbeat::sample::Memory { recent: vec![1 << 20], ..memory };
     session.save(slot, &new, None, Some(&broken)).unwrap();
     assert!(session.load(&new, false).unwrap_err().to_string().contains("recent_tokens"));

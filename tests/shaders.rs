@@ -1,5 +1,5 @@
-//! Tests of every shader that any lowering uses, without a device. Each shader is composed, validated, checked against WebGPU's default limits,
-//! made into a pipeline on the null device, and translated to SPIR-V, MSL and HLSL.
+//! Tests every shader that the words use, without a device. Each shader is composed, validated, checked against WebGPU's default limits, made into
+//! a pipeline on the null device, and translated to SPIR-V, MSL and HLSL.
 
 use std::collections::HashSet;
 use wingbeat::low_level::arch::ARCHS;
@@ -11,12 +11,12 @@ use wingbeat::low_level::words::WORDS;
 
 const CLASSES: [Class; 2] = [Class::Groups, Class::Lanes];
 
-/// Calls `each` with the dispatches of a tape whose weights have a format, for every class and every size of step.
+/// Calls `each` with every dispatch of a tape, for both kernel families and every size of step. All weights have the format `format`.
 fn lowerings(mut tape: Tape, format: &'static dyn Format, sizes: &[usize], each: &mut dyn FnMut(Dispatch)) {
     tape.store_as(format);
     if format.scaling() == Scaling::None {
         tape.cache_format = format;
-        // Tapes without matrix states refuse f16.
+        // A tape without matrix states refuses f16. This error is ignored.
         tape.store_states(format).ok();
     }
     for class in CLASSES {
@@ -40,7 +40,7 @@ fn lowerings(mut tape: Tape, format: &'static dyn Format, sizes: &[usize], each:
     }
 }
 
-/// Returns every different shader with one dispatch that uses it.
+/// Returns every different shader, each with one dispatch that uses it.
 fn all() -> Vec<(Recipe, Dispatch)> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -56,7 +56,7 @@ fn all() -> Vec<(Recipe, Dispatch)> {
         let cases = selftest::cases(word, format, Extent::Full);
         cases.into_iter().for_each(|case| lowerings(case.tape, format, &[1, 2, 4, 8, 16, 32, 64, 256], &mut each));
     }
-    // The sizes that a tuning pass may choose.
+    // Adds the kernel sizes that a tuning pass may choose.
     let mut tape = Tape::new();
     let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
     tape.linear_add(MatrixPart::new("w", 64, 64), y, x);
@@ -67,7 +67,7 @@ fn all() -> Vec<(Recipe, Dispatch)> {
             tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut each);
         }
     }
-    // Two layers of the largest published width: they have the largest matrices, and all layers would take long.
+    // Adds two layers of the largest published size. They have the largest matrices, and more layers would take long.
     for (arch, &format) in ARCHS.iter().flat_map(|arch| FORMATS.iter().map(move |format| (arch, format))) {
         let mut tape = Tape::new();
         let largest = arch.sizes().last().expect("every family has sizes");
@@ -83,7 +83,7 @@ fn every_shader_fits_the_default_limits_and_translates() {
     let limits = wgpu::Limits::default();
     let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor {
         required_features: wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
-        // SAFETY: the null device runs nothing.
+        // SAFETY: the null device runs no shader.
         experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
         ..Default::default()
     });
@@ -118,7 +118,7 @@ fn every_shader_fits_the_default_limits_and_translates() {
     }
 }
 
-/// Translates a shader to SPIR-V, MSL and HLSL. Panics if a backend refuses it.
+/// Translates a shader to SPIR-V, MSL and HLSL. Panics if a translation fails.
 fn translate(module: &naga::Module, recipe: &Recipe) {
     use naga::back::{PipelineConstants, hlsl, msl, pipeline_constants::process_overrides, spv};
     use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -134,7 +134,7 @@ fn translate(module: &naga::Module, recipe: &Recipe) {
     let words = spv::write_vec(&module, &info, &options, None).unwrap_or_else(|e| panic!("{recipe:?}: SPIR-V: {e}"));
     assert!(words.len() > 100);
 
-    // Metal has cooperative matrices of 8 x 8 only.
+    // Metal has only cooperative matrices of 8 x 8.
     if cooperative == Some("lib::cooperative16") {
         return;
     }
@@ -154,8 +154,8 @@ fn translate(module: &naga::Module, recipe: &Recipe) {
     assert!(text.contains("numthreads"));
 }
 
-/// Activations are rounded to f16 in chunks of a prompt only: not for few tokens, not if all logits are requested, not under batch
-/// invariance, and not with weights in f32.
+/// Activations are rounded to f16 only in chunks of a prompt with quantised or f16 weights. They are not rounded for few tokens, if all logits are
+/// requested, under batch invariance, or with f32 weights.
 #[test]
 fn only_prompts_use_cooperative_matrices() {
     let mut tape = Tape::new();
@@ -175,7 +175,7 @@ fn only_prompts_use_cooperative_matrices() {
     }
 }
 
-/// Counts dispatches per layer, for a few tokens and for a chunk. Embedding and head take two more, or three for a chunk.
+/// Counts dispatches per layer, for a few tokens and for a chunk. Embedding and head add two dispatches for a few tokens, and three for a chunk.
 #[test]
 fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
     let caps = |batch_invariant| Caps { batch_invariant, ..Caps::plain(Class::Groups, 1 << 30) };
@@ -193,12 +193,12 @@ fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
             assert_eq!(count(tokens, &caps(false)), 2 + few * n_layer, "{name}, {tokens} tokens");
         }
         assert_eq!(count(64, &caps(false)), 3 + many * n_layer, "{name}, a chunk");
-        // Under batch invariance one token takes as many dispatches as a chunk.
+        // Under batch invariance, a step of one token has as many dispatches as a chunk.
         assert_eq!(count(1, &caps(true)), 3 + many * n_layer, "{name}, deterministic");
     }
 }
 
-/// `Settings` of the kernel has the fields and offsets of the host's `Row`.
+/// The kernel's struct `Settings` has the fields and offsets of the host's struct `Row`.
 #[test]
 fn the_row_of_settings_has_the_fields_of_the_shader() {
     use std::mem::offset_of;

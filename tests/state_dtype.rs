@@ -1,4 +1,4 @@
-//! States in f16: close to f32 states, independent of chunks, half as large, and never infinite.
+//! Tests states in f16. They are close to f32 states, do not depend on chunks, take half the memory, and are never infinite.
 
 use crate::support::{adapter, caps, devices, glm4, golden, goldens, nmse, options, read, score, tiny};
 use std::ops::ControlFlow;
@@ -128,7 +128,7 @@ fn models_with_matrix_states_accept_f16_and_halve_the_state() {
     }
 }
 
-/// Returns a tape with one head of RWKV-5, without decay of the state.
+/// Returns a tape with one head of RWKV-5 whose state does not decay, and the activation that holds r, k and v.
 fn one_head(size: usize) -> (Tape, Var) {
     let mut tape = Tape::new();
     let proj = tape.var("proj", Rows::Tokens, &[size; 3]);
@@ -140,7 +140,7 @@ fn one_head(size: usize) -> (Tape, Var) {
     (tape, proj)
 }
 
-/// Returns a page of state after two tokens. All numbers of r, k and v are `number`, and all numbers of the page are `before` at first.
+/// Returns a page of state after two tokens. Before them, all numbers of the page are `before`. All numbers of r, k and v are `number`.
 fn after(executor: &mut dyn Executor, tape: &Tape, proj: Var, size: usize, (before, number): (f32, f32)) -> Vec<f32> {
     let (spec, state) = (tape.var_spec(proj), tape.find_state("wkv").unwrap());
     let mut rows = vec![0.0; 2 * spec.stride()];
@@ -149,7 +149,7 @@ fn after(executor: &mut dyn Executor, tape: &Tape, proj: Var, size: usize, (befo
     }
     let run = Run { first_row: 0, len: 2, page_in: 1, page_out: 0, shift_in: 2, shift_out: 1, ..Run::default() };
     let step = Step { tokens: vec![0; 2], runs: vec![run], outputs: vec![], ..Step::default() };
-    // Writes twice: the first write may enlarge the buffers and drop its values.
+    // Writes twice, because the first write may enlarge the buffers and lose its numbers.
     executor.write_var(proj, &rows).unwrap();
     executor.write_var(proj, &rows).unwrap();
     executor.write_state(state, 1, &vec![before; size * size]).unwrap();
@@ -159,7 +159,8 @@ fn after(executor: &mut dyn Executor, tape: &Tape, proj: Var, size: usize, (befo
 
 #[test]
 fn numbers_are_rounded_to_nearest_and_never_become_infinite() {
-    // State before, number in r, k and v, state after. Covers: limits of f16, ties to even down and up, the second number above zero.
+    // Each case: the state before, the number in r, k and v, the state after. The cases cover the limits of f16, ties that round down or up to
+    // even, and the second smallest number above zero.
     let cases = [(1e6, 300.0, 65504.0), (-7e4, 1.0, -65504.0), (2048.0, 1.0, 2048.0), (2050.0, 1.0, 2052.0), (0.0, 2e-4, 2f32.powi(-23))];
     for size in [8, 5] {
         let (tape, proj) = one_head(size);
@@ -168,7 +169,7 @@ fn numbers_are_rounded_to_nearest_and_never_become_infinite() {
         let mut executors = vec![CpuModel::load(tape.clone(), &source, true, &mut |_, _| ()).unwrap().executor(Room::pages(2)).unwrap()];
         if let Some(adapter) = adapter() {
             let base = Device::open(&adapter, false).unwrap();
-            // The head in one dispatch; the recurrence as a separate dispatch; the kernels with windows.
+            // Three variants: the head in one dispatch; the recurrence as a dispatch of its own; kernels that read windows of uniform buffers.
             for (class, batch_invariant) in [(Class::Groups, false), (Class::Groups, true), (Class::Lanes, false)] {
                 let device = Arc::new(base.with_caps(Caps { batch_invariant, ..caps(base.caps.clone(), class) }));
                 let model = GpuModel::load(device, tape.clone(), &source, &mut |_, _| ()).unwrap();

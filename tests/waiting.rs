@@ -1,4 +1,4 @@
-//! The halves of device work: begin, poll, finish, drop. Results equal those by the methods that block.
+//! Tests device work in separate calls: begin, poll, finish, drop. The results must equal the results of the methods that block.
 
 use crate::support::{adapter, caps, devices, golden, null, options, tiny, unwatched};
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Batcher, Done, Event, Job, JobId, JobOutput, Limits, Model, Options, Session, Snapshot, Stream};
 
-/// Returns a model on the null device, the embedded model on the CPU, and the embedded model with GPU kernels on the first adapter.
+/// Returns three models: one on the null device, the embedded model on the CPU, and the embedded model with GPU kernels on the first adapter.
 fn models(folder: &std::path::Path) -> Vec<(&'static str, Model)> {
     let mut models = vec![("null", null::model(folder))];
     for device in devices() {
@@ -64,7 +64,7 @@ fn begin_and_finish_return_what_blocking_methods_return() {
         let reading = session.begin_score(other, &tokens[..4]).unwrap();
         reading.finish_with(&mut |t, row| keep(&mut found, t, row)).unwrap();
         assert!(found == scored, "{device}");
-        // Slots are forked and closed while the device works.
+        // A slot may be forked or closed while the device works.
         drop(session.begin_decode(&[(other, 3)]).unwrap());
         let fork = session.fork(slot);
         assert!(fork.is_err(), "two slots, both open");
@@ -87,7 +87,7 @@ fn tokens_of_dropped_work_are_read() {
         session.prefill(b, &[5]).unwrap();
         drop(session.begin_decode(&[(b, 6)]).unwrap());
         assert_eq!((session.n_tokens(b).unwrap(), session.logits(b).unwrap().len()), (2, 0));
-        // A snapshot that is dropped changes nothing.
+        // A snapshot that is dropped before it is complete changes nothing.
         drop(session.begin_snapshot(b).unwrap());
         session.decode_many(&[(a, 8), (b, 8)]).unwrap();
         assert!(session.logits(a).unwrap() == session.logits(b).unwrap(), "{device}");
@@ -107,7 +107,8 @@ fn job(prompt: &[u32], seed: u64) -> Job {
     Job::new(prompt.to_vec(), Sampler::new(Sampling { seed, ..Sampling::rwkv() }), limits)
 }
 
-/// Returns the texts of four jobs in three slots. The second job is cancelled, and the last job is added later.
+/// Returns the texts of four jobs in three slots. The second job is cancelled, and the last job is added later. With `by_hand`, the steps are
+/// begun, polled and finished in separate calls.
 fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
     let mut batcher = Batcher::new(Session::new(model, 3).unwrap()).unwrap();
     let ids: Vec<JobId> = (0..3).map(|i| batcher.add(job(&[10 + i, 20, 30][..1 + i as usize], i.into())).unwrap()).collect();
@@ -127,7 +128,7 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
                 let made: JobOutput = cancel(&mut batcher);
                 assert_eq!((made.finish.name(), batcher.n_running(), batcher.n_free()), ("interrupted", 2, n_free));
             }
-            // Does nothing, because a step was begun before.
+            // Does nothing, because a step has already begun.
             batcher.begin_step().unwrap();
             until(|| batcher.is_ready());
             batcher.finish_step(&mut hear).unwrap()
@@ -158,7 +159,7 @@ fn a_batch_by_begin_and_finish_has_the_same_texts() {
     for (device, model) in models(folder.path()) {
         let (by_hand, blocking) = (texts(&model, true), texts(&model, false));
         if device == "null" {
-            // The null device computes nothing, so its tokens are arbitrary and may depend on time.
+            // The null device computes nothing, so its tokens are arbitrary and may differ between runs.
             assert!(by_hand.iter().all(|(job, (tokens, _))| tokens.len() == blocking[job].0.len()));
         } else {
             assert_eq!(by_hand, blocking, "{device}");
@@ -173,7 +174,7 @@ fn awaiting_a_reading_completes() {
     let mut session = Session::new(&model, 1).unwrap();
     let slot = session.open().unwrap();
     let mut reading = session.begin_decode(&[(slot, 1)]).unwrap();
-    // Awaiting blocks outside of browsers, so one poll is enough.
+    // Outside of browsers, waiting blocks the thread, so one poll is enough.
     let polled = pin!(reading.ready()).poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(polled, Poll::Ready(Ok(()))));
     reading.finish().unwrap();
@@ -199,7 +200,7 @@ fn a_device_that_is_lost_during_a_step_is_one_error() {
         let e = batcher.finish_step(&mut |_, _| ()).unwrap_err();
         assert_eq!(e.kind, wingbeat::error::Kind::Device, "{e}");
         assert!(e.message.starts_with("nothing came back from the device: ") && e.message.len() < 120, "{e}");
-        // All jobs end with that error, without further text.
+        // All jobs end with the same error, and no further text arrives.
         let ended = batcher.step(&mut |_, event| panic!("{event:?}")).unwrap();
         assert!(ended.len() == 1 && ended[0].output.as_ref().is_err_and(|own| own.message == e.message));
         assert!(batcher.add(job(&[1, 2], 0)).is_ok() && batcher.step(&mut |_, _| ()).is_err());

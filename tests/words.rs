@@ -1,5 +1,5 @@
-//! Tests of every word's kernels against its twin, the reference implementation on the CPU: with float weights (other formats:
-//! tests/formats.rs), in both classes of kernels, with and without bounds checks.
+//! Compares every word's kernels with its twin, the reference implementation on the CPU. The weights are floats; `tests/formats.rs` tests other
+//! formats. Both kernel families are tested, with and without bounds checks.
 
 use crate::support::{adapter, caps, nmse};
 use std::ops::Range;
@@ -17,7 +17,7 @@ fn all_words(caps: impl Fn(Caps) -> Caps, trusted: bool) {
     words(WORDS, caps, trusted);
 }
 
-/// Compares the kernels of some words with their twins. `trusted`: shaders run without bounds checks.
+/// Compares the kernels of some words with their twins. If `trusted` is true, shaders run without bounds checks.
 fn words<'a>(words: impl IntoIterator<Item = &'a Entry>, caps: impl Fn(Caps) -> Caps, trusted: bool) {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
@@ -78,8 +78,8 @@ fn split_matrices_equal_their_twins() {
     all_words(|c| Caps { max_binding: 4096, ..caps(c, Class::Lanes) }, true);
 }
 
-/// A token's results are the same to the bit, alone and in a batch: up to 16 tokens, in one dispatch that reads the weights once, and under
-/// batch invariance any number of tokens.
+/// The results of a token have the same bits alone and in a batch. This holds for up to 16 tokens, which one dispatch computes while it reads the
+/// weights once. Under batch invariance it holds for any number of tokens.
 #[test]
 fn a_token_rounds_the_same_in_every_batch() {
     let Some(adapter) = adapter() else { return };
@@ -103,7 +103,7 @@ fn a_token_rounds_the_same_in_every_batch() {
     }
 }
 
-/// The tile changes how a product is divided, not the order in which a number is summed.
+/// A tile determines how a product is divided among workgroups, and never the order in which numbers are added.
 #[test]
 fn tiles_change_no_bit() {
     let Some(adapter) = adapter() else { return };
@@ -121,7 +121,7 @@ fn tiles_change_no_bit() {
     }
 }
 
-/// A workgroup that computes the inputs of several tokens gets the same numbers as for each token alone.
+/// A workgroup that normalises the inputs of several tokens computes the same bits as for each token alone.
 #[test]
 fn a_token_is_normalised_the_same_in_every_batch() {
     let Some(adapter) = adapter() else { return };
@@ -143,7 +143,7 @@ fn a_token_is_normalised_the_same_in_every_batch() {
 const ROWS: usize = 69;
 const K: usize = 600;
 
-/// Returns the floats from one row of an activation to the next.
+/// Returns the number of floats from one row of an activation to the next, for rows of width `n`.
 fn stride(n: usize) -> usize {
     n.next_multiple_of(64)
 }
@@ -153,13 +153,13 @@ fn executor(device: &Arc<Device>, tape: Tape) -> Box<dyn Executor> {
     GpuModel::load(device.clone(), Arc::new(tape), &source, &mut |_, _| ()).unwrap().executor(Room::pages(128)).unwrap()
 }
 
-/// Plays a step of seeded rows, each in its own slot, and returns the output.
+/// Runs a step with one slot per row of pseudo-random numbers. Returns the output.
 fn product(executor: &mut dyn Executor, input: Var, output: Var, rows: Range<usize>) -> Vec<f32> {
     let n = rows.len();
     let values: Vec<f32> = rows.flat_map(|t| numbers(t as u64).take(K).chain(std::iter::repeat_n(0.0, stride(K) - K))).collect();
     let run = |i: u32| Run { first_row: i, len: 1, page_in: i, page_out: i, shift_in: 2 * i, shift_out: 2 * i + 1, ..Run::default() };
     let step = Step { tokens: vec![0; n], runs: (0..n as u32).map(run).collect(), outputs: vec![], ..Step::default() };
-    // Twice: the first write may reallocate and lose earlier writes.
+    // Writes twice, because the first write may reallocate the buffers and lose earlier writes.
     for _ in 0..2 {
         executor.write_var(output, &vec![0.0; n * stride(ROWS)]).unwrap();
         executor.write_var(input, &values).unwrap();

@@ -1,8 +1,8 @@
-//! Runs of `batch` that end early: killed, interrupted, or with nobody left to read the results.
+//! Tests runs of `batch` that end early: killed, interrupted, or with a closed output pipe.
 
 use super::*;
 
-/// The reader of the results has gone: the run ends.
+/// The run ends if the reader of the results closes the pipe.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_closed_pipe_behind_the_results_ends_the_run() {
@@ -25,7 +25,7 @@ fn start(input: &Path, out: &Path, slots: &str) -> std::process::Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Killed by the system, again and again, at moments that nobody chose.
+/// Kills the run many times, at random moments.
 #[cfg(unix)]
 #[test]
 fn killed_and_run_again_no_line_is_lost_or_doubled() {
@@ -36,7 +36,7 @@ fn killed_and_run_again_no_line_is_lost_or_doubled() {
     let out = folder.path().join("out.jsonl");
     let expected = batch(&text, "--slots 3 --device cpu");
     let (mut kills, mut torn, mut lengths) = (0, 0, vec![0]);
-    // The clock's last digits: no run of the test is like another.
+    // Random numbers from the clock, so that every run of this test differs.
     let mut chance = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos() as u64 | 1;
     let code = loop {
         let mut child = start(&input, &out, "3");
@@ -50,7 +50,7 @@ fn killed_and_run_again_no_line_is_lost_or_doubled() {
             break Some(0);
         }
         kills += 1;
-        // What a kill in the middle of a write would leave.
+        // Writes half a line, as a kill in the middle of a write would.
         if kills % 2 == 1 && out.exists() {
             let half = br#"{"id":0,"text":"And th"#;
             std::fs::OpenOptions::new().append(true).open(&out).unwrap().write_all(half).unwrap();

@@ -1,4 +1,4 @@
-//! `chat` through a pipe: one message per line, and only answers on stdout.
+//! Tests `chat` through a pipe: one message per line on stdin, and only answers on stdout.
 
 use super::{BEGINNING, asked, encoded};
 use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
@@ -19,7 +19,7 @@ fn tokens(object: &Value) -> Vec<u32> {
     object["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
-/// Returns an answer's tokens as text, with blanks.
+/// Returns an answer's tokens as text, including blanks at its ends.
 fn text(object: &Value) -> String {
     String::from_utf8(Vocab::tiny().decode(&tokens(object))).unwrap()
 }
@@ -53,7 +53,7 @@ fn an_answer_is_an_object_with_json() {
     assert_ne!(answers[0]["tokens"], answers[1]["tokens"]);
     let asked_first = encoded(&[&asked("light")]).len() as u64;
     assert_eq!((answers[0]["prompt_tokens"].as_u64(), answers[1]["prompt_tokens"].as_u64()), (Some(asked_first), Some(0)));
-    // The second answer replaces the first.
+    // The second answer replaces the first answer.
     let read = [BEGINNING, &asked("light"), &text(&answers[1]), &asked("bread and\nwine"), &text(&answers[2])].concat();
     assert!(stderr(&output).contains(read.trim()), "{}", stderr(&output));
 }
@@ -95,7 +95,7 @@ fn flags_that_chat_does_not_support_are_refused() {
     refused(&run(&words("chat --color sometimes")), 2, "--color");
 }
 
-/// ChatRWKV's commands and `generate` prefill the same prompts.
+/// ChatRWKV's commands for free generation and the verb `generate` prefill the same prompts.
 #[test]
 fn free_generation_continues_like_generate() {
     let generated = |prompt: &str, n: &str| tokens(&json(&run(&["generate", prompt, "-n", n, "--temp", "0", "--json"])));
@@ -135,7 +135,7 @@ fn a_saved_chat_continues_in_a_new_process() {
     assert_eq!(objects(&kept)[0]["tokens"], whole[0]["tokens"]);
     let gone_on = feed(&["chat", "--json", "--load", file], b"water\n");
     assert_eq!(objects(&gone_on)[0]["tokens"], whole[1]["tokens"]);
-    // A chat that began after a state needs the state. Other chats cannot be loaded with a state.
+    // A chat that began from a state can only be loaded together with this state. Other chats cannot be loaded together with a state.
     let state = folder.path().join("s.st");
     let state = state.to_str().unwrap();
     stdout(&run(&["generate", "In the", "-n", "0", "--save-state", state]));
@@ -145,7 +145,7 @@ fn a_saved_chat_continues_in_a_new_process() {
     stdout(&feed(&["chat", "--state", state, "--save", behind], b"light\n"));
     refused(&feed(&["chat", "--load", behind], b""), 1, "with --state");
     stdout(&feed(&["chat", "--load", behind, "--state", state], b"light\n"));
-    // Other files are not overwritten.
+    // Files that are not saved chats are not overwritten.
     let notes = folder.path().join("notes.txt");
     std::fs::write(&notes, "mine").unwrap();
     refused(
@@ -155,7 +155,7 @@ fn a_saved_chat_continues_in_a_new_process() {
     );
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "mine");
     refused(&feed(&["chat", "--save", "/no/such/folder/x"], b""), 1, "/no/such/folder/x: ");
-    // Flags replace saved settings.
+    // Flags override saved settings.
     let greedy = feed(&["chat", "--json", "--load", file, "--temp", "0"], b"water\n+\n");
     let greedy = objects(&greedy);
     assert_eq!((greedy[0]["tokens"].clone(), greedy[0]["seed"].as_u64()), (greedy[1]["tokens"].clone(), Some(3)));
@@ -229,7 +229,7 @@ fn an_interrupt_between_two_lines_ends_a_chat() {
     writeln!(input, "light").unwrap();
     lines.next().unwrap().unwrap();
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    // The chat ends without another line.
+    // The chat ends without writing another line.
     assert_eq!(lines.count(), 0);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(input);

@@ -1,4 +1,4 @@
-//! `chat` at a terminal: typed sessions.
+//! Tests `chat` at a terminal, with typed messages.
 
 use super::{BEGINNING, asked, encoded};
 use crate::support::terminal::{ALT_ENTER, CTRL_C, CTRL_D, ENTER, Setting, TAB, Terminal, UP, shown};
@@ -6,7 +6,7 @@ use std::fs::File;
 use tempfile::TempDir;
 use wingbeat::vocab::Vocab;
 
-/// Escape sequences of styles.
+/// Escape sequences for dim text and for cyan text.
 const DIM: &str = "\x1b[2m";
 const CYAN: &str = "\x1b[36m";
 
@@ -18,29 +18,29 @@ fn chat(args: &[&str], home: &TempDir) -> Terminal {
     Terminal::ready(&[&["chat"], args].concat(), home.path(), Setting::default())
 }
 
-/// A chat that takes the most probable tokens.
+/// Starts a chat that always takes the most likely token.
 fn greedy(home: &TempDir) -> Terminal {
     chat(&["--temp", "0", "--seed", "1"], home)
 }
 
-/// Types a line. Returns the transcript after the answer: the text that the model has read.
+/// Types a line and waits for the answer. Returns the transcript: the text that the model has read.
 fn transcript_after(terminal: &mut Terminal, line: &str) -> String {
     terminal.raw(&format!("{line}{ENTER}"));
     terminal.say("/history")
 }
 
-/// Types a line. Returns the answer without the line about tokens and speed.
+/// Types a line. Returns the answer without the line that reports tokens and speed.
 fn answer(terminal: &mut Terminal, line: &str) -> String {
     let said = terminal.say(line);
     said.rsplit_once('\n').unwrap_or_else(|| panic!("no answer in {said:?}")).0.to_string()
 }
 
-/// Returns the transcript of the first prompt and these texts.
+/// Returns the transcript that consists of the first prompt and these texts.
 fn begun(texts: &[&str]) -> String {
     format!("{BEGINNING}{}", texts.concat()).trim().to_string()
 }
 
-/// Ends the chat with Ctrl-D.
+/// Ends the chat with Ctrl-D, and checks that the exit code is 0.
 fn leave(mut terminal: Terminal) {
     terminal.keys(CTRL_D);
     assert_eq!(terminal.end().0, 0);
@@ -53,7 +53,7 @@ fn every_message_is_read_as_the_format_has_it() {
     let first = transcript_after(&mut terminal, "light");
     let begin = begun(&[&asked("light")]);
     assert!(first.starts_with(&begin) && first.len() > begin.len() + 5, "{first:?}");
-    // Another answer to the same message: the same most probable answer, from the same state.
+    // `+` generates another answer from the same state. With greedy sampling this is the same answer.
     assert_eq!(transcript_after(&mut terminal, "+"), first);
     let other = transcript_after(&mut terminal, "+ -temp=5 -top_p=1");
     assert!(other.starts_with(&begin) && other != first);
@@ -118,7 +118,7 @@ fn a_prompt_file_and_a_system_message_restart_the_chat() {
     let read = transcript_after(&mut terminal, "light");
     let system = "System: Be brief.\n\nBob: hi\n\nAlice: hello\n\n";
     assert!(read.starts_with(&format!("{system}Bob: light\n\nAlice:")), "{read:?}");
-    // A prompt file of ChatRWKV, in Python. The system message stays.
+    // Loads a prompt file of ChatRWKV, which is in Python. The system message stays.
     let python = "interface = ':'\nuser = 'Ann'\nbot = 'Ben'\ninit_prompt = f'''\n{user}{interface} hi\n\n{bot}{interface} hello\n'''\n";
     std::fs::write(home.path().join("theirs.py"), python).unwrap();
     assert_eq!(terminal.say("+prompt theirs.py"), "Prompt set up.");
@@ -153,7 +153,7 @@ fn a_chat_is_saved_and_loaded() {
 fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
     let home = home();
     let vocab = Vocab::tiny();
-    // Without newlines, no answer ends.
+    // An answer ends only at a newline, so an answer without newlines never ends.
     let newlines: Vec<String> = (1..2048).filter(|&id| vocab.token(id).contains(&b'\n')).map(|id| id.to_string()).collect();
     let mut terminal = chat(&["--seed", "1", "--ban", &newlines.join(",")], &home);
     terminal.say("/set CHAT_LEN_MAX 10000000");
@@ -164,7 +164,7 @@ fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
     terminal.keys(CTRL_C);
     let stopped = terminal.raw("");
     assert!(stopped.contains(", stopped"), "{stopped}");
-    // The chat continues after the stopped answer.
+    // The chat continues after the interrupted answer.
     terminal.say("/set ban 0");
     let next = transcript_after(&mut terminal, "water");
     assert!(next.starts_with(&begun(&[&asked("salt")])));
@@ -180,7 +180,7 @@ fn ctrl_c_clears_the_line_and_leaves_at_the_second_time() {
     let mut terminal = chat(&[], &home);
     terminal.raw(&format!("not this{CTRL_C}"));
     assert!(shown(&terminal.raw(CTRL_C)).contains("press Ctrl-C again or Ctrl-D to leave"));
-    // A line between two Ctrl-C restarts the count.
+    // A line between two presses of Ctrl-C restarts the count of presses.
     assert!(terminal.say("/stats").contains("turns: 0"));
     assert!(shown(&terminal.raw(CTRL_C)).contains("press Ctrl-C again"));
     terminal.keys(CTRL_C);
@@ -203,7 +203,7 @@ fn earlier_messages_come_back_with_the_arrow_up() {
     assert!(again.contains("light") && shown(&again).contains(light.lines().next().unwrap()), "{again}");
     leave(terminal);
 
-    // `--no-history` writes no file.
+    // With `--no-history` the program writes no file.
     let other = self::home();
     let mut terminal = chat(&["--no-history"], &other);
     terminal.say("/stats");
@@ -222,11 +222,11 @@ fn a_message_may_have_several_lines() {
         let read = transcript_after(&mut terminal, &keys);
         assert!(read.starts_with(&begin), "{keys:?}: {read:?}");
     }
-    // A pasted backslash stays.
+    // A pasted backslash does not continue the line and stays in the message.
     terminal.say("+reset");
     let read = transcript_after(&mut terminal, "\x1b[200~light \\\nand water\x1b[201~");
     assert!(read.starts_with(&begun(&[&asked("light \\\nand water")])), "{read:?}");
-    // Several lines typed at once are several messages.
+    // Several lines that are typed at once are several messages.
     let both = terminal.raw(&format!("/stats{ENTER}/switch{ENTER}"));
     assert!(shown(&both).contains("turns: 1"), "{both}");
     assert!(shown(&terminal.raw("")).contains("* main"));
@@ -301,7 +301,7 @@ fn colours_are_for_terminals_that_want_them() {
     };
     let coloured = session(&[], &[], None);
     assert!(coloured.contains(CYAN) && coloured.contains("format g1-think"), "{coloured}");
-    // The thought is dim, and the lines below: tokens and speed, and the note that there is no answer.
+    // These are dim: the thought, the line that reports tokens and speed, and the note that the message has no answer.
     assert!(coloured.split("Assistant: ").nth(1).unwrap().contains(DIM), "{coloured}");
     assert!(coloured.contains(&format!("{DIM}8 tokens, ")) && coloured.contains(&format!("{DIM}there is no answer: ")), "{coloured}");
     for (args, env) in [(vec![], [("NO_COLOR", "1")]), (vec!["--color", "never"], [("X", "")])] {
@@ -310,7 +310,7 @@ fn colours_are_for_terminals_that_want_them() {
     }
     assert!(session(&["--color", "always"], &[("NO_COLOR", "1")], None).contains(CYAN));
 
-    // Answers go to a file while the user types at the terminal.
+    // The answers go to a file while the user types at the terminal.
     let file = home.path().join("answers.jsonl");
     session(&["--json"], &[], Some(File::create(&file).unwrap()));
     let answers = std::fs::read_to_string(&file).unwrap();

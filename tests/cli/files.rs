@@ -1,4 +1,4 @@
-//! Checkpoints, states and adapters: `inspect`, `convert`, and files that are refused.
+//! Tests checkpoints, states and adapters: `inspect`, `convert`, and files that are refused.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn a_file_in_few_bits_is_written_whole_or_not_at_all() {
     refused(&run(&["convert", &model, &other, "--quant", "att.kay=i8"]), 2, "att.kay");
 }
 
-/// A safetensors file of F32 tensors with seeded numbers, `scale` large.
+/// Writes a safetensors file with F32 tensors of pseudo-random numbers. `tensors` lists each tensor's name, its shape and the scale of its numbers.
 fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
     use wingbeat::low_level::tensor::DType;
     use wingbeat::low_level::weights::{Entry, write_safetensors};
@@ -128,7 +128,7 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
         stdout(&run(&["convert", &tuned, &state, "--state-of", &model, "--state-orientation", "key-value", "--force"]));
         assert_eq!(score(&["--state", &state]), turned);
 
-        // In the model's own file it is where every text begins.
+        // A state in the model's file is the state in which every text begins.
         let whole = path("whole.safetensors");
         let merged = merge(&model, &tuned, &whole);
         assert_eq!(text(&["-m", &merged]), plain);
@@ -147,11 +147,11 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
     made(Path::new(&tuned), &(0..7).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
     refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &tuned, "x"]), 1, "tuned state of 6 layers, found 7 layers");
     refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &model, "x"]), 1, "found a model");
-    // It knows whose it is.
+    // The state file records its architecture, so other architectures refuse it.
     refused(&run(&["generate", "-m", &sibling("rwkv5"), "--vocab", "tiny", "--state", &state, "x"]), 1, "rwkv6");
 }
 
-/// The tensors of both files in one.
+/// Writes a file with the tensors of both files. Returns its path.
 fn merge(a: &str, b: &str, to: &str) -> String {
     use wingbeat::low_level::weights::{Checkpoint, Entry, write_safetensors, write_view};
     let files = [a, b].map(|path| Checkpoint::open(Path::new(path)).unwrap());
@@ -188,7 +188,7 @@ fn an_adapter_is_merged_and_says_so() {
         json(&run(&["score", "-m", model, "--vocab", "tiny", "--text", "In the beginning God", "--json"]))["nll"].as_f64().unwrap()
     };
     assert!((nll(&model) - nll(&out)).abs() > 0.1);
-    // Merged and encoded at once is merged, then encoded.
+    // Merging and quantising in one call gives the same file as merging first and quantising later.
     let (at_once, later) = (path("at-once.safetensors"), path("later.safetensors"));
     stdout(&run(&["convert", &model, &at_once, "--lora", &lora, "--lora-alpha", "8", "--quant", "i8", "--dtype", "f32"]));
     stdout(&run(&["convert", &model, &path("wide.safetensors"), "--lora", &lora, "--lora-alpha", "8", "--dtype", "f32"]));

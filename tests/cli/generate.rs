@@ -1,4 +1,4 @@
-//! `generate`: where the prompt comes from, what shapes a text, and what is printed.
+//! Tests `generate`: sources of the prompt, settings of a text, and printed results.
 
 use super::*;
 
@@ -119,7 +119,7 @@ fn every_sibling_tells_what_it_is_and_continues_a_text() {
             run(&["generate", "-m", &model, "--temperature", "0", "--ignore-eos", "-n", &n, "--tokens", &ids(&golden.tokens), "--json"]);
         let tokens: Vec<u32> = serde_json::from_value(json(&output)["tokens"].clone()).unwrap();
         assert_eq!(tokens, golden.greedy);
-        // Without a vocabulary ids still work, and text says what is missing.
+        // Without a vocabulary, prompts of token ids work. A text prompt is refused, and the error names the vocabulary.
         refused(&run(&["generate", "-m", &model, "x"]), 1, "vocabulary");
     }
 }

@@ -1,4 +1,4 @@
-//! Verbs that measure: `score`, `bench`, `quality`, `doctor`.
+//! Tests the verbs that measure: `score`, `bench`, `quality`, `doctor`.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn bench_speaks_llama_bench() {
     refused(&run(&words("bench --synthetic rwkv7-1t")), 2, "rwkv7-1t");
     let listed = |flags: &str| {
         let mut list = json(&run(&words(flags)));
-        // Memory comes and goes between two lists.
+        // The amount of free memory differs between two calls.
         list.as_array_mut().unwrap().iter_mut().for_each(|d| d["memory_free_bytes"] = Value::Null);
         list
     };
@@ -61,7 +61,7 @@ fn bench_speaks_llama_bench() {
         for line in ["a step of 1 tokens", "a step of 5 tokens", "norm_shift_linear", "wkv7", "head"] {
             assert!(said.contains(line), "{device}: {said}");
         }
-        // Every dispatch is some word's.
+        // Every dispatch of a step is listed under a word.
         let table = said.split("a step of 1 tokens").nth(1).unwrap().lines().skip(2).take(6);
         let sum: u64 = table.map(|l| l.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum();
         assert_eq!(sum, counted.unwrap_or(0), "{device}: {said}");
@@ -80,7 +80,7 @@ fn doctor_finds_the_host_sound() {
     assert_eq!((report["ok"].as_bool(), report["device"].as_str()), (Some(true), Some("cpu")));
 }
 
-/// The second test would take hours.
+/// The second measurement would take hours, so the test interrupts it.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_bench_prints_what_it_measured() {
@@ -122,7 +122,7 @@ fn quality_is_a_table_or_an_object() {
     let [perplexity, expected] = [&report["reference"], &scored].map(|r| r["perplexity"].as_f64().unwrap());
     assert!((perplexity - expected).abs() < 1e-5 * expected);
 
-    // Without --dtype: what the reference is not; and a state in half precision.
+    // Without --dtype, the table has all formats except the reference's format, and a state in f16.
     let table = stdout(&run(&["quality", "--tokens", &tokens, "--window", "16"]));
     let rows: Vec<&str> = table.lines().collect();
     let kinds = ["auto (f16)", "f32", "i8", "i4", "nf4", "i8rc (f16+i8rc)", "i4-mixed (i4+i8)"];

@@ -1,10 +1,10 @@
-//! Every relative link of a page leads to a file, and to a heading or an anchor in it.
+//! Tests that every relative link of a page leads to an existing file, and to an existing heading or anchor in this file.
 
 use super::root;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the anchor of a heading, as GitHub makes it.
+/// Returns the anchor that GitHub makes for a heading.
 fn anchor(heading: &str) -> String {
     let is_kept = |c: &char| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_';
     heading.to_lowercase().chars().filter(is_kept).map(|c| if c == ' ' { '-' } else { c }).collect()
@@ -15,10 +15,10 @@ fn has_anchor(page: &str, wanted: &str) -> bool {
     page.contains(&format!("<a id=\"{wanted}\">")) || page.lines().any(is_heading)
 }
 
-/// Returns the links of a page that lead nowhere.
+/// Returns the relative links of a page that lead to no file, heading or anchor.
 fn broken(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
-    // Code has brackets of its own.
+    // Code blocks are skipped, because brackets in code are not links.
     let prose: String = text.split("```").step_by(2).collect();
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let is_wrong = |target: &&str| {

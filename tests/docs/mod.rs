@@ -1,7 +1,7 @@
-//! Runs every console block of the README and of `docs/`, and compares what the program prints with what the page shows.
+//! Runs every console block of the README and of `docs/`, and compares the program's output with the output on the page.
 //!
-//! The commands run in a folder of their own, with the repository's `tests`, `examples` and `assets`, and with the tiny model under the
-//! names that the pages use for real ones. A block that cannot run here says why, in a comment above the block.
+//! The commands run in a temporary folder. The folder has links to the repository's `tests` and `examples`, and tiny models under the names that
+//! the pages use for real models. A block that cannot run here has a comment above it that says why.
 
 mod links;
 mod page;
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-/// Files that the pages name, and what they are here: a path in the repository, or a text.
+/// Files that the pages name, and the files or folders of the repository that replace them here.
 const FILES: [(&str, &str); 9] = [
     ("model.pth", "assets/models/tiny-rwkv7.safetensors"),
     ("rwkv7-g1-1.5b.pth", "assets/models/tiny-rwkv7.safetensors"),
@@ -46,13 +46,13 @@ fn sandbox() -> tempfile::TempDir {
     folder
 }
 
-/// Runs a command in bash, with the program on its path.
+/// Runs a command in bash. The folder of the program is the first in `PATH`.
 fn run(command: &str, input: &str, folder: &Path) -> Output {
     let program = Path::new(env!("CARGO_BIN_EXE_wingbeat")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
     let mut bash = std::process::Command::new("bash");
     bash.args(["-o", "pipefail", "-c", command]).current_dir(folder).env("PATH", path).env("HOME", folder).env("NO_COLOR", "1");
-    // What other passes of the tests ask for is no part of the pages.
+    // Removes variables that select another configuration for the tests, because the pages do not set them.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WINGBEAT_") || name == "RUST_LOG") {
         bash.env_remove(name);
     }
@@ -62,18 +62,18 @@ fn run(command: &str, input: &str, folder: &Path) -> Output {
     bash.output().unwrap()
 }
 
-/// The lines of a conversation that begin with `name`, without the name.
+/// Returns the lines that begin with `name`, without the name.
 fn said(shown: &[String], name: &str) -> Vec<String> {
     shown.iter().filter_map(|line| line.strip_prefix(name)).map(String::from).collect()
 }
 
-/// Whether a command needs a program that this machine does not have.
+/// Returns whether a command needs a program that this machine does not have.
 fn is_skipped(command: &Command) -> bool {
     let needs_jq = command.text.contains("| jq ");
     needs_jq && std::process::Command::new("jq").arg("--version").output().is_err()
 }
 
-/// Returns what is wrong with a command, or `None`.
+/// Runs a command. Returns a description of what is wrong, or `None` if the output agrees with the page.
 fn fault(command: &Command, folder: &Path) -> Option<String> {
     if is_skipped(command) {
         eprintln!("SKIPPED: {} (no jq)", command.text);
@@ -81,7 +81,7 @@ fn fault(command: &Command, folder: &Path) -> Option<String> {
     }
     let is_talk = command.text.starts_with("wingbeat chat") && !command.text.contains('|');
     let shown = command.shown.clone();
-    // A conversation at a terminal: what the page shows as typed is piped in, and the answers are compared.
+    // For a conversation at a terminal, the typed messages are piped in, and the answers are compared.
     let (input, shown) = match shown {
         Some(shown) if is_talk => (said(&shown, "User: ").join("\n"), Some(said(&shown, "Assistant: "))),
         shown => (String::new(), shown),
@@ -114,7 +114,7 @@ fn check(page: &str) {
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
-/// One test for each page, so that pages run side by side.
+/// Makes one test for each page, so that the pages run in parallel.
 macro_rules! pages {
     ($($test:ident $page:literal)*) => {
         const PAGES: &[&str] = &[$($page),*];

@@ -1,26 +1,27 @@
-//! A page of documentation: its console blocks, and what a block expects of each command.
+//! Reads a page of documentation: the commands in its console blocks, and the output that the page shows.
 
-/// Above a block: it is not run, and why.
+/// A comment above a block that is not run. The rest of the comment says why.
 const SKIP: &str = "<!-- test-docs: skip: ";
-/// Above a block: its commands are run, and their output is not compared.
+/// A comment above a block whose commands are run, but whose output is not compared.
 const ANY_OUTPUT: &str = "<!-- test-docs: output depends on the machine -->";
-/// Above a block: the block is the content of a file, which the page's commands read.
+/// A comment above a block that is the content of a file. The page's commands read this file.
 const FILE: &str = "<!-- test-docs: file: ";
 
-/// One command of a page.
+/// A command in a block of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The line of the page, from 1 on.
+    /// The number of the command's line in the page, counted from 1.
     pub line: usize,
     pub text: String,
-    /// What the page shows below the command; `None` where the output is not compared.
+    /// The output that the page shows below the command. `None` if the output is not compared.
     pub shown: Option<Vec<String>>,
 }
 
-/// Returns the commands of all `console`, `sh` and `bash` blocks that are not marked with [`SKIP`].
+/// Returns the commands of all `console`, `sh` and `bash` blocks without a [`SKIP`] comment.
 ///
-/// In a `console` block a command follows `$ `, and its output follows the command, unless the block is marked with [`ANY_OUTPUT`]. In the
-/// other blocks every line is a command. A command goes on in the next line after a backslash.
+/// In a `console` block, a command follows `$ `, and the command's output follows in the next lines. The output is not compared if the block has an
+/// [`ANY_OUTPUT`] comment. In `sh` and `bash` blocks, every line is a command. A backslash at the end of a line continues the command in the next
+/// line.
 pub fn commands(page: &str) -> Vec<Command> {
     let mut found: Vec<Command> = Vec::new();
     let (mut block, mut above, mut is_compared, mut is_continued) = (None, "", false, false);
@@ -56,7 +57,7 @@ pub fn commands(page: &str) -> Vec<Command> {
     found
 }
 
-/// Returns the name and the content of each file that a page shows, in a block below a line with [`FILE`].
+/// Returns the name and the content of each file that the page shows in a block with a [`FILE`] comment.
 pub fn files(page: &str) -> Vec<(&str, &str)> {
     let file = |block| {
         let (name, rest): (&str, &str) = str::split_once(block, " -->\n```")?;
@@ -66,7 +67,8 @@ pub fn files(page: &str) -> Vec<(&str, &str)> {
     page.split(FILE).skip(1).filter_map(file).collect()
 }
 
-/// Whether `found` is what the page shows. A line `…` stands for any number of lines, `…` within a line for any text.
+/// Returns whether the output `found` agrees with the lines on the page. A line `…` on the page stands for any number of lines, and `…` within a
+/// line stands for any text.
 pub fn matches(shown: &[String], found: &[&str]) -> bool {
     match (shown, found) {
         ([], rest) => rest.iter().all(|line| line.trim().is_empty()),

@@ -1,4 +1,5 @@
-//! The engine's prefix cache with attention: an entry serves every prompt that shares its first tokens, from the device and from the host.
+//! Tests the engine's prefix cache for models with attention. An entry, on the device or on the host, serves every prompt that shares its first
+//! tokens.
 
 use crate::support::{devices, glm4, options};
 use wingbeat::engine::{CacheOptions, Completion, Engine, EngineOptions, Generation, Request};
@@ -24,7 +25,7 @@ fn prompts_with_a_common_prefix_share_cached_tokens() {
         let Some(tiny) = glm4() else { return };
         let model = tiny.load(&options);
         let per_token = model.slot_bytes() / model.context().unwrap() as u64;
-        // All entries on the device; two blocks on the device and the rest on the host; all entries on the host.
+        // Three cases: all entries on the device; two blocks on the device and all other blocks on the host; all entries on the host.
         for (on_device, on_host) in [(64 << 20, 0), (128 * per_token, 64 << 20), (1, 64 << 20)] {
             let cache = CacheOptions { device_bytes: on_device, host_bytes: on_host, ..CacheOptions::off() };
             let mut engine_options = EngineOptions::default();
@@ -39,7 +40,7 @@ fn prompts_with_a_common_prefix_share_cached_tokens() {
                 let (_, without) = done(&engine, &request);
                 assert_eq!((cached, with.tokens), (want, without.tokens), "{device}, {on_device}, {on_host}");
             }
-            // More requests at once than the device has room for.
+            // Submits more requests at once than the device has room for.
             let all: Vec<Generation> = (0..8).map(|i| engine.submit(&ask(&prompt(100 + 7 * i, 3 + i % 3))).unwrap()).collect();
             assert!(all.into_iter().all(|generation| generation.wait().unwrap().len() == 1));
             engine.drain();

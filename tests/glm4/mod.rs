@@ -1,4 +1,4 @@
-//! GLM-4: golden numbers of a model without a file, as `glm` and as `glm4`.
+//! Tests GLM-4, as `glm` and as `glm4`: compares a model whose weights come from a formula with golden numbers of the official code.
 
 mod engine;
 mod session;
@@ -15,7 +15,7 @@ use wingbeat::low_level::tape::{Class, Room, Run, Source, Step, TOKENS_PER_BLOCK
 use wingbeat::low_level::tensor::{DType, View};
 use wingbeat::low_level::weights::Glm;
 
-/// Returns element i of tensor t: a pseudo-random number in [-1, 1), exact.
+/// Returns element `i` of tensor number `tensor`: an exact pseudo-random number in -1 .. 1.
 fn r(tensor: u32, i: u32) -> f64 {
     let mut x = (tensor + 1).wrapping_mul(0x9E37_79B1).wrapping_add(i.wrapping_mul(0x85EB_CA6B));
     x = (x ^ (x >> 16)).wrapping_mul(0x7FEB_352D);
@@ -23,12 +23,12 @@ fn r(tensor: u32, i: u32) -> f64 {
     f64::from(x ^ (x >> 16)) / f64::from(1u32 << 31) - 1.0
 }
 
-/// The weights of these numbers, for a model of width 16, 4 query heads and 2 key heads of 8, F 24, 2 layers and 16 tokens.
+/// The weights as a formula, for a model with width 16, 4 query heads and 2 key heads of size 8, ffn width 24, 2 layers and 16 tokens.
 #[derive(Clone, Copy)]
 struct Formula;
 
 impl Formula {
-    /// Returns the number of the tensor, its first element, offset and scale. q, k and v are rows of one tensor.
+    /// Returns the tensor's number, its first element, offset and scale. q, k and v are rows of one tensor.
     fn of(name: &str) -> (u32, u32, f64, f64) {
         let Some((layer, part)) = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) else {
             return match name {
@@ -92,7 +92,7 @@ fn model(model_type: &str) -> Glm4 {
 
 const TOKENS: [u32; 8] = [3, 1, 4, 1, 5, 9, 2, 6];
 
-/// Loads a model in f32 on the CPU and in both classes of GPU kernels.
+/// Loads a model in f32 on the CPU, and on an adapter with both kernel families.
 fn executors(model: &dyn Blueprint, source: &dyn Source, room: Room) -> Vec<(&'static str, Arc<Tape>, Box<dyn Executor>)> {
     let mut tape = Tape::new();
     model.record(&mut tape);
@@ -112,7 +112,7 @@ fn executors(model: &dyn Blueprint, source: &dyn Source, room: Room) -> Vec<(&'s
     all
 }
 
-/// Returns a step of one slot from `position` on, with logits of all tokens.
+/// Returns a step for the tokens of one slot that requests the logits of all tokens. `position` is the position of the first token.
 fn step(position: usize, tokens: &[u32]) -> Step {
     let run = Run { len: tokens.len() as u32, position: position as u32, shift_out: 1, ..Run::default() };
     Step { tokens: tokens.to_vec(), runs: vec![run], outputs: (0..tokens.len() as u32).collect(), blocks: vec![1, 0] }
@@ -123,10 +123,10 @@ fn argmax(logits: &[f32]) -> u32 {
     best as u32
 }
 
-/// Results of the official code, with six decimals.
+/// The results of the official code, rounded to six decimals.
 struct Expected {
     model_type: &'static str,
-    /// The residual stream after the last layer at position 7, first 8 channels.
+    /// The first 8 channels of the residual stream after the last layer, at position 7.
     x: [f32; 8],
     first: [f32; 16],
     last: [f32; 16],
@@ -191,7 +191,7 @@ fn a_model_without_a_file_gives_the_official_numbers() {
             let x = executor.read_var(tape.find_var("x").unwrap(), 8).unwrap();
             near(&x[7 * tape.vars[0].stride()..][..8], &expected.x);
             let cache = |name: &str| tape.find_cache(&format!("model.layers.0.self_attn.{name}")).unwrap();
-            // Caches [token, head, channel] at position 7.
+            // The caches are `[token, head, channel]`. The numbers are those at position 7.
             let keys = executor.read_cache(cache("k"), &[1, 0], 8).unwrap();
             near(&keys[7 * 16..][..8], &[-0.003804, 0.597535, 1.698772, 1.011889, 0.850572, 1.8943, 3.24151, 2.621917]);
             let values = executor.read_cache(cache("v"), &[1, 0], 8).unwrap();

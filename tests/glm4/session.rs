@@ -1,4 +1,4 @@
-//! Sessions of a model with attention: rewinding, shared prefixes, full contexts, caches in f16, rotations at far positions, classifiers.
+//! Tests sessions of a model with attention: rewinding, shared prefixes, full contexts, caches in f16, rotations at far positions, classifiers.
 
 use super::{argmax, executors, model as formula};
 use crate::support::{devices, floats, glm4, nmse, options, read};
@@ -10,7 +10,7 @@ use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Finish, Limits, Model, ModelSource, Options, Session, low_level};
 
-/// Returns the tiny trained model, or `None` if the tests run from the published package.
+/// Returns the tiny trained GLM, or `None` in the published package, which lacks it.
 fn tiny(options: &Options) -> Option<Model> {
     glm4().map(|tiny| tiny.load(options))
 }
@@ -31,14 +31,14 @@ fn a_common_prefix_is_not_prefilled_again() {
         assert_eq!(session.read_to(slot, &first).unwrap(), 0);
         let before = session.logits(slot).unwrap().to_vec();
         assert_eq!(session.read_to(slot, &first).unwrap(), 150);
-        // A fork continues. Then both rewind into their common prefix.
+        // The fork continues. Then the slot and the fork both rewind into their common prefix.
         let fork = session.fork(slot).unwrap();
         session.prefill(fork, &second).unwrap();
         let branch = [&first[..100], &second[..]].concat();
         assert_eq!(session.read_to(fork, &branch).unwrap(), 100);
         assert!(session.logits(fork).unwrap() == read(&model, &branch), "{device}");
         assert_eq!(session.logits(slot).unwrap(), before);
-        // The last token is prefilled again for its logits.
+        // The prompt's last token is prefilled again, because its logits are needed.
         assert_eq!(session.read_to(slot, &first[..70]).unwrap(), 69);
         assert!(session.logits(slot).unwrap() == read(&model, &first[..70]), "{device}");
         assert!(session.rewind(slot, 71).is_err());
@@ -78,7 +78,7 @@ fn a_full_context_ends_a_text_and_refuses_a_prompt() {
         assert_eq!((session.n_tokens(slot).unwrap(), session.n_left(slot).unwrap()), (60, Some(40)));
         session.prefill(slot, &prompt(40, 1)).unwrap();
         assert!(session.decode(slot, 5).is_err());
-        // A refused profile leaves no slot open.
+        // A profile that is refused does not keep a slot open.
         session.close(slot).unwrap();
         assert!(low_level::profile(&mut session, 101).is_err() && low_level::profile(&mut session, 0).is_err());
         session.open().unwrap();
@@ -112,7 +112,7 @@ fn a_state_without_its_tokens_is_no_prefix() {
     session.prefill(loaded, &more).unwrap();
     assert_eq!(session.read_to(loaded, &[&more[..], &[9]].concat()).unwrap(), 0);
     assert!(session.logits(loaded).unwrap() == read(&model, &[&more[..], &[9]].concat()));
-    // A model with another rope_theta refuses the state.
+    // A model with another `rope_theta` refuses the state.
     let mut other = options("cpu");
     other.rope_theta = Some(1e4);
     let mut other = Session::new(&tiny(&other).unwrap(), 1).unwrap();
@@ -163,14 +163,14 @@ fn keys_and_values_in_f16_cost_little() {
 /// Weights for comparisons between executors.
 const SYNTHETIC: Synthetic = Synthetic { seed: 5 };
 
-/// At far positions, sin and cos of shaders are wrong by at least 5e-4, and tables in f16 by 2e-4.
+/// At far positions, sin and cos computed in a shader are wrong by at least 5e-4, and tables in f16 are wrong by 2e-4.
 #[test]
 fn far_positions_are_rotated_by_the_formula() {
     const FAR: usize = 100_000;
     let listed = FAR / TOKENS_PER_BLOCK + 1;
     let room = Room { blocks: 2, listed, context: FAR + 8, pages: 1 };
     let model = Glm4 { n_layer: 1, ..formula("glm") };
-    // All positions before the last share one block.
+    // The list names block 1 for the last positions, and block 0 for all earlier positions.
     let step = |position: u32| {
         let run = Run { len: 8, position, shift_out: 1, ..Run::default() };
         let blocks = (0..listed as u32).map(|i| u32::from(i == FAR as u32 / TOKENS_PER_BLOCK as u32)).collect();
@@ -188,7 +188,7 @@ fn far_positions_are_rotated_by_the_formula() {
         let mut expected = near.clone();
         for (token, row) in expected.chunks_exact_mut(16).enumerate() {
             for (i, pair) in row.chunks_exact_mut(2).enumerate().filter(|(i, _)| i % 4 < 2) {
-                // Undo the rotation of the near position, then rotate by the far one.
+                // Undo the rotation of the near position, then rotate by the angle of the far position.
                 let speed = 1.0 / 5e6f64.powf(2.0 * (i % 4) as f64 / 4.0);
                 let (here, there) = (token as f64 * speed, f64::from((FAR + token) as f32 * speed as f32));
                 let (x, y, a) = (f64::from(pair[0]), f64::from(pair[1]), there - here);
@@ -201,7 +201,8 @@ fn far_positions_are_rotated_by_the_formula() {
     }
 }
 
-/// The head has more rows than a grid has workgroups in one dimension. F is no multiple of the tiles of 64 and 256.
+/// The head has more rows than the largest number of workgroups in one dimension of a grid. The ffn width is no multiple of the tile sizes 64 and
+/// 256.
 #[test]
 fn large_vocabularies_and_odd_widths_are_computed_completely() {
     let model = Glm4 { n_layer: 1, n_ffn: 107 * 32, n_vocab: 65_600, ..formula("glm4") };
@@ -231,7 +232,7 @@ fn a_classifier_returns_classes_and_no_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("classifier.safetensors");
     let (checkpoint, language) = (Checkpoint::open(&family.path()).unwrap(), family.load(&options("cpu")));
-    // The classifier has three rows of the language model's head, and a bias.
+    // The classifier's head consists of three rows of the language model's head, with a bias.
     let head = checkpoint.tensor("lm_head.weight").unwrap().to_f32().unwrap()[7 * 128..10 * 128].to_vec();
     let bias = [0.5f32, -1.0, 2.0];
     let made = [floats("score.weight", vec![3, 128], &head), floats("score.bias", vec![3], &bias)];

@@ -1,4 +1,5 @@
-//! Tests that names and shapes of tensors determine the version, in any order, and that unsupported variants are refused by name.
+//! Tests that the names and shapes of the tensors determine the version, in any order of the tensors, and that an unsupported variant is refused by
+//! its name.
 
 use wingbeat::low_level::arch::{Shapes, detect};
 
@@ -16,7 +17,7 @@ impl Shapes for Names {
     }
 }
 
-/// Returns the tensors of one layer of width 48: the common ones, and `more`.
+/// Returns the tensors of one layer of width 48: the tensors that every version has, and `more`.
 fn names(more: &[(&'static str, &[usize])]) -> Names {
     let common: [(&'static str, &[usize]); 3] =
         [("emb.weight", &[40, 48]), ("blocks.0.att.key.weight", &[48, 48]), ("blocks.0.ffn.key.weight", &[100, 48])];
@@ -40,7 +41,7 @@ const V4: [(&str, &[usize]); 5] = [
     ("blocks.0.att.time_mix_r", &[1, 1, 48]),
 ];
 
-/// Returns the time mix of an RWKV-5 with this decay and bonus.
+/// Returns the time-mix tensors of an RWKV-5. `decay` is the shape of the decay, and `bonus` is the name of the bonus.
 fn v5(decay: &'static [usize], bonus: &'static str, gate: bool) -> Vec<(&'static str, &'static [usize])> {
     let mut more: Vec<(&'static str, &'static [usize])> = V4[2..].to_vec();
     more.extend([("blocks.0.att.time_decay", decay), (bonus, decay), ("blocks.0.att.ln_x.weight", &[48][..])]);

@@ -1,4 +1,4 @@
-//! Tests properties that hold for any weights: the recurrences, the independence of heads, and equivalences between versions.
+//! Tests properties that hold for any weights: the formulas of the recurrences, the independence of heads, and equivalences between versions.
 
 mod detect;
 mod rwkv4;
@@ -14,15 +14,15 @@ use wingbeat::low_level::tape::{Room, Run, Source, Step, Tape};
 use wingbeat::low_level::tensor::{DType, View};
 use wingbeat::low_level::words::synthetic::Synthetic;
 
-/// Changes a tensor while it is loaded: name, shape, numbers.
+/// A function that changes a tensor while it is loaded. Its arguments are the name, the shape and the numbers.
 type Change<'a> = &'a (dyn Fn(&str, &[usize], &mut Vec<f32>) + Sync);
 
-/// Synthetic weights with changes.
+/// Synthetic weights with some tensors changed.
 struct Changed<'a>(Change<'a>);
 
 const SEED: u64 = 3;
 
-/// Returns a tensor of the unchanged weights.
+/// Returns the numbers of a tensor in the unchanged weights.
 fn plain(name: &str, shape: &[usize]) -> Vec<f32> {
     View::dense(DType::F16, shape, &Synthetic { seed: SEED }.bytes(name, shape)).unwrap().to_f32().unwrap()
 }
@@ -60,7 +60,8 @@ fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Ex
     (tape, executor)
 }
 
-/// Returns a step over `tokens` that reads token-shift half `shift`, writes the other half, and outputs the logits of all tokens.
+/// Returns a step of one slot that requests the logits of all tokens. The step reads half `shift` (0 or 1) of the token-shift state and writes the
+/// other half.
 fn step(tokens: &[u32], shift: u32) -> Step {
     let run =
         Run { first_row: 0, len: tokens.len() as u32, page_in: 0, page_out: 0, shift_in: shift, shift_out: 1 - shift, ..Run::default() };
@@ -73,7 +74,7 @@ fn logits(model: &dyn Blueprint, change: Change<'_>, tokens: &[u32]) -> Vec<f32>
     out
 }
 
-/// Returns the state `name` after each of `tokens`, decoded one by one.
+/// Decodes `tokens` one by one. Returns the state `name` after each token.
 fn states(model: &dyn Blueprint, change: Change<'_>, tokens: &[u32], name: &str) -> Vec<Vec<f32>> {
     let (tape, mut executor) = executor(model, change);
     let state = tape.find_state(name).unwrap();
@@ -94,8 +95,8 @@ fn permuted(c: usize) -> usize {
     (c / SIZE + 1) % HEADS * SIZE + c % SIZE
 }
 
-/// Permutes the heads in a tensor of the time mix. `rows` are tensors with one row per channel, `columns` tensors with one column per
-/// channel, `flat` vectors.
+/// Permutes the heads in a tensor of the time mix. `rows` names the tensors with one row per channel, `columns` the tensors with one column per
+/// channel, and `flat` the vectors.
 fn permute(name: &str, shape: &[usize], v: &mut [f32], rows: &[&str], columns: &[&str], flat: &[&str]) {
     let old = v.to_vec();
     let (by_row, by_column, is_flat) = (is_one_of(name, rows), is_one_of(name, columns), is_one_of(name, flat));
@@ -110,7 +111,7 @@ fn permute(name: &str, shape: &[usize], v: &mut [f32], rows: &[&str], columns: &
     }
 }
 
-/// Exchanges layers 1 and 2.
+/// Exchanges the weights of layers 1 and 2.
 fn swap_layers(name: &str, shape: &[usize], v: &mut Vec<f32>) {
     let other = if name.starts_with("blocks.1.") { name.replacen("1", "2", 1) } else { name.replacen("blocks.2.", "blocks.1.", 1) };
     if other != name {
@@ -120,7 +121,7 @@ fn swap_layers(name: &str, shape: &[usize], v: &mut Vec<f32>) {
 
 const TOKENS: [u32; 9] = [3, 1, 4, 1, 5, 9, 2, 6, 35];
 
-/// Returns a model of every version.
+/// Returns one model of every version.
 fn every_version() -> Vec<Box<dyn Blueprint>> {
     vec![Box::new(rwkv4::model()), Box::new(rwkv56::v50()), Box::new(rwkv56::v52()), Box::new(rwkv56::v6()), Box::new(rwkv7::model())]
 }

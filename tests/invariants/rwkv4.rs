@@ -1,4 +1,4 @@
-//! RWKV-4: the recurrence is a weighted mean, for exponents of any size.
+//! Tests RWKV-4: its recurrence is a weighted mean, for exponents of any size.
 
 use super::*;
 use wingbeat::low_level::arch::Rwkv4;
@@ -9,7 +9,7 @@ pub fn model() -> Rwkv4 {
     Rwkv4(Base { head_size: 1, ..base() })
 }
 
-/// Runs the recurrence alone, with r = 1 and the identity as output matrix. `k` and `v` are `[T][C]`; returns wkv `[T][C]`.
+/// Runs the recurrence alone, with r = 1 and the identity as output matrix. `k` and `v` are `[T][C]`. Returns wkv, `[T][C]`.
 fn wkv_with(k: &[Vec<f32>], v: &[Vec<f32>], w: fn(f32) -> f32, u: fn(f32) -> f32) -> Vec<Vec<f32>> {
     let (width, n) = (k[0].len(), k.len());
     let mut tape = Tape::new();
@@ -77,7 +77,7 @@ fn extreme_keys_stay_finite_and_within_the_values() {
 
 #[test]
 fn equal_decays_and_keys_give_a_plain_mean() {
-    // without decay and bonus every token so far has the same weight
+    // without decay and bonus, every token so far has the same weight
     let v = rows(7, 30, 1.0);
     let found = wkv_with(&vec![vec![0.0; 11]; 30], &v, |_| 0.0, |_| 0.0);
     for t in 0..30 {

@@ -1,4 +1,4 @@
-//! RWKV-5 and 6: the recurrence is linear attention, and the versions are special cases of each other.
+//! Tests RWKV-5 and 6: the recurrence is linear attention, and some versions are special cases of others.
 
 use super::*;
 use wingbeat::low_level::arch::{Bonus, Rwkv5, Rwkv6};
@@ -22,7 +22,7 @@ pub fn v6() -> Rwkv6 {
 const NOTHING: Change<'static> = &|_, _, _| ();
 const WKV: &str = "blocks.0.att.wkv";
 
-/// Repeats the numbers of a tensor `[H]` for every channel of the head.
+/// Repeats each number of a tensor `[heads]` for every channel of the head.
 fn spread(v: &mut [f32], name: &str) {
     let heads = plain(name, &[HEADS]);
     v.iter_mut().enumerate().for_each(|(c, v)| *v = heads[c / SIZE]);
@@ -52,10 +52,10 @@ fn the_first_models_store_the_bonus_as_a_logarithm() {
 
 #[test]
 fn a_gate_of_one_is_none() {
-    // silu(z) is z for large z: with W_g x constant, the gate multiplies by the constant, and the output matrix divides by it
+    // silu(z) is z for large z. With a constant W_g x, the gate multiplies by this constant, and the output matrix divides by it.
     let gated = |name: &str, shape: &[usize], v: &mut Vec<f32>| {
         if is_one_of(name, &["gate.weight"]) {
-            // LN1 returns ones, so a row that sums to 32 gives 32, for every token except the zeros before the first
+            // LN1 returns ones, so a row that sums to 32 gives 32 for every token; only the zeros before the first token give 0
             v.iter_mut().for_each(|x| *x = 32.0 / shape[1] as f32);
         } else if is_one_of(name, &["output.weight"]) {
             v.iter_mut().for_each(|x| *x /= 32.0);
@@ -70,7 +70,7 @@ fn a_gate_of_one_is_none() {
     assert!(error < 1e-9, "{error:.2e}");
 }
 
-/// Makes LN1 return ones for every token.
+/// Changes the weights so that LN1 returns ones for every token.
 fn flat_ln1(name: &str, v: &mut [f32]) {
     if name.ends_with("ln1.weight") {
         v.fill(0.0);
@@ -79,13 +79,13 @@ fn flat_ln1(name: &str, v: &mut [f32]) {
     }
 }
 
-/// Returns the states of layer 0 with a given decay.
+/// Returns the states of layer 0 after each of three equal tokens. `decay` is the value of all decay weights.
 fn first_states(decay: f32) -> Vec<Vec<f32>> {
     let set = move |name: &str, _: &[usize], v: &mut Vec<f32>| {
         if is_one_of(name, &["time_decay"]) {
             v.fill(decay);
         } else if ["time_mix_k", "time_mix_v"].iter().any(|n| name.ends_with(n)) {
-            // no token shift, so the same token writes the same k and v
+            // without token shift, equal tokens have equal k and v
             v.fill(1.0);
         }
     };
@@ -104,7 +104,7 @@ fn without_decay_tokens_add_up_and_with_all_of_it_only_the_last_one_stays() {
     assert!(lost.iter().all(|state| nmse(state, &kept[0]) < 1e-10));
 }
 
-/// Checks y of the word: the current token counts with its bonus, and with the state before this token.
+/// Checks the word's output y. It depends on the current token, weighted with the bonus, and on the state before this token.
 #[test]
 fn without_decay_and_with_a_bonus_of_one_it_is_causal_linear_attention() {
     use wingbeat::low_level::tape::{Rows, vector};
@@ -166,7 +166,7 @@ fn version_6_without_its_low_rank_pairs_is_version_5_2() {
 
 #[test]
 fn a_group_norm_of_an_eighth_has_a_64th_of_the_epsilon() {
-    // values of 1/8 give y / 8
+    // value weights divided by 8 give y / 8
     let eighth = |name: &str, _: &[usize], v: &mut Vec<f32>| {
         if is_one_of(name, &["value.weight"]) {
             v.iter_mut().for_each(|x| *x /= 8.0);

@@ -1,4 +1,4 @@
-//! RWKV-7: the delta rule and the value residual.
+//! Tests RWKV-7: the delta rule and the value residual.
 
 use super::*;
 use wingbeat::low_level::arch::{Ranks, Rwkv7};
@@ -35,8 +35,9 @@ fn permuting_heads_everywhere_changes_nothing() {
     assert!(error < 1e-10, "{error:.2e}");
 }
 
-/// From an empty state, a token writes S = v k'ᵀ. With a = 1, the same token then removes the value stored under its key and writes it
-/// again: S becomes w S. With a = 0 nothing is removed: S becomes (1 + w) S. Both depend on the old S, -kappa and the modified key k'.
+/// From an empty state, a token writes S = v k'ᵀ. With a = 1, the same token then removes the value that is stored under its key and writes it
+/// again: S becomes w S. With a = 0, the token removes nothing: S becomes (1 + w) S. Both results depend on the old S, on -kappa and on the
+/// modified key k'.
 #[test]
 fn the_delta_rule_replaces_what_is_stored_under_a_key() {
     const W0: f32 = 0.3;

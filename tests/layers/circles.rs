@@ -1,9 +1,9 @@
-//! Circles of imports inside a layer. A module and what is below it count as one file among its siblings: a parent re-exports what its
-//! children have, and a child may use its parent. Siblings import each other in one direction.
+//! Tests that imports inside a layer form no circles. Among its siblings, a module and all its submodules count as one file: a parent re-exports
+//! the items of its children, and a child may use its parent. Siblings may import each other in one direction only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Circles that stay, and why.
+/// Circles that are allowed, and the reason for each.
 const KNOWN: &[(&[&str], &str)] = &[
     (&["exec/gpu/device", "exec/gpu/kernel"], "a device keeps the kernels that were made on it"),
     (&["exec/gpu/executor", "exec/gpu/model"], "a model makes its executors, and an executor reads its model's weights"),
@@ -11,13 +11,13 @@ const KNOWN: &[(&[&str], &str)] = &[
 
 type Modules = BTreeMap<String, String>;
 
-/// Every module by its path, `exec/gpu/device`, with the code that is no test.
+/// Returns the code of every module by its path, such as `exec/gpu/device`. Tests are left out.
 fn modules() -> Modules {
     let is_code = |file: &str| file.ends_with(".rs") && !file.contains("test");
     let sources = super::sources("src").into_iter().filter(|(file, _)| is_code(file));
     let name = |file: &str| file.trim_end_matches(".rs").trim_end_matches("/mod").to_string();
     let mut all: Modules = sources.map(|(file, text)| (name(&file), code(&text))).collect();
-    // Files that only tests have.
+    // Modules that are declared for tests only.
     let only_tests: Vec<String> = all
         .iter()
         .flat_map(|(module, text)| {
@@ -29,13 +29,13 @@ fn modules() -> Modules {
     all
 }
 
-/// A text without its comments and its tests.
+/// Returns a text without its comments and tests.
 fn code(text: &str) -> String {
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
     text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`.
+/// Expands `a::{b, c::{d, e}}` to `a::b`, `a::c::d` and `a::c::e`.
 fn expanded(tree: &str) -> Vec<String> {
     let tree = tree.trim();
     let Some((prefix, rest)) = tree.split_once('{') else {
@@ -50,7 +50,7 @@ fn expanded(tree: &str) -> Vec<String> {
     parts.iter().filter(|part| !part.trim().is_empty()).flat_map(|part| expanded(&format!("{prefix}{}", part.trim()))).collect()
 }
 
-/// The paths of `use` items; of `pub use` alone, if asked for.
+/// Returns the paths of `use` items, or only of `pub use` items if `only_public` is true.
 fn imports(text: &str, only_public: bool) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("use ") {
@@ -63,7 +63,7 @@ fn imports(text: &str, only_public: bool) -> Vec<String> {
     found
 }
 
-/// Paths that code names in place: `super::windows::ALIGN`.
+/// Returns the paths that code names without a `use` item, such as `super::windows::ALIGN`.
 fn named_in_place(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for start in ["super::", "crate::"] {
@@ -75,7 +75,7 @@ fn named_in_place(text: &str) -> Vec<String> {
     found
 }
 
-/// The module that a path leads to, and the name of the item in it.
+/// Returns the module that a path leads to, and the name of the item in this module.
 fn resolved(all: &Modules, module: &str, path: &str) -> Option<(String, Option<String>)> {
     let mut words: Vec<&str> = path.split("::").map(str::trim).filter(|word| !word.is_empty()).collect();
     let mut at: Vec<&str> = match words.first()? {
@@ -99,7 +99,7 @@ fn resolved(all: &Modules, module: &str, path: &str) -> Option<(String, Option<S
     Some((at.join("/"), words.first().map(|word| word.to_string())))
 }
 
-/// Siblings and the siblings that they import, with one example each.
+/// Returns, for each module, the siblings that it imports, each with one example of an import.
 fn graph(all: &Modules) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut passed_on: BTreeMap<(String, String), String> = BTreeMap::new();
     for (module, text) in all {
@@ -118,7 +118,7 @@ fn graph(all: &Modules) -> BTreeMap<String, BTreeMap<String, String>> {
             }
             let (ours, theirs): (Vec<&str>, Vec<&str>) = (module.split('/').collect(), target.split('/').collect());
             let common = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
-            // Above are layers; at the end of a path is a parent or its child.
+            // If the paths have no common beginning, they are in different layers. If one path begins with the other, they are parent and child.
             if (1..ours.len().min(theirs.len())).contains(&common) {
                 let sibling = |of: &[&str]| of[..=common].join("/");
                 graph.entry(sibling(&ours)).or_default().insert(sibling(&theirs), format!("{module} uses {path}"));
@@ -128,7 +128,7 @@ fn graph(all: &Modules) -> BTreeMap<String, BTreeMap<String, String>> {
     graph
 }
 
-/// Modules that lead back to themselves, by the modules that they share a circle with.
+/// Returns the circles: groups of modules that import one another, directly or through others.
 fn circles(graph: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeSet<Vec<String>> {
     let reach = |from: &str| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_string()]);

@@ -1,4 +1,4 @@
-//! The same at a terminal.
+//! Tests how the program presents itself at a terminal.
 
 use crate::support::terminal::{CTRL_D, Setting, Terminal};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 const DIM: &str = "\x1b[2m";
 const RED: &str = "\x1b[1m\x1b[31m";
 
-/// All that a terminal gets until the program ends.
+/// Returns the complete output at a terminal until the program ends, with escape sequences.
 fn raw(args: &[&str], home: &Path, env: &[(&str, &str)]) -> String {
     let mut terminal = Terminal::start(args, home, Setting { env, ..Setting::default() });
     terminal.until_end()

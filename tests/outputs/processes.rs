@@ -1,4 +1,4 @@
-//! Files of processes that are interrupted, killed or told to end.
+//! Tests the files of processes that are interrupted, killed or told to end.
 
 use super::*;
 use crate::support::terminal::{Setting, Terminal};
@@ -18,7 +18,7 @@ fn send(signal: &str, id: u32) {
     assert!(Command::new("kill").args([&format!("-{signal}"), &id.to_string()]).status().unwrap().success());
 }
 
-/// A chat through a pipe that has answered `said`.
+/// Starts a chat through a pipe, sends the message `said` and waits for the answer.
 fn chat(args: &[&str], said: &str) -> (Child, ChildStdin, Lines<BufReader<ChildStdout>>) {
     let mut child = command(&[&["chat", "--seed", "1", "--json"], args].concat()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -28,7 +28,7 @@ fn chat(args: &[&str], said: &str) -> (Child, ChildStdin, Lines<BufReader<ChildS
     (child, input, lines)
 }
 
-/// Asserts that a file is a chat about light.
+/// Asserts that a file is a saved chat about light.
 fn is_saved(path: &Path) {
     let output = feed(&["chat", "--load", text(path)], b"/history\n");
     assert!(stderr(&output).contains("User: light"), "{}", stderr(&output));
@@ -68,7 +68,7 @@ fn a_prompt_that_is_interrupted_leaves_the_state_so_far() {
     let prompt = put(&folder, "p.txt", &b"In the beginning God created the heaven and the earth. ".repeat(40_000));
     let args = ["-v", "generate", "-f", text(&prompt), "-n", "1", "--chunk", "16", "--save-state", text(&state), "--state-tokens"];
     let mut child = command(&args).stdin(Stdio::null()).spawn().unwrap();
-    // The device is named after the model is opened; some chunks later the prompt is being read.
+    // The program names the device after it opens the model. Some chunks later, it is prefilling the prompt.
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     said.find(|line| line.starts_with("device: ")).unwrap();
     std::thread::sleep(Duration::from_millis(1500));
@@ -92,7 +92,7 @@ fn a_chat_that_waits_is_saved_when_it_is_told_to_end() {
         drop(input);
         is_saved(&file);
 
-        // The same in the line editor.
+        // The same test at a terminal, in the line editor.
         let at_terminal = folder.path().join("terminal.st");
         let mut terminal = Terminal::ready(&["chat", "--seed", "1", "--save", text(&at_terminal)], folder.path(), Setting::default());
         terminal.say("light");
@@ -118,7 +118,7 @@ fn a_terminal_that_is_told_to_end_stops_the_answer_and_saves() {
     terminal.wait("Assistant");
     terminal.wait(" the");
     send("TERM", terminal.id());
-    // A closed terminal sends more than one signal.
+    // A terminal that closes sends several signals.
     send("HUP", terminal.id());
     assert_eq!(terminal.end().0, 130);
     is_saved(&file);
@@ -142,7 +142,7 @@ fn batch_ends_with_whole_lines_when_it_is_told_to_end() {
     assert!(std::fs::read_to_string(&out).unwrap().ends_with("}\n"));
 }
 
-/// Ended by a signal, and not by an error.
+/// Checks that a signal ended the process, and that the process printed no error.
 fn refused_quietly(output: &Output) {
     assert_eq!(code(output), 130);
     assert!(stderr(output).contains("interrupted") && !stderr(output).contains("error"), "{}", stderr(output));
@@ -153,7 +153,7 @@ fn an_interrupt_from_outside_is_a_ctrl_c_for_the_line_editor() {
     let folder = folder();
     let mut terminal = Terminal::ready(&["chat", "--seed", "1"], folder.path(), Setting::default());
     let id = terminal.id();
-    // The editor misses a signal that comes just before it waits for a key, so each one is sent until it is heard.
+    // The line editor misses a signal that arrives just before it waits for a key. So the signal is sent again until the process ends.
     std::thread::spawn(move || {
         let alive = || Command::new("kill").args(["-INT", &id.to_string()]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
         while alive() {
@@ -178,7 +178,7 @@ fn nohup_is_respected() {
 #[test]
 fn a_chat_whose_file_cannot_be_written_is_saved_elsewhere() {
     let (folder, temporary) = (folder(), folder());
-    // A file of the same name appears.
+    // While the chat runs, a file of the same name appears.
     let file = folder.path().join("chat.st");
     let (child, input, _) = chat(&["--save", text(&file)], "light");
     std::fs::write(&file, "appeared").unwrap();
@@ -188,7 +188,7 @@ fn a_chat_whose_file_cannot_be_written_is_saved_elsewhere() {
     is_saved(&folder.path().join("chat.st.1"));
     assert_eq!(std::fs::read(&file).unwrap(), b"appeared");
 
-    // The folder vanishes.
+    // While the chat runs, the folder of its file is removed.
     let gone = folder.path().join("gone");
     std::fs::create_dir(&gone).unwrap();
     let mut child =
@@ -203,7 +203,7 @@ fn a_chat_whose_file_cannot_be_written_is_saved_elsewhere() {
     is_saved(&temporary.path().join("c.st"));
 }
 
-/// Waits until a temporary file is being written; false if the process ended before.
+/// Waits until the process has written bytes to a temporary file. Returns false if the process ended before.
 fn writes(child: &mut Child, folder: &Path) -> bool {
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -216,7 +216,7 @@ fn writes(child: &mut Child, folder: &Path) -> bool {
     false
 }
 
-/// A process that writes a file for some seconds.
+/// Starts a process that writes a file for some seconds.
 fn slow(folder: &Path) -> Child {
     let out = folder.join("slow.safetensors");
     let args = ["bench", "--synthetic", "rwkv7-0.1b", "-p", "0", "-n", "0", "--write", text(&out)];
@@ -234,7 +234,7 @@ fn a_writer_that_is_interrupted_leaves_nothing() {
         assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
         assert_eq!(names(folder.path()), [""; 0], "{signal}");
     }
-    // A crash where memory is limited is probably the end of memory.
+    // If memory is limited and the process crashes, it reports that memory was probably exhausted.
     let short = folder();
     let out = short.path().join("slow.safetensors");
     let line = "ulimit -v 8000000; exec \"$0\" bench --synthetic rwkv7-0.1b --device cpu -p 0 -n 0 --write \"$1\"";
@@ -245,7 +245,7 @@ fn a_writer_that_is_interrupted_leaves_nothing() {
     send("ABRT", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(4));
     assert_eq!(names(short.path()), [""; 0]);
-    // A small checkpoint is written in some milliseconds: one of some attempts hits it.
+    // Writing a small checkpoint takes some milliseconds, so several attempts are needed to interrupt it.
     let model = crate::support::goldens().find(|g| g.name == "rwkv6").unwrap().path();
     let mut n_hit = 0;
     for _ in 0..20 {
@@ -311,7 +311,7 @@ fn states_are_the_owners_and_replaced_files_keep_their_mode() {
     stdout(&run(&["convert", TINY, text(&model), "--force"]));
     stdout(&run(&["score", "--text", "In the", "--logits", text(&logits), "--force"]));
     assert_eq!((mode(&state), mode(&model), mode(&logits)), (0o640, 0o600, 0o600));
-    // Results of batch are rewritten when errors are tried again.
+    // `batch --retry-errors` rewrites the file of results.
     let prompts = put(&folder, "in.jsonl", b"{\"id\":1,\"prompt\":\"In\",\"max_tokens\":1}\n");
     let results = put(&folder, "out.jsonl", b"{\"id\":1,\"error\":{\"kind\":\"input\"}}\n");
     std::fs::set_permissions(&results, PermissionsExt::from_mode(0o600)).unwrap();

@@ -1,4 +1,4 @@
-//! Streams: several texts of one session, and what ends or shapes a text.
+//! Tests streams: several texts of one session, and what ends or changes a text.
 
 use super::*;
 
@@ -28,8 +28,8 @@ fn continuations_of_one_state_are_those_of_single_streams() {
     }
 }
 
-/// Continues streams of which a device supports some only, and checks that each text equals the text of the stream alone. Streams that need
-/// the host end first, and their tokens never arrive together. Returns how many tokens of the other streams arrive together.
+/// Continues streams, only some of which a device can sample. Checks that each text equals the text of the stream alone. The streams that need the
+/// host end first, and their tokens never arrive together. Returns how many tokens of the other streams arrive together.
 fn mixed_texts(name: &str, model: &Model) -> usize {
     let base = |seed| Sampling { seed, ..Sampling::rwkv() };
     let all = [
@@ -59,7 +59,7 @@ fn mixed_texts(name: &str, model: &Model) -> usize {
         for sampling in &all[3 - n_of_host..] {
             streams.push(Stream::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
         }
-        // With 12 tokens at the beginning, these streams end after 8 more.
+        // These streams count 12 tokens at the beginning, so they end after 8 more tokens.
         streams[..n_of_host].iter_mut().for_each(|stream| stream.tokens = vec![0; 12]);
         let mut hear = |event: wingbeat::session::Event<'_>| {
             n_ahead[usize::from(event.stream >= n_of_host)] += usize::from(event.n_together > 1);
@@ -91,7 +91,7 @@ fn streams_sample_on_the_device_once_none_needs_the_host() {
     if draws_ahead("session::streams::streams_sample_on_the_device_once_none_needs_the_host") {
         let mut options = options("cpu");
         options.deterministic = true;
-        // On a software adapter a step may take longer than the limit of a submission, so each submission has one step.
+        // On a software adapter a step may take longer than the time limit of a submission. Then each submission has only one step.
         assert!(mixed_texts("cpu", &tiny(&options)) > 0, "no token was sampled ahead");
     }
 }
@@ -102,7 +102,7 @@ fn breakers_are_found_in_the_vocabulary() {
     let mut session = Session::new(&model, 1).unwrap();
     let mut make = |breakers: &[&str]| {
         let dry_breakers = breakers.iter().map(|text| text.to_string()).collect();
-        // The penalty makes every repetition of a token very unlikely.
+        // The penalty makes any repetition of a token very unlikely.
         let s = Sampling { dry_multiplier: 100.0, dry_allowed_length: 1, dry_breakers, ..Sampling::greedy(0) };
         session.generate(prompt(15, 5).as_slice(), &s, &Limits::new(40), &mut |_| ControlFlow::Continue(()))
     };

@@ -1,4 +1,4 @@
-//! Writes synthetic models: seeded random numbers in a file.
+//! Writes synthetic models: files of pseudo-random numbers.
 
 use std::path::Path;
 use wingbeat::low_level::arch::Blueprint;
@@ -7,7 +7,7 @@ use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Entry, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 
-/// Writes a model with the tensors of `blueprint`.
+/// Writes a model with the tensors that `blueprint` declares.
 pub fn write(blueprint: &dyn Blueprint, path: &Path) {
     let mut tape = Tape::new();
     blueprint.record(&mut tape);

@@ -16,7 +16,7 @@ use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
 
 pub use wingbeat::low_level::words::testing::nmse;
 
-/// Returns `cpu`, and `gpu` if an adapter exists. Without an adapter, prints SKIPPED, or fails if WINGBEAT_REQUIRE_GPU=1.
+/// Returns `cpu`, and also `gpu` if the machine has an adapter. Without an adapter, prints SKIPPED, or panics if WINGBEAT_REQUIRE_GPU is 1.
 pub fn devices() -> &'static [&'static str] {
     static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
     DEVICES.get_or_init(|| {
@@ -29,18 +29,18 @@ pub fn devices() -> &'static [&'static str] {
     })
 }
 
-/// Returns the adapter that tests use. `None` without an adapter.
+/// Returns the adapter that tests use, or `None` if the machine has no adapter.
 pub fn adapter() -> Option<Adapter> {
     devices().contains(&"gpu").then(|| adapters(Default::default()).remove(0))
 }
 
-/// Returns caps with another class of kernels.
+/// Returns the same capabilities with another kernel family.
 pub fn caps(base: Caps, class: Class) -> Caps {
     Caps { class, ..base }
 }
 
-/// Returns a device with other caps and no time limit for steps. With a limit, chunks get shorter on a busy machine, and other kernels
-/// round differently.
+/// Returns a device with other capabilities and without a time limit for steps. With a time limit, chunks get shorter on a busy machine, and the
+/// kernels for shorter chunks round differently.
 pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
     let mut device = base.with_caps(caps);
     device.is_slow = false;
@@ -50,7 +50,7 @@ pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
 pub fn options(device: &str) -> Options {
     let mut options = Options::default();
     options.device = device.parse().unwrap();
-    // GLM's keys and values in f32, as in the official logits
+    // GLM's keys and values are f32, as in the official logits
     options.cache_dtype = "f32".parse().unwrap();
     options
 }
@@ -59,13 +59,14 @@ pub fn tiny(options: &Options) -> Model {
     Model::load(&ModelSource::Embedded, options, &mut |_, _| ()).expect("the embedded model loads")
 }
 
-/// A tiny trained model with its official logits: the embedded RWKV-7 and its siblings under `tests/models`.
+/// A tiny trained model with its official logits: the embedded RWKV-7, or a model in `tests/models`.
 pub struct Tiny {
-    /// The name in `ARCHS`.
+    /// The architecture's name in `ARCHS`.
     pub name: &'static str,
 }
 
-/// Returns one model of every architecture. The package has only the embedded model; then prints SKIPPED for the others.
+/// Returns one model of every architecture. The published package has only the embedded model. There, the function prints SKIPPED for the other
+/// models.
 pub fn goldens() -> impl Iterator<Item = &'static Tiny> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").is_dir();
     if !all {
@@ -77,7 +78,7 @@ pub fn goldens() -> impl Iterator<Item = &'static Tiny> {
 const GOLDENS: &[Tiny] =
     &[Tiny { name: "rwkv4" }, Tiny { name: "rwkv5" }, Tiny { name: "rwkv6" }, Tiny { name: "rwkv7" }, Tiny { name: "glm4" }];
 
-/// Returns the transformer. `None` in the package.
+/// Returns the tiny GLM, or `None` in the published package, which lacks it.
 pub fn glm4() -> Option<&'static Tiny> {
     goldens().find(|t| t.name == "glm4")
 }
@@ -85,13 +86,13 @@ pub fn glm4() -> Option<&'static Tiny> {
 /// The official logits of a tiny model for one prompt.
 pub struct Golden {
     pub tokens: Vec<u32>,
-    /// `[T, V]`
+    /// The logits after each token of the prompt. `[T, V]`
     pub logits: Vec<f32>,
     pub greedy: Vec<u32>,
 }
 
 impl Golden {
-    /// Returns `n` tokens of the prompt, different for different seeds.
+    /// Returns `n` tokens from the prompt. The choice depends on `seed`.
     pub fn prompt(&self, n: usize, seed: usize) -> Vec<u32> {
         (0..n).map(|i| self.tokens[(i * (1 + seed % 5) + 7 * seed) % self.tokens.len()]).collect()
     }
@@ -99,7 +100,7 @@ impl Golden {
 
 impl Tiny {
     pub fn path(&self) -> PathBuf {
-        // a GLM is a folder, because it needs its config.json
+        // the path of a GLM is a folder, because a GLM also needs its config.json
         let ending = if self.name == "glm4" { "" } else { ".safetensors" };
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/tiny-{}{ending}", self.name))
     }
@@ -128,15 +129,15 @@ pub fn golden() -> Golden {
     GOLDENS[3].golden()
 }
 
-/// Returns an F32 tensor to write.
+/// Returns an F32 tensor, ready to be written to a file.
 pub fn floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Entry<'static> {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
     Entry { name: name.into(), dtype: DType::F32, shape, data: Box::new(data) }
 }
 
-/// Runs a test in a process where the CPU draws ahead, because an environment variable of the process selects this. Returns true in such a
-/// process. Otherwise starts one that runs the test `test`, checks that it passes, and returns false.
+/// Runs the test `test` in a separate process in which the CPU samples ahead, because an environment variable of the process selects this. Returns
+/// true in that process. In the first process, starts it, checks that it succeeds, and returns false.
 pub fn draws_ahead(test: &str) -> bool {
     const INNER: &str = "WINGBEAT_TEST_INNER";
     if std::env::var_os(INNER).is_some() {
@@ -149,14 +150,14 @@ pub fn draws_ahead(test: &str) -> bool {
     false
 }
 
-/// Returns the logits after a prompt, from a new session. `[V]`
+/// Prefills a prompt in a new session. Returns the logits after the prompt, `[V]`.
 pub fn read(model: &Model, tokens: &[u32]) -> Vec<f32> {
     let mut session = Session::new(model, 1).unwrap();
     let slot = session.open().unwrap();
     session.prefill(slot, tokens).unwrap().to_vec()
 }
 
-/// Returns the logits after each token. `[T, V]`
+/// Returns the logits after each token, `[T, V]`.
 pub fn score(session: &mut Session, slot: Slot, tokens: &[u32]) -> Vec<f32> {
     let mut logits = Vec::new();
     let mut each = |_: usize, row: &[f32]| {

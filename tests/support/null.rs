@@ -1,4 +1,4 @@
-//! A model on the null device, whose kernels do nothing: measures only the host's work.
+//! A model on the null device, which runs no kernels. Such a model measures only the work of the host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::session::{Model, ModelSource, Options};
 
-/// Loads a model of 24 narrow layers on the null device.
+/// Loads a model of 24 narrow layers on the null device. Its file is written to `folder`.
 pub fn model(folder: &Path) -> Model {
     let path = folder.join("narrow.safetensors");
     let ranks = Ranks { w: 8, a: 8, v: 8, g: 8 };

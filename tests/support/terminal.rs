@@ -14,10 +14,10 @@ const ROWS: u16 = 50;
 const COLUMNS: u16 = 160;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The sequence that the line editor sends when it waits for a line: bracketed paste on.
+/// The escape sequence that turns bracketed paste on. The line editor sends it when it begins to wait for a line.
 const READY: &str = "\x1b[?2004h";
 
-/// Keys other than characters.
+/// Keys that are not characters.
 pub const ENTER: &str = "\r";
 pub const UP: &str = "\x1b[A";
 pub const TAB: &str = "\t";
@@ -29,9 +29,9 @@ pub struct Terminal {
     pty: Arc<Pty>,
     child: Child,
     output: Receiver<Vec<u8>>,
-    /// All output so far.
+    /// The complete output so far.
     seen: Vec<u8>,
-    /// The length of the output up to the end of the last wait.
+    /// The number of bytes of the output up to the end of the last wait.
     mark: usize,
 }
 
@@ -39,12 +39,12 @@ pub struct Terminal {
 #[derive(Default)]
 pub struct Setting<'a> {
     pub env: &'a [(&'a str, &'a str)],
-    /// The standard output. `None` is the terminal.
+    /// The program's standard output. `None` means the terminal.
     pub stdout: Option<Stdio>,
 }
 
 impl Terminal {
-    /// Starts `wingbeat ARGS` on the CPU; `home` has its files.
+    /// Starts `wingbeat ARGS` on the CPU. `home` is the user's home folder.
     pub fn start<S: AsRef<OsStr>>(args: &[S], home: &Path, setting: Setting<'_>) -> Terminal {
         let (pty, pts) = open().unwrap();
         pty.resize(pty_process::Size::new(ROWS, COLUMNS)).unwrap();
@@ -66,7 +66,7 @@ impl Terminal {
         let reader = pty.clone();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // reading fails when the program has ended
+            // reading fails after the program has ended
             while let Ok(n @ 1..) = (&*reader).read(&mut bytes) {
                 if send.send(bytes[..n].to_vec()).is_err() {
                     return;
@@ -76,29 +76,26 @@ impl Terminal {
         Terminal { pty, child, output, seen: Vec::new(), mark: 0 }
     }
 
-    /// Starts `wingbeat ARGS` and waits for the first prompt.
+    /// Starts `wingbeat ARGS` and waits until it asks for the first line.
     pub fn ready<S: AsRef<OsStr>>(args: &[S], home: &Path, setting: Setting<'_>) -> Terminal {
         let mut terminal = Terminal::start(args, home, setting);
         terminal.wait(READY);
         terminal
     }
 
-    /// Returns the process id of the program.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends keys.
     pub fn keys(&mut self, keys: &str) {
         self.bytes(keys.as_bytes());
     }
 
-    /// Sends bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         (&*self.pty).write_all(bytes).unwrap();
     }
 
-    /// Waits for `text` in the output since the last wait. Returns the output before it, with escape sequences.
+    /// Waits until `text` appears in the output after the last wait. Returns the output before `text`, with escape sequences.
     pub fn wait(&mut self, text: &str) -> String {
         let began = Instant::now();
         loop {
@@ -116,19 +113,19 @@ impl Terminal {
         }
     }
 
-    /// Sends keys that end a line. Returns the output until the next prompt, with escape sequences.
+    /// Sends keys that end a line. Returns the output until the program asks for the next line, with escape sequences.
     pub fn raw(&mut self, keys: &str) -> String {
         self.keys(keys);
         self.wait(READY)
     }
 
-    /// Sends a message. Returns the text until the next prompt, without escape sequences and without the typed text.
+    /// Types a line. Returns the output until the program asks for the next line, without escape sequences and without the typed line.
     pub fn say(&mut self, line: &str) -> String {
         let raw = self.raw(&format!("{line}{ENTER}"));
         shown(raw.split_once("\x1b[?2004l").map_or(raw.as_str(), |(_, answer)| answer))
     }
 
-    /// Returns the screen after the output up to the last wait.
+    /// Returns the screen as it is after the output up to the last wait.
     pub fn screen(&self) -> vt100::Parser {
         let size = |n| NonZeroU16::new(n).unwrap();
         let mut parser = vt100::Parser::new(size(ROWS), size(COLUMNS), 0);
@@ -136,7 +133,7 @@ impl Terminal {
         parser
     }
 
-    /// Waits for the end of the program. Returns all output, with escape sequences.
+    /// Waits until the program ends. Returns the complete output, with escape sequences.
     pub fn until_end(&mut self) -> String {
         self.child.wait().unwrap();
         while let Ok(bytes) = self.output.recv_timeout(Duration::from_secs(1)) {
@@ -145,7 +142,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.seen).replace("\r\n", "\n")
     }
 
-    /// Waits for the end of the program. Returns the exit code and the text since the last wait.
+    /// Waits until the program ends. Returns the exit code and the text after the last wait.
     pub fn end(mut self) -> (i32, String) {
         let status = self.child.wait().unwrap();
         while let Ok(bytes) = self.output.recv_timeout(Duration::from_secs(1)) {
@@ -162,7 +159,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Returns the text of a large screen after the output `raw`.
+/// Returns the text on a large screen after the output `raw`.
 pub fn shown(raw: &str) -> String {
     let size = |n| NonZeroU16::new(n).unwrap();
     let mut parser = vt100::Parser::new(size(400), size(500), 0);
