@@ -232,7 +232,7 @@ impl Glm4 {
         self.add(t, MatrixPart::new(name("mlp.down_proj.weight"), h, f).of(Kind::Value).wide(), y, name("post_mlp_layernorm.weight"), x);
     }
 
-    /// Records x += W y, or x += RMS(W y) in GLM-4-0414. `norm` is the name of the weight of that RMS.
+    /// Records x += W y, or x += RMS(W y) in GLM-4-0414. `norm` is the name of the weight of that RMS norm.
     fn add(&self, t: &mut Tape, part: MatrixPart, y: Var, norm: String, x: Var) {
         if self.config.model_type == "glm4" {
             let norm = self.norm(t, norm);

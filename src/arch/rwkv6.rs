@@ -55,7 +55,7 @@ enum Mix {
 impl Mix {
     const ALL: [Mix; 5] = [Mix::W, Mix::K, Mix::V, Mix::R, Mix::G];
 
-    /// Returns the name of the tensor that holds m_m.
+    /// Returns the name of the tensor that stores m_m, the mix of this lerp.
     fn tensor(self) -> &'static str {
         match self {
             Mix::W => "time_maa_w",

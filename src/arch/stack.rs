@@ -35,7 +35,7 @@ pub struct Base {
     pub has_ts_state: bool,
 }
 
-/// The default is head_size_divisor² × 1e-5. The official divisor is 8 for every head size.
+/// The default epsilon of the group norm, head_size_divisor² × 1e-5. The official divisor is 8 for every head size.
 const DEFAULT_GROUP_NORM_EPS: f32 = 64e-5;
 
 impl Base {
@@ -98,7 +98,7 @@ impl Base {
     }
 
     /// Returns the sizes of the published World model of this size, with heads of 64 channels. `n_ffn` computes F from C. Returns `None` if
-    /// `size` is not in [`SIZES`].
+    /// `size` is unknown.
     pub fn published(size: &str, n_ffn: fn(usize) -> usize) -> Option<Base> {
         let (n_layer, n_embd) = match size {
             "0.1b" => (12, 768),

@@ -79,7 +79,7 @@ impl<'a> Coded<'a> {
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
     }
 
-    /// Returns the same matrix without its scales. [`read`](Self::read) then returns the unscaled values of the codes. If these values are
+    /// Returns the same matrix without its scales, so that [`read`](Self::read) returns the unscaled values of the codes. If these values are
     /// encoded without scales, the result is the same codes.
     pub fn unscaled(&self) -> Coded<'a> {
         Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }

@@ -1,4 +1,5 @@
-//! Rewrites a checkpoint as safetensors: in the official layout, or in web-rwkv's layout for programs that read `.st`.
+//! Rewrites a checkpoint as safetensors: in the official layout, in web-rwkv's layout for programs that read `.st`, or as a Hugging Face
+//! folder.
 //!
 //! Numbers change only if the type changes, if a matrix is quantised, or if an adapter is merged. Tensors are written in small blocks. Only a
 //! tensor that is both merged and quantised is in memory as a whole.
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// The matrices that `convert` writes quantised.
+/// The matrices that [`convert()`] quantises.
 pub struct CodedTensors<'a> {
     /// The coding of each matrix, by its canonical name.
     pub codings: BTreeMap<String, Coding>,
@@ -27,16 +28,16 @@ pub struct CodedTensors<'a> {
 /// The options of [`convert()`].
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
-    /// The type to which floating-point numbers are converted. Integers keep their type. If `None`, tensors keep their type in the official
-    /// layout, and become F16 in web-rwkv's layout. Quantised blocks of a GGUF file become F16 in both layouts.
+    /// The type to which floating-point numbers are converted. Integers keep their type. If `None`, tensors keep their type, but become F16 in
+    /// web-rwkv's layout. Quantised blocks of a GGUF file become F16 in every layout.
     pub dtype: Option<DType>,
-    /// The layout of the written file.
+    /// The layout of the written files.
     pub layout: Layout,
     /// The LoRA adapter that is merged into the weights.
     pub lora: Option<&'a Lora>,
     /// The matrices to quantise. Only the official layout supports them.
     pub coded: Option<&'a CodedTensors<'a>>,
-    /// Small files for a Hugging Face folder, such as its vocabulary. `config.json` and weights are written without being listed here.
+    /// Small files to add to a Hugging Face folder, such as its vocabulary. This list does not include `config.json` and the weights.
     pub files: &'a [SideFile],
 }
 
@@ -46,7 +47,7 @@ pub struct Conversion<'a> {
 /// # Errors
 ///
 /// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if a number does not fit the type, or if the
-/// adapter belongs to another model. `File` if the file cannot be written.
+/// adapter belongs to another model. `File` if the output cannot be written, or if it is a folder that is not empty.
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let Conversion { dtype, layout, lora, coded, files } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {

@@ -45,7 +45,7 @@ pub(super) fn write_numbers(numbers: &[f32], start: usize, dtype: DType, bytes: 
     out.write_all(bytes).map_err(|e| Error::io(e, std::path::Path::new("output")))
 }
 
-/// Appends `numbers` as `dtype`. The error is the index and the value of a finite number that does not fit.
+/// Appends `numbers` as `dtype`. The error is the index and the value of the first finite number that does not fit.
 fn encode(numbers: &[f32], dtype: DType, bytes: &mut Vec<u8>) -> std::result::Result<(), (usize, f32)> {
     let misfit = |infinite: &dyn Fn(usize) -> bool| {
         let found = numbers.iter().enumerate().find(|(i, x)| x.is_finite() && infinite(*i));

@@ -1,6 +1,6 @@
-//! Writes an RWKV-7 as a Hugging Face folder of 2026: decoder names in shards, an index, and `config.json`.
+//! Writes an RWKV-7 model as a Hugging Face folder of 2026: the weights in shards, an index of the shards, and `config.json`.
 //!
-//! The layout is specified by the tensors that `RwkvForCausalLM` expects. Vectors have the shape [C], and layer 0 has no value residual.
+//! The class `RwkvForCausalLM` defines the names and shapes of the tensors. Vectors have the shape [C], and layer 0 has no value residual.
 
 use super::names::to_decoder;
 use super::write::{Entry, write_safetensors};
@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// The most bytes of tensors in one shard. `transformers` uses the same limit.
+/// The most bytes of tensors in one shard, except for a shard of one larger tensor. `transformers` uses the same limit.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
 /// A small file that belongs to a model: its name and its content.
 pub type SideFile = (String, Vec<u8>);
 
-/// Returns the name of a canonical tensor in the folder, or `None` if the layout has no place for the tensor: layer 0 of an official file may
-/// have a value residual, which no model uses.
+/// Returns the name of a canonical tensor in the folder's files. Returns `None` for the value residual of layer 0, which official files may
+/// have but no model uses.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub(super) fn name_of(canonical: &str) -> Result<Option<String>> {
     })
 }
 
-/// Returns a vector of shape [1, 1, C] with the shape [C]. Other tensors stay unchanged.
+/// Reshapes a vector from [1, 1, C] to [C]. Returns any other tensor unchanged.
 pub(super) fn squeezed(view: View<'_>) -> View<'_> {
     match *view.shape() {
         [1, 1, width] => view.reshaped(&[width]).unwrap_or(view),
@@ -57,12 +57,12 @@ pub fn check_new_folder(out: &Path) -> Result<()> {
     }
 }
 
-/// Writes `entries` as shards, the index of more than one shard, `files`, and `config.json` as the last file. After an error, the folder is
-/// removed if this function created it. `progress` gets (bytes written, bytes in total).
+/// Writes the folder `out`: `entries` in shards, an index if there are several shards, then `files`, and `config.json` last. After an error,
+/// the folder is removed if this function created it. `progress` is called with the bytes written so far and the bytes in total.
 ///
 /// # Errors
 ///
-/// `File` if the folder is not new or empty, or if a file cannot be written. `Model` if `input` is no RWKV-7.
+/// `File` if the folder exists and is not empty, or if a file cannot be written. `Model` if `input` is not an RWKV-7 model.
 pub(super) fn write(
     input: &Checkpoint,
     out: &Path,
@@ -81,7 +81,7 @@ pub(super) fn write(
         .and_then(|()| files.iter().try_for_each(|(name, content)| write_small(&out.join(name), content)))
         .and_then(|()| write_small(&out.join("config.json"), &pretty(&config)));
     if written.is_err() && is_new {
-        // The first error is the one to report.
+        // An error of the removal is ignored, because the first error is more useful.
         let _ = std::fs::remove_dir_all(out);
     }
     written
@@ -119,7 +119,8 @@ fn write_files(out: &Path, entries: Vec<Entry<'_>>, max_bytes: u64, progress: &m
     Ok(())
 }
 
-/// Returns how many bytes the numbers of an entry take. The writer checks the entry, so that a wrong size here only moves a shard's end.
+/// Returns how many bytes the numbers of an entry take. The writer checks the entry later: a wrong size here only changes the division into
+/// shards.
 fn size_of(entry: &Entry<'_>) -> u64 {
     let size = entry.dtype.size_bytes().unwrap_or(0) as u64;
     entry.shape.iter().fold(size, |bytes, &n| bytes.saturating_mul(n as u64))
@@ -135,7 +136,7 @@ fn pretty(value: &Value) -> Vec<u8> {
     format!("{value:#}\n").into_bytes()
 }
 
-/// Returns the configuration that `RwkvForCausalLM` reads.
+/// Returns the content of `config.json` for `RwkvForCausalLM`. `dtype` is the type of the weights.
 fn config(input: &Checkpoint, dtype: Option<DType>) -> Result<Value> {
     let shape = |name: &str| input.tensor(name).map(|view| view.shape().to_vec());
     let matrix = |name: &str| match shape(name).as_deref() {

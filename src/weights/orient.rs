@@ -7,7 +7,7 @@ use super::layout::Layout;
 use super::located::Located;
 use std::collections::HashMap;
 
-/// The evidence for the orientation besides names and shapes.
+/// The evidence for the orientation of a file's tensors, in addition to their names and shapes.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// True if the file's extension is `.st`, which web-rwkv's converters write.
@@ -53,7 +53,7 @@ pub(super) fn swapped(tensors: &[Located], renamed: bool, facts: &Facts) -> Vec<
                 let other = index.get(other.as_str()).and_then(|&i| by_shape[i]);
                 other.unwrap_or(web)
             }),
-            // web-rwkv's converters swap states and lora_A, even if they do not swap the pairs.
+            // web-rwkv's converters swap `time_state` and `lora_A`, even if they do not swap the matrices of low-rank pairs.
             None if t.name.ends_with(".time_state") => web_states,
             None => t.name.ends_with(".lora_A") && (renamed || web) && facts.declared != Some(Layout::Official),
         })

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The id of the default padding token in `transformers`. If the vocabulary is too small for this id, the model has no padding token.
 const DEFAULT_PAD: u32 = 151329;
 
-/// The values of the configuration that the loader uses.
+/// The values of a GLM's `config.json` that the loader uses.
 #[derive(Debug)]
 pub(in crate::low_level::weights) struct GlmConfig {
     pub glm: Glm,

@@ -1,4 +1,4 @@
-//! Tests round trips between the two layouts, and output paths that must not be written.
+//! Tests round trips between layouts, and output paths that must not be written.
 
 use super::super::testing::{Dice, pth, put, singles};
 use super::*;

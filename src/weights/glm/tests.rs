@@ -96,7 +96,7 @@ fn renamed(tensors: Vec<Made>, table: &[(&str, &str)]) -> Vec<Made> {
     tensors.into_iter().map(|t| Made { name: rename(&t.name), ..t }).collect()
 }
 
-/// Returns the tensors under the names of ChatGLM's own code, and a table of wave lengths that the reader leaves out.
+/// Returns the tensors under the names of ChatGLM's own code, and a table of rotary wave lengths that the reader leaves out.
 fn original(prefix: &str) -> Vec<Made> {
     let mut out = renamed(
         fuse(canonical("chatglm"), "self_attention.query_key_value"),

@@ -46,7 +46,8 @@ fn official(name: &str) -> String {
     format!("blocks.{number}.{}", with_part_renamed(part, &PARTS))
 }
 
-/// Converts an official name to this style, with the prefix `model.`. Returns `None` for a name that RWKV-7 does not have.
+/// Converts an official name to the full name in this style, such as `model.layers.0.mlp.key.weight`. Returns `None` if the style has no such
+/// name.
 pub(in crate::low_level::weights) fn to_decoder(name: &str) -> Option<String> {
     let outside = match name {
         "emb.weight" => "model.embed_tokens.weight",

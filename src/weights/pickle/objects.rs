@@ -69,11 +69,11 @@ pub(in super::super) struct Contents<'a> {
     pub keys: BTreeSet<&'a str>,
 }
 
-/// Returns the value of a global that a checkpoint may use.
+/// Returns the value of the pickle's global `module.name`, if a checkpoint may use this global.
 ///
 /// # Errors
 ///
-/// `File` for any other global, which is not executed.
+/// `File` for any other global. Nothing is executed.
 pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
     Ok(match (module, name) {
         ("torch._utils", "_rebuild_tensor_v2") => Value::Function(Function::Tensor),

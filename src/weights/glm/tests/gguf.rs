@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a model in the form that llama.cpp's converter writes.
+/// Returns a GGUF file of a model in the form that llama.cpp's converter writes.
 fn gguf(architecture: &str, is_fused: bool, is_quantised: bool) -> Gguf {
     let model_type = if architecture == "glm4" { "glm4" } else { "chatglm" };
     let tensors = canonical(model_type);
