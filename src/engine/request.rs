@@ -8,8 +8,8 @@ use super::rules::Rules;
 use crate::chat::{Message, Thinking, Tool};
 use crate::sample::Setting;
 
-/// The value of `max_tokens` that sets no limit: a text continues until the model ends it, a stop text occurs, the context is full or the request
-/// is cancelled.
+/// The value of `max_tokens` that sets no limit. A text then continues until the model ends the text, a stop text occurs, the context is full or
+/// the request is cancelled.
 pub const UNLIMITED: usize = usize::MAX;
 
 /// The largest `n`: the most continuations of one request.

@@ -1,7 +1,7 @@
 //! Hugging Face `tokenizer.json` vocabularies: byte-level BPE (GPT-NeoX-20B, for the Pile models) and whole words (MIDI).
 //!
-//! The `tokenizers` crate converts text to ids. The code here converts ids to bytes: the crate decodes whole sequences only, but a stream
-//! needs the bytes of each token, even if a token is half a character.
+//! The `tokenizers` crate converts text to ids. The code here converts ids to bytes, because the crate decodes only whole sequences. A stream needs
+//! the bytes of each token, even if a token is half a character.
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -21,8 +21,8 @@ const NONE: u32 = u32::MAX;
 /// The most nodes that may be visited per byte of a text, on average. Published vocabularies take less than 4.
 const MAX_STEPS: u64 = 64;
 
-/// The number of nodes that a text may still visit. Without this limit, a hostile vocabulary with long tokens that almost match could make
-/// every byte of a text take time proportional to the length of these tokens.
+/// The number of nodes that a text may still visit. This limit is for hostile vocabularies with long tokens that almost match. With such a
+/// vocabulary, every byte of a text could take time proportional to the length of these tokens.
 pub(super) struct Steps {
     left: u64,
 }
@@ -138,7 +138,7 @@ impl Trie {
 /// Returns the entries that have bytes, sorted by their bytes. Of several entries with equal bytes, keeps the last.
 fn sort(entries: &[Entry], bytes: &[u8]) -> Vec<Entry> {
     let token = |e: &Entry| &bytes[e.start as usize..][..e.len as usize];
-    // the first eight bytes as one number decide most comparisons
+    // the first eight bytes, compared as one number, decide most comparisons
     let mut keyed: Vec<(u64, usize)> = Vec::with_capacity(entries.len());
     for (i, e) in entries.iter().enumerate().filter(|(_, e)| e.len > 0) {
         let mut head = [0; 8];

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The metadata key of the hashed namespace. The namespace is hashed because it may be an API key.
+/// The metadata key under which a file has its hashed namespace. The namespace is hashed because it may be an API key.
 const NAMESPACE: &str = "prefix_namespace";
 
 /// The most snapshots that may wait to be written to files. A waiting snapshot is in host memory.
@@ -47,8 +47,8 @@ struct Job {
     snapshot: Arc<Snapshot>,
 }
 
-/// The key of an entry, and the result of writing the entry's file: the path and the number of bytes of the file, or `None` if the file could not
-/// be written.
+/// The key of an entry, and the result of writing the entry's file. The result is the file's path and number of bytes, or `None` if the file could
+/// not be written.
 pub type Written = (u64, Option<(PathBuf, u64)>);
 
 /// Returns the SHA-256 of a namespace in hexadecimal. The hash is the same in every run, so that files of earlier engines are found.

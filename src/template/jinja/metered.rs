@@ -1,8 +1,8 @@
 //! Compiles a template with checks between its instructions.
 //!
-//! The limit of minijinja, the template engine, counts instructions only. Here, a check follows each instruction that makes a text or a list. Two
-//! instructions have a check before them: a product, because it must not run if its result is too large, and an assignment to a namespace, because
-//! it has no result. Jump targets are changed to the new positions of the instructions.
+//! The limit of minijinja, the template engine, counts instructions only. Here, a check follows each instruction that makes a text or a list. A
+//! product also has a check before it, because a product with a too large result must not run. An assignment to a namespace has a check before it,
+//! because an assignment has no result. Jump targets are changed to the new positions of the instructions.
 
 use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
 use super::limits::broken;

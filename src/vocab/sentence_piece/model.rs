@@ -100,7 +100,7 @@ impl Model {
     }
 }
 
-/// Refuses a map of characters, which every normalization except `identity` has.
+/// Refuses a map that replaces characters. Every normalization except `identity` has such a map.
 fn charsmap(spec: &[u8]) -> Result<()> {
     for field in Fields::of(spec) {
         if let (2, Value::Bytes([_, ..])) = field? {
