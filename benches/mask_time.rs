@@ -1,5 +1,5 @@
-//! Measures the cost of grammars: reading a vocabulary, compiling a grammar, and the time per token, with and without closing (`--close`:
-//! tokens are reserved to complete the text).
+//! Measures the cost of grammars: reading a vocabulary, compiling a grammar, and the time per token. Each grammar is measured without and
+//! with `--close`, which reserves tokens to complete the text.
 //!
 //! `cargo bench --bench mask_time`
 

@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let can_chat = own.special("<|user|>").is_some();
     let vocab = if can_chat { own.clone() } else { made_up()? };
 
-    // [2] The template. Roles are special tokens; user text never becomes a special token. The checkpoint has its own template in Jinja.
+    // [2] The template. Roles are special tokens. User text never becomes a special token. The checkpoint has its own template in Jinja.
     // The built-in template renders the same text, except for tools.
     let facts = model.facts();
     let template = template::builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("expected a model of the GLM-4 family"))?;
@@ -73,8 +73,8 @@ fn main() -> Result<()> {
 }
 
 /// [8] Classifies a text. A classification head reads the same input as the head for tokens: the normalised activation of the last token. A
-/// checkpoint has such a head if it has the tensor `score.weight`; `wingbeat classify` uses it, too. Without a head, prints the head's
-/// input.
+/// checkpoint has such a head if it has the tensor `score.weight`. `wingbeat classify` uses this head, too. Without a head, prints the
+/// head's input.
 fn classify(session: &mut Session) -> Result<()> {
     let tokens = session.encode(&Prompt::Text("It was very good."))?;
     if let Some(labels) = session.model().facts().labels.clone() {

@@ -3,8 +3,9 @@
 //! `Display` prints an error as one line: where, what is wrong, and what to do. JSON has these parts as fields. If the fault is in a line
 //! of text, an excerpt shows the line.
 //!
-//! The library knows no flags. An error names an option by its library name in [`Error::field`]. A hint names options and items of the library
-//! between backticks (`` `context` ``, `` `device=cpu` ``). A front end replaces these names with [`Error::with_names`].
+//! The library does not know the flags of the command line. An error names an option by its library name in [`Error::field`]. A hint names
+//! options and items of the library between backticks (`` `context` ``, `` `device=cpu` ``). A front end replaces these names with
+//! [`Error::with_names`].
 
 mod names;
 mod room;
@@ -242,7 +243,7 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// The maximum length of a message or a hint, in bytes.
 const MAX_MESSAGE: usize = 1000;
-/// The maximum length of one place or one field name, in bytes: enough for the longest path of a file system and a place in the file.
+/// The maximum length of one place or one field name, in bytes. The longest path of a file system and a place in the file fit.
 const MAX_PLACE: usize = 5000;
 
 /// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, its

@@ -1,4 +1,5 @@
-//! RWKV and GLM-4 inference on any GPU, through WebGPU. WGSL compute shaders compute the layers of a model; Rust schedules them.
+//! RWKV and GLM-4 inference on any GPU, through WebGPU. WGSL compute shaders compute the layers of a model. Rust code schedules these
+//! shaders.
 //!
 //! A model is recorded as a *tape*, a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every
 //! word has kernels and a *twin*: a reference implementation on the CPU that the kernels are tested against.

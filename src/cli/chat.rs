@@ -199,7 +199,7 @@ impl Args {
     }
 }
 
-/// Returns the path of the history file in the user's folder for program state, or `None` if the system has no such folder.
+/// Returns the path of the history file in the user's folder for program state, or `None` if the system has no folder for program state.
 fn history() -> Option<PathBuf> {
     dirs::state_dir().or_else(dirs::data_local_dir).map(|folder| folder.join("wingbeat").join("chat_history"))
 }

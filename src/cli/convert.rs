@@ -1,5 +1,5 @@
-//! `convert`: rewrites a checkpoint as one safetensors file and can merge a LoRA adapter into it. Also converts a tuned initial state into
-//! a state file.
+//! `convert`: rewrites a checkpoint as safetensors and can merge a LoRA adapter into it. Also converts a tuned initial state into a state
+//! file.
 
 use super::Outcome;
 use super::model_options::{ORIENTATIONS, orientation, quant_values};
@@ -157,11 +157,12 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the small files for a Hugging Face folder. `vocab` is the user's vocabulary file, or `None` for the model's.
+/// Returns the files of a Hugging Face folder other than the weights, such as configuration and tokenizer. `vocab` is the user's vocabulary
+/// file, or `None` for the model's own vocabulary.
 fn files_beside(input: &Checkpoint, vocab: Option<&Path>) -> Result<Vec<SideFile>> {
     let vocab = match vocab {
         Some(path) => Some(Vocab::find(path)?),
-        // A vocabulary that is already in the folder is copied unchanged.
+        // The folder of the input already has a vocabulary, which is copied unchanged.
         None if input.config_path().is_some_and(|config| config.with_file_name("tokenizer.json").is_file()) => None,
         None => match choose(arch::detect(input)?.facts().n_vocab, input.path().and_then(Path::parent)) {
             Choice::Found(vocab) => Some(vocab),

@@ -1,4 +1,5 @@
-//! Reports the error with which the program ends: a line on stderr, a JSON object on stdout if a flag asks for JSON, and the exit code.
+//! Reports the error with which the program ends. Prints a line on stderr and, if a flag asks for JSON, an object on stdout. Determines the
+//! exit code.
 
 use super::flags;
 use super::output::{Output, say, say_error};

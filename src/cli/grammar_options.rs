@@ -63,8 +63,8 @@ impl GrammarArgs {
         self.close.then_some(true).or(self.no_close.then_some(false))
     }
 
-    /// Returns a follower, which tracks how far a text has followed the rules. It is at the beginning of a text. Returns `None` without
-    /// rules. Each text needs its own clone.
+    /// Returns a follower, which tracks how far a text has followed the rules. The follower is at the beginning of a text. Returns `None`
+    /// without rules. Each text needs its own clone.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
         self.asked()?.map(|asked| asked.follower(&mut Followers::new(model), self.close(), "")).transpose()
     }
@@ -95,7 +95,7 @@ impl Asked {
         Asked { name: name.into(), rules }
     }
 
-    /// Returns a follower for a text that begins with `lead`; the rules apply after `lead`.
+    /// Returns a follower, which tracks how far a text has followed the rules. The text begins with `lead`. The rules apply after `lead`.
     pub fn follower(&self, followers: &mut Followers, close: Close, lead: &str) -> Result<Follower> {
         followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
     }

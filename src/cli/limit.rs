@@ -2,7 +2,7 @@
 
 use crate::engine::UNLIMITED;
 
-/// Parses the value of `-n`, for clap's `value_parser`.
+/// Parses the value of `-n`, for clap's `value_parser`. Returns `UNLIMITED` for -1.
 pub fn max_tokens(text: &str) -> std::result::Result<usize, String> {
     match text.trim() {
         "-1" => Ok(UNLIMITED),

@@ -142,7 +142,7 @@ impl DeviceArgs {
 
 impl RunArgs {
     /// Returns the folder for measurements of GPUs: `WINGBEAT_CACHE`, or else the system's cache folder. Returns `None` with `--no-cache`,
-    /// or if the system has no such folder.
+    /// or if the system has no cache folder.
     pub fn cache(&self) -> Option<PathBuf> {
         let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
         folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)

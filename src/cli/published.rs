@@ -13,8 +13,8 @@ const ALIKE: f64 = 0.85;
 /// The page of the documentation that lists all published models.
 const PAGE: &str = "docs/models.md";
 
-/// Returns an error for a web address, for a missing file with the name of a published model, and for a missing file whose path is only a
-/// name. Accepts all other paths.
+/// Returns an error for a web address. Also returns an error for a missing file if its path is only a name, or the name of a published
+/// model. Accepts all other paths.
 ///
 /// # Errors
 /// `File`. If the path is the name of a published model, the hint has the command that downloads the model.

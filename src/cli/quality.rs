@@ -66,7 +66,7 @@ pub struct Args {
     run: RunArgs,
 }
 
-/// The default number of tokens in a window.
+/// The default maximum number of tokens in a window of the text.
 const WINDOW: usize = 2048;
 
 /// A model to compare with the reference: the name of its row in the table, and its options.

@@ -1,6 +1,6 @@
 //! Handles signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
 //!
-//! Some subcommands can stop and save their files; they do so at the first signal. A second Ctrl-C ends these subcommands at once. All
+//! Some subcommands can stop and save their files. They do so at the first signal. A second Ctrl-C ends these subcommands at once. All
 //! other subcommands end at the first signal. No temporary file remains.
 
 #[cfg(unix)]

@@ -63,8 +63,8 @@ pub fn marked(line: &str, wanted: bool) -> String {
     }
 }
 
-/// Returns the lines that print an error: the message, then the indented excerpt. On a terminal, the hint follows in its own line;
-/// otherwise it is in the first line.
+/// Returns the lines that print an error: the message, then the indented excerpt. On a terminal, the hint follows in its own line.
+/// Otherwise the hint is in the first line.
 pub fn explained(e: &Error, on_terminal: bool) -> Vec<String> {
     let (mut e, mut hint) = (flags::in_hint(e.clone()), None);
     if on_terminal {

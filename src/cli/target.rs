@@ -24,8 +24,8 @@ impl Existing {
     /// Checks that a file can be written at `path`, and that no existing file would be replaced by mistake.
     ///
     /// # Errors
-    /// `File` if a file that is not empty exists and `--force` is not given, if a folder or a device has this path, or if the folder of
-    /// `path` does not exist or is not writable.
+    /// `File` if a file that is not empty exists and `--force` is not given, or if a folder or a device has this path. `File` if the folder
+    /// of `path` does not exist or is not writable.
     pub fn check(self, path: &Path) -> Result<()> {
         match found(path)? {
             Some(_) if !self.force => Err(exists(path)),

@@ -20,7 +20,7 @@ pub struct InspectReport {
     /// The number of files that hold tensors.
     pub files: usize,
     pub name: String,
-    /// The architecture, such as `rwkv7`. `None` if the model cannot run; `note` has the reason.
+    /// The architecture, such as `rwkv7`. `None` if the model cannot run. The field `note` then has the reason.
     pub architecture: Option<&'static str>,
     pub version: Option<&'static str>,
     #[serde(flatten)]

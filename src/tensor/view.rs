@@ -30,7 +30,7 @@ impl<'a> View<'a> {
         Self::strided(dtype, shape, &dense_strides(shape), bytes)
     }
 
-    /// Returns a view with strides in elements.
+    /// Returns a view of a tensor that has these strides, in elements.
     ///
     /// # Errors
     /// `File` if an element would be outside `bytes`, if the shape overflows, or if shape and strides differ in length.
@@ -115,7 +115,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the same numbers in another shape. Returns `None` if the number of elements differs. If the tensor is not dense, `shape` may
-    /// only add or remove dimensions of size 1; otherwise the result is `None`.
+    /// only add or remove dimensions of size 1. Otherwise the result is `None`.
     pub fn reshaped(&self, shape: &[usize]) -> Option<View<'a>> {
         let strides = if self.is_dense() {
             (n_elements(shape)? == self.len()).then(|| dense_strides(shape))?

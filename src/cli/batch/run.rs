@@ -133,7 +133,8 @@ impl Run {
         Ok((self.engine.submit(&merged)?, request.n))
     }
 
-    /// Handles all events that have arrived. If none has arrived, waits for one, at most as long as `patience`; the next call handles it.
+    /// Handles all events that have arrived. If none has arrived, waits for an event, at most as long as `patience`. The next call handles
+    /// that event.
     pub fn wait(&mut self, patience: Duration) -> Written {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
@@ -166,7 +167,7 @@ impl Run {
                 let running = self.running.swap_remove(i);
                 self.write(running)
             }
-            // The device is lost, so no other line can run either.
+            // After an error of the device, no other line can run either.
             Event::Failed(e) if e.kind == Kind::Device => Err(e.hint("finished lines are kept").into()),
             Event::Failed(e) => {
                 let Running { id, number, .. } = self.running.swap_remove(i);

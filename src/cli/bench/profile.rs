@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::exec::WordTime;
 use crate::session::{Model, Session, low_level};
 
-/// The number of profiled steps. The shortest time of each word counts.
+/// The number of profiled steps. The shortest time of each word (fused operation) counts.
 const REPEATS: usize = 5;
 
-/// A row of the table: the sums over all calls of one word in a step.
+/// A row of the table: the sums over all calls of one word (fused operation) in a step.
 struct Line {
     word: &'static str,
     calls: usize,
@@ -18,8 +18,8 @@ struct Line {
     weight_bytes: u64,
 }
 
-/// Prints a table to stderr for a step of `n_tokens` tokens. The last column is the share of `ceiling` that a word reached: of its GB/s if
-/// `n_tokens` is 1, else of its GFLOP/s.
+/// Prints a table to stderr for a step of `n_tokens` tokens, with one row per word (fused operation). The last column is the share of
+/// `ceiling` that the word reached: of its GB/s if `n_tokens` is 1, else of its GFLOP/s.
 pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<()> {
     let mut session = Session::new(model, 1)?;
     let mut best: Vec<WordTime> = low_level::profile(&mut session, n_tokens)?;
@@ -46,7 +46,7 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<
     Ok(())
 }
 
-/// Returns the sums of `times` per word, in the order in which the words are first called.
+/// Returns the sums of `times` per word (fused operation), in the order in which the words are first called.
 fn by_word(times: &[WordTime]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for t in times {

@@ -16,7 +16,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Returns the byte at which the last word of `line` starts, and the words that can replace it.
+    /// Returns the byte at which the last word of `line` starts, and the texts with which Tab can replace this word.
     fn offers(&self, line: &str) -> (usize, Vec<Pair>) {
         if let Some(rest) = line.strip_suffix('\\') {
             return (rest.len(), vec![Pair { display: String::new(), replacement: "\n".into() }]);

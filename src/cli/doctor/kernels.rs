@@ -66,7 +66,8 @@ pub struct Kernels {
     with_draws: bool,
 }
 
-/// A unit of work for one thread: the cases of all words in one weight format. If `format` is `None`, the kernel that samples tokens.
+/// A unit of work for one thread: the test cases of all words (fused operations) in the weight format `format`. If `format` is `None`, the
+/// unit is the check of the kernel that samples tokens.
 #[derive(Clone, Copy)]
 struct Job {
     family: usize,

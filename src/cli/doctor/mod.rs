@@ -1,8 +1,8 @@
 //! `doctor`: checks drivers, kernels and results, and prints a page with the results for bug reports.
 //!
-//! The page has facts about the host, a comparison of the built-in model's logits with golden logits, a comparison of every kernel with its
-//! reference implementation on the CPU, and the rate at which weights are read. The exit code is 3 if a result is wrong or the device
-//! cannot be opened, and 130 if the user stopped the check.
+//! The page has facts about the host, and the results of three checks. The first compares every kernel with its reference implementation on
+//! the CPU. The second compares the built-in model's logits with golden logits. The third measures how fast weights are read. The exit code
+//! is 3 if a result is wrong or the device cannot be opened, and 130 if the user stopped the check.
 
 mod golden;
 mod host;
@@ -151,8 +151,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::from(code))
 }
 
-/// Chooses the device that the flags name. Without a flag, chooses the best adapter; it may be a software adapter, because its kernels can
-/// be wrong, too. Without any adapter, chooses the CPU.
+/// Chooses the device that the flags name. Without a flag, chooses the best adapter. A software adapter may be chosen, because its kernels
+/// can be wrong, too. Without any adapter, chooses the CPU.
 fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     match on.named() {
         Some(device) => choose(&device.parse()?, backend),
@@ -185,8 +185,8 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
     };
     let (golden, kernels) = std::thread::scope(|scope| {
         let (led, compiled) = channel();
-        // The built-in model uses kernels that the first job compiles. So its check starts after that job; otherwise both would compile the
-        // same kernels.
+        // The built-in model uses kernels that the first job compiles. So the model's check starts after that job. Otherwise both would
+        // compile the same kernels.
         let later = {
             let check_golden = &check_golden;
             move || {

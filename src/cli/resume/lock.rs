@@ -29,8 +29,8 @@ impl Lock {
     /// file cannot be opened.
     ///
     /// # Errors
-    /// `File` if another process holds the lock, if the lock file's path is taken by a file that is not a lock, or if the folder of the
-    /// results does not exist.
+    /// `File` if another process holds the lock, or if the lock file's path is taken by a file that is not a lock. `File` if the folder of
+    /// the results does not exist.
     pub fn take(results: &Path) -> Result<Option<Lock>> {
         let path = beside(results, "lock")?;
         for _ in 0..ATTEMPTS {

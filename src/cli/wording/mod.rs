@@ -60,7 +60,7 @@ fn every_text_is_as_reviewed() {
     );
 }
 
-/// Returns the lines that only one of the two texts has, each after `-` if it is from `old`, or after `+` if it is from `new`.
+/// Returns the lines that only one of the two texts has, at most `SHOWN` per text. `-` precedes a line of `old`, `+` a line of `new`.
 fn difference(old: &str, new: &str) -> String {
     let only = |mark: &str, a: &str, b: &str| {
         let b: std::collections::HashSet<&str> = b.lines().collect();

@@ -39,9 +39,9 @@ fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
 }
 
 /// Returns the scale s[i] and the minimum m[i] of sub-block i, six bits each. The low six bits of bytes 0..4 of `p` are s[0..4]. The low
-/// six bits of bytes 4..8 are m[0..4]. The values s[4..8] have their low four bits in the low nibbles of bytes 8..12, and their high two
-/// bits in the high two bits of bytes 0..4. The values m[4..8] have their low four bits in the high nibbles of bytes 8..12, and their high
-/// two bits in the high two bits of bytes 4..8.
+/// six bits of bytes 4..8 are m[0..4]. The low four bits of s[4..8] are the low nibbles of bytes 8..12. The high two bits of s[4..8] are
+/// the high two bits of bytes 0..4. The low four bits of m[4..8] are the high nibbles of bytes 8..12. The high two bits of m[4..8] are the
+/// high two bits of bytes 4..8.
 fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     match i {
         0..4 => (p[i] & 63, p[i + 4] & 63),
@@ -50,8 +50,8 @@ fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
 }
 
 /// Decodes a Q6_K block, which has two halves of 128 numbers. A half has 64 bytes of n, 32 bytes of h, and four runs of 32 numbers. The low
-/// four bits of number l in run r are in `n[32 (r % 2) + l]`: its low nibble for r < 2, else its high nibble. The two high bits of this
-/// number are bits 2 r and 2 r + 1 of `h[l]`.
+/// four bits of number l in run r are a nibble of `n[32 (r % 2) + l]`. The low nibble belongs to runs 0 and 1, the high nibble to runs 2
+/// and 3. The two high bits of the number are bits 2 r and 2 r + 1 of `h[l]`.
 pub fn q6_k(block: &[u8], x: &mut [f32]) {
     let (n, h, s, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {

@@ -61,7 +61,7 @@ fn draw(what: Draw) -> Command {
 }
 
 /// Parses a line. `\n` becomes a newline. The name of a command with an argument may be written in upper or lower case. `-temp=X` and
-/// `-top_p=X` are removed anywhere in the line; their values are clamped as in ChatRWKV.
+/// `-top_p=X` are removed anywhere in the line, and their values are clamped as in ChatRWKV.
 pub fn parse(line: &str) -> Result<Command> {
     // A path keeps its backslashes: `\n` may be the beginning of a file's name.
     let is_file = line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("+prompt"));

@@ -130,7 +130,7 @@ pub const COMMANDS: &[Slash] = &[
     },
 ];
 
-/// Names that other programs use for the same commands, as pairs of such a name and the command.
+/// Names that other programs use for the same commands. A pair is the name in other programs, then the command.
 pub const ALIASES: &[(&str, &str)] = &[("/?", "/help"), ("/quit", "/exit"), ("/bye", "/exit"), ("/q", "/exit")];
 
 const KEYS: &[(&str, &str)] = &[

@@ -26,7 +26,8 @@ impl PromptFile {
     /// file named `path`, such as `English-2`.
     ///
     /// # Errors
-    /// `File` if the file is invalid; the error names the line. `File` if neither a file nor a built-in prompt file has this name.
+    /// `File` if the file is invalid, or if neither a file nor a built-in prompt file has this name. The error about an invalid file names
+    /// the line.
     pub fn find(path: &Path) -> Result<PromptFile> {
         let bytes = match read_whole(path)? {
             Some(bytes) => bytes,
