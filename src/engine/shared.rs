@@ -82,7 +82,7 @@ impl Shared {
         Ok(state)
     }
 
-    /// Locks the counts and the flag `is_draining`.
+    /// Locks and returns the counts and the flag `is_draining`.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

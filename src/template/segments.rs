@@ -97,7 +97,7 @@ impl Writer {
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Adds the text that was held back to the current segment.
+    /// Appends to the current segment the text that was held back.
     fn flush(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let pending = self.utf8.finish();
         let added = self.add(&pending, on_delta);

@@ -229,7 +229,7 @@ impl PrefixCache {
         self.trim(self.idle.slots, session)
     }
 
-    /// Adds an entry.
+    /// Adds an entry. Replaces an older entry with the same tokens.
     fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
         self.clock += 1;
         let id = self.clock;
