@@ -1,4 +1,4 @@
-// The input of a product: rows of x, unchanged. Fills the shader slot `input`; every module of this shader slot defines these names.
+// The input of a product: rows of x, unchanged. Fills the shader slot `input`; every module of this shader slot defines the same names.
 import package::linear::stack::params;
 
 struct Input {

@@ -1,7 +1,7 @@
 // ChaCha8 random numbers, as in src/sample/stream.rs. The key is the seed, then 24 zero bytes. The nonce is zero. Number n consists of
 // words 2 n (low half) and 2 n + 1 (high half) of the stream. A block of the stream has 16 words.
 
-// Rotates each word left by n bits, n in 1 ..= 31.
+// Rotates each of the four numbers left by n bits, n in 1 ..= 31.
 fn rotate4(x: vec4<u32>, n: u32) -> vec4<u32> { return (x << vec4(n)) | (x >> vec4(32u - n)); }
 
 // Returns number `at` of the stream of `seed`. Both arguments and the result are 64-bit numbers (low, high).

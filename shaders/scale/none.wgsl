@@ -1,4 +1,4 @@
-// No scales: the codes are the weights. Fills the shader slot `scale`; every module of this shader slot defines these names.
+// No scales: the codes are the weights. Fills the shader slot `scale`; every module of this shader slot defines the same names.
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 

@@ -1,5 +1,5 @@
 // f16 weights. A unit of eight takes one word. No f16 arithmetic is used, because the adapter may lack it.
-// Fills the shader slot `weight`; every module of this shader slot defines these names.
+// Fills the shader slot `weight`; every module of this shader slot defines the same names.
 import package::lib::halves::halves;
 
 // The number of units in a 16-byte word.

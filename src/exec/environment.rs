@@ -13,7 +13,7 @@ pub const KERNELS: &str = "WINGBEAT_KERNELS";
 pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";
 /// Environment variable that forbids (`0`) or requires (`1`) products by cooperative matrices.
 pub const COOPERATIVE: &str = "WINGBEAT_COOPERATIVE";
-/// Environment variable that keeps the bounds checks of shaders (`1`).
+/// Environment variable that keeps (`1`) or removes (`0`) the bounds checks of shaders.
 pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
 /// Environment variable that sets where tokens are sampled: `device` or `host`.
 pub const DRAWS: &str = "WINGBEAT_DRAWS";

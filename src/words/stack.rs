@@ -153,7 +153,7 @@ impl From<Store> for Param {
     }
 }
 
-/// A product `y[t] = store(activation(bias + W x[t]))`, segment by segment.
+/// A product `y[t] = store(activation(bias + W x[t]))`, segment by segment. A [`Segment`] is one part of W with its own input and output.
 pub struct Stack {
     pub matrix: Matrix,
     pub x: Var,

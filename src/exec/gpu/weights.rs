@@ -50,7 +50,7 @@ impl Weights {
                 if spec.is_table() {
                     let rows = spec.pieces(device.caps.max_binding).iter().map(|p| p.segments.iter().map(|s| s.rows).sum()).collect();
                     table = Some(Table::new(Matrix(m), pieces, rows, spec.row_bytes()));
-                    // Each executor has its own buffers for rows of the table.
+                    // The layer has no pieces of the table: each executor has its own buffers for rows of the table.
                     kept.push(Vec::new());
                 } else {
                     kept.push(pieces);
