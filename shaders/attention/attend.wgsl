@@ -12,9 +12,9 @@ import package::slot::cache::{Eight, Two, unpack2, unpack8};
 import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK, HEADS, ROWS, QUERIES, PAIRS, STEP, SPLIT};
 
 struct Params {
-    // First row of this dispatch.
+    // Index of the first row that this dispatch computes.
     t0: u32,
-    // First row of the binding qkv.
+    // Index of the first row that the binding qkv contains.
     q0: u32,
     // Stride of a row of qkv, in vectors of 4 floats.
     stride: u32,

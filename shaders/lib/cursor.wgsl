@@ -48,7 +48,7 @@ fn run_at(i: u32) -> Run {
     return Run(a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w);
 }
 
-// Returns the row of activations that output `o` reads.
+// Returns the row of activations from which output `o` is computed.
 fn output_row(o: u32) -> u32 { return cursor[cursor[1].x + o / 4u][o % 4u]; }
 
 // Returns the number of rows of a product: the number of tokens if `of_outputs` is 0, the number of outputs if it is 1.

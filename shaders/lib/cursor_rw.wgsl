@@ -3,7 +3,7 @@
 
 fn n_outputs() -> u32 { return cursor[0].z; }
 
-// Returns the row of activations that output `o` reads.
+// Returns the row of activations from which output `o` is computed.
 fn output_row(o: u32) -> u32 { return cursor[cursor[1].x + o / 4u][o % 4u]; }
 
 // Prepares a row for the next step: the row reads `token`, at the next position. The row's run has only this row. In the next step, the run

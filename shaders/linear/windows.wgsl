@@ -10,7 +10,7 @@ import package::slot::scale::{BLOCK_UNITS, columns, dot4, of_rows};
 import package::constants::{QUADS, TOKENS};
 
 struct Params {
-    // First token of the dispatch.
+    // Index of the first token of the dispatch.
     t0: u32,
     // The number of rows of the block.
     rows: u32,

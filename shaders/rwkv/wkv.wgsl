@@ -11,15 +11,15 @@ import package::slot::state::{load4, store4, kept};
 import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};
 
 struct Params {
-    // First token of this dispatch.
+    // Index of the first token of this dispatch.
     first_row: u32,
     // The number of tokens of this dispatch.
     n_rows: u32,
     // The number of rows of the state in all heads together.
     width: u32,
-    // First row of the state in this dispatch.
+    // Index of the first row of the state that this dispatch updates.
     first: u32,
-    // End of the rows of the state in this dispatch, exclusive.
+    // Index after the last row of the state that this dispatch updates.
     end: u32,
     // Stride of a token in feed, in vectors of 4 floats.
     feed_stride: u32,

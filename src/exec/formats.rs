@@ -124,7 +124,8 @@ impl QuantPlan {
         })
     }
 
-    /// Returns the plan without the exceptions of the named plan that would exceed the limit on bits per weight for these matrices.
+    /// Removes each exception of the named plan with which these matrices would exceed the limit on the average bits per weight. Returns
+    /// the remaining plan.
     ///
     /// # Errors
     /// `Usage`, at `quant`, if an exception of the user matches no tensor.

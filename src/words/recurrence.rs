@@ -141,7 +141,7 @@ impl Recurrence {
         let mut lora = vec![[0; 4]; 4];
         let mut modules = vec![("head", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
-        // Without low-rank matrices, these modules only fill the slots. The kernel does not call them.
+        // Without low-rank matrices, these modules only fill the shader slots. The kernel does not call them.
         let mut matrix = vec![("weight", "weight::f16".into()), ("scale", "scale::none".into()), ("matrix", "matrix::rows".into())];
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
             let spec = tape.matrix_spec(stack.matrix);

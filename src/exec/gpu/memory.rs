@@ -34,7 +34,8 @@ fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     if tells_budget {
         answer = answer.push_next(&mut budget);
     }
-    // SAFETY: instance and device have Vulkan 1.1, which defines this function. The chain holds only a structure that the device supports.
+    // SAFETY: instance and device have Vulkan 1.1, which defines this function. `answer` is chained only to a structure that the device
+    // supports.
     unsafe { instance.raw_instance().get_physical_device_memory_properties2(device, &mut answer) };
     let heaps = answer.memory_properties;
     let local = (0..heaps.memory_heap_count as usize).filter(|&i| heaps.memory_heaps[i].flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));

@@ -1,4 +1,4 @@
-//! Loads weights to a device. Executors share the weights.
+//! Loads the weights of a model to a device. All executors of the model share them.
 
 use super::Device;
 use super::draws::DrawSizes;

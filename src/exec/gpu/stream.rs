@@ -85,7 +85,7 @@ fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
     layer.into_iter().zip(at).map(with_bytes).collect()
 }
 
-/// The exclusive use of the sets by one step.
+/// The exclusive use of the stream's two sets of buffers by one step.
 pub struct Turn<'a> {
     stream: &'a Stream,
     _alone: MutexGuard<'a, ()>,
