@@ -1,7 +1,7 @@
 //! Conversations with a model.
 //!
-//! A [`Conversation`] keeps its history in a session. For programs that keep the messages themselves, a [`Question`] renders messages as one
-//! prompt, and an [`AnswerReader`] splits the answer into text, thought and tool calls. This module uses models only through
+//! A [`Conversation`] keeps its history in a session. A [`Question`] renders messages as one prompt, for programs that keep the messages
+//! themselves. An [`AnswerReader`] splits the answer into text, thought and tool calls. This module uses models only through
 //! [`session`](crate::session).
 
 mod conversation;

@@ -18,7 +18,7 @@ pub struct AnswerReader {
     is_call: bool,
 }
 
-/// A complete answer.
+/// An answer that has ended, split into its parts.
 pub(super) struct Read {
     pub text: String,
     pub thought: String,
@@ -26,7 +26,7 @@ pub(super) struct Read {
     pub has_thought: bool,
     /// True if a stop text ended the answer.
     pub has_stopped: bool,
-    /// The beginning of a stop text that [`AnswerReader::end_cut`] dropped; empty if it dropped nothing.
+    /// The beginning of a stop text that [`AnswerReader::end_cut`] dropped. Empty if no text was dropped.
     pub dropped: String,
     /// The answer's segments (the texts between special tokens) as the model wrote them. Empty for a format of lines.
     pub segments: Vec<String>,
@@ -87,7 +87,7 @@ fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mu
             match name {
                 "" => ControlFlow::Continue(()),
                 name if *is_call => on_part(AnswerPart::Call(name)),
-                // Without tools, the first line of a segment is text.
+                // If no tools are declared, the first line of a segment is text.
                 name => splitter.push(&format!("{name}\n"), on_part),
             }
         }

@@ -31,7 +31,7 @@ impl Session {
     }
 }
 
-/// Returns the ids whose tokens contain one of the texts, ascending. Scans the vocabulary once per text.
+/// Returns the ids of all tokens that contain at least one of the texts, ascending. Scans the vocabulary once per text.
 fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u32]>> {
     let mut all = Vec::new();
     for text in texts {
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn breakers_are_tokens_that_contain_a_text() {
         let texts = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
-        // Without a vocabulary, only texts that are not defaults are an error.
+        // Without a vocabulary, default texts cause no error, but all other texts do.
         assert!(ids(&texts(&DRY_BREAKERS), None, 9).unwrap().is_empty());
         let e = ids(&texts(&["\n", "x"]), None, 9).unwrap_err().to_string();
         assert!(e.starts_with("dry_breaker: expected a model with a vocabulary, found \"x\""), "{e}");

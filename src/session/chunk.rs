@@ -7,7 +7,7 @@ const LONGEST_STEP: Duration = Duration::from_millis(2000);
 /// The most tokens of the first step on a device whose driver may abort long dispatches.
 const FIRST: usize = 32;
 
-/// The current number of tokens per step.
+/// The current number of prompt tokens per step, and its limits.
 pub struct Chunk {
     asked: usize,
     now: usize,

@@ -80,7 +80,7 @@ impl Source for Merged<'_> {
     fn has(&self, name: &str) -> bool {
         self.checkpoint.has(name)
     }
-    /// Returns f32 for tensors that the LoRA adapter changes.
+    /// Returns the type in the checkpoint, or f32 for tensors that the LoRA adapter changes.
     fn dtype(&self, name: &str) -> Option<DType> {
         let changes = self.lora.is_some_and(|lora| lora.changes(name));
         self.checkpoint.dtype(name).map(|dtype| if changes { DType::F32 } else { dtype })

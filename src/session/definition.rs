@@ -1,4 +1,4 @@
-//! Reads the definition of a model from its file, and checks it before weights are loaded.
+//! Reads the definition of a model from its file, and checks the file's tensors before weights are loaded.
 
 use super::options::{ModelSource, Options, StateOrientation};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
@@ -10,7 +10,7 @@ use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Suffix of the names of tuned initial states.
+/// Suffix of the tensor names of tuned initial states.
 pub const TUNED: &str = ".att.time_state";
 
 /// Returns whether a file is a tuned initial state and not a model.

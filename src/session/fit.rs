@@ -47,8 +47,8 @@ pub struct Speeds {
 }
 
 impl Default for Speeds {
-    /// The speed of PCIe 3.0 with 16 lanes, and an estimate of how fast eight cores decode quantised weights. Neither is measured on this
-    /// machine.
+    /// The speed of PCIe 3.0 with 16 lanes, and an estimate of how fast eight cores decode quantised weights. Neither speed was measured on
+    /// this machine.
     fn default() -> Self {
         Speeds { bus: 12e9, cpu: 5e9 }
     }
@@ -106,7 +106,7 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
 }
 
 impl Candidate {
-    /// Returns the bytes of the whole model on one device.
+    /// Returns the bytes that the whole model needs on one device.
     fn all(&self) -> u64 {
         let n = self.footprint.layers.len();
         self.footprint.on_device(0..n, n).total()
@@ -146,7 +146,7 @@ fn segments(c: &Candidate, shares: &[Share<'_>]) -> String {
     numbered.chain([format!("{} {}", last.0, c.dtype)]).collect()
 }
 
-/// A strategy that keeps some weights in host memory.
+/// A strategy that keeps the weights of some layers in host memory.
 struct Way {
     strategy: String,
     /// Bytes of the weights in host memory. Every token reads all of these bytes.

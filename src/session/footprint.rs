@@ -45,7 +45,7 @@ pub fn as_assigned(matrix: &MatrixSpec) -> u64 {
     matrix.size_bytes() as u64
 }
 
-/// Returns a function for the bytes of a matrix in `format`.
+/// Returns a function that returns the bytes of a matrix in `format`.
 pub fn in_format(format: &'static dyn Format) -> impl Fn(&MatrixSpec) -> u64 {
     move |matrix| matrix.size_in(&|_| format) as u64
 }
@@ -143,7 +143,7 @@ pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footp
     for segment in placed {
         let footprint = footprint(segment);
         if segment.is_on_cpu() {
-            // The CPU streams no layers.
+            // On the CPU, all layers are resident.
             let mut own = footprint.on_device(segment.layers.clone(), segment.layers.len());
             own.weights -= footprint.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum::<u64>();
             add("cpu", own);
@@ -162,7 +162,7 @@ pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footp
 /// free memory passes.
 ///
 /// # Errors
-/// `Memory`, at the device, if the device has too little free memory.
+/// `Memory` if a device has too little free memory. The error names the device.
 pub fn check(devices: &[(String, DeviceBytes)], memory: &dyn Fn(&str) -> Option<Memory>) -> Result<()> {
     for (device, bytes) in devices {
         let Some(free) = memory(device).and_then(|m| m.free) else { continue };

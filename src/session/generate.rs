@@ -28,7 +28,7 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
     }
 }
 
-/// A generated token, or text that became certain.
+/// A report to the caller: a generated token, or text that became certain, or both.
 #[derive(Debug)]
 pub struct Event<'a> {
     /// Index of the stream among the streams that were continued together.
@@ -47,7 +47,7 @@ pub struct Event<'a> {
 /// Callback for events.
 type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 
-/// The streams of one call, and the callback for their events.
+/// The streams that a call continues together, and the callback for their events.
 pub(super) struct Batch<'a> {
     pub streams: &'a mut [Stream],
     vocab: Option<&'a Vocab>,
@@ -72,8 +72,8 @@ impl<'a> Batch<'a> {
         self.streams.iter().any(|s| s.finish.is_none() && s.needs_host())
     }
 
-    /// Appends a token to a stream and calls the callback. `n_together` is the field of [`Event`]. Returns whether the token belongs to the
-    /// text.
+    /// Appends a token to stream `i` and calls the callback with an [`Event`], which gets `n_together`. Returns whether the token belongs to
+    /// the text.
     pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];
         let is_text = stream.take(token, self.vocab);
@@ -84,13 +84,13 @@ impl<'a> Batch<'a> {
         is_text
     }
 
-    /// Ends a stream and calls the callback.
+    /// Ends stream `i` and calls the callback with the text that was held back.
     pub fn end(&mut self, i: usize, finish: Finish) {
         self.streams[i].end(finish);
         self.tell(i);
     }
 
-    /// Calls the callback with new text of a stream, without a token.
+    /// Calls the callback with the new text of stream `i`, without a token.
     fn tell(&mut self, i: usize) {
         let piece = self.streams[i].new_text();
         self.broken |= (self.on_event)(Event { stream: i, token: None, piece, n_together: 0, logprobs: None }).is_break();

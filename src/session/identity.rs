@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::tape::{Source, Tape};
 use sha2::{Digest, Sha256};
 
-/// The most tensors from which numbers enter the hash.
+/// The most tensors whose numbers enter the hash.
 const BLOCKS: usize = 64;
 /// The most consecutive numbers of one tensor that enter the hash.
 const NUMBERS: usize = 256;

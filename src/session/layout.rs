@@ -68,7 +68,7 @@ fn plan_of(quant: Option<QuantPlan>, first: usize, resident: usize) -> QuantPlan
     if first == 0 && resident == 0 { plan.but(Kind::Embedding) } else { plan }
 }
 
-/// Returns the sizes of a session with one slot.
+/// Returns the sizes that determine the memory of a session with one slot.
 pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     let blocks = context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
     let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * TOKENS_PER_BLOCK };
@@ -98,7 +98,7 @@ pub fn bytes_by_device(
 pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
-    // Floats of other types may be outside the range of f16. The dtype `bf16` stores matrices with such floats as f32.
+    // Floats of types other than f16 may be outside the range of f16. The dtype `bf16` stores matrices with such floats as f32.
     let is_half = |part: &MatrixPart| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
     let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
     let candidate = |quant: &&str| {

@@ -1,4 +1,4 @@
-//! Log-probabilities of tokens under a model's own logits.
+//! Log-probabilities of tokens, computed from the model's unchanged logits.
 
 use super::quality::log_sum;
 use std::cmp::Ordering;

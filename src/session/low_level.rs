@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::exec::{Executor, WordTime};
 use crate::tape::Step;
 
-/// Returns the time of every word (fused operation) in a step that reads `n_tokens` tokens of one slot and computes the logits after the last
-/// token.
+/// Returns the time of every word (fused operation) in one step. The step reads `n_tokens` tokens in one slot and computes the logits after the
+/// last token.
 ///
 /// # Errors
 /// `Device` if the adapter does not support timestamps; `Input` if all slots are in use, or if `n_tokens` is 0.

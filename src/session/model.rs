@@ -132,7 +132,7 @@ impl Model {
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
-    /// Returns the kind of source: `pth`, `safetensors`, `gguf`, `embedded` or `synthetic`.
+    /// Returns the kind of source that the weights come from: `pth`, `safetensors`, `gguf`, `embedded` or `synthetic`.
     pub fn kind(&self) -> &str {
         &self.0.kind
     }
@@ -147,7 +147,7 @@ impl Model {
             Choice::Missing { .. } => None,
         }
     }
-    /// Returns which vocabulary the model needs and where to get it. `None` if the model has a vocabulary.
+    /// Returns a hint which vocabulary the model needs and where to get that vocabulary. `None` if the model has a vocabulary.
     pub fn vocab_hint(&self) -> Option<&str> {
         match &self.0.vocab {
             Choice::Found(_) => None,
@@ -162,7 +162,7 @@ impl Model {
     pub fn dtype(&self) -> &str {
         &self.0.dtype
     }
-    /// Returns the number of parameters.
+    /// Returns the number of the model's parameters.
     pub fn n_params(&self) -> u64 {
         self.0.n_params
     }

@@ -55,8 +55,8 @@ pub struct Options {
     pub state_dtype: Float,
     /// Base of the rotary position embedding of a GLM. `None` means the base that the file states.
     pub rope_theta: Option<f64>,
-    /// True if the kernels add in the same order for every batch size, so that the result of a sequence does not depend on the other sequences
-    /// of its batch.
+    /// True if the kernels add in the same order for every batch size. Then the result of a sequence does not depend on the other sequences of
+    /// its batch.
     pub deterministic: bool,
     /// Folder with measurements that choose the kernels for an adapter. [`measure_once`](crate::exec::tune::measure_once) writes the
     /// measurements, and opening a model reads them. `None` means default kernels.

@@ -9,8 +9,8 @@ const NEW: f64 = 0.3;
 /// After this many steps with prompt tokens, one step has none, to measure the time of decoding alone again.
 const MEASURE: usize = 32;
 
-/// Measures the time of steps and limits the prompt tokens per step, so that a step with prompt tokens takes at most `slowdown` times as long
-/// as a step without prompt tokens.
+/// Limits the prompt tokens per step, from measured times of steps. A step with prompt tokens should take at most `slowdown` times as long as a
+/// step without prompt tokens.
 #[derive(Debug)]
 pub(super) struct PrefillBound {
     slowdown: f64,

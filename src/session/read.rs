@@ -1,4 +1,4 @@
-//! Reads tokens: prefill and decode. A submission is the work that the host gives to the device at once. The host begins a submission, and
+//! Reads tokens, for prefill and decode. A submission is the work that the host gives to the device at once. The host begins a submission, and
 //! later finishes it.
 //!
 //! A device executes submissions in order. So the host counts tokens as read when their submission begins. The slot has no logits until the
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use web_time::Instant;
 
-/// Measures the time of a submission on the host.
+/// Measures on the host how long a submission takes.
 pub(super) struct Clock {
     began: Instant,
     /// The time from the start until the host found that the submission is done. `None` before that.
@@ -51,7 +51,7 @@ impl Reading<'_> {
         self.session.is_ready()
     }
 
-    /// Waits until [`finish`](Self::finish) would not block. Awaits in a browser and blocks elsewhere.
+    /// Waits until [`finish`](Self::finish) would not block. In a browser, the future awaits the device; elsewhere, it blocks the thread.
     pub async fn ready(&mut self) -> Result<()> {
         self.session.ready().await
     }
@@ -59,8 +59,8 @@ impl Reading<'_> {
     /// Blocks until the device is done. Afterwards, each slot whose last listed token was read has the logits after this token.
     ///
     /// # Errors
-    /// `Device` if the device failed; then the content of the slots is undefined. In a browser also if the device is not done yet: await
-    /// [`ready`](Self::ready) first.
+    /// `Device` if the device failed; then the content of the slots is undefined. In a browser, returns the same error if the device is not
+    /// done yet, so await [`ready`](Self::ready) first.
     pub fn finish(self) -> Result<()> {
         self.session.finish_read()
     }
@@ -141,7 +141,7 @@ impl Session {
         }
     }
 
-    /// Waits for the last submission. Awaits in a browser and blocks elsewhere.
+    /// Waits until the device has done the last submission. In a browser, the future awaits the device; elsewhere, it blocks the thread.
     pub(super) async fn ready(&mut self) -> Result<()> {
         #[cfg(not(target_arch = "wasm32"))]
         if let Err(e) = self.executor.wait() {
@@ -231,7 +231,7 @@ impl Session {
         (self.clock, self.failure) = (Clock::start(), None);
         if let Err(e) = self.executor.begin(step) {
             moves.iter().for_each(|go| self.pages.cancel(go));
-            // The device may have written in place before it failed, so the content of these slots is undefined.
+            // The device may have changed states in place before it failed, so the content of these slots is undefined.
             for part in parts {
                 self.slots.get_mut(part.slot)?.logits.clear();
             }
@@ -264,7 +264,7 @@ impl Session {
         Ok(())
     }
 
-    /// Calls `each` for every row of logits of the last submission.
+    /// Calls `each` for every row of logits of the last submission: with the index of the token in its item, and the logits after the token.
     fn hand_over(&self, each: Each<'_>) -> Result<()> {
         self.each_row(&mut |_, t, row| each(t, row))
     }

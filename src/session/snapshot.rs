@@ -11,9 +11,9 @@ use crate::tape::{Cache, State, StateSpec};
 pub struct Snapshot {
     /// Hash of the weights that the snapshot belongs to.
     pub(super) weights: String,
-    /// Numbers of each state of the tape, in the state's shape.
+    /// For each recurrent state of the model, its numbers in the state's shape.
     pub(super) states: Vec<Vec<f32>>,
-    /// Numbers of each cache of the tape, `[n_tokens, n_heads, head_size]`.
+    /// For each cache of the model (the keys or the values of a layer), its numbers, `[n_tokens, n_heads, head_size]`.
     pub(super) caches: Vec<Vec<f32>>,
     /// Logits after the last token, `[vocab]`; empty if the slot had none.
     pub(super) logits: Vec<f32>,
@@ -70,7 +70,7 @@ impl Copying<'_> {
         self.session.is_ready()
     }
 
-    /// Waits until [`finish`](Self::finish) would not block. Awaits in a browser and blocks elsewhere.
+    /// Waits until [`finish`](Self::finish) would not block. In a browser, the future awaits the device; elsewhere, it blocks the thread.
     pub async fn ready(&mut self) -> Result<()> {
         self.session.ready().await
     }
@@ -78,7 +78,8 @@ impl Copying<'_> {
     /// Blocks until the copy is complete, and returns the snapshot.
     ///
     /// # Errors
-    /// `Device` if the device failed. In a browser also if the device is not done yet: await [`ready`](Self::ready) first.
+    /// `Device` if the device failed. In a browser, returns the same error if the device is not done yet, so await [`ready`](Self::ready)
+    /// first.
     pub fn finish(mut self) -> Result<Snapshot> {
         self.session.check_failure()?;
         let mut states = self.session.executor.finish_read()?;

@@ -56,11 +56,11 @@ impl Finish {
     }
 }
 
-/// Changes logits before each sampling. The arguments are the tokens generated so far and the logits `[vocab]`. The host samples for a stream
-/// with a processor.
+/// A function that changes logits before each sampling. Its arguments are the text's tokens so far and the logits, `[vocab]`. The host samples
+/// for a stream with a processor.
 pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
 
-/// A text that is being generated: its slot, its sampler and its tokens.
+/// A text that is generated in a slot, with its sampler and the conditions that end it.
 pub struct Stream {
     /// The slot that reads the tokens.
     pub slot: Slot,
@@ -104,7 +104,7 @@ pub struct Stream {
     n_told: usize,
     /// The most tokens of the text: the smaller of `max_tokens` and the room in the context.
     limit: usize,
-    /// The reason to finish at `limit`: `Length` or `Context`.
+    /// The reason that is reported if the text ends at `limit`: `Length` or `Context`.
     at_limit: Finish,
     /// Token ids that end the text.
     pub(super) stop_ids: Vec<u32>,
@@ -153,7 +153,7 @@ impl Stream {
         self.utf8 = Utf8Stream::after_tokens(pending, prompt, vocab);
     }
 
-    /// Returns the uncertain bytes at the end that are not in the text yet, see [`keeps_end`](Self::keeps_end). The bytes may end with an
+    /// Returns the uncertain bytes that are not in the text yet, as described at [`keeps_end`](Self::keeps_end). The bytes may end with an
     /// incomplete character.
     pub fn pending(&self) -> Vec<u8> {
         [self.stops.held().as_bytes(), self.utf8.pending()].concat()

@@ -50,20 +50,21 @@ pub enum Cut {
 pub enum Wanted {
     /// Logits after the last token of each item.
     Last,
-    /// Logits after every token.
+    /// Logits after every token of each item.
     All,
 }
 
-/// Callback for logits. Takes the index of the token in its item, and the logits after the token.
+/// Callback for the logits of one item. Its arguments are the index of the token in the item, and the logits after the token.
 pub type Each<'a> = &'a mut dyn FnMut(usize, &[f32]) -> Result<()>;
 
-/// Callback for logits. Takes the index of the item, the index of the token in the item, and the logits after the token.
+/// Callback for the logits of several items. Its arguments are the index of the item, the index of the token in the item, and the logits after
+/// the token.
 pub type EachRow<'a> = &'a mut dyn FnMut(usize, usize, &[f32]) -> Result<()>;
 
-/// Tokens `from..from + len` of an item; one step reads them.
+/// The tokens `from..from + len` of an item, which one step reads.
 #[derive(Clone, Copy)]
 pub struct Part {
-    /// Index of the item.
+    /// Index of the item in the [`Work`].
     pub work: usize,
     pub slot: Slot,
     pub from: usize,
@@ -82,7 +83,7 @@ pub struct Scratch {
     pub moves: Vec<Move>,
     /// The number of tokens of each item that were read, the tokens of the current step included.
     pub done: Vec<usize>,
-    /// Logits of the last step.
+    /// Logits of the last step, `[rows, vocab]`.
     pub logits: Vec<f32>,
     /// For each part, the number of rows of logits that the step returns.
     pub rows: Vec<usize>,

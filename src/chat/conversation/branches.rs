@@ -43,7 +43,7 @@ impl<B: Clone> Branches<B> {
     }
 }
 
-/// The methods of [`Branches`] that do not depend on the type of a branch.
+/// The methods of [`Branches`] whose signatures do not contain the type `B` of a branch.
 pub trait Named {
     /// Copies the current branch to a new branch and switches to the new branch. Returns a `Usage` error if the name is empty or already used.
     fn fork(&mut self, name: &str) -> Result<()>;

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 /// Callback for the progress of a prefill. Its arguments are the number of prefilled tokens and the number of all tokens of the prompt.
 pub type OnRead = Box<dyn FnMut(usize, usize) + Send>;
 
-/// A point of a text from which the model can continue.
+/// A point of a text from which the model can continue: a slot that has read the text up to this point.
 #[derive(Debug)]
 pub struct State {
     pub slot: Slot,
@@ -165,7 +165,7 @@ impl Core {
         Ok(())
     }
 
-    /// Opens a state in which a new text begins.
+    /// Opens the state in which a new text begins: a fork of `start`, or the empty state.
     pub fn fresh(&mut self) -> Result<State> {
         let (slot, tokens) = match self.start.clone() {
             Some((start, tokens)) => (self.session.fork(start)?, tokens),

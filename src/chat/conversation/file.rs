@@ -67,7 +67,7 @@ impl Record {
         }
     }
 
-    /// Writes a file with the record, the state of `slot` and `tokens`.
+    /// Writes a state file with the state of `slot`, with `tokens`, and with this record as metadata.
     pub fn save(&self, core: &mut Core, slot: Slot, tokens: &[u32], path: &Path) -> Result<()> {
         let record = serde_json::to_string(self).expect("a record is plain data");
         let sampler = Memory { seed: core.settings.sampling.seed, draws: core.draws, ..Memory::default() };

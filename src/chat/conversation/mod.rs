@@ -93,8 +93,8 @@ pub struct Stats {
 /// conversation drops the message, and [`retry`](Self::retry) answers it again. Every method that samples clears the stop flag first.
 ///
 /// # Errors
-/// Methods that sample return `Interrupted` if the stop flag is set while a prompt is prefilled, `Memory` if no slot is free, and the errors of
-/// [`Session::prefill`] and [`Session::decode`]. After an error, the conversation is unchanged.
+/// Methods that sample return `Interrupted` if the stop flag is set during a prefill, and `Memory` if no slot is free. They also return the
+/// errors of [`Session::prefill`] and [`Session::decode`]. After an error, the conversation is unchanged.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]

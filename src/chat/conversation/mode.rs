@@ -18,7 +18,7 @@ pub enum Task<'a> {
     QuestionAfterPrompt(&'a str),
 }
 
-/// The current branch of a conversation.
+/// The data of a conversation's current branch that callers can read.
 pub struct View<'a> {
     pub branches: &'a dyn Named,
     pub format: &'a Format,
@@ -35,7 +35,7 @@ pub trait Mode: Send {
         Err(no_tools())
     }
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
-    /// Answers a prompt outside the conversation.
+    /// Answers a prompt that does not become part of the conversation.
     fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer>;
     /// Samples another answer to the last prompt outside the conversation.
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;

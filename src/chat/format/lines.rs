@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::template::{Message, Role};
 use crate::vocab::Vocab;
 
-/// The names and texts of a format of lines.
+/// A format of lines: the names, the text before the first turn, and the form of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lines {
     pub user: String,
@@ -24,7 +24,7 @@ pub struct Lines {
 /// The text between `Name:` and a message.
 pub const LEAD: &str = " ";
 
-/// The place where a reply ends.
+/// The rule that determines where a reply ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// At a blank line, as in ChatRWKV. The logits of newlines get a bias that depends on the reply's length. The end-of-text token does not
@@ -51,7 +51,7 @@ impl Lines {
         }
     }
 
-    /// Returns the text with which the user's next message begins. It ends a reply of several paragraphs.
+    /// Returns the text with which the user's next message begins. This text ends a reply of several paragraphs.
     pub fn next_turn(&self) -> String {
         format!("\n\n{}{}", self.user, self.interface)
     }
@@ -77,8 +77,8 @@ impl Lines {
         }
     }
 
-    /// Splits a conversation's text into messages and returns the messages of the last `n` turns. A line within a message that looks like the
-    /// beginning of a message splits it. So the result is for display only.
+    /// Splits a conversation's text into messages and returns the messages of the last `n` turns. If a line within a message looks like the
+    /// beginning of a message, the message is split before this line. So the result is for display only.
     pub fn turns(&self, text: &str, n: usize) -> Vec<Message> {
         let Lines { bot, interface, .. } = self;
         let text = format!("\n\n{}", text.trim_start_matches('\n'));

@@ -84,7 +84,7 @@ const TEMPLATE: (&str, &str) = ("template", "the template of GLM-4 and its relat
 
 impl Format {
     /// Returns the format of a model. The format of a GLM is a template. For an RWKV model, the size of the vocabulary and the name of the file
-    /// determine the format, because nothing else distinguishes the models `World`, `G1` and `Raven`.
+    /// determine the format. Nothing else distinguishes the models `World`, `G1` and `Raven`.
     ///
     /// # Errors
     /// `File` if the checkpoint's template or generation settings cannot be read; `Model` if the model is a GLM of an unknown version, which

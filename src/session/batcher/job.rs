@@ -42,8 +42,8 @@ pub struct Keeps {
     pub at: Vec<usize>,
     /// True if the job's slot is kept for the caller after the text has ended.
     pub end: bool,
-    /// True if uncertain bytes at the end of the text (an incomplete character, or the beginning of a stop text) go to [`JobOutput::pending`]
-    /// instead of the text.
+    /// True if uncertain bytes at the end of the text go to [`JobOutput::pending`] instead of the text. Uncertain bytes are an incomplete
+    /// character, or text that may begin a stop text.
     pub pending: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A step of all jobs, in two halves: begin, and finish once the device is done.
+//! A step of all jobs. The host begins the step, and finishes it when the device is done.
 
 use super::{Batcher, Done, JobId, Sequence};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 /// Callback for events. It receives text as soon as the text is certain.
 type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 
-/// The step that the device works on.
+/// A step that was begun and is not finished.
 pub enum Flight {
     /// The device reads tokens. Then the host samples for each sequence without unread tokens.
     Reading {
@@ -82,7 +82,8 @@ impl Batcher {
         if self.flight.is_none() { Ok(true) } else { self.session.is_ready() }
     }
 
-    /// Waits until [`finish_step`](Self::finish_step) would not block. Awaits in a browser and blocks elsewhere. The future may be dropped.
+    /// Waits until [`finish_step`](Self::finish_step) would not block. In a browser, the future awaits the device; elsewhere, it blocks the
+    /// thread. Dropping the future does not cancel the step.
     ///
     /// # Errors
     /// `Device` if the device failed.
@@ -94,7 +95,8 @@ impl Batcher {
     /// does. Returns no jobs if no step was begun.
     ///
     /// # Errors
-    /// The errors of [`step`](Self::step). In a browser also if the device is not done yet: await [`ready`](Self::ready) first.
+    /// The errors of [`step`](Self::step). In a browser, returns a `Device` error if the device is not done yet, so await
+    /// [`ready`](Self::ready) first.
     pub fn finish_step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
         let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
         self.land(flight, on_event).inspect_err(|e| self.fail(e))?;
@@ -113,7 +115,7 @@ impl Batcher {
         }
     }
 
-    /// Makes all jobs end with an error in the next step, because the content of their slots is undefined.
+    /// Makes all jobs end with the error `e` in the next step, because the content of their slots is undefined.
     fn fail(&mut self, e: &Error) {
         for sequence in &mut self.sequences {
             sequence.error.get_or_insert_with(|| e.clone());
@@ -184,7 +186,7 @@ impl Batcher {
         let mut hear = hear(&jobs, on_event);
         let mut batch = Batch::new(streams, model.vocab(), &mut hear);
         for i in order {
-            // A job with a limit of 0 tokens or a cancelled job has ended already.
+            // A cancelled job, and a job with a limit of 0 tokens, have already ended.
             if !batch.is_live(i) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Sampling with a guard and a constraint, from logits that are not finite.
+//! Tests of sampling with a guard and a constraint, from logits that are not finite.
 
 use super::*;
 use crate::sample::Sampling;

@@ -55,7 +55,7 @@ fn few_slots_are_enough() {
         }
         assert_eq!((chat.stats().n_turns, chat.stats().n_tokens), (i + 1, chat.tokens().len()));
     }
-    // A kept turn can be taken back, and a branch shares states.
+    // A turn that was kept can be taken back, and a new branch shares the states of the current branch.
     script.says(&[encode(" yes"), vec![0]].concat());
     answer(&mut chat, "light");
     chat.undo().unwrap();

@@ -54,7 +54,7 @@ fn a_conversation_goes_through_a_tool() {
     assert_eq!((chat.transcript().len(), chat.transcript()[3].content.as_str(), chat.stats().n_turns), (4, "warm", 1));
     chat.undo().unwrap();
     assert_eq!((chat.transcript().len(), chat.stats().n_turns), (0, 0));
-    // Without tools, the first line is text.
+    // If no tools are declared, the first line of an answer is text.
     chat.set_tools(Vec::new()).unwrap();
     script.says(&ids("f\nx", "<|user|>"));
     assert_eq!(chat.say("?", &mut quiet).unwrap().text, "f\nx");
