@@ -121,7 +121,7 @@ pub struct Facts {
     pub n_head: usize,
     /// The number of channels of a head.
     pub head_size: usize,
-    /// The number of rows of the embedding. It may be larger than the number of tokens in the vocabulary.
+    /// The number of rows of the embedding. This number may be larger than the number of tokens in the vocabulary.
     pub n_vocab: usize,
     /// The context length for which the model was trained, in tokens, or `None` if the context is unbounded.
     pub context: Option<usize>,

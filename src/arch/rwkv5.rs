@@ -20,7 +20,7 @@
 //!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
 //! ```
 //!
-//! In 5.2, u and w have one number per channel of a head. In 5.0 and 5.1, they have one number per head.
+//! In 5.2, u and w have one number per channel of a head. In 5.0 and 5.1, u and w have one number per head.
 //!
 //! These words are [`Tape::norm_shift_linear`], [`Tape::wkv6`], [`Tape::linear_add`] and [`Tape::linear_add_sparse_gated`].
 

@@ -170,8 +170,8 @@ fn norm(prefix: &str) -> [VectorPart; 2] {
     [vector(format!("{prefix}.weight")), vector(format!("{prefix}.bias"))]
 }
 
-/// One layer of an RWKV model. It returns the names of its tensors, declares its states, and records words (fused operations) that several
-/// versions share.
+/// One layer of an RWKV model. Its methods return the names of the layer's tensors, declare the layer's states, and record words (fused
+/// operations) that several versions share.
 pub struct Layer<'a> {
     base: &'a Base,
     index: usize,
@@ -292,8 +292,8 @@ impl Lerps<'_> {
         self.projections.len() - 1
     }
 
-    /// Records one word (fused operation) that computes all projections. `shift` is the state that holds x̂₋. Returns one column per
-    /// projection.
+    /// Records one word (fused operation) that computes all projections. `shift` is the state that holds x̂₋. Returns the word's result, which
+    /// has one column per projection.
     pub fn record(self, t: &mut Tape, name: &'static str, x: Var, shift: State) -> Var {
         let vectors = self.layer.norm_and(t, &self.norm, self.mixes);
         t.norm_shift_linear(name, x, vectors, self.projections, shift)

@@ -1,5 +1,5 @@
-//! The scales and offsets of the format `i8rc`: one scale and one offset per row and per column of a matrix. They are computed as in RWKV's
-//! official Python package (strategy `fp16i8`).
+//! The scales and offsets of the format `i8rc`: one scale and one offset per row and per column of a matrix. RWKV's official Python package
+//! (strategy `fp16i8`) computes the same scales and offsets.
 //!
 //! If the matrix W has more columns (inputs) than rows (outputs), the steps are:
 //!

@@ -13,7 +13,7 @@ pub struct Coding {
     pub axis: Axis,
     /// True if the matrix is the transposed tensor: rows of the matrix are then columns of the tensor.
     pub transposed: bool,
-    /// The number of slices of the matrix. A slice has consecutive rows, the same number in each slice, and its own scales.
+    /// The number of slices of the matrix. All slices have the same number of consecutive rows. Each slice has its own scales.
     pub slices: usize,
 }
 

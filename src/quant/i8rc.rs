@@ -2,7 +2,7 @@
 //! column of a matrix.
 //!
 //! A code c stands for the number (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
-//! has a scale ry and an offset my. [`super::Affine`] computes them.
+//! has a scale ry and an offset my. [`super::Survey`] computes the scales and offsets.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};

@@ -7,9 +7,10 @@
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
 use rayon::prelude::*;
 
-/// The smallest number of tokens for which decoding rows and multiplying them as f32 is faster than dot products.
+/// From this number of tokens on, a product of decoded rows is faster than dot products of codes.
 const DENSE_FROM: usize = 6;
-/// The number of rows of a task. All rows of a task are in one block, so they share the scales of columns.
+/// The number of rows that one task of the thread pool multiplies. A block of a column contains all rows of a task, so these rows share its
+/// scale.
 const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 
@@ -94,7 +95,7 @@ impl Weights<'_> {
         });
     }
 
-    /// Decodes groups of rows and multiplies them as f32 into `sums [rows, n]`.
+    /// Decodes groups of rows and computes the products of the decoded rows and x into `sums [rows, n]`.
     fn many(&self, x: &[&[f32]], sums: &mut [f32]) {
         let (n, k) = (x.len(), self.k);
         let width = x[0].len().min(k);

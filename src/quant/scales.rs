@@ -17,7 +17,7 @@ pub enum Scaling {
     Affine,
 }
 
-/// The direction in which the numbers of a block follow each other in the matrix. It determines the layout of the scales.
+/// The direction in which the numbers of a block follow each other in the matrix. This direction determines the layout of the scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
     /// A block has consecutive numbers of one row. The scales are `[rows, blocks per row]`.

@@ -90,7 +90,7 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
                 assert!((row[j] - w[i * k + j]).abs() <= bound, "{rows}x{k} {i},{j}: {} for {}", row[j], w[i * k + j]);
             }
         }
-        // The transposed matrix gives every number the same code.
+        // Every number has the same code in the transposed matrix.
         let mut columns = Encoded::default();
         encode_rows(format, Axis::Row, Some(&affine.transposed()), 0, &mut transposed.clone(), rows, &mut columns).unwrap();
         assert!((0..rows * k).all(|i| columns.codes[i % k * rows + i / k] == codes[i]), "{rows}x{k}");

@@ -35,7 +35,7 @@ pub struct Conversion<'a> {
     pub layout: Layout,
     /// The LoRA adapter that is merged into the weights.
     pub lora: Option<&'a Lora>,
-    /// The matrices to quantise. Only the official layout supports them.
+    /// The matrices to quantise. Only the official layout supports quantised matrices.
     pub coded: Option<&'a CodedTensors<'a>>,
     /// Small files to add to a Hugging Face folder, such as its vocabulary. This list does not include `config.json` and the weights.
     pub files: &'a [SideFile],
@@ -47,7 +47,7 @@ pub struct Conversion<'a> {
 /// # Errors
 ///
 /// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if a number does not fit the type, or if the
-/// adapter belongs to another model. `File` if the output cannot be written, or if it is a folder that is not empty.
+/// adapter belongs to another model. `File` if the output cannot be written, or if `out` is a folder that is not empty.
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let Conversion { dtype, layout, lora, coded, files } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
@@ -145,7 +145,7 @@ fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry
 /// Returns the file entry of a tensor in web-rwkv's layout.
 fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType) -> Result<Entry<'a>> {
     let view = if swapped_by_web(name) { view.transposed() } else { view };
-    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv expects them per channel, [H, S], so each number is repeated S times.
+    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv expects both per channel, [H, S], so each number is repeated S times.
     let block = name.strip_suffix("time_decay").or_else(|| name.strip_suffix("time_faaaa")).or_else(|| name.strip_suffix("time_first"));
     let norm = block.and_then(|b| input.tensor(&format!("{b}ln_x.weight"))).map(|v| v.len());
     let Some(width) = norm.filter(|_| view.shape().len() == 1) else {

@@ -85,8 +85,8 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the path of the `config.json` in the folder of `path`. Returns `None` if this file does not exist, or if `path` is neither an index,
-/// nor a shard, nor a file with a standard name of `transformers`.
+/// Returns the path of the `config.json` in the folder of `path`. Returns `None` if this file does not exist. Also returns `None` if `path` is
+/// neither an index, nor a shard, nor a standard name of `transformers`.
 pub(super) fn config_of(path: &Path) -> Option<PathBuf> {
     let name = file_name(path);
     let described = STANDARD.contains(&name.as_str()) || name.ends_with(INDEX) || Shard::of(&name).is_some();

@@ -15,7 +15,7 @@ pub enum Layout {
     Official,
     /// The layout of web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
     WebRwkv,
-    /// A Hugging Face folder of 2026 (`RwkvForCausalLM`) with shards, `config.json` and other small files. It exists for RWKV-7 only.
+    /// A Hugging Face folder of 2026 (`RwkvForCausalLM`) with shards, `config.json` and other small files. This layout exists for RWKV-7 only.
     HuggingFace,
 }
 

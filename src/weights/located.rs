@@ -21,7 +21,7 @@ pub(super) struct Located {
     pub shape: Vec<usize>,
     /// The strides, in elements.
     pub strides: Vec<usize>,
-    /// The byte range in the file. It begins with the first element of the tensor.
+    /// The byte range in the file. The range begins with the tensor's first element.
     pub bytes: Range<usize>,
     /// A power of two by which all numbers are multiplied, to undo a converter's rescaling.
     pub scale: f32,

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// The approximate number of elements in a block of rows. A merge computes one such block at a time.
 const BLOCK_LEN: usize = 64 << 10;
-/// The purpose of the allocated memory, as errors name it.
+/// The purpose of the allocated memory, for error messages.
 const LORA: &str = "an adapter's product";
 
 /// An open LoRA adapter.

@@ -72,7 +72,7 @@ pub fn layer_of(name: &str) -> Option<usize> {
     rest.split('.').next()?.parse().ok()
 }
 
-/// A family of models, RWKV or GLM: the names, the configuration and the GGUF keys in its files.
+/// A family of models, RWKV or GLM. Reads the names, the configuration and the GGUF metadata in the family's files.
 trait Family: Sync {
     /// Returns the family's name, for messages.
     fn name(&self) -> &'static str;

@@ -26,7 +26,7 @@ pub enum Readers {
     Owner,
 }
 
-/// A file that is being written. Dropping it without [`NewFile::finish`] removes the temporary file.
+/// A file that is being written. Dropping the value without [`NewFile::finish`] removes the temporary file.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,

@@ -68,7 +68,8 @@ impl GlmConfig {
         if let Some(act) = keys.text("hidden_act")?.filter(|act| !["silu", "swish"].contains(act)) {
             return Err(unsupported(format!("expected hidden_act silu, found {}", short(act, 64))));
         }
-        // Two older models with other formulas have the same types: ChatGLM-6B has `chatglm`, GLM-10B has `glm`. These two keys identify them.
+        // Two older models with other formulas have the same types: ChatGLM-6B has `chatglm`, GLM-10B has `glm`. The two keys below identify
+        // these models.
         keys.switches(&[("position_encoding_2d", false, false), ("block_position_encoding", false, false)])?;
         let rope = Rope::read(keys)?;
         let config = match keys.text("model_type")? {
@@ -162,11 +163,11 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     Ok(GlmConfig { glm, is_tied, width, vocab, n_layer, n_ffn })
 }
 
-/// The settings of rotary embeddings in `transformers`. From version 5 on, a file stores them in an object. Older files have top-level keys. A
-/// key in the object takes precedence.
+/// The settings of rotary embeddings in `transformers`. From version 5 on, a file stores these settings in an object. Older files have
+/// top-level keys. A key in the object takes precedence.
 struct Rope {
     theta: f64,
-    /// R / D, the fraction of a head's channels that are rotated.
+    /// The fraction of a head's channels that are rotated, R / D.
     factor: f64,
 }
 

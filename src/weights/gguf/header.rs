@@ -35,7 +35,7 @@ const TYPES: [(u32, DType); 11] = [
     (30, DType::BF16),
 ];
 
-/// The unsupported types of tensors, with their numbers in ggml. Errors name them.
+/// The unsupported types of tensors, with their numbers in ggml. Error messages name these types.
 #[rustfmt::skip]
 const REFUSED: [(u32, &str); 22] = [
     (9, "Q8_1"), (10, "Q2_K"), (11, "Q3_K"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
@@ -99,7 +99,7 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     ///
-    /// `File` if a tensor has an unsupported type, an impossible shape or bytes outside of the file, or if two tensors have the same name or
+    /// `File` if a tensor has an unsupported type, an impossible shape or bytes outside of the file. Also if two tensors have the same name or
     /// overlap.
     pub fn tensors(&self) -> Result<Vec<Listed<'a>>> {
         let alignment = self.alignment()?;

@@ -57,7 +57,7 @@ struct Version {
     fused: &'static [&'static str],
     /// The smallest number of rows that `time_mix_lerp_fused` may have. The last vectors of `fused` may be missing.
     fused_least: usize,
-    /// The GGUF names of tensors of block 0 that the model does not use. They are not read.
+    /// The GGUF names of tensors of block 0 that the model does not use. The reader skips these tensors.
     unused: &'static [&'static str],
     /// Matrices that the file stores divided by 2^⌊block / P⌋ if its metadata have a period P (`rescale_every_n_layers`). Reading undoes this.
     rescaled: &'static [&'static str],

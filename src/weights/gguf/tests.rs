@@ -136,7 +136,7 @@ fn v6_returns_and_its_rescale_is_undone_once() {
     same(&open(&dir, &written("rwkv6", &[], &model, true)), &model);
 }
 
-/// In this file, neither shapes nor other tensors show the orientation of w1 and w2.
+/// The model of this test has square matrices w1 and w2, and no other tensors that show their orientation.
 #[test]
 fn square_pairs_are_transposed_once() {
     let names = ["emb.weight", "blocks.0.att.w1", "blocks.0.att.w2"];

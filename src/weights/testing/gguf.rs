@@ -200,8 +200,8 @@ fn top(name: &str) -> &str {
     }
 }
 
-/// Returns the part of a tensor's GGUF name after `blk.N.`. The model must not have tensors that llama.cpp's files lack. It must not have v0 to
-/// v2 in block 0 either: the file has copies of a0 to a2 there.
+/// Returns the part of a tensor's GGUF name after `blk.N.`. The model must not have tensors that llama.cpp's files lack. Block 0 must not have
+/// v0 to v2 either: the file has copies of a0 to a2 there.
 fn in_block(part: &str) -> String {
     let ours = match part {
         "att.time_faaaa" => "time_mix_first",
