@@ -210,7 +210,8 @@ impl ModelArgs {
         check(&self.source())?;
         let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
         match &strategy {
-            // Loading will determine the devices, so they cannot be measured now. If another run has measured them, its results are used.
+            // With `--strategy auto`, loading the model chooses the devices, so no GPU can be measured here. If an earlier run has measured
+            // a GPU, loading uses the result.
             Some(StrategyChoice::Auto) => {}
             // Ignore errors here: a part of the strategy that gets no layers may name a missing device. Loading the model reports all other
             // missing devices.

@@ -58,7 +58,7 @@ pub struct Hyper {
     pub vocab: Option<usize>,
 }
 
-/// The memory of a model on one device, in bytes.
+/// The memory that a model needs on one device, in bytes.
 #[derive(Debug, Clone, Serialize)]
 pub struct MemoryReport {
     pub weights: u64,
@@ -68,7 +68,7 @@ pub struct MemoryReport {
     pub scratch: u64,
 }
 
-/// The memory on one device, in bytes, for a model that is split over several devices.
+/// The memory that one device needs for its part of a model, in bytes. The strategy divides the model among the devices.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeviceMemory {
     /// The id of the device: `gpu:N` or `cpu`.
