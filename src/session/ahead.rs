@@ -151,8 +151,8 @@ impl Session {
         Ok(took / n.max(1) as u32)
     }
 
-    /// Moves a slot to the page that `n` steps wrote, if all tokens that these steps sampled belong to the slot's text. Otherwise the slot
-    /// stays on its old page.
+    /// Moves a slot to the state (page) after the `n` steps of a submission, if all tokens that these steps sampled belong to the slot's text.
+    /// Otherwise the slot keeps its old state.
     fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) -> Result<()> {
         if l.unread.len() <= n {
             self.pages.cancel(go);

@@ -6,10 +6,10 @@
 
 use crate::tape::Run;
 
-/// The page of the initial state, which no slot writes to.
+/// The page with the initial state. No slot writes to this page.
 pub const ZERO: usize = 0;
 
-/// The pages of a session.
+/// The pages of a session, with their numbers of users.
 pub struct Pages {
     /// The number of slots that use each page.
     users: Vec<usize>,
@@ -17,7 +17,7 @@ pub struct Pages {
     half: Vec<usize>,
 }
 
-/// Indices of the pages and half pages that a step reads (`in`) and writes (`out`).
+/// Indices of the pages (memory of one slot's states) and half pages that a step reads (`in`) and writes (`out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub page_in: usize,

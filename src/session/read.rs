@@ -199,7 +199,7 @@ impl Session {
         Ok(())
     }
 
-    /// Submits `scratch.parts`, and counts their tokens as read.
+    /// Begins a submission with the tokens of `scratch.parts`, and counts these tokens as read.
     fn begin_read<W: Work + ?Sized>(&mut self, work: &W, wanted: Wanted) -> Result<()> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let begun = self.submit_parts(&mut scratch, work, wanted);

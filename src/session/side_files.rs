@@ -19,7 +19,7 @@ const COPIED: [&str; 8] = [
     "tools_generation_config.json",
 ];
 
-/// The size of the largest file that is copied, in bytes.
+/// The most bytes that a copied file may have.
 const MAX_BYTES: u64 = 32 << 20;
 
 /// Returns copies of the side files in the folder of `input`'s configuration. If `vocab` matches greedily, as RWKV's World vocabulary does,

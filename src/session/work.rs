@@ -5,7 +5,7 @@ use super::slots::Slot;
 use crate::error::Result;
 use crate::tape::Step;
 
-/// A list of items. Each item is a slot and the tokens that the slot reads.
+/// The work of one or several steps: a list of items. Each item is a slot and the tokens that the slot reads.
 pub trait Work {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;
@@ -96,8 +96,8 @@ impl Scratch {
         self.done.resize(n, 0);
     }
 
-    /// Sets `parts` to the next tokens of each item: at most `each` tokens per item, at most `room` tokens in total. Returns the number of
-    /// tokens.
+    /// Chooses the tokens of the next step and stores them in `parts`: at most `each` tokens per item, at most `room` tokens in total. Returns
+    /// the number of chosen tokens.
     pub fn cut<W: Work + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
         let all = room;
         self.parts.clear();

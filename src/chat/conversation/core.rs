@@ -30,7 +30,7 @@ pub struct State {
     pub change: Change,
 }
 
-/// A kept state, shared by branches and undo steps.
+/// A state that is kept, so that a branch or an undo step can return to it. Branches and undo steps share kept states.
 pub type SharedState = Arc<State>;
 
 /// Arguments of [`Core::draw`].

@@ -21,7 +21,7 @@ pub struct Record {
     pub(super) version: u32,
     pub(super) format: String,
     pub system: String,
-    /// The name of the user, the name of the bot, and the text after both names. `None` for a conversation in messages.
+    /// The name of the user, the name of the bot, and the text after each of these names. `None` for a conversation in messages.
     #[serde(default)]
     pub names: Option<[String; 3]>,
     #[serde(default)]

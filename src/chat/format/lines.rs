@@ -12,7 +12,7 @@ use crate::vocab::Vocab;
 pub struct Lines {
     pub user: String,
     pub bot: String,
-    /// The text after each name, usually a colon.
+    /// The text after the name of the user or of the bot, usually a colon.
     pub interface: String,
     /// The text before the first turn (a message and its reply). Empty, or the result of [`first_prompt`](super::first_prompt).
     pub init_prompt: String,

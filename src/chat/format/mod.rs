@@ -57,7 +57,7 @@ pub struct InitialPrompt {
     pub user: String,
     /// The name of the model.
     pub bot: String,
-    /// The text after each name, usually a colon.
+    /// The text after the name of the user or of the model, usually a colon.
     pub interface: String,
     /// The text before the first message, usually an example conversation. The format trims the text and each of its lines, and puts it between
     /// a newline and a blank line.
@@ -141,7 +141,7 @@ impl Format {
         self.lines().map_or("Assistant", |lines| &lines.bot)
     }
 
-    /// Returns the text after each name, usually a colon.
+    /// Returns the text after the name of the user or of the model, usually a colon.
     pub fn interface(&self) -> &str {
         self.lines().map_or(":", |lines| &lines.interface)
     }
@@ -212,7 +212,7 @@ impl fmt::Debug for Format {
     }
 }
 
-/// Returns the model's vocabulary, or an `Input` error.
+/// Returns the model's vocabulary. Returns an `Input` error if the model has no vocabulary.
 pub(super) fn vocab_of(model: &Model) -> Result<&Vocab> {
     model.vocab().ok_or_else(|| {
         let e = Error::input("chat needs a vocabulary; this model has none");

@@ -51,7 +51,7 @@ fn only_states_and_activations_grow_with_slots() {
     let (one, eight) = (footprint("rwkv7-0.1b", &sizes(1, 0)), footprint("rwkv7-0.1b", &sizes(8, 0)));
     let all = 0..one.layers.len();
     assert_eq!(one.weights(all.clone()), eight.weights(all.clone()));
-    // One slot has two pages and eight slots have nine pages.
+    // A session with one slot has two pages (memory of recurrent states); a session with eight slots has nine.
     assert_eq!(one.slots(all.clone()) * 9, eight.slots(all) * 2);
     assert!(one.scratch < eight.scratch, "more rows of logits");
 }
@@ -63,7 +63,7 @@ fn devices_add_up_their_segments() {
     let of = |text: &str| by_device(&text.parse::<Strategy>().unwrap().place(total - 1).unwrap(), &|_| &footprint);
     let whole = of("gpu fp16");
     assert_eq!(whole, [("gpu:0".to_string(), footprint.on_device(0..total, total))]);
-    // Two groups of layers on one adapter, under both names of the adapter, each have their own activations.
+    // `gpu` and `gpu:0` are the same adapter. Two groups of layers on one adapter each have their own activations.
     let twice = of("gpu fp16 *3 -> gpu:0 fp16");
     assert_eq!((twice.len(), twice[0].1.total()), (1, whole[0].1.total() + footprint.scratch));
     let split = of("gpu:1 fp16 *3 -> cpu fp16");
