@@ -43,7 +43,7 @@ impl Map {
         Map::Fixed(bytes)
     }
 
-    /// Returns all bytes.
+    /// Returns all bytes of the file or of the program's data.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Map::Mapped { map, .. } => map,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The keys that the loader uses.
+/// The keys of an RWKV model's `config.json` that the loader uses.
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::low_level::weights) struct RwkvConfig {
     hidden_size: Option<u64>,

@@ -159,7 +159,7 @@ impl Values<'_> {
         if is_lossy { as_hf.check() } else { glm.check() }
     }
 
-    /// Checks that the sizes in the metadata agree with the tensors.
+    /// Checks that the sizes in the metadata equal the sizes of the tensors.
     fn check(&self, tensors: &[Located]) -> Result<()> {
         let shape = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.shape.as_slice());
         let layers: BTreeSet<usize> = tensors.iter().filter_map(|t| layer_of(&t.name)).collect();
