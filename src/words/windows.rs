@@ -1,5 +1,5 @@
-//! Lowers products: turns a product into dispatches. On a software adapter, products read through windows, which are uniform bindings of 64
-//! KiB. There is one dispatch per block of rows and up to 8 tokens.
+//! Lowers products: turns a product into dispatches. On a software adapter, products read through windows, which are uniform bindings of
+//! 64 KiB. There is one dispatch per block of rows and up to 8 tokens.
 
 use super::stack::{Segment, Shape, Stack};
 use crate::quant::WEIGHTS_PER_BLOCK;

@@ -83,7 +83,7 @@ impl Ahead {
         })
     }
 
-    /// Drops the ids of the last submission. The device still plays its steps.
+    /// Drops the ids of the last submission. The device still plays the steps of the submission.
     pub fn cancel(&mut self) {
         self.under_way = None;
         self.readback.cancel();

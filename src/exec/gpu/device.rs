@@ -310,7 +310,8 @@ impl Device {
         })
     }
 
-    /// Returns the same device with other capabilities. So one device can play kernels of both families and of all sizes.
+    /// Returns the same device with other capabilities. So one device can play kernels of both kernel families ([`Class`]) and of all
+    /// sizes.
     pub fn with_caps(&self, caps: Caps) -> Device {
         Device {
             device: self.device.clone(),

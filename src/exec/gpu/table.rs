@@ -9,7 +9,7 @@ use crate::tape::{Matrix, Step};
 /// An embedding table in host memory.
 pub struct Table {
     pub matrix: Matrix,
-    /// The rows of the table, in pieces of consecutive rows in order.
+    /// The rows of the table in order, cut into pieces of consecutive rows.
     pieces: Vec<Kept>,
     /// The number of rows in each piece.
     rows: Vec<usize>,
