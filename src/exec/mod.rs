@@ -45,7 +45,7 @@ pub trait Loaded: Send + Sync {
     /// Returns the section: the whole tape, and the range of layers that are loaded.
     fn section(&self) -> &Section;
 
-    /// Returns the whole tape.
+    /// Returns the whole tape (the model's recorded program), even if only some layers are loaded.
     fn tape(&self) -> &Arc<Tape> {
         &self.section().tape
     }
@@ -54,7 +54,7 @@ pub trait Loaded: Send + Sync {
     /// zeros.
     ///
     /// # Errors
-    /// `Memory` if the device has no room for `room`.
+    /// `Memory` if the device has no room for the pages and blocks of `room`.
     fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>>;
 
     /// Returns the number of bytes of device memory that the weights take, including the buffers for streamed layers. On the CPU, returns
@@ -82,10 +82,10 @@ pub trait Loaded: Send + Sync {
     fn is_watched(&self) -> bool;
 }
 
-/// The time that one word of the tape took in a step.
+/// The time that one word (fused operation) of the tape took in a step.
 #[derive(Debug, Clone, Copy)]
 pub struct WordTime {
-    /// The name of the word (fused operation).
+    /// The name of the word.
     pub word: &'static str,
     /// The number of dispatches, or 0 on the CPU.
     pub dispatches: usize,
@@ -151,7 +151,7 @@ pub enum Excerpt<'a> {
 /// and [`wait`](Self::wait) report when a result is there. If the next `begin` comes before `finish`, the device still plays the work, but
 /// the result is dropped. Methods without `begin` or `finish` in their name may block.
 pub trait Executor: Send {
-    /// Begins to play a step of the tape.
+    /// Begins to play a step: one pass through the model for tokens of one or several slots.
     ///
     /// # Errors
     /// `Memory` if the device has no room for the step; `Device` if the device failed.
@@ -163,14 +163,15 @@ pub trait Executor: Send {
     /// `Device` if the device failed, if nothing was begun or, in a browser, if the work is not done yet.
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
-    /// Plays a step of the tape. `logits` becomes `[outputs, vocab]`. Blocks.
+    /// Plays a step: one pass through the model for tokens of one or several slots. `logits` becomes `[outputs, vocab]`. Blocks.
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         self.begin(step)?;
         self.finish(logits)
     }
 
-    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run. Each sampler must have accepted the token that its run reads
-    /// next. `exempt` has one bit per id; a set bit means that the token does not count in penalties. If `exempt` is empty, all tokens count.
+    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Each sampler must have
+    /// accepted the token that its run reads next. `exempt` has one bit per id; a set bit means that the token does not count in penalties.
+    /// If `exempt` is empty, all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
     /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first of them and has one token and one output per run. After each
@@ -254,8 +255,8 @@ pub trait Executor: Send {
     /// Plays a step word by word and returns the time of each word. States and caches change as in [`run`](Self::run). Blocks.
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
 
-    /// Plays a step without the head. Returns the mean fraction of zeros in the inputs that words declare as sparse, or `None` if no word has
-    /// a sparse input. Blocks.
+    /// Plays a step without the output head. Returns the mean fraction of zeros in the inputs that words declare as sparse, or `None` if no
+    /// word has a sparse input. Blocks.
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>>;
 
     /// Returns the number of dispatches of a step, or `None` on the CPU.

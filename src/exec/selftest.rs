@@ -116,7 +116,7 @@ pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
     Ok(Outcome { case: "draws".into(), error: if is_right { 0.0 } else { f64::INFINITY }, bound: 0.0 })
 }
 
-/// Returns the smallest tape that can decode: embedding, one channel mix with a state, and a head.
+/// Returns the smallest tape that can decode: embedding, one channel mix with a state, and an output head.
 fn small_model() -> Tape {
     let (width, n_vocab) = (64, 1000);
     let mut t = Tape::new();

@@ -20,7 +20,7 @@ pub struct Steps {
     pub n_slots: usize,
 }
 
-/// Submits steps with sampling, for the slots of one executor.
+/// Submits steps with sampling, for the slots of one executor. A slot is the place of one sequence.
 pub struct Ahead {
     draws: Draws,
     /// The buffer through which the host reads the ids of [`Draws`].

@@ -1,7 +1,7 @@
 //! Sampling on the device: the buffers and the dispatch of `shaders/sample/draw.wgsl`.
 //!
-//! The kernel samples the same tokens as `sample::Sampler` and prepares the cursor for the next step. So one submission can hold many
-//! steps, each followed by sampling. The host reads the ids afterwards, and its samplers accept them.
+//! The kernel samples the same tokens as `sample::Sampler` and prepares the cursor (the buffer that describes a step) for the next step. So
+//! one submission can hold many steps, each followed by sampling. The host reads the ids afterwards, and its samplers accept them.
 
 use super::device::Device;
 use super::op::{Op, ready};
@@ -94,7 +94,7 @@ pub struct Draws {
 
 impl Draws {
     /// Creates the buffers and the pipeline. `logits` is `[n_slots, stride]`. Slot `i` samples from output `i` of the step; each run must
-    /// have one output. `cursor` is the step's cursor, a buffer with the usage `STORAGE`.
+    /// have one output. `cursor` is the buffer that describes the step; it must have the usage `STORAGE`.
     ///
     /// # Errors
     /// `Device` if the kernel does not support these sizes; `Memory` if the device has no room.

@@ -65,7 +65,7 @@ pub struct GpuExecutor {
     pending: Option<Pending>,
     /// The buffer of an earlier readback, kept for the next readback.
     readback: Option<Readback>,
-    /// Scratch for the encoded cursor.
+    /// Scratch for the encoded cursor, which describes a step.
     words: Vec<u32>,
 }
 
@@ -208,7 +208,8 @@ impl GpuExecutor {
     }
 
     /// Calls `encode` for the words of each stage, and submits all stages but the last. Returns the encoder of the last stage. `turn` is
-    /// the reservation of the buffers for streamed layers, or `None` if no layer is streamed.
+    /// the reservation of the buffers for streamed layers, or `None` if no layer is streamed. The output head is played only if `with_head`
+    /// is true.
     fn play(
         &mut self,
         turn: &mut Option<Turn<'_>>,

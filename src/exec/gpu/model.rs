@@ -13,7 +13,7 @@ use crate::tape::{Class, Held, MatrixSpec, Room, Section, Source, State, TOKENS_
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
-/// The weights of a section, on a device.
+/// The weights of a section (consecutive layers of a model), on a device.
 #[derive(Clone)]
 pub struct GpuModel {
     pub(super) device: Arc<Device>,

@@ -11,13 +11,13 @@ use std::ops::Range;
 /// A prepared dispatch, and the word that it belongs to.
 struct Placed {
     op: Op,
-    /// `true` if the word is the head. The head is skipped if a step has no outputs.
+    /// `true` if the word is the output head, which is skipped if a step has no outputs.
     is_head: bool,
     /// The index of the word in the tape.
     word: usize,
 }
 
-/// The dispatches of a section for one size of step.
+/// The dispatches of a section (consecutive layers on one device) for one size of step.
 pub struct Plan {
     ops: Vec<Placed>,
     /// The number of bytes of weights that each word reads.
@@ -25,7 +25,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Lowers the words of a section. `resolve` returns the resource of a binding.
+    /// Lowers the words of a section to dispatches, and prepares these. `resolve` returns the resource of a binding.
     pub fn new<'b>(
         device: &Device,
         cx: &Lowering<'_>,
@@ -47,18 +47,18 @@ impl Plan {
         Ok(Plan { ops, weight_bytes })
     }
 
-    /// Encodes all dispatches. The dispatches of the head are encoded only if `with_head` is true.
+    /// Encodes all dispatches. The dispatches of the output head are encoded only if `with_head` is true.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, with_head: bool) {
         self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
     }
 
-    /// Encodes these words of the tape as one compute pass. The head is encoded only if `with_head` is true.
+    /// Encodes these words of the tape as one compute pass. The output head is encoded only if `with_head` is true.
     pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: &Range<usize>, with_head: bool) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         self.of(words, with_head).for_each(|placed| placed.op.encode(&mut pass));
     }
 
-    /// Returns the dispatches of these words. The dispatches of the head are returned only if `with_head` is true.
+    /// Returns the dispatches of these words. The dispatches of the output head are returned only if `with_head` is true.
     fn of(&self, words: &Range<usize>, with_head: bool) -> impl Iterator<Item = &Placed> {
         let at = |word: usize| self.ops.partition_point(|op| op.word < word);
         self.ops[at(words.start)..at(words.end)].iter().filter(move |op| with_head || !op.is_head)
@@ -93,7 +93,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of dispatches, including the dispatches of the head.
+    /// Returns the number of dispatches, including the dispatches of the output head.
     pub fn n_dispatches(&self) -> usize {
         self.ops.len()
     }

@@ -43,7 +43,7 @@ enum FieldKind {
 
 /// The name of the uniform with a kernel's parameters.
 pub const PARAMS: &str = "params";
-/// The name of the uniform with the step's cursor.
+/// The name of the uniform with the cursor, which describes a step.
 pub const CURSOR: &str = "cursor";
 
 /// The bindings and parameters of a shader.

@@ -1,5 +1,5 @@
-//! An embedding table in host memory. In each step, only the rows of the step's tokens are written to the device. The cursor holds the
-//! index of each token's row.
+//! An embedding table in host memory. In each step, only the rows of the step's tokens are written to the device. The cursor (the buffer
+//! that describes a step) holds the index of each token's row.
 
 use super::Device;
 use super::upload::Kept;

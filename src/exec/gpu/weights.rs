@@ -1,4 +1,5 @@
-//! The matrices of a section. Resident layers stay on the device, and other layers are streamed through the device.
+//! The matrices of a section (consecutive layers of a model). Resident layers stay on the device, and other layers are streamed through the
+//! device.
 
 use super::Device;
 use super::stream::{Stream, Turn};
@@ -8,7 +9,7 @@ use crate::error::Result;
 use crate::tape::{Held, Matrix, Section, Source};
 use std::ops::Range;
 
-/// The matrices of a section, and the stages in which its words are submitted.
+/// The matrices of a section, and the stages in which its words (fused operations) are submitted.
 pub struct Weights {
     /// The buffers of each matrix, one per piece. Matrices of streamed layers share buffers.
     pub matrices: Held<Vec<wgpu::Buffer>>,

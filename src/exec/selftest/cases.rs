@@ -72,7 +72,7 @@ fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     let large = |s: &Step| if is_product { (usize::from(s.runs.len() > 1), s.tokens.len()) } else { (s.runs.len(), 0) };
     let batch = (place(format) == 0).then(|| by(&large)).flatten();
     let take = |(i, step): (usize, &Step)| match Some(i) {
-        // With logits for every token, the head also uses the kernels of prefill.
+        // With logits for every token, the output head also uses the kernels of prefill.
         i if i == batch && is_product => Some(Step { outputs: (0..step.tokens.len() as u32).collect(), ..step.clone() }),
         i if [fewest, batch, most].contains(&i) => Some(step.clone()),
         _ => None,
