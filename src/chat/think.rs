@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 /// A new piece of what a model writes: of its answer, its thought or a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerPart<'a> {
-    /// Text of the answer.
+    /// A piece of the answer's text.
     Text(&'a str),
     /// A piece of the thought before the answer.
     Thought(&'a str),

@@ -25,9 +25,9 @@ pub struct LayerBytes {
 pub struct Sizes {
     /// The numbers of pages (recurrent states) and blocks (KV cache), and the context.
     pub room: Room,
-    /// The most tokens of a step.
+    /// The most tokens that one step reads.
     pub tokens: usize,
-    /// The most rows of logits of a step.
+    /// The most rows of logits that one step returns.
     pub outputs: usize,
 }
 

@@ -76,7 +76,7 @@ pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     Sizes { room, tokens: options.chunk.min(Options::default().chunk), outputs: 1 }
 }
 
-/// Sets the formats of a tape's matrices. Returns the bytes on each device for a session with one slot, by the device's id.
+/// Sets the formats of a tape's matrices. Returns the id of each device and the bytes that a session with one slot needs on this device.
 ///
 /// # Errors
 /// `Usage` if a strategy or a plan does not fit the model; `Memory` if `auto` finds no placement.

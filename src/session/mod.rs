@@ -1,7 +1,7 @@
 //! Sessions: load models on devices, keep each sequence in a slot, prefill prompts in chunks and decode token by token.
 //!
-//! All higher layers use models through this module. It contains no code for shaders or weight files; only state files are read and written
-//! here.
+//! All higher layers use models through this module. It does not depend on shaders or on the formats of weight files; it defines the format of
+//! state files.
 
 mod ahead;
 mod batcher;

@@ -16,9 +16,9 @@ use std::path::Path;
 
 const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
-/// The most tokens that a file may declare as read. Sums with this number do not overflow.
+/// The most tokens that a state file may declare as read, so that sums with their number do not overflow.
 const MAX_TOKENS: usize = usize::MAX >> 8;
-/// The most token ids that a file may list.
+/// The most token ids that a state file may list.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
 /// Metadata key of the bytes that a text held back at its end. Older files lack this key.
 const PENDING: &str = "pending_bytes";

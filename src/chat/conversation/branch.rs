@@ -54,7 +54,7 @@ pub struct Reply {
 }
 
 impl Branch {
-    /// Makes a branch without turns. `init` is the state after the first prompt.
+    /// Makes a branch without turns. `init` is the state after the text with which each conversation begins.
     pub fn new(format: Format, system: String, init: SharedState) -> Branch {
         let chat = init.clone();
         Branch { format, system, init, chat, asked: None, undo: VecDeque::new(), n_turns: 0 }

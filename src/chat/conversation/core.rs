@@ -40,7 +40,7 @@ pub struct Draw {
     /// True if the model's end-of-text token ends the answer. With a constraint, this token always ends the answer.
     pub ends: bool,
     pub max_tokens: usize,
-    /// See [`Stream::grace`].
+    /// How many tokens beyond `max_tokens` may complete a character, as in [`Stream::grace`].
     pub grace: usize,
 }
 
@@ -48,7 +48,7 @@ pub struct Core {
     pub session: Session,
     pub vocab: Vocab,
     pub settings: Settings,
-    /// Settings of the next answer only.
+    /// Sampler settings that apply to the next answer only.
     pub overrides: Overrides,
     pub processor: Option<SharedProcessor>,
     pub rules: Option<MakeConstraint>,
@@ -184,7 +184,7 @@ impl Core {
         self.session.close(state.slot).expect("a state's slot is open");
     }
 
-    /// Drops one reference to a state. Closes the state after the last reference.
+    /// Drops one reference to a kept state. If this was the last reference, closes the state.
     pub fn release(&mut self, state: SharedState) {
         if let Some(state) = Arc::into_inner(state) {
             self.close(state);

@@ -22,7 +22,7 @@ pub struct InMessages {
     slot: Slot,
     format: Format,
     branches: Branches<Branch>,
-    /// The last question outside the conversation.
+    /// The last question that did not become part of the conversation.
     aside: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl InMessages {
             message.content = after_thought(&message.content).into();
         }
         let finish = if has_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
-        // An interrupted call is not kept. An answer without text is kept only if it has no thought and was not interrupted.
+        // An interrupted tool call is not kept. An answer without text is kept only if it has no thought and was not interrupted.
         let is_kept = match &call {
             Some(_) => finish != Finish::Interrupted,
             None => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),

@@ -166,7 +166,8 @@ impl Conversation {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
 
-    /// Adds the result of a tool call to the conversation and samples the answer. Both belong to the turn of the call.
+    /// Adds the result of a tool call to the conversation and samples the answer. The result and the answer belong to the turn of the tool
+    /// call.
     ///
     /// # Errors
     /// `Input` if the last answer calls no tool; the errors of [`say`](Self::say).
