@@ -11,7 +11,7 @@ const SHARE: u32 = BLOCK / SHARERS;
 var<workgroup> scores: array<f32, QUERIES * BLOCK>; // [QUERIES, BLOCK]: scores, later p
 // For each lane, the maximum of its scores, and later the sum of p over its scores.
 var<workgroup> shares: array<f32, QUERIES * SHARERS>;
-// m of each query.
+// The largest score so far of each query.
 var<workgroup> largest: array<f32, QUERIES>;
 // The sum of p of each query.
 var<workgroup> total: array<f32, QUERIES>;

@@ -151,7 +151,7 @@ pub enum Excerpt<'a> {
 /// and [`wait`](Self::wait) report when a result is there. If the next `begin` comes before `finish`, the device still plays the work, but
 /// the result is dropped. Methods without `begin` or `finish` in their name may block.
 pub trait Executor: Send {
-    /// Begins to play a step: one pass through the model for tokens of one or several slots.
+    /// Begins to play a step: one pass through the loaded layers for tokens of one or several slots.
     ///
     /// # Errors
     /// `Memory` if the device has no room for the step; `Device` if the device failed.
@@ -163,7 +163,7 @@ pub trait Executor: Send {
     /// `Device` if the device failed, if nothing was begun or, in a browser, if the work is not done yet.
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
-    /// Plays a step: one pass through the model for tokens of one or several slots. `logits` becomes `[outputs, vocab]`. Blocks.
+    /// Plays a step: one pass through the loaded layers for tokens of one or several slots. `logits` becomes `[outputs, vocab]`. Blocks.
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         self.begin(step)?;
         self.finish(logits)

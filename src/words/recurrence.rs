@@ -79,7 +79,7 @@ pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var
 
 /// Data for the kernel rwkv/head, in addition to a [`Recurrence`]. The kernel computes all steps of a head in one dispatch.
 pub struct Head<'a> {
-    /// The shader module that fills the slot `head`.
+    /// The WGSL module that fills the shader slot `head`.
     pub module: &'static str,
     pub proj: Var,
     /// Low-rank products that the kernel computes itself, or `None` if the word has no such products. Every segment must read `proj`.

@@ -245,7 +245,7 @@ impl Shape {
 /// How a product gets its input: a shader module with its parameters and bindings. The module `linear::input` reads rows of x. Other
 /// modules compute the input in every workgroup, which saves a dispatch.
 pub struct Input {
-    /// The shader module that fills the slot `input`.
+    /// The WGSL module that fills the shader slot `input`.
     pub module: &'static str,
     /// The fields of the struct `Input` in the shader module, with their values.
     pub params: Vec<(&'static str, Param)>,
