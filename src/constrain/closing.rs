@@ -1,7 +1,7 @@
 //! Finds a short ending of a text under a grammar: bytes that complete the text.
 //!
-//! A second parser follows the text byte by byte, independently of the vocabulary, and searches for a short ending. If a text has as many tokens
-//! left as this ending, it can still be completed.
+//! A second parser follows the text byte by byte, independently of the vocabulary, and searches for a short ending. A text can be completed as long
+//! as its token limit leaves room for the tokens of this ending.
 
 #[cfg(test)]
 mod tests;
@@ -15,19 +15,19 @@ use toktrie::{TokEnv, TokTrie};
 /// The largest length in bytes of an ending that a search may find.
 const LONGEST: usize = 16 << 10;
 
-/// At the beginning of a text: the number of bytes that may be tried to find a shorter ending.
+/// The number of bytes that may be tried, at the beginning of a text, to find an ending with fewer tokens.
 const TRIES: usize = 4000;
 
-/// If more than this many bytes may come next, only `ALIKE` bytes of each rank are tried.
+/// If more than this many bytes may come next, the search tries only the first `ALIKE` bytes of each rank. The function `rank` computes ranks.
 const CHOICES: usize = 8;
-/// The number of bytes of one rank to try, such as two of the ten digits.
+/// The number of bytes with the same rank that the search tries, for example two of the ten digits.
 const ALIKE: usize = 2;
 
-/// Added to the rank of a byte that occurs in tokens but is not a token itself.
+/// This number is added to the rank of a byte that occurs in tokens but is no token itself.
 const WITHIN: usize = 5;
 
-/// The next token may make a value at the beginning of the known ending unnecessary. This is the largest number of bytes that may then be dropped
-/// from the beginning of the ending.
+/// If the known ending begins with a value, the next token may contain this value. Then at most this many bytes are dropped from the beginning of
+/// the ending.
 const REPLACED: usize = 12;
 
 /// A text under a grammar, with the shortest known ending of the text.
@@ -64,7 +64,7 @@ impl Closer {
         &self.ending.tokens
     }
 
-    /// Returns whether the text plus token `id` can be completed with at most `left` further tokens. `bytes` are the bytes of the token.
+    /// Returns whether the text plus the token `id` can be completed with at most `left` further tokens. `bytes` is the token's text.
     pub fn fits(&mut self, id: u32, bytes: &[u8], left: usize) -> bool {
         let fits = |ending: &Ending| ending.tokens.len() <= left;
         match self.ending_after(id, bytes) {
@@ -86,7 +86,7 @@ impl Closer {
         Some(Closer { ending, ..self })
     }
 
-    /// Returns an ending of the text plus token `id`, or `None` if no ending is found. `bytes` are the bytes of the token.
+    /// Returns an ending of the text plus the token `id`, or `None` if the search finds no ending. `bytes` is the token's text.
     fn ending_after(&mut self, id: u32, bytes: &[u8]) -> Option<Ending> {
         let known = self.ending.clone();
         if let Some(rest) = known.text.strip_prefix(bytes) {
@@ -105,9 +105,8 @@ impl Closer {
         }
     }
 
-    /// Returns the shortest end of `ending` that completes the text plus `bytes`, or `None` if no end does. If `ending` begins with a value, up to
-    /// `REPLACED` bytes of its beginning may be dropped, because `bytes` may already contain a value. Otherwise, only the whole of `ending` is
-    /// tried.
+    /// Returns the shortest end of `ending` that completes the text plus `bytes`. At most the first `REPLACED` bytes of `ending` are dropped, and
+    /// only if `ending` begins with a value: `bytes` may already contain this value. Returns `None` if no such end completes the text.
     fn still_ends<'w>(&mut self, bytes: &[u8], ending: &'w [u8]) -> Option<&'w [u8]> {
         let is_value = ending.first().is_some_and(u8::is_ascii_alphanumeric);
         let replaced = if is_value { REPLACED.min(ending.len()) } else { 0 };
@@ -187,11 +186,12 @@ impl Closer {
     }
 }
 
-/// Searches for an ending of the text that `at` has parsed. At each step, the search appends the byte that is likely to end the text soonest, or
-/// all of `known`, an earlier ending, if it completes the text. Returns `None` if no ending of at most `longest` bytes is found.
+/// Searches for an ending of the text that `at` has parsed, and returns the ending. At each step, the search appends the byte that is likely to end
+/// the text soonest. As soon as `known`, an earlier ending, completes the text, the search appends `known` and stops. Returns `None` if no ending
+/// of at most `longest` bytes is found.
 fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    // for each set of allowed bytes: how often the search met this set
+    // for each set of allowed bytes: how often the search had to choose from this set
     let mut visits: HashMap<Vec<u32>, usize> = HashMap::new();
     while text.len() <= longest {
         let allowed = at.allowed().ok()?;
@@ -203,9 +203,9 @@ fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
             text.extend_from_slice(known);
             return Some(text);
         }
-        // At the n-th visit of the same set, the search takes the first choice 16 times, then the second 32 times, the third 64 times and so on,
-        // cyclically. So the search gives up a choice that does not end the text. A choice that ends the text has enough steps to close everything
-        // that is open.
+        // For each set of allowed bytes, the search takes the first choice 16 times, then the second 32 times, the third 64 times and so on,
+        // cyclically. So the search gives up a choice that does not end the text. A choice that ends the text has enough steps to close all open
+        // strings and brackets.
         let n = visits.entry(place).or_default();
         let byte = *choices.get((*n / 16 + 1).ilog2() as usize % choices.len().max(1))?;
         *n += 1;
@@ -259,8 +259,9 @@ impl Order {
     }
 }
 
-/// Returns the rank of a byte. The lowest ranks are bytes that close a string or bracket, then bytes that begin short values. If `is_text` is true,
-/// any letter may come next, so the text is inside a string: a quote ends the string, and brackets are part of it.
+/// Returns the rank of a byte. The search tries bytes of low rank first: bytes that close a string or bracket, then bytes that begin a short value.
+/// If `is_text` is true, any letter may come next, so the text is inside a string. There, a quote ends the string, and brackets are plain
+/// characters.
 fn rank(byte: u8, is_text: bool) -> usize {
     match byte {
         b'"' if is_text => 0,

@@ -17,7 +17,7 @@ struct Watch {
 struct Running {
     steps: Vec<(u64, Instant, CancellationHandle)>,
     n_begun: u64,
-    /// `true` if the watching thread sleeps until the next step begins.
+    /// `true` while the watching thread sleeps because no step runs.
     is_asleep: bool,
 }
 

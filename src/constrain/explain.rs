@@ -6,7 +6,7 @@ use crate::error::Error;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// Phrases in the crate's messages, each with its meaning for the author of a grammar.
+/// Phrases in llguidance's error messages, each with its meaning for the author of a grammar.
 const MEANT: [(&str, &str); 9] = [
     ("NoExtensionBias", "no token of the vocabulary can come next, and the text cannot end here"),
     ("Current row has", AMBIGUOUS),
@@ -21,7 +21,7 @@ const MEANT: [(&str, &str); 9] = [
 const AMBIGUOUS: &str = "the grammar is too ambiguous here";
 const TOO_LARGE: &str = "the grammar's texts, classes and repetitions are too large";
 
-/// Phrases in the crate's messages about a schema, each with its meaning and a hint what to do.
+/// Phrases in llguidance's error messages about a schema. Each has its meaning and a hint that says what to do.
 const OF_SCHEMA: [(&str, &str, &str); 7] = [
     ("oneOf constraints", "\"oneOf\" is unsupported if several of its schemas can match", "use \"anyOf\""),
     (
@@ -44,7 +44,7 @@ const OF_SCHEMA: [(&str, &str, &str); 7] = [
     ("stack level", "the schemas to merge are nested too deeply", "merge the schemas by hand"),
 ];
 
-/// Returns the meaning of an error of llguidance for the author of a grammar.
+/// Returns what an error of llguidance means for the author of a grammar.
 pub fn explain(error: &dyn std::fmt::Display) -> String {
     let said = error.to_string();
     MEANT.iter().find(|(known, _)| said.contains(known)).map_or("the grammar is too complex to compile", |(_, meant)| meant).into()
@@ -52,7 +52,7 @@ pub fn explain(error: &dyn std::fmt::Display) -> String {
 
 /// Finds the smallest subschema that does not compile. Returns the error of this subschema, with the subschema's JSON pointer.
 ///
-/// `said` is the crate's error for the whole schema `root`. `compile` returns the crate's error for a schema, or `None` if the schema compiles.
+/// `said` is llguidance's error for the whole schema `root`. `compile` returns llguidance's error for a schema, or `None` if the schema compiles.
 pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Option<String>) -> Error {
     /// The time limit of this search.
     const LIMIT: Duration = Duration::from_secs(3);
@@ -98,7 +98,7 @@ fn alone(root: &Value, parts: &[(Pointer, &Value)]) -> Value {
     schema
 }
 
-/// Returns the error for the subschema `schema`. `said` is the crate's error message.
+/// Returns the error to show for the subschema `schema`. `said` is llguidance's error message.
 fn meaning(schema: &Value, said: &str) -> Error {
     if said.contains("nsatisfiable") {
         let names = ["imum", "Length", "Items", "Properties"];
@@ -118,7 +118,8 @@ fn meaning(schema: &Value, said: &str) -> Error {
     }
 }
 
-/// Returns the known phrase that the crate's message contains, or `None` if it contains no known phrase. The phrase identifies the kind of error.
+/// Returns which known phrase llguidance's error message contains, or `None` if it contains no known phrase. The phrase identifies the kind of
+/// error.
 fn kind(said: &str) -> Option<&'static str> {
     let all = OF_SCHEMA.iter().map(|(known, ..)| *known).chain(MEANT.iter().map(|(known, _)| *known));
     std::iter::once("nsatisfiable").chain(all).find(|known| said.contains(known))

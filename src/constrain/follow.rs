@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-/// The stack size, in bytes, of the thread that compiles a grammar. The crate recurses as deeply as the grammar's rules are nested.
+/// The stack size, in bytes, of the thread that compiles a grammar. llguidance's compiler recurses as deeply as the grammar's rules are nested.
 const STACK_BYTES: usize = 256 << 20;
 
 /// The tokens of a vocabulary as a trie of their bytes. Create a `Pieces` once per model, because this takes about 100 ms for 65 536 tokens.
@@ -30,7 +30,7 @@ pub struct Pieces {
 #[derive(Clone)]
 struct Ids {
     factory: Arc<ParserFactory>,
-    /// The number of ids. The number `n_ids` itself stands for the end of the text.
+    /// The number of ids. The ids are 0 to `n_ids - 1`. The id `n_ids` stands for the end of the text.
     n_ids: u32,
 }
 
@@ -70,7 +70,7 @@ impl Pieces {
         Follower { parse, closer, vocab }
     }
 
-    /// Returns the crate's error for a schema, or `None` if the schema compiles.
+    /// Returns llguidance's error for a schema, or `None` if the schema compiles.
     fn compile_error(&self, schema: &Value) -> Option<String> {
         self.tokens.parse(&Grammar::schema(schema)).ok()?.err()
     }
@@ -90,7 +90,7 @@ impl Ids {
         Ok(Ids { factory: Arc::new(factory), n_ids })
     }
 
-    /// Compiles a grammar. The inner error is the crate's message.
+    /// Compiles a grammar. The outer error means that no thread could be started. The inner error is llguidance's error message.
     fn parse(&self, grammar: &Grammar) -> Result<std::result::Result<Parse, String>> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;
@@ -110,20 +110,20 @@ impl Ids {
     }
 }
 
-/// Returns the limits of the parser. A step may do more work than the crate's default allows, because a slow step is better than an error.
+/// Returns the limits of the parser. A step may do more work than by llguidance's default, because a slow step is better than an error.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 5_000_000,
         step_lexer_fuel: 5_000_000,
         step_max_items: 2_000_000,
-        // a row holds the alternatives at one place of the text, and other items; the crate compares each new item with all items of its row
+        // a row holds the alternatives at one place of the text, and other items; llguidance compares each new item with all items of its row
         max_items_in_row: 5 * MAX_CHOICES,
         verbose_errors: false,
         ..ParserLimits::default()
     }
 }
 
-/// A text that follows a grammar: the state of the parser after the tokens so far. A clone continues from the same place.
+/// The parser's state after the tokens of a text that follows a grammar. A clone continues from the same state, independently of the original.
 #[derive(Clone)]
 pub struct Follower {
     parse: Parse,

@@ -40,7 +40,7 @@ pub enum Expr {
     Sequence(Vec<Expr>),
     /// Alternatives.
     Either(Vec<Expr>),
-    /// A repeated expression, the smallest number of repetitions, and the largest number. `None` means without limit.
+    /// A repeated expression, with the smallest and the largest number of repetitions. The largest number is `None` if it has no limit.
     Repeat(Box<Expr>, u32, Option<u32>),
 }
 
@@ -68,7 +68,7 @@ impl Chars {
         Chars { is_negated: false, ranges: vec![(c, c)] }
     }
 
-    /// Returns the only character of the class, or `None` if the class is negated or has several characters.
+    /// Returns the character if the class consists of exactly one character, otherwise `None`. Always returns `None` for a negated class.
     pub fn only(&self) -> Option<char> {
         match self.ranges[..] {
             [(from, to)] if from == to && !self.is_negated => Some(from),
@@ -175,12 +175,12 @@ impl<'t> Reader<'t> {
                         return Err(self.refuse(begin..begin + 1, &format!("expected an element before {next}")));
                     };
                     let (least, most) = self.times()?;
-                    // limits the stack that recursive code needs, because each level takes stack
+                    // the code that handles repetitions is recursive, so each level takes stack
                     if std::iter::successors(Some(&item), |e| e.repeated()).nth(MAX_REPEATED).is_some() {
                         let text = format!("repetitions are nested more than {MAX_REPEATED} deep");
                         return Err(self.refuse(begin..self.at, &text));
                     }
-                    // an element that occurs 0 times is the empty text, even if it is repeated in turn
+                    // an element that is repeated 0 times is the empty text, even if a further repetition follows
                     if most == Some(0) {
                         self.blanks(if nesting > 0 { LineEnds::Skip } else { LineEnds::Keep });
                         while matches!(self.peek(), Some('*' | '+' | '?' | '{')) {
@@ -221,7 +221,8 @@ impl<'t> Reader<'t> {
         Ok(inner)
     }
 
-    /// Reads a repetition, such as `*` or `{2,5}`. Returns the smallest and the largest number of repetitions. `None` means without limit.
+    /// Reads a repetition, such as `*` or `{2,5}`. Returns the smallest and the largest number of repetitions. The largest number is `None` if it
+    /// has no limit.
     fn times(&mut self) -> Result<(u32, Option<u32>)> {
         let begin = self.at;
         let sign = self.take();
@@ -408,7 +409,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Returns the only expression in `all`, or the combination that `several` makes of all expressions.
+/// Returns the only expression in `all`. If `all` has several expressions or none, returns `several(all)`.
 fn alone(mut all: Vec<Expr>, several: impl Fn(Vec<Expr>) -> Expr) -> Expr {
     match all.pop() {
         Some(only) if all.is_empty() => only,

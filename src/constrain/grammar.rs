@@ -12,24 +12,24 @@ fn spacing() -> Value {
     json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false })
 }
 
-/// Returns the schema inside OpenAI's wrapper `{"name": …, "schema": …}`, or `schema` itself if it has no wrapper. A wrapper that is read as a
-/// schema would allow any JSON, because none of its keys is a schema keyword.
+/// Returns the schema inside OpenAI's wrapper `{"name": …, "schema": …}`, or `schema` itself if it is not a wrapper. As a schema, a wrapper would
+/// allow any JSON, because none of its keys is a keyword of JSON Schema.
 fn unwrapped(schema: &Value) -> &Value {
     let is_wrapper = |all: &Map<String, Value>| all.keys().all(|key| ["name", "description", "strict", "schema"].contains(&key.as_str()));
     schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }
 
-/// A grammar that an output text must follow. It does not depend on a vocabulary. [`Pieces::follow`](super::Pieces::follow) applies the grammar to
-/// a text.
+/// A grammar that an output text must follow, independent of any vocabulary. [`Pieces::follow`](super::Pieces::follow) applies the grammar to a
+/// text.
 #[derive(Debug, Clone)]
 pub struct Grammar {
     /// The rules in the language Lark. The text must match the rule `whole`.
     rules: String,
-    /// A fixed text that must come first. The rules apply to the text after it.
+    /// A fixed text with which the output must begin. The rules apply to the output after this text.
     lead: String,
     /// The JSON schema. `None` for a grammar in GBNF.
     schema: Option<Arc<Value>>,
-    /// `true` if the last tokens before the token limit are chosen so that they complete the text.
+    /// `true` if the last tokens before the token limit must be chosen so that they complete the text.
     closes: bool,
 }
 
@@ -80,7 +80,8 @@ impl Grammar {
     }
 
     /// Sets whether a text is completed before it reaches its token limit. If `closes` is true, the last tokens are chosen so that the text matches
-    /// the whole grammar. This requires a token limit that is large enough. The default is true for JSON and false for GBNF.
+    /// the whole grammar. If the token limit is too small for any complete text, the text is cut at the limit. The default is true for JSON and
+    /// false for GBNF.
     #[must_use]
     pub fn close(self, closes: bool) -> Grammar {
         Grammar { closes, ..self }

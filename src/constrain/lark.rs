@@ -6,11 +6,11 @@ use super::parts::{Node, Parts};
 use crate::error::{Error, Result, short};
 use std::fmt::Write;
 
-/// The longest chain of rules that refer to one another. The crate's compiler recurses for each rule.
+/// The largest number of rules in a chain in which each rule refers to the next rule. llguidance's compiler recurses for each rule.
 const MAX_DEPTH: usize = 4000;
 
-/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. Part N of the grammar becomes a Lark rule `nN`. If the part is a lexeme
-/// or inside a lexeme, it becomes a terminal `TN`.
+/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. Part N of the grammar becomes the Lark rule `nN`. A part that is a
+/// lexeme or inside a lexeme becomes the terminal `TN` instead.
 ///
 /// # Errors
 /// `Input` if a rule can never match, or if a chain of rules is too long.
@@ -35,13 +35,13 @@ pub fn write(rules: &Rules) -> Result<String> {
     Ok(writer.text)
 }
 
-/// Visits the parts in the order in which the crate compiles them. Returns the first part that is nested too deeply, or `None`.
+/// Visits the parts in the order in which llguidance compiles them. Returns the first part that is nested too deeply, or `None` if no part is.
 fn too_deep(parts: &Parts, is_lexeme: &[bool]) -> Option<usize> {
     let mut is_seen = vec![false; parts.all.len()];
     is_seen[parts.root] = true;
     let mut chain = vec![(parts.root, 0)];
     while let Some((part, next)) = chain.last_mut() {
-        // a lexeme ends the chain, because it is a regular expression of limited depth
+        // the parts inside a lexeme are not visited: a lexeme is a regular expression of limited depth
         let below = if is_lexeme[*part] { &[] } else { parts.below(*part) };
         let Some(&child) = below.get(*next) else {
             chain.pop();
@@ -69,7 +69,7 @@ struct Writer<'p> {
     parts: &'p Parts,
     is_lexeme: &'p [bool],
     text: String,
-    /// For each part: whether it has been written as a rule, and whether it has been written as a terminal.
+    /// For each part: whether its rule has been written, and whether its terminal has been written.
     done: Vec<[bool; 2]>,
 }
 
@@ -131,7 +131,7 @@ impl Writer<'_> {
     }
 }
 
-/// Quotes a text for Lark, which is as in JSON except for U+007F.
+/// Quotes a text for Lark: as a JSON string in which U+007F is written as `\u007f`.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -13,16 +13,16 @@ use super::parts::{Bytes, Node, Parts};
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use std::collections::HashMap;
 
-/// The limit on the work for all comparisons of a grammar, in units of the crate. It takes about 500 ms. A grammar that exceeds the limit is
-/// followed character by character.
+/// The limit on the work for all comparisons of a grammar, in llguidance's units of work. This work takes about 500 ms. A grammar that exceeds the
+/// limit is followed character by character.
 const WORK: u64 = 25_000_000;
-/// The limit on the work for one comparison. It takes about 2 ms.
+/// The limit on the work for one comparison, in llguidance's units of work. This work takes about 2 ms.
 const FUEL: u64 = 100_000;
-/// The work that building the regular expressions of one comparison counts as.
+/// The work that is charged for building the regular expressions of one comparison, in llguidance's units of work.
 const MAKE: u64 = 2_500;
 /// The number of pairs of lexemes that are skipped without a comparison for one unit of work.
 const LOOKS: usize = 16;
-/// The largest number of characters in a part whose only text is computed. Longer parts are compared as regular expressions.
+/// The largest number of characters of a part that can be compared as a text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
 
 /// Returns, for each part of the grammar, whether the part is a lexeme.
@@ -50,7 +50,7 @@ pub fn class(part: &super::gbnf::Chars) -> String {
 
 struct Finder<'p> {
     parts: &'p Parts,
-    /// The parts that must not be lexemes.
+    /// For each part: whether it must not be a lexeme.
     is_apart: Vec<bool>,
     /// Known results of `begins`, by its arguments: short lexeme, bytes that may follow, long lexeme.
     known: HashMap<(usize, Bytes, usize), bool>,
@@ -59,7 +59,8 @@ struct Finder<'p> {
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether it is a lexeme that is reached from the root rule.
+    /// Returns, for each part, whether the part is a lexeme in a grammar with the present choice of lexemes. Parts that the root does not reach,
+    /// and parts inside lexemes, are none.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);
@@ -76,7 +77,7 @@ impl Finder<'_> {
         is_lexeme
     }
 
-    /// Returns the lexemes that may hide a match of another lexeme, because the lexer takes the longest match.
+    /// Returns the lexemes that must be split: their longer match could hide a match of another lexeme.
     fn clashes(&mut self, is_lexeme: &[bool]) -> Vec<usize> {
         let parts = self.parts;
         let follow = parts.followers(|part| !is_lexeme[part]);
@@ -141,8 +142,8 @@ fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], foll
     lost
 }
 
-/// Returns whether some text matches both `long` and the sequence of `short`, one byte of `next`, and any bytes. Also returns the work that was
-/// used. Returns true if the work exceeds `fuel`.
+/// Returns whether some text matches two patterns: `long`, and the sequence of `short`, one byte of `next` and any bytes. Also returns the work
+/// that was used. If the work exceeds `fuel`, the first result is true.
 fn meets(parts: &Parts, short: usize, next: Bytes, long: usize, fuel: u64) -> (bool, u64) {
     let mut made = Converter { parts, builder: RegexBuilder::new(), known: HashMap::new() };
     let (Some(short), Some(long)) = (made.part(short), made.part(long)) else { return (true, fuel) };
@@ -158,7 +159,7 @@ fn meets(parts: &Parts, short: usize, next: Bytes, long: usize, fuel: u64) -> (b
     }
 }
 
-/// Converts parts of the grammar to the crate's regular expressions, each part once.
+/// Converts parts of the grammar to llguidance's regular expressions, each part once.
 struct Converter<'p> {
     parts: &'p Parts,
     builder: RegexBuilder,

@@ -1,7 +1,7 @@
 //! Constrained output: determines which tokens may come next, given the tokens so far.
 //!
-//! A [`Grammar`] is compiled to a [`Constraint`] for a vocabulary. A caller can also implement [`Constraint`]. This module must not know samplers:
-//! the session masks the logits of tokens that are not allowed before it samples.
+//! A [`Grammar`] is compiled to a [`Constraint`] for a vocabulary. A caller can also implement [`Constraint`]. This module must not know samplers.
+//! The session masks the logits of all tokens that the constraint does not allow, and then draws a token.
 //!
 //! ```
 //! # #[cfg(all(feature = "grammar", feature = "embedded-model"))]
@@ -98,7 +98,7 @@ pub trait Constraint: Send {
 pub struct Allowed<'a> {
     /// One bit per id: bit `id % 32` of word `id / 32`. Ids beyond the last word are not allowed.
     pub ids: &'a [u32],
-    /// `true` if the text may end here. If no id is allowed either, the text must end.
+    /// `true` if the text may end here. If the text may end and no id is allowed, the text is complete.
     pub may_end: bool,
 }
 
@@ -124,8 +124,8 @@ impl Allowed<'_> {
     }
 }
 
-/// The largest number of tokens that are drawn and tested. If none of these tokens leaves enough tokens to complete the text, the first token of
-/// the known ending is taken.
+/// The largest number of drawn tokens that are tested. If every tested token leaves too few tokens to complete the text, the first token of the
+/// known ending is taken instead.
 const DRAWS: usize = 4;
 
 /// The result of drawing a token under a constraint.
@@ -137,10 +137,10 @@ pub struct Drawn {
     pub is_closing: bool,
 }
 
-/// Draws the next token of a text under a constraint. The text may have at most `left` more tokens.
+/// Draws the next token of a text under a constraint. The text may have at most `left` more tokens, including this token.
 ///
-/// If the constraint knows an ending of at most `left` tokens, the drawn token leaves enough tokens to complete the text. `logits`, `[V]`, must be
-/// masked; this function changes them. `ends` lists the ids that end a text. `draw` draws a token from logits.
+/// If the constraint knows an ending of at most `left` tokens, the drawn token leaves enough tokens to complete the text. `logits`, `[V]`, must
+/// already be masked, and this function changes them. `ends` lists the ids that end a text. `draw` draws a token from logits.
 ///
 /// # Errors
 /// Returns the error of the first call of `draw`.
@@ -169,6 +169,6 @@ pub fn draw(
     let Some(next) = ending else { return Ok(Drawn { token: None, is_closing: true }) };
     logits.iter_mut().for_each(|logit| *logit = f32::NEG_INFINITY);
     logits[next as usize] = 0.0;
-    // `draw` fails if the settings ban the token; the first drawn token is then taken, and the text stays incomplete
+    // `draw` fails if the settings ban this token; the token that was drawn first is then used, and the text may stay incomplete
     Ok(free(draw(logits).unwrap_or(first)))
 }

@@ -33,7 +33,7 @@ struct Next {
 }
 
 impl Parse {
-    /// Begins a text and computes its first mask, so that errors appear before generation starts. The error is the crate's message.
+    /// Begins a text and computes its first mask, so that errors appear before generation starts. The error is llguidance's error message.
     pub fn new(matcher: Matcher, n_ids: u32) -> std::result::Result<Parse, String> {
         let mut parse = Parse { matcher, next: None, n_ids };
         parse.next = Some(parse.compute()?);
@@ -86,7 +86,7 @@ impl Parse {
         within(STEP, handle, || matcher.validate_tokens(&ids)).is_ok_and(|n| n == ids.len())
     }
 
-    /// Computes the ids that may come next, and whether the text may end. The error is the crate's message.
+    /// Computes the ids that may come next, and whether the text may end. The error is llguidance's error message.
     fn compute(&mut self) -> std::result::Result<Next, String> {
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
         let mut ids = within(STEP, handle, || matcher.compute_mask_or_eos()).map_err(|e| e.to_string())?;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, short};
 use extent::{NodeExtent, Operator, extents};
 use std::collections::HashMap;
 
-/// The largest number of alternatives in a rule. Alternatives that are regular expressions count as one. The crate compares each alternative with
+/// The largest number of alternatives in a rule. Alternatives that are regular expressions count as one. llguidance compares each alternative with
 /// all other alternatives at every byte.
 pub const MAX_CHOICES: usize = 2000;
 
@@ -52,7 +52,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Returns the numbers of the parts that this part consists of. A reference to a rule has none.
+    /// Returns the parts, by number, that this part consists of. The list is empty for a reference to a rule.
     pub fn children(&self) -> &[usize] {
         match self {
             Node::Char(_) | Node::Rule(_) => &[],
@@ -62,8 +62,8 @@ impl Node {
     }
 }
 
-/// The parts of a grammar, each with a number. Equal parts have the same number. The children of a part have lower numbers than the part. Only
-/// references to rules are an exception.
+/// The parts of a grammar, each with a number. Equal parts have the same number. A part has a higher number than the parts that it consists of. A
+/// reference to a rule may have a lower number than the rule's body.
 pub struct Parts {
     pub all: Vec<Node>,
     /// For each part: whether it is a regular expression of a supported size.
@@ -75,7 +75,7 @@ pub struct Parts {
     is_nullable: Vec<bool>,
     /// For each part: whether it matches at least one text. A rule matches no text if every alternative refers back to the rule.
     has_text: Vec<bool>,
-    /// For each part: the bytes with which its texts may begin.
+    /// For each part: the bytes with which a match of the part may begin.
     pub first: Vec<Bytes>,
     /// For each part that is a regular expression: its number of characters, with references expanded. 0 for all other parts.
     pub n_chars: Vec<usize>,
@@ -120,7 +120,7 @@ impl Parts {
         }
     }
 
-    /// Returns the numbers of the parts that this part consists of. For a reference to a rule, returns the number of the rule's body.
+    /// Returns the parts, by number, that part number `part` consists of. For a reference to a rule, returns the rule's body.
     pub fn below(&self, part: usize) -> &[usize] {
         match &self.all[part] {
             Node::Rule(rule) => std::slice::from_ref(&self.bodies[*rule]),
@@ -128,7 +128,7 @@ impl Parts {
         }
     }
 
-    /// Returns an error if a part has too many alternatives or elements. The crate's work grows with the square of their number.
+    /// Returns an error if a part has too many alternatives or elements. llguidance's work grows with the square of this number.
     fn check_lengths(&self) -> Result<()> {
         for (part, _) in self.all.iter().zip(&self.is_regular).filter(|(_, is_regular)| !**is_regular) {
             match part {
@@ -147,13 +147,13 @@ impl Parts {
         Ok(())
     }
 
-    /// Computes `is_nullable`, `has_text` and `first`. A change of a part is passed on once to the parts that use the changed part, so the work is
-    /// linear in the size of the grammar.
+    /// Computes `is_nullable`, `has_text` and `first`. If these change for a part, only the parts that use this part are computed again. So the
+    /// work is linear in the size of the grammar.
     fn learn(&mut self) {
         let n = self.all.len();
         (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![Bytes::default(); n]);
         let users = self.users();
-        // for each sequence: the number of its distinct parts without a known text, and the number of parts at its beginning that may be empty
+        // for each sequence: how many of its parts are not yet known to match a text, and how many parts at its beginning may be empty
         let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
         users.iter().flatten().for_each(|&(user, _)| n_missing[user] += 1);
         let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);
@@ -199,8 +199,8 @@ impl Parts {
         }
     }
 
-    /// Returns, for each part, the parts that use it. Each user is listed once, with the first index at which the part occurs among the user's
-    /// parts.
+    /// Returns, for each part, the parts that use it. Each user is listed once, as a pair: the user's number, and the first index at which the part
+    /// occurs in the user.
     fn users(&self) -> Vec<Vec<(usize, usize)>> {
         let mut users = vec![Vec::new(); self.all.len()];
         let mut last_user = vec![usize::MAX; self.all.len()];
@@ -214,7 +214,8 @@ impl Parts {
         users
     }
 
-    /// Returns the bytes with which a sequence of parts may begin, if a text that begins with one of the bytes `next` follows the sequence.
+    /// Returns the bytes with which a match of the parts `all`, one after another, may begin. If all these parts may be empty, the bytes `next` are
+    /// included.
     fn first_of(&self, all: &[usize], next: Bytes) -> Bytes {
         let mut first = Bytes::default();
         for &part in all {
@@ -226,8 +227,8 @@ impl Parts {
         first.or(next)
     }
 
-    /// Returns, for each part, the bytes that may follow it. A part passes the bytes that may follow it on to its children only if `is_open` is
-    /// true for the part.
+    /// Returns, for each part, the bytes that may follow a match of the part. Only parts for which `is_open` returns true are examined inside: the
+    /// parts inside all others get no bytes from them.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<Bytes> {
         let mut follow = vec![Bytes::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();
@@ -329,7 +330,7 @@ impl Maker<'_> {
     }
 }
 
-/// Returns the first bytes that the UTF-8 of the characters in a class can have.
+/// Returns all bytes with which the UTF-8 of a character in the class may begin.
 fn first_bytes(chars: &Chars) -> Bytes {
     let lead = |c: char| c.encode_utf8(&mut [0; 4]).as_bytes()[0];
     let mut bytes = Bytes::default();
@@ -340,7 +341,7 @@ fn first_bytes(chars: &Chars) -> Bytes {
     }
     let mut ranges = chars.ranges.clone();
     ranges.sort();
-    // the gaps between the ranges
+    // the class consists of the gaps between the ranges
     let mut next = Some('\0');
     for (from, to) in ranges {
         if let Some(begin) = next.filter(|&n| n < from) {

@@ -1,4 +1,4 @@
-//! Checks a JSON schema before it is compiled. Errors have a JSON pointer. Limits on the schema keep the compile time short.
+//! Checks a JSON schema before llguidance compiles it. Errors have a JSON pointer. Limits on the schema keep the compile time short.
 
 mod keyword;
 mod merge;
@@ -10,19 +10,20 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// The largest number of subschemas, required names, and values of `enum` and `const` together. The compiler's work may grow with the square of
-/// this number: it may copy half of the subschemas once for each of the others.
+/// The largest number of subschemas, required names, and values of `enum` and `const` together. The work of llguidance's compiler may grow with the
+/// square of this number, because the compiler may copy one half of the parts for each part of the other half.
 const MAX_PARTS: usize = 10_000;
 /// The largest depth of nested subschemas.
 const MAX_DEPTH: usize = 64;
-/// The largest depth of nesting through references: the sum of the depths of all referenced subschemas. The compiler recurses for each level.
+/// The largest depth of nesting through references: the sum of the depths of all referenced subschemas. llguidance's compiler recurses for each
+/// level.
 const MAX_LEVELS: usize = 10_000;
 /// The largest number of bytes in all names, patterns and values together.
 const MAX_BYTES: usize = 1 << 20;
-/// The largest number of characters that an error message quotes from the schema.
+/// The largest number of characters that an error message quotes from a text in the schema.
 const QUOTED: usize = 60;
 
-/// Checks the subschemas that apply to a text. Definitions without a reference are not checked.
+/// Checks the subschemas that apply to the output. A definition that no reference uses is not checked.
 ///
 /// # Errors
 /// `Input` if a subschema is invalid, unsupported or too large. The error has the subschema's JSON pointer.
@@ -68,7 +69,7 @@ impl std::fmt::Display for Pointer {
     }
 }
 
-/// A subschema that applies to the text.
+/// A subschema that applies to the output.
 struct Node<'s> {
     at: Pointer,
     schema: &'s Value,
@@ -192,8 +193,8 @@ pub fn below<'s>(at: &Pointer, schema: &'s Value) -> Vec<(Pointer, &'s Value)> {
     all
 }
 
-/// Returns the target of a reference and its JSON pointer, or `None` if the target is missing. The steps of the reference are used without
-/// unescaping, as the compiler does.
+/// Returns the JSON pointer and the schema that a reference refers to, or `None` if they are missing. Escapes in the reference are not decoded, as
+/// in llguidance's compiler.
 pub fn find<'s>(root: &'s Value, target: &str) -> Option<(Pointer, &'s Value)> {
     let mut found = (Pointer::default(), root);
     let steps = target.strip_prefix('#')?;

@@ -1,4 +1,4 @@
-//! Compares the allowed tokens with a simple recogniser. Tests schemas, and grammars that are meant to take much time or memory.
+//! Compares the allowed tokens with those of a simple recogniser. Also tests schemas, and grammars that try to use much time or memory.
 
 use super::gbnf::{Chars, Expr, Rules, parse};
 use super::*;
@@ -23,8 +23,8 @@ fn is_allowed(follower: &mut Follower, id: u32) -> bool {
     allowed.ids.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
-/// For each rule and each place in the text at which a match of the rule begins: the places at which the match may end. The sets grow until they no
-/// longer change.
+/// For a rule and a place in the text where a match of the rule begins: all places where the match may end. The sets grow until no set changes any
+/// more.
 type Known = HashMap<(usize, usize), BTreeSet<usize>>;
 
 fn is_char(chars: &Chars, c: char) -> bool {
@@ -54,7 +54,7 @@ fn ends(expr: &Expr, text: &[char], from: usize, known: &mut Known) -> BTreeSet<
     }
 }
 
-/// Returns whether the text follows the rules. The function grows the sets of known matches until they no longer change.
+/// Returns whether the text follows the rules: extends all known matches until no match is new.
 fn follows(rules: &Rules, text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let mut known = Known::from([((rules.root, 0), BTreeSet::new())]);
@@ -246,8 +246,8 @@ fn logits_are_masked_and_ends_follow_the_grammar() {
 
 #[test]
 fn tokens_may_be_parts_of_characters() {
-    // The vocabulary: é as two tokens, a byte that never occurs in UTF-8, a token with the last byte of é and the first byte of the next é, and
-    // `a`.
+    // The tokens: the first byte of é, the last byte of é, a byte that never occurs in UTF-8, the last byte of é with the first byte of another é,
+    // and `a`.
     let vocab = Vocab::parse(b"1 b'\\xc3' 1\n2 b'\\xa9' 1\n3 b'\\xff' 1\n4 b'\\xa9\\xc3' 2\n5 'a' 1\n").unwrap();
     let mut follower = pieces(&vocab).follow(&Grammar::gbnf("root ::= .{2}").unwrap()).unwrap();
     let allowed = |f: &mut Follower| (1..6).filter(|&id| is_allowed(f, id)).collect::<Vec<_>>();
@@ -277,7 +277,7 @@ fn hostile_grammars_end_soon() {
         "root ::= (\"a\"* \"a\"*){0,1000} s\ns ::= s s | \"a\" | \"a\"{3} |".into(),
         format!("root ::= {}\"a\"", "\"a\"? ".repeat(3000)),
         format!("root ::= s\ns ::= \"b\" s \"b\" | {}", (0..1500).map(|i| format!("\"a{i:b}\"")).collect::<Vec<_>>().join(" | ")),
-        // long chains of rules, which make recursive code deep
+        // long chains of rules, which recursive code follows deeply
         format!("root ::= r0\n{}r30000 ::= \"a\"", (0..30_000).map(|i| format!("r{i} ::= r{} | \"b\"\n", i + 1)).collect::<String>()),
         format!(
             "root ::= r0\n{}",

@@ -12,7 +12,7 @@ mod shape;
 use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
 use super::wide;
 
-/// Determines whether a filter also keeps the tokens that are exactly as likely as the last token it must keep.
+/// Determines whether a filter also keeps the tokens that are exactly as likely as the last token that the filter must keep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     Keep,
@@ -61,8 +61,8 @@ impl Shortlist {
         }
     }
 
-    /// Keeps the fewest most likely tokens whose masses sum to at least `p / 2^32` of the total mass. Keeps at least one token. `ties` determines
-    /// whether the tokens that are exactly as likely as the last of these tokens are kept, too.
+    /// Keeps the most likely tokens until their masses sum to at least `p / 2^32` of the total mass. Keeps at least one token. `ties` determines
+    /// whether further tokens that are exactly as likely as the last kept token are kept, too.
     pub(super) fn top_p(&mut self, p: u32, scale: Scale, ties: Ties) {
         let total = self.weigh(scale);
         self.keep_mass(share_of(total, p), ties);
@@ -81,8 +81,8 @@ impl Shortlist {
         self.masses.iter().map(|&m| u64::from(m)).sum()
     }
 
-    /// Keeps the fewest most likely tokens whose masses sum to at least `target`. `ties` determines whether the tokens that are exactly as likely
-    /// as the last of these tokens are kept, too. `target` must be at most the sum of all masses.
+    /// Keeps the most likely tokens until their masses sum to at least `target`. `ties` determines whether further tokens that are exactly as
+    /// likely as the last kept token are kept, too. `target` must be at most the sum of all masses.
     fn keep_mass(&mut self, target: u64, ties: Ties) {
         let distances = std::mem::take(&mut self.distances);
         let last = self.last_of(&distances, target);

@@ -27,7 +27,7 @@ impl Sampling {
     }
 }
 
-/// The largest number of texts in `dry_breakers`. The limit exists because each text is searched in every token of the vocabulary.
+/// The largest number of texts in `dry_breakers`. The limit exists because every token of the vocabulary is searched for each text.
 const MAX_BREAKERS: usize = 128;
 
 fn check_id(setting: &str, id: u32, n_vocab: usize) -> Result<()> {

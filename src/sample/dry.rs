@@ -73,7 +73,7 @@ impl Dry {
 /// linear time.
 fn shared_beginnings(list: &[u32]) -> Vec<usize> {
     let mut shared = vec![list.len(); list.len()];
-    // among all suffixes so far: the start and the end of the match that ends furthest right
+    // the suffix so far whose common prefix with the list ends furthest right: where the suffix starts, and where this prefix ends
     let (mut start, mut end) = (0, 0);
     for i in 1..list.len() {
         let mut n = if i < end { shared[i - start].min(end - i) } else { 0 };

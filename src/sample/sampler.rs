@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Draws tokens from logits. A sampler holds the sampling settings and the memory between tokens: penalty counts, the last tokens of the text and
 /// the position in the random stream.
 ///
-/// A clone draws the same ids as the original. Clone and original share no memory.
+/// A clone draws the same ids as the original. Clone and original do not affect each other.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     settings: Sampling,
@@ -204,7 +204,7 @@ impl Sampler {
         self.on_host.is_off()
     }
 
-    /// Returns the texts in `dry_breakers` if DRY still needs the ids of the tokens that contain them. Returns `None` if DRY is off, or if
+    /// Returns the texts in `dry_breakers` if DRY still needs the ids of the tokens that contain these texts. Returns `None` if DRY is off, or if
     /// [`break_at`](Self::break_at) was called.
     pub fn wants_breakers(&self) -> Option<&[String]> {
         (self.on_host.dry.is_some() && self.breakers.is_none()).then_some(self.settings.dry_breakers.as_slice())

@@ -178,7 +178,7 @@ fn filters_come_in_their_order() {
     // Pip: top_p counts all tokens, and top_k applies later. Hf: top_p counts only the two tokens that top_k kept, and 0.4 / 0.7 > 0.5
     assert_eq!(kept(&Sampling { top_p: 0.5, top_k: 2, ..plain(Order::Pip) }, &FOUR), [1, 3]);
     assert_eq!(kept(&Sampling { top_p: 0.5, top_k: 2, ..plain(Order::Hf) }, &FOUR), [1]);
-    // min_p applies before the temperature in Pip, and after the temperature in Hf. The ratio of two probabilities is 0.15 / 0.4 = 0.375
+    // min_p applies before the temperature in Pip, and after the temperature in Hf. Temperature 3 raises the ratio 0.15 / 0.4 from 0.375 to 0.72
     let min_p = |order, temperature| kept(&Sampling { min_p: 0.5, temperature, ..plain(order) }, &FOUR);
     assert_eq!((min_p(Order::Pip, 3.0), min_p(Order::Hf, 3.0)), (vec![1, 3], vec![0, 1, 2, 3]));
     // the kept probabilities are p^(1/T), normalised

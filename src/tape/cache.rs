@@ -68,7 +68,7 @@ impl Room {
     }
 }
 
-/// Rotary position embedding. At position p, it rotates the pair i of channels of every head by `p / base^(2 i / size)` radians.
+/// Rotary position embedding. At position p, it rotates the channels 2 i and 2 i + 1 of every head by `p / base^(2 i / size)` radians.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotary {
     /// The number of a head's channels that are rotated. It is even.
@@ -77,7 +77,7 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Returns cos and sin of the angle of every pair at the positions `0..n`, as `[n, size / 2, 2]`.
+    /// Returns cos and sin of the angles of all pairs of channels at the positions `0..n`, as `[n, size / 2, 2]`.
     ///
     /// Frequencies and angles are rounded to f32, as in the official code: at position 131 071, an unrounded angle would differ by 8e-4. The host
     /// computes the table, because sin and cos are not exact enough in shaders.

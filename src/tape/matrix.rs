@@ -25,7 +25,7 @@ pub struct MatrixPart {
     pub optional: bool,
     /// The place of the matrix in a tensor that holds several matrices. `None` if the tensor holds only this matrix.
     pub slice: Option<Slice>,
-    /// `true` if the inputs that the matrix multiplies may exceed the range of f16.
+    /// `true` if the inputs that are multiplied with the matrix may exceed the range of f16.
     pub is_wide: bool,
     pub kind: Kind,
     /// The format in which the executor stores the matrix. It is chosen when the model is opened.
@@ -132,12 +132,12 @@ impl MatrixPart {
 pub struct MatrixSpec {
     /// The matrices of the stack. One dispatch reads consecutive matrices of the same format.
     pub parts: Vec<MatrixPart>,
-    /// `true` if the inputs that the stack multiplies are mostly zeros. An executor may then store the matrix column-major and read only the
-    /// columns of non-zero inputs.
+    /// `true` if the inputs that are multiplied with the stack are mostly zeros. An executor may then store the matrix column-major and read only
+    /// the columns of non-zero inputs.
     pub has_sparse_input: bool,
 }
 
-/// The size in bytes of a window, which is a uniform binding of the largest size that every WebGPU device supports.
+/// The size of a window in bytes. A window is a uniform binding of 64 KiB, the largest size that every WebGPU device supports.
 pub const WINDOW_BYTES: usize = 65536;
 /// The number of windows that one dispatch binds for the tiles of a block.
 pub const WINDOWS: usize = 8;
@@ -249,7 +249,7 @@ impl MatrixSpec {
                 let left = spec.rows - first_row;
                 let used = pieces.last().filter(|p| p.format == spec.format).map_or(usize::MAX, |p| p.words);
                 let fits = |rows: usize| used.saturating_add(words(rows)) <= limit / WORD_BYTES;
-                // The number of rows that fit the last piece: all remaining rows, or a multiple of `together`.
+                // The number of rows that still fit the last piece: all remaining rows, or a multiple of `together`.
                 let room = if fits(left) { left } else { partition(left / together, |n| fits((n + 1) * together)) * together };
                 if room == 0 && used > 0 {
                     pieces.push(MatrixPiece::new(spec.format));

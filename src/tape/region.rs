@@ -51,7 +51,7 @@ impl Region {
     /// Returns how many words of 16 bytes the scales take. A word holds eight f16 scales. The scales are stored as follows:
     /// - Blocks along rows: `[rows / 8, blocks per row]` words. A word has the scales of eight rows.
     /// - Blocks along columns: `[blocks per column, units]` words. A word has the scales of eight columns.
-    /// - Affine: `[2, rows / 8]` words for the scales and the offsets of rows, then `[2, units]` words for those of columns.
+    /// - Affine: `[2, rows / 8]` words for the scales and offsets of the rows, then `[2, units]` words for the scales and offsets of the columns.
     pub fn scale_words(&self) -> usize {
         let groups = self.rows.div_ceil(PAD);
         match (self.format.scaling(), self.axis) {
@@ -104,7 +104,8 @@ impl Region {
         placed
     }
 
-    /// Returns the scales of blocks in the order in which the device stores them. `scales` is `[rows, blocks]` or `[blocks, columns]`.
+    /// Returns the scales of blocks in the order in which the device stores them. `scales` is `[rows, blocks per row]` if blocks run along rows,
+    /// and `[blocks per column, columns]` if blocks run along columns.
     pub fn place_scales(&self, scales: &[f16]) -> Vec<u8> {
         let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
         match (self.format.scaling(), self.axis) {

@@ -50,7 +50,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns how many tokens a step of `runs` runs may have, so that the cursor has room for the step even if every token is an output.
+    /// Returns how many tokens a step of `runs` runs may have. The cursor has room for such a step even if every token is an output.
     pub fn max_tokens(runs: usize) -> usize {
         (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5
     }

@@ -35,7 +35,7 @@ impl Tile {
     }
 
     pub(crate) fn constants(&self) -> Vec<(&'static str, u32)> {
-        // The number of units of eight that each lane loads into workgroup memory.
+        // The number of units that each lane loads into workgroup memory. A unit is eight numbers.
         let loads = |lines: usize| (lines * DEPTH / 8).div_ceil(self.lanes()) as u32;
         vec![
             ("TILE_ROWS", self.rows as u32),

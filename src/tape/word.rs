@@ -12,7 +12,7 @@ pub trait Word: Send + Sync {
     /// Returns the dispatches of the word. They are correct for every step within the upper bounds in `cx`.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
 
-    /// Computes the word on the host, with loops that are as simple as possible.
+    /// Computes the word on the CPU, with loops that are as simple as possible. This is the word's reference implementation.
     fn twin(&self, host: &mut Host);
 
     /// Returns the input of the word that is mostly zeros: an activation, and the range of floats in each of its rows. Returns `None` if the word
@@ -50,7 +50,7 @@ pub struct Caps {
     pub cooperative: Option<usize>,
     /// The sizes of the kernels.
     pub tuning: Tuning,
-    /// `true` if a matrix with mostly zero inputs may be stored column-major. Kernels then read only the columns of non-zero inputs.
+    /// `true` if a matrix whose inputs are mostly zeros may be stored column-major. Kernels then read only the columns of non-zero inputs.
     pub sparse: bool,
 }
 
@@ -60,8 +60,8 @@ impl Caps {
         Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default(), sparse: true }
     }
 
-    /// Returns the shader slot `reduce` and its module. If `batch_invariant` is true, the module does not use subgroups. The kernel depends on the
-    /// batch size, and some drivers choose a different subgroup size for each kernel.
+    /// Returns the shader slot `reduce` and its module. If `batch_invariant` is true, the module does not use subgroups: some drivers choose a
+    /// different subgroup size for each kernel, and the batch size determines the kernel.
     pub fn reduce(&self) -> (&'static str, String) {
         let module = match self.class {
             Class::Lanes => "lib::reduce_lanes",
@@ -100,13 +100,13 @@ pub struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Returns whether products must not round activations to f16. They must not round under batch invariance, and in a step with more outputs than
-    /// runs. The result of such a step is the logits themselves.
+    /// Returns whether products must not round activations to f16. This is true under batch invariance. It is also true for a step with more
+    /// outputs than runs, because the result of such a step is the logits themselves.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }
 
-    /// Returns the largest number of rows that an activation has in the step.
+    /// Returns how many rows an activation has in the largest step within these bounds. `rows` is the meaning of its rows.
     pub fn n_rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

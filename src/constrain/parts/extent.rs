@@ -7,7 +7,7 @@ use super::super::gbnf::{Expr, Rules};
 pub struct NodeExtent {
     depth: usize,
     pub n_chars: usize,
-    /// The number of optional subexpressions. The work for a sequence grows with the square of this number.
+    /// The number of optional subexpressions, such as `x?` or `x*`. The work for a sequence grows with the square of this number.
     n_optional: usize,
     form: Form,
 }
@@ -24,8 +24,8 @@ pub enum Form {
 impl NodeExtent {
     /// The largest depth of nesting. The code that handles regular expressions is recursive.
     const MAX_DEPTH: usize = 120;
-    /// The largest number of characters. The number doubles with each rule in a chain of rules that each refer to the next rule twice. A repeated
-    /// part counts once.
+    /// The largest number of characters, with references expanded. Rules such as `a ::= b b`, `b ::= c c` double the number with every rule. A
+    /// repeated expression counts once.
     const MAX_CHARS: usize = 20_000;
     /// The largest number of characters of alternatives that are all plain texts.
     const MAX_TEXTS: usize = 500_000;

@@ -28,13 +28,13 @@ const UNSUPPORTED: [(&str, &str); 18] = [
     ("$recursiveAnchor", REMOVE),
 ];
 const REMOVE: &str = "remove it";
-/// The largest bound for a number of characters, items or properties. It is the compiler's limit for repetitions.
+/// The largest value of keywords such as `maxLength`, `minItems` or `maxProperties`. It is the limit of llguidance's compiler for repetitions.
 const MAX_COUNT: u64 = 1_000_000_000;
 /// The largest length of a pattern in bytes.
 const MAX_PATTERN: usize = 64 << 10;
-/// The largest bound of a number in a schema. The smallest bound other than 0 is 1 / `MAX_NUMBER`.
+/// The largest magnitude of `minimum`, `maximum` and similar bounds. The smallest magnitude other than 0 is 1 / `MAX_NUMBER`.
 const MAX_NUMBER: f64 = 1e15;
-/// The largest divisor (`multipleOf`), written without its decimal point. The lexer has one state per remainder.
+/// The largest divisor (`multipleOf`), read without its decimal point. llguidance's lexer has one state per remainder.
 pub const MAX_DIVISOR: u64 = 10_000;
 /// The largest length in bytes of a text in `x-guidance`.
 const MAX_SETTING: usize = 100;
@@ -151,7 +151,7 @@ fn bound(name: &str, value: &Value, all: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the divisor of `multipleOf`, written without its decimal point: 25 for 0.25.
+/// Returns the value of `multipleOf`, read without its decimal point: 25 for 0.25.
 pub fn divisor(value: &Value) -> Result<u64> {
     let number = value.as_f64().filter(|n| *n > 0.0 && n.is_finite());
     let Some(number) = number else { return expected("multipleOf", "a number larger than 0", value).map(|()| 1) };

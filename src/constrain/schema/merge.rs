@@ -1,5 +1,5 @@
-//! Checks the size of merged schemas. The compiler merges the schemas under `allOf`, `anyOf`, `oneOf` and `$ref` into the schema that contains
-//! these keywords.
+//! Checks the size of merged schemas. llguidance's compiler merges the schemas under `allOf`, `anyOf`, `oneOf` and `$ref` into the schema that
+//! contains these keywords.
 
 use super::keyword::{MAX_DIVISOR, divisor};
 use super::{Node, find};
@@ -7,16 +7,16 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// The largest number of patterns and formats that one text must match. The compiler searches for a text that matches all of them.
+/// The largest number of patterns and formats that one text must match. llguidance's compiler searches for a text that matches all of them.
 const MAX_PATTERNS: usize = 4;
-/// The largest number of properties, or of required names, of an object. The compiler's work grows with the square of this number.
+/// The largest number of properties, or of required names, of an object. The work of llguidance's compiler grows with the square of this number.
 const MAX_PROPERTIES: usize = 1000;
-/// The largest number of properties of an object with `minProperties` or `maxProperties`. The compiler writes a list for each property.
+/// The largest number of properties of an object with `minProperties` or `maxProperties`. llguidance's compiler writes a list for each property.
 const MAX_COUNTED: usize = 50;
-/// The largest number of patterns for property names in one object. The compiler compares each pair of patterns.
+/// The largest number of patterns for property names in one object. llguidance's compiler compares each pair of patterns.
 const MAX_NAMES: usize = 50;
 
-/// Checks every subschema in `parts` together with the schemas that the compiler merges into it.
+/// Checks every subschema in `parts`, together with the schemas that llguidance's compiler merges into the subschema.
 pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
     let mut merger = Merger { root, known: HashMap::new() };
     for part in parts {
@@ -49,14 +49,14 @@ struct Sum {
     n_names: usize,
     /// `true` if the schema has `minProperties` or `maxProperties`.
     is_counted: bool,
-    /// The product of all different divisors (`multipleOf`).
+    /// The product of the divisors (`multipleOf`). Equal divisors of two schemas count once.
     divisor: u64,
 }
 
 impl Sum {
     const NOTHING: Sum = Sum { n_patterns: 0, n_properties: 0, n_names: 0, is_counted: false, divisor: 1 };
 
-    /// Returns the size of a text that must match both schemas.
+    /// Returns the size of a schema into which both schemas are merged.
     fn and(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.saturating_add(other.n_patterns),
@@ -67,7 +67,7 @@ impl Sum {
         }
     }
 
-    /// Returns the larger of both sizes in every field.
+    /// Returns, for each field, the larger number of both sizes.
     fn or(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.max(other.n_patterns),
@@ -81,15 +81,15 @@ impl Sum {
 
 struct Merger<'s> {
     root: &'s Value,
-    /// The sizes that are known, by the address of the schema.
+    /// The sizes that were computed before, by the address of the schema.
     known: HashMap<*const Value, Sum>,
 }
 
 impl<'s> Merger<'s> {
     /// Returns the size of a schema, including the schemas that are merged into it. A circular reference counts once.
     fn sum(&mut self, schema: &'s Value, depth: usize) -> Sum {
-        /// The largest length of a chain of references that is examined. The part of a longer chain beyond this limit counts as nothing.
-        /// `MAX_LEVELS` protects the compiler's stack.
+        /// The largest number of nested or referenced schemas in a chain. Schemas after these count as nothing. The limit protects the stack of
+        /// this check; `MAX_LEVELS` protects the stack of llguidance's compiler.
         const DEEPEST: usize = 1000;
         let (Some(all), true) = (schema.as_object(), depth < DEEPEST) else { return Sum::NOTHING };
         let key: *const Value = schema;

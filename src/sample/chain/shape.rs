@@ -15,13 +15,13 @@ impl Shortlist {
         let coarse = |d: &u32| u64::from(d >> COARSE);
         let mean = self.distances.iter().map(coarse).sum::<u64>() / count.max(1);
         let squares: u64 = self.distances.iter().map(|d| coarse(d).abs_diff(mean).pow(2)).sum();
-        // the variance is in units of 2^-20; times 2^20, its root is the standard deviation in units of 2^-20
+        // the variance is in units of 2^-20, and 2^20 times the variance is in units of 2^-40; so the root is in units of 2^-20
         let deviation = ((squares / count.max(1)) << (2 * COARSE)).isqrt() as u32;
         self.within(n.times(deviation));
     }
 
-    /// Keeps the tokens whose surprise is closest to the entropy: the fewest tokens whose masses sum to at least `p / 2^32` of the total mass.
-    /// Among tokens that are equally close, the lowest ids are kept. Afterwards, distances are relative to the most likely kept token.
+    /// Keeps the tokens whose surprise, -log(p), is closest to the entropy, until their masses sum to at least `p / 2^32` of the total mass. Among
+    /// tokens that are equally close, the lowest ids are kept. Afterwards, distances are relative to the most likely kept token.
     pub(in super::super) fn typical(&mut self, p: u32, scale: Scale) {
         let total = self.weigh(scale);
         let sum: u128 = self.distances.iter().zip(&self.masses).map(|(&d, &m)| u128::from(d) * u128::from(m)).sum();
