@@ -7,7 +7,7 @@ use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::exec::selftest;
 use wingbeat::low_level::tape::{Caps, Class};
 
-/// Runs `generate` with sampling on the device or on the host (`draws`: `device` or `host`), and saves the state to the file `state`.
+/// Runs `generate` with sampling on `draws`, which is `device` or `host`. Saves the state to the file `state`, unless `args` has `--trials`.
 fn generate(args: &[&str], draws: &str, state: &std::path::Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
     command.args(["generate", "-s", "5", "--jsonl"]).args(args);

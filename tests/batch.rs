@@ -84,7 +84,7 @@ fn tokens_drawn_where_the_model_runs_are_those_that_the_host_draws() {
     let banned = [json!({"id": "a", "tokens": [74]}), json!({"id": "banned", "tokens": [74], "ban": every_id})];
     let banned: String = banned.iter().map(|line| format!("{line}\n")).collect();
     for device in devices() {
-        // A software adapter is slow.
+        // A software adapter is slow, so the device `gpu` gets fewer and shorter texts.
         let text = if *device == "cpu" { prompts(24, 40) } else { prompts(6, 12) };
         for (text, expected_code) in [(text, 0), (banned.clone(), 1)] {
             let input = put(&folder, "in.jsonl", text.as_bytes());
@@ -197,7 +197,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     std::fs::write(path, input.replace("temprature", "temperature")).unwrap();
     run(&[&args[..], &["--retry-errors"]].concat());
     assert!(by_id(&named(kept(Path::new(out))))["\"field\""]["text"].is_string());
-    // If the wrong line is replaced, the error is replaced or disappears.
+    // If the input line that had an error is replaced, the error is replaced or disappears.
     let nameless = |line: &str| {
         std::fs::write(path, format!("{line}\n{}", r#"{"id":1,"prompt":"x"}"#)).unwrap();
         let status = code(&run(&args));
@@ -222,7 +222,7 @@ fn ruled(n: usize) -> String {
                 "json_schema",
                 json!({"type": "object", "properties": {"z": {"const": 1}, "a": {"const": 2}}, "required": ["a", "z"], "additionalProperties": false}),
             ),
-            // The schema as a text, with its properties in the reverse order.
+            // The schema is given as a text, and its properties are in the reverse order.
             3 => follow(
                 "redro",
                 "json_schema",

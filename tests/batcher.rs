@@ -225,8 +225,8 @@ fn lexer_states_of_one_text_do_not_count_for_another() {
     options.deterministic = true;
     let model = tiny(&options);
     let pieces = Pieces::new(model.vocab().unwrap(), model.facts().n_vocab).unwrap();
-    // For this grammar, the lexer needs a new state for almost every text of some length. One text visits tens of thousands of states, and the
-    // crate refuses a lexer with more than 250 000 states.
+    // For this grammar, the lexer needs a new state for almost every text of some length. One text visits tens of thousands of states, and
+    // llguidance gives up a lexer that has 250 000 states.
     let ends: Vec<String> = ('a'..='z').zip(20..).map(|(letter, n)| format!("\"{letter}\" [a-z ]{{{n}}}")).collect();
     let grammar = Grammar::gbnf(&format!("root ::= [a-z ]* ({})", ends.join(" | "))).unwrap();
     let follower = pieces.follow(&grammar).unwrap();

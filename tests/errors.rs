@@ -270,7 +270,7 @@ fn a_tensor_that_is_wrong_is_named_with_its_file_once() {
     let output = run(&["generate", "x", "-n", "1", "--state", path.to_str().unwrap()]);
     refused(&output, 1, "tensor blocks.0.att.time_state: expected shape [2, 64, 64], found [2, 64, 63]");
     assert_eq!(stderr(&output).matches("tuned.safetensors").count(), 1, "{}", stderr(&output));
-    // Runs every verb that opens a model with a model that lacks one tensor.
+    // Runs verbs that open a model, on a file that lacks one tensor of its model.
     let (all, _) = wingbeat::low_level::weights::read_safetensors(include_bytes!("../assets/models/tiny-rwkv7.safetensors")).unwrap();
     let kept =
         all.iter().filter(|(name, _)| *name != "blocks.1.ffn.key.weight").map(|(name, (_, shape, _))| (name.to_string(), shape.clone()));

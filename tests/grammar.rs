@@ -1,4 +1,4 @@
-//! Tests output under grammars and schemas. The output follows the rules for every seed, and errors name the wrong part of the rules.
+//! Tests output under grammars and schemas. The output follows the rules for every seed, and an error names the part of the rules that is wrong.
 
 use crate::support::{options, tiny};
 use serde_json::{Value, json};
@@ -127,7 +127,7 @@ fn the_example_grammar_gives_json() {
     whole.iter().for_each(|text| assert!(serde_json::from_str::<Value>(text).is_ok_and(|v| v.is_object()), "{text:?}"));
 }
 
-/// A constraint that allows only even ids, and three tokens.
+/// A constraint that allows exactly three tokens, all with even ids.
 struct ThreeEven(Vec<u32>);
 
 impl Constraint for ThreeEven {

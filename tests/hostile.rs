@@ -44,8 +44,8 @@ fn out_of_memory_is_a_line_and_exit_code_4() {
     let folder = tempfile::tempdir().unwrap();
     let path = tensors(&folder, "many.st", 300_000, |i| format!("t{i}"));
     let path = path.display();
-    // Kilobytes of address space beyond the size of the program. They are too few for the names in the file, so the program fails at several
-    // points.
+    // The limits leave this many kilobytes of address space beyond the program itself. This is too little for the names in the file, so that
+    // memory runs out at several points.
     let own = std::fs::metadata(env!("CARGO_BIN_EXE_wingbeat")).unwrap().len() / 1024;
     for kilobytes in [10_000, 30_000, 60_000, 100_000] {
         let limit = format!("ulimit -v {}", own + kilobytes);

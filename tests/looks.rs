@@ -115,7 +115,7 @@ fn a_stopped_doctor_gives_a_verdict() {
     assert_eq!(code(&output), 130, "{page}");
     let verdict = page.lines().last().unwrap();
     assert!(verdict.starts_with("interrupted: ") && verdict.contains(" checks right, ") && verdict.ends_with(" not made"), "{page}");
-    // The doctor compares official logits after the first kernels, because both share what the driver compiles.
+    // The doctor checks the official logits after the first kernels, so this early interruption leaves them unchecked.
     assert!(page.contains(" not checked\n") && page.contains("built-in model\n  not checked\n"), "{page}");
 }
 

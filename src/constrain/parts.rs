@@ -68,7 +68,7 @@ pub struct Parts {
     pub all: Vec<Node>,
     /// For each part: whether it is a regular expression of a supported size.
     pub is_regular: Vec<bool>,
-    /// The number of each rule's body, by the number of the rule.
+    /// For each rule, by its number: the number of the part that is the rule's body.
     pub bodies: Vec<usize>,
     pub root: usize,
     /// For each part: whether it matches the empty text.

@@ -76,7 +76,7 @@ impl Tape {
     }
 }
 
-/// Consecutive layers of a tape.
+/// Consecutive layers of a tape, which run on one device.
 #[derive(Clone)]
 pub struct Section {
     pub tape: Arc<Tape>,

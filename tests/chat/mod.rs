@@ -1,4 +1,4 @@
-//! `chat` through a pipe and at a terminal.
+//! Tests `chat` through a pipe and at a terminal.
 
 mod piped;
 #[cfg(unix)]

@@ -122,7 +122,7 @@ fn quality_is_a_table_or_an_object() {
     let [perplexity, expected] = [&report["reference"], &scored].map(|r| r["perplexity"].as_f64().unwrap());
     assert!((perplexity - expected).abs() < 1e-5 * expected);
 
-    // Without --dtype, the table has all formats except the reference's format, and a state in f16.
+    // Without --dtype, the table has all formats except the reference's format. It also has states in f16.
     let table = stdout(&run(&["quality", "--tokens", &tokens, "--window", "16"]));
     let rows: Vec<&str> = table.lines().collect();
     let kinds = ["auto (f16)", "f32", "i8", "i4", "nf4", "i8rc (f16+i8rc)", "i4-mixed (i4+i8)"];

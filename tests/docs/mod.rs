@@ -52,7 +52,7 @@ fn run(command: &str, input: &str, folder: &Path) -> Output {
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
     let mut bash = std::process::Command::new("bash");
     bash.args(["-o", "pipefail", "-c", command]).current_dir(folder).env("PATH", path).env("HOME", folder).env("NO_COLOR", "1");
-    // Removes variables that select another configuration for the tests, because the pages do not set them.
+    // Removes variables that configure other test runs, because the pages do not set them.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WINGBEAT_") || name == "RUST_LOG") {
         bash.env_remove(name);
     }

@@ -28,7 +28,8 @@ fn r(tensor: u32, i: u32) -> f64 {
 struct Formula;
 
 impl Formula {
-    /// Returns the tensor's number, its first element, offset and scale. q, k and v are rows of one tensor.
+    /// Returns the parameters of the formula for a tensor: the tensor's number, the index of its first element, the offset and the scale. q, k and
+    /// v are rows of one tensor.
     fn of(name: &str) -> (u32, u32, f64, f64) {
         let Some((layer, part)) = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) else {
             return match name {

@@ -85,7 +85,7 @@ fn first_states(decay: f32) -> Vec<Vec<f32>> {
         if is_one_of(name, &["time_decay"]) {
             v.fill(decay);
         } else if ["time_mix_k", "time_mix_v"].iter().any(|n| name.ends_with(n)) {
-            // without token shift, equal tokens have equal k and v
+            // a mix of 1 turns token shift off, so that equal tokens have equal k and v
             v.fill(1.0);
         }
     };

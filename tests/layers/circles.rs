@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Circles that are allowed, and the reason for each.
+/// Circles of imports that are allowed, and the reason for each.
 const KNOWN: &[(&[&str], &str)] = &[
     (&["exec/gpu/device", "exec/gpu/kernel"], "a device keeps the kernels that were made on it"),
     (&["exec/gpu/executor", "exec/gpu/model"], "a model makes its executors, and an executor reads its model's weights"),

@@ -59,7 +59,7 @@ fn mixed_texts(name: &str, model: &Model) -> usize {
         for sampling in &all[3 - n_of_host..] {
             streams.push(Stream::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
         }
-        // These streams count 12 tokens at the beginning, so they end after 8 more tokens.
+        // These streams begin with 12 tokens that count as generated, so they end after 8 further tokens.
         streams[..n_of_host].iter_mut().for_each(|stream| stream.tokens = vec![0; 12]);
         let mut hear = |event: wingbeat::session::Event<'_>| {
             n_ahead[usize::from(event.stream >= n_of_host)] += usize::from(event.n_together > 1);

@@ -136,8 +136,8 @@ pub fn floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Ent
     Entry { name: name.into(), dtype: DType::F32, shape, data: Box::new(data) }
 }
 
-/// Runs the test `test` in a separate process in which the CPU samples ahead, because an environment variable of the process selects this. Returns
-/// true in that process. In the first process, starts it, checks that it succeeds, and returns false.
+/// Runs the test `test` in a second process whose environment makes the CPU sample ahead. In the first process, this function starts the second
+/// process, checks that it succeeds, and returns false. In the second process, it returns true, so that the test does its work there.
 pub fn draws_ahead(test: &str) -> bool {
     const INNER: &str = "WINGBEAT_TEST_INNER";
     if std::env::var_os(INNER).is_some() {

@@ -31,7 +31,7 @@ pub struct Terminal {
     output: Receiver<Vec<u8>>,
     /// The complete output so far.
     seen: Vec<u8>,
-    /// The number of bytes of the output up to the end of the last wait.
+    /// The length in bytes of the output up to the place that the last wait found.
     mark: usize,
 }
 
