@@ -63,7 +63,7 @@ fn a_text_does_not_depend_on_where_tokens_are_sampled() {
         // A transformer whose text is longer than one block of the KV cache.
         &["-m", GLM, "--vocab", "tiny", "-n", "70", "--temp", "0.7", "--ignore-eos", "And the"],
         &["-m", GLM, "--vocab", "tiny", "-n", "100", "--temp", "0.9", "--stop", "the", "And it came to pass"],
-        // Texts of one run that end at different lengths.
+        // Three texts in one run, which end at different lengths.
         &["-n", "48", "--trials", "3", "--logit-bias", "0=5", "--stop", "and", "In the beginning"],
     ];
     for device in devices() {

@@ -162,8 +162,8 @@ fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
     write_safetensors(path, model.metadata(), model.names().map(entry).collect(), &mut |_, _| ()).unwrap();
 }
 
-/// Writes a copy of a model in which every layer adds ten thousand times as much to the residual stream. Its ffn activations exceed the range of
-/// f16.
+/// Writes a copy of a model in which every layer adds ten thousand times as much to the residual stream as in the original. Its ffn activations
+/// exceed the range of f16.
 fn loud(tiny: &Tiny, path: &Path) {
     rewrite(tiny, path, &|name, values| {
         let factor = match name {

@@ -22,7 +22,8 @@ fn coded() -> impl Iterator<Item = &'static dyn Format> {
 const ROWS: usize = 71;
 const WIDTH: usize = 200;
 
-/// Records y += W x, for a sparse or a dense input x. A matrix with sparse inputs may be stored column-major.
+/// Returns a tape that computes y += W x, and the activations x and y. If `is_sparse` is true, x is declared to be mostly zeros, so a device may
+/// store W column-major.
 fn product(is_sparse: bool) -> (Tape, Var, Var) {
     let mut tape = Tape::new();
     let x = tape.var("x", Rows::Tokens, &[WIDTH]);

@@ -1,5 +1,5 @@
-//! Compares every word's kernels with its twin, the reference implementation on the CPU. The weights are floats; `tests/formats.rs` tests other
-//! formats. Both kernel families are tested, with and without bounds checks.
+//! Compares the kernels of every word with the word's twin, the reference implementation on the CPU. The weights are floats. `tests/formats.rs`
+//! tests other formats. Both kernel families are tested, with and without bounds checks.
 
 use crate::support::{adapter, caps, nmse};
 use std::ops::Range;

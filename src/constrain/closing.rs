@@ -38,7 +38,7 @@ pub struct Closer {
     vocab: TokEnv,
     order: Arc<Order>,
     ending: Arc<Ending>,
-    /// The id that [`Closer::fits`] accepted last, and the ending of the text that would follow this id.
+    /// The id that [`Closer::fits`] accepted last, and an ending that completes the text plus this id.
     next: Option<(u32, Arc<Ending>)>,
 }
 

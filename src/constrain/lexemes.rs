@@ -22,7 +22,7 @@ const FUEL: u64 = 100_000;
 const MAKE: u64 = 2_500;
 /// The number of pairs of lexemes that are skipped without a comparison for one unit of work.
 const LOOKS: usize = 16;
-/// The largest number of characters of a part that can be compared as a text. Longer parts are compared as regular expressions.
+/// The largest number of characters in a part that is compared as a text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
 
 /// Returns, for each part of the grammar, whether the part is a lexeme.

@@ -23,7 +23,7 @@ pub mod flag {
 }
 
 /// The settings of one sampler in the form that the kernel reads. `Settings` in `shaders/sample/settings.wgsl` has the same fields in the same
-/// order; a test checks this. `min_p_distance` and `presence` are in units of 2^-20. The repeat and frequency penalties are factors.
+/// order. A test checks this. `min_p_distance` and `presence` are in units of 2^-20. The repeat and frequency penalties are factors.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Row {

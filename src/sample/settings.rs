@@ -43,8 +43,8 @@ pub enum Order {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits. Values below 1 favour likely tokens. 0 is greedy sampling: the token with the largest logit is drawn, the lowest id
-    /// among equal logits, and the filters are skipped.
+    /// Divides the logits. Values below 1 favour likely tokens. 0 is greedy sampling: the filters are skipped, and the token with the largest logit
+    /// is drawn. Among equal logits, the lowest id is drawn.
     pub temperature: f32,
     /// Keeps the most likely tokens until their total probability reaches this, in 0 ..= 1. 1 is off. 0 keeps only the most likely token.
     pub top_p: f32,

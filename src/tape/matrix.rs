@@ -189,7 +189,7 @@ pub struct MatrixPiece {
     pub words: usize,
 }
 
-/// The rows of one matrix of a stack that a piece holds. The rows are consecutive.
+/// Consecutive rows of one matrix of a stack, as a piece holds them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PieceSegment {
     pub part: usize,

@@ -262,7 +262,7 @@ impl Tape {
         self.matrix(vec![part.of(Kind::Embedding)])
     }
 
-    /// Declares vectors of one width that are packed into one buffer.
+    /// Declares vectors that have the same width and are packed into one buffer.
     pub fn vectors(&mut self, width: usize, parts: Vec<VectorPart>) -> Vector {
         self.vectors.push(VectorSpec { width, parts });
         Vector(self.vectors.len() - 1)

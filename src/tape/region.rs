@@ -15,7 +15,7 @@ pub enum Order {
     Plain,
 }
 
-/// Consecutive rows of a matrix that a device stores together, and their layout.
+/// The layout of consecutive rows of a matrix. A device stores these rows together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Region {
     pub format: &'static dyn Format,

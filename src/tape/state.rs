@@ -30,7 +30,7 @@ pub enum Initial {
     Zeros,
     /// One number per row. All elements of a row begin with the row's number.
     Rows(Vec<f32>),
-    /// A tensor of the checkpoint that has the state's shape.
+    /// The numbers of a tensor in the checkpoint, given by the tensor's name. The tensor has the shape of the state.
     Tensor(String),
 }
 

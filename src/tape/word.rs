@@ -15,8 +15,8 @@ pub trait Word: Send + Sync {
     /// Computes the word on the CPU, with loops that are as simple as possible. This is the word's reference implementation.
     fn twin(&self, host: &mut Host);
 
-    /// Returns the input of the word that is mostly zeros: an activation, and the range of floats in each of its rows. Returns `None` if the word
-    /// has no such input.
+    /// Returns which input of the word is mostly zeros: an activation, and the range of floats in each row of the activation. Returns `None` if no
+    /// input of the word is mostly zeros.
     fn sparse_input(&self, _tape: &Tape) -> Option<(Var, Range<usize>)> {
         None
     }

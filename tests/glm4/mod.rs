@@ -113,7 +113,7 @@ fn executors(model: &dyn Blueprint, source: &dyn Source, room: Room) -> Vec<(&'s
     all
 }
 
-/// Returns a step for the tokens of one slot that requests the logits of all tokens. `position` is the position of the first token.
+/// Returns a step with the tokens of one slot. The step requests the logits of all tokens. `position` is the position of the first token.
 fn step(position: usize, tokens: &[u32]) -> Step {
     let run = Run { len: tokens.len() as u32, position: position as u32, shift_out: 1, ..Run::default() };
     Step { tokens: tokens.to_vec(), runs: vec![run], outputs: (0..tokens.len() as u32).collect(), blocks: vec![1, 0] }
