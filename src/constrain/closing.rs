@@ -15,7 +15,7 @@ use toktrie::{TokEnv, TokTrie};
 /// The largest length in bytes of an ending that a search may find.
 const LONGEST: usize = 16 << 10;
 
-/// The number of bytes that may be tried, at the beginning of a text, to find an ending with fewer tokens.
+/// The largest number of bytes that the search for an ending with fewer tokens may try. The search runs once, at the beginning of a text.
 const TRIES: usize = 4000;
 
 /// If more than this many bytes may come next, the search tries only the first `ALIKE` bytes of each rank. The function `rank` computes ranks.
@@ -26,8 +26,8 @@ const ALIKE: usize = 2;
 /// This number is added to the rank of a byte that occurs in tokens but is no token itself.
 const WITHIN: usize = 5;
 
-/// If the known ending begins with a value, the next token may contain this value. Then at most this many bytes are dropped from the beginning of
-/// the ending.
+/// The largest number of bytes that may be dropped from the beginning of the known ending. If the ending begins with a value, the next token may
+/// already contain this value.
 const REPLACED: usize = 12;
 
 /// A text under a grammar, with the shortest known ending of the text.

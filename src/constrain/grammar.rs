@@ -91,7 +91,8 @@ impl Grammar {
         self.closes
     }
 
-    /// Returns this grammar with a fixed text before it, such as the space between a speaker's name and the reply.
+    /// Returns a grammar whose texts are the fixed text `lead`, followed by a text of this grammar. An example is the space between a speaker's
+    /// name and the reply.
     #[must_use]
     pub fn with_lead(&self, lead: &str) -> Grammar {
         Grammar { lead: format!("{lead}{}", self.lead), ..self.clone() }

@@ -141,7 +141,7 @@ pub struct MatrixSpec {
 pub const WINDOW_BYTES: usize = 65536;
 /// The number of windows that one dispatch binds for the tiles of a block.
 pub const WINDOWS: usize = 8;
-/// The alignment in bytes of a window's start in its buffer.
+/// A window begins at a multiple of this many bytes in its buffer.
 pub const WINDOW_ALIGN: usize = 256;
 
 /// Consecutive rows of one matrix of a stack, cut along their width into tiles. A unit is [`PAD`] weights. Tile i holds the units `i * tile_units
@@ -320,8 +320,8 @@ impl MatrixSpec {
         blocks
     }
 
-    /// Returns whether kernels can read the stack in blocks. The stack must not be an embedding. Every row must fit the tiles of one dispatch. The
-    /// scales of a block, and the inputs of one token, must each fit a uniform binding of 64 KiB.
+    /// Returns whether kernels can read the stack in blocks. They can if the stack is no embedding, every row fits the tiles of one dispatch, and
+    /// the scales of a block and the inputs of one token each fit a uniform binding of 64 KiB.
     pub fn fits_windows(&self) -> bool {
         let fits = |p: &MatrixPart| {
             let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);

@@ -4,8 +4,8 @@
 
 use crate::error::{Error, Result};
 
-/// The size in 32-bit numbers of the cursor, the uniform buffer that describes a step. The cursor takes 64 KiB, a size that every WebGPU device
-/// supports.
+/// The size of the cursor in 32-bit numbers. The cursor is the uniform buffer that describes a step to kernels. It takes 64 KiB, a size that every
+/// WebGPU device supports.
 pub const CURSOR_WORDS: usize = 16384;
 
 /// Consecutive tokens of one slot in a step.

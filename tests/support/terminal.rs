@@ -31,7 +31,7 @@ pub struct Terminal {
     output: Receiver<Vec<u8>>,
     /// The complete output so far.
     seen: Vec<u8>,
-    /// The length in bytes of the output up to the place that the last wait found.
+    /// The number of output bytes up to the end of the text that the last call of `wait` found.
     mark: usize,
 }
 
