@@ -32,7 +32,7 @@ pub struct MatrixPart {
     pub format: &'static dyn Format,
 }
 
-/// The role of a matrix in its model, which determines its format.
+/// The role of a matrix in its model. The role determines the format of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A projection of time mix or attention, or a receptance, key or gate matrix of the ffn.
