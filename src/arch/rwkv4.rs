@@ -59,8 +59,16 @@ impl Architecture for Rwkv4Arch {
         Ok(Box::new(Rwkv4(Base::read(shapes, n_att)?)))
     }
 
+    fn sizes(&self) -> &'static [&'static str] {
+        &["0.1b", "0.4b", "1.5b", "2.9b", "7.2b", "14b"]
+    }
+
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
-        let base = Base::published(size, |c| 4 * c)?;
+        let base = match size {
+            // The largest model of RWKV-4 was trained on the Pile, with the vocabulary of GPT-NeoX.
+            "14b" => Base { n_layer: 40, ..Base::new(5120, 4 * 5120, 1, 50277) },
+            _ => Base::published(size, |c| 4 * c)?,
+        };
         Some(Box::new(Rwkv4(Base { head_size: 1, ..base })))
     }
 }

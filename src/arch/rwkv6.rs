@@ -98,6 +98,10 @@ impl Architecture for Rwkv6Arch {
         Ok(Box::new(Rwkv6 { base: Base::read(shapes, n_head)?, mix_rank: mixes / n, decay_rank }))
     }
 
+    fn sizes(&self) -> &'static [&'static str] {
+        &["0.1b", "0.4b", "1.5b", "2.9b", "7.2b", "14b"]
+    }
+
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
         let base = Base::published(size, seven_halves)?;
         let mix_rank = if base.n_embd < 4096 { 32 } else { 64 };

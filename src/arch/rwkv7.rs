@@ -92,6 +92,10 @@ impl Architecture for Rwkv7Arch {
         Ok(Box::new(Rwkv7 { base, ranks }))
     }
 
+    fn sizes(&self) -> &'static [&'static str] {
+        &["0.1b", "0.4b", "1.5b", "2.9b", "7.2b", "13.3b"]
+    }
+
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
         let base = Base::published(size, |c| 4 * c)?;
         let [w, a, v, g] = match base.n_embd {

@@ -106,6 +106,7 @@ impl Base {
             "1.5b" => (24, 2048),
             "2.9b" => (32, 2560),
             "7.2b" => (32, 4096),
+            "13.3b" | "14b" => (61, 4096),
             _ => return None,
         };
         Some(Base { n_layer, ..Base::new(n_embd, n_ffn(n_embd), 64, 65536) })

@@ -6,7 +6,7 @@ use super::published;
 use super::values::within;
 use super::{Outcome, flags};
 use crate::error::size;
-use crate::report::{InspectReport, TensorReport, inspect};
+use crate::report::{self, InspectReport, TensorReport, inspect};
 use crate::session::{Options, embedded};
 use crate::weights::Checkpoint;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ Examples:
   wingbeat inspect model.pth --tensors
   wingbeat inspect model.safetensors --json
   wingbeat inspect model.pth --strategy \"gpu fp16i8 *20 -> cpu fp16\"
-  wingbeat inspect rwkv7-hf-folder/";
+  wingbeat inspect rwkv7-hf-folder/
+  wingbeat inspect --published";
 
 /// Show what a checkpoint is: architecture, sizes, memory
 #[derive(clap::Args)]
@@ -48,12 +49,18 @@ pub struct Args {
     /// Show the memory of each device for a placement of layers, as with generate
     #[arg(long, value_name = "STRING", conflicts_with = "quant")]
     strategy: Option<String>,
-    /// Print one JSON object
+    /// List the published models whose sizes are known, with the memory that the weights need in each format
+    #[arg(long, conflicts_with_all = ["path", "model", "tensors", "context", "quant", "strategy"])]
+    published: bool,
+    /// Print one JSON object; with --published, an array
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> Outcome {
+    if args.published {
+        return list(args.json);
+    }
     let checkpoint = match args.path.as_ref().or(args.model.as_ref()) {
         Some(path) => {
             published::check(path)?;
@@ -80,6 +87,26 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints the published models as a table or as JSON.
+fn list(json: bool) -> Outcome {
+    let models = report::published()?;
+    let mut out = Output::new(false);
+    if json {
+        out.json(&models)?;
+    } else {
+        let formats: Vec<&str> = models.first().map(|m| m.weights.keys().copied().collect()).unwrap_or_default();
+        let heads = formats.iter().map(|format| format!(" {format:>11}")).collect::<String>();
+        out.line(format_args!("{:<12} {:>6} {:>6} {:>15}{heads} {:>11}", "model", "layers", "width", "parameters", "state"))?;
+        for m in &models {
+            let weights = formats.iter().map(|format| format!(" {:>11}", size(m.weights[format]))).collect::<String>();
+            let state = size(m.state_per_slot);
+            out.line(format_args!("{:<12} {:>6} {:>6} {:>15}{weights} {state:>11}", m.name, m.n_layer, m.n_embd, m.n_params))?;
+        }
+    }
+    out.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
     let mut line = |key: &str, value: String| out.line(format_args!("{key:<16} {value}"));
     line("name", r.name.clone())?;
@@ -103,7 +130,14 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
         }
     }
     line("parameters", r.n_params.to_string())?;
+    if let Some(name) = &r.published {
+        line("published as", name.clone())?;
+    }
     line("tensors", r.dtypes.iter().map(|(dtype, n)| format!("{n} {dtype}")).collect::<Vec<_>>().join(", "))?;
+    if !r.weight_bytes.is_empty() {
+        let sizes: Vec<String> = r.weight_bytes.iter().map(|(format, bytes)| format!("{} as {format}", size(*bytes))).collect();
+        line("weights", sizes.join(", "))?;
+    }
     for (format, bytes) in &r.bytes_per_token {
         line("reads a token", format!("{} as {format}", size(*bytes)))?;
     }

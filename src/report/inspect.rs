@@ -1,5 +1,6 @@
 //! Describes a checkpoint from its header, without opening a device and without reading weights.
 
+use super::published::{published_name, weights_by_format};
 use crate::arch;
 use crate::error::Result;
 use crate::exec::FloatChoice;
@@ -28,6 +29,11 @@ pub struct InspectReport {
     /// The number of tensors of each element type.
     pub dtypes: BTreeMap<&'static str, usize>,
     pub n_params: u64,
+    /// The name of the published model that has the same sizes, such as `rwkv7-2.9b`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<String>,
+    /// The bytes of all weights in memory, by format: `f32`, `f16` and every value of the option `quant`.
+    pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of weight bytes that decoding one token reads, for each weight format that the matrices can be stored in.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
     /// The memory that the model needs. Matrices that are quantised in the file or by the option `quant` keep that format, all other
@@ -111,6 +117,8 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
         hyper: Hyper::default(),
         dtypes,
         n_params,
+        published: None,
+        weight_bytes: BTreeMap::new(),
         bytes_per_token: BTreeMap::new(),
         memory: None,
         weights: String::new(),
@@ -134,6 +142,8 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let mut tape = Tape::new();
             blueprint.record(&mut tape);
             report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&mut tape, *f))).collect();
+            report.published = published_name(&f);
+            report.weight_bytes = weights_by_format(&mut tape, checkpoint)?;
             let context = options.context_of(&f).unwrap_or(0);
             tape.cache_format = options.cache_dtype.format();
             report.context = f.context;
@@ -178,7 +188,8 @@ fn by_strategy(
     Ok(devices.into_iter().map(one).filter(|_| options.strategy.is_some()).collect())
 }
 
-fn memory(tape: &Tape, context: usize) -> MemoryReport {
+/// Returns the memory of a model in the formats of `tape`. `context`: the tokens that a slot has room for, 0 for a recurrent model.
+pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
     let blocks = context.div_ceil(TOKENS_PER_BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };
     let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };

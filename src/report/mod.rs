@@ -12,6 +12,7 @@ mod device;
 mod error;
 mod generate;
 mod inspect;
+mod published;
 mod quality;
 mod score;
 
@@ -24,5 +25,6 @@ pub use device::{DeviceLimits, DeviceReport, Features, device_of, devices};
 pub use error::{ErrorBody, ErrorReport};
 pub use generate::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine};
 pub use inspect::{DeviceMemory, Hyper, InspectReport, MemoryReport, TensorReport, inspect};
+pub use published::{PublishedReport, published};
 pub use quality::{QualityReport, VariantReport, WeightsReport};
 pub use score::ScoreReport;

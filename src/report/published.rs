@@ -1,0 +1,124 @@
+//! The published models whose sizes wingbeat knows, and the memory that each model needs.
+
+use super::inspect::memory;
+use crate::arch::{self, ARCHS, Facts};
+use crate::error::Result;
+use crate::exec::{FloatChoice, QuantPlan, assign_formats};
+use crate::quant::Float;
+use crate::session::Options;
+use crate::tape::{Source, Tape};
+use crate::words::synthetic::{MODEL_SEED, Synthetic};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The sizes of one published model.
+#[derive(Debug, Clone, Serialize)]
+pub struct PublishedReport {
+    /// The name that `bench --synthetic` takes, such as `rwkv7-2.9b`.
+    pub name: String,
+    pub n_layer: usize,
+    pub n_embd: usize,
+    pub n_ffn: usize,
+    pub vocab: usize,
+    pub n_params: u64,
+    /// The bytes of all weights, by format: `f32`, `f16` and every value of the option `quant`.
+    pub weights: BTreeMap<&'static str, u64>,
+    /// The bytes of one slot: the recurrent state, or the keys and values of the default context.
+    pub state_per_slot: u64,
+}
+
+/// Returns all published models, by architecture and size.
+///
+/// # Errors
+/// Errors of the formats, which a test rules out.
+pub fn published() -> Result<Vec<PublishedReport>> {
+    let names = ARCHS.iter().rev().flat_map(|arch| arch.sizes().iter().map(|size| format!("{}-{size}", arch.name())));
+    names.map(|name| describe(&name)).collect()
+}
+
+/// Returns the name of the published model that has the same sizes, or `None` if there is no such model.
+pub fn published_name(facts: &Facts) -> Option<String> {
+    let arch = ARCHS.iter().find(|arch| arch.name() == facts.architecture)?;
+    let same = |other: &Facts| {
+        let sizes = |f: &Facts| [f.n_layer, f.n_embd, f.n_ffn, f.n_head, f.n_vocab];
+        sizes(other) == sizes(facts)
+    };
+    let size = arch.sizes().iter().find(|size| arch.published(size).is_some_and(|model| same(&model.facts())))?;
+    Some(format!("{}-{size}", arch.name()))
+}
+
+fn describe(name: &str) -> Result<PublishedReport> {
+    let blueprint = arch::synthetic::named(name)?;
+    let facts = blueprint.facts();
+    let mut tape = Tape::new();
+    blueprint.record(&mut tape);
+    let source = Synthetic { seed: MODEL_SEED };
+    let weights = weights_by_format(&mut tape, &source)?;
+    tape.store_as(Float::F16.format());
+    let context = Options::default().context_of(&facts).unwrap_or(0);
+    let matrices: usize = tape.matrices.iter().flat_map(|m| &m.parts).map(|part| part.rows * part.k).sum();
+    let vectors: usize = tape.vectors.iter().flat_map(|v| v.parts.iter().map(|part| v.len(part))).sum();
+    Ok(PublishedReport {
+        name: name.into(),
+        n_layer: facts.n_layer,
+        n_embd: facts.n_embd,
+        n_ffn: facts.n_ffn,
+        vocab: facts.n_vocab,
+        n_params: (matrices + vectors) as u64,
+        weights,
+        state_per_slot: memory(&tape, context).state_per_slot,
+    })
+}
+
+/// Returns the bytes of all weights of `tape` by format: `f32`, `f16` and every value of the option `quant`. Changes the formats of the tape.
+///
+/// # Errors
+/// As [`assign_formats`].
+pub fn weights_by_format(tape: &mut Tape, source: &dyn Source) -> Result<BTreeMap<&'static str, u64>> {
+    let mut found = BTreeMap::new();
+    for float in [Float::F32, Float::F16] {
+        tape.store_as(float.format());
+        found.insert(float.format().name(), memory(tape, 0).weights);
+    }
+    for name in QuantPlan::names() {
+        assign_formats(&mut tape.matrices, source, FloatChoice::Exactly(Float::F16), &name.parse()?)?;
+        found.insert(name, memory(tape, 0).weights);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_models_have_their_published_numbers_of_parameters() {
+        let all = published().unwrap();
+        let billions = |name: &str| {
+            let found = all.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("{name} is missing"));
+            format!("{:.2}", found.n_params as f64 / 1e9)
+        };
+        for (name, expected) in [
+            ("rwkv4-14b", "14.15"),
+            ("rwkv7-0.1b", "0.19"),
+            ("rwkv7-0.4b", "0.45"),
+            ("rwkv7-1.5b", "1.53"),
+            ("rwkv7-2.9b", "2.95"),
+            ("rwkv7-7.2b", "7.20"),
+            ("rwkv7-13.3b", "13.24"),
+        ] {
+            assert_eq!(billions(name), expected, "{name}");
+        }
+        for m in &all {
+            assert!(m.weights["i4"] < m.weights["i8"] && m.weights["i8"] < m.weights["f16"], "{}: {:?}", m.name, m.weights);
+            assert!(m.state_per_slot > 0, "{}", m.name);
+        }
+    }
+
+    #[test]
+    fn a_model_is_recognised_by_its_sizes() {
+        let facts = arch::synthetic::named("rwkv7-2.9b").unwrap().facts();
+        assert_eq!(published_name(&facts).as_deref(), Some("rwkv7-2.9b"));
+        assert_eq!(published_name(&Facts { n_layer: 33, ..facts }), None);
+    }
+}
