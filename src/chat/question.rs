@@ -64,9 +64,9 @@ impl Question {
         })
     }
 
-    /// Returns a constraint for the whole text that the model writes: it restricts the answer, but not a thought before the answer. `make`
-    /// returns the constraint of the answer. Its argument is the text between the prompt and the answer, usually a blank, which that constraint
-    /// must allow.
+    /// Returns a constraint for the whole text that the model writes. The constraint restricts the answer, but not a thought before the answer.
+    /// `make(between)` returns the constraint of the answer alone. `between` is the text between the prompt and the answer, usually a blank. The
+    /// constraint that `make` returns must allow this text.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary; the errors of `make`.

@@ -7,14 +7,14 @@ use std::ops::ControlFlow;
 
 /// Splits an answer into parts (text, thought, tool calls) while a model writes the answer.
 ///
-/// The parts of one kind, joined, are the whole text, thought or call. Blanks at the beginning and the end of a text are dropped. Text that may
-/// begin a tag or a stop text is held back until the next tokens decide.
+/// A part arrives in pieces. The joined pieces of a part are the whole text, thought or call. Blanks at the beginning and the end of a text are
+/// dropped. Text that may begin a tag or a stop text is held back until the next tokens decide.
 pub struct AnswerReader {
     splitter: Splitter,
-    /// Splits an answer at special tokens, if a template rendered the prompt. `None` for a format of lines.
+    /// Splits an answer into segments, the texts between special tokens. `None` for a format of lines, whose answers have no special tokens.
     segments: Option<Writer>,
     has_tools: bool,
-    /// True if the current segment is a tool call.
+    /// True if the current segment (text between special tokens) is a tool call.
     is_call: bool,
 }
 
@@ -79,7 +79,8 @@ impl AnswerReader {
     }
 }
 
-/// Passes one piece of a segment to `on_part`, as text or as a part of a tool call.
+/// Passes one piece of a segment (the text between special tokens) to `on_part`: as a piece of a tool call, or through `splitter` as a piece of
+/// thought or text.
 fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mut bool, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
     match delta {
         Delta::Begin { name } => {

@@ -9,7 +9,7 @@ use crate::vocab::Vocab;
 /// constraint must allow this text.
 pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
 
-/// The text around an answer: the text before the answer, and the token that may end it.
+/// The text before an answer, and the token that may end the answer.
 #[derive(Debug, Clone)]
 pub struct AnswerPlace {
     /// The part of the answer that the prompt already contains, such as ` <think`.
@@ -21,8 +21,8 @@ pub struct AnswerPlace {
 }
 
 impl AnswerPlace {
-    /// Returns the place of an answer to a prompt that a template rendered. The lead is a newline: a first line with text would be the name of
-    /// a tool.
+    /// Returns the place of an answer to a prompt that a template rendered. The model writes a newline before the answer, because text in the
+    /// first line would be the name of a tool.
     pub fn of_message(opening: &str) -> AnswerPlace {
         AnswerPlace { opening: opening.into(), lead: "\n", blank_line: None }
     }

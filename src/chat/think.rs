@@ -1,9 +1,9 @@
-//! Splits the text that a model writes into thought and answer, and trims both.
+//! Splits a model's text into a thought and an answer, and trims both.
 
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
 
-/// A new piece of what a model writes: of its answer, its thought or a tool call.
+/// A new piece of a model's answer, thought or tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerPart<'a> {
     /// A piece of the answer's text.
@@ -16,8 +16,8 @@ pub enum AnswerPart<'a> {
     Arguments(&'a str),
 }
 
-/// Callback for the parts of an answer while a model writes it. `Break` stops the answer. The parts of one kind, joined, are the whole text,
-/// thought or call.
+/// Callback for the parts of an answer while a model writes it. `Break` stops the answer. The joined pieces of a text, a thought or a call are
+/// the whole text, thought or call.
 pub type OnPart<'a> = dyn FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a;
 
 const BEGIN: &str = "<think>";

@@ -40,7 +40,8 @@ pub(super) struct Shortlist {
 const N_BINS: usize = 1 << 12;
 
 impl Shortlist {
-    /// Fills the list with every token whose key is not `EXCLUDED`. `keys` is `[V]`, and `max` is the largest key.
+    /// Fills the list with every token whose key is not `EXCLUDED`. A key is a logit as an unsigned integer. `keys` has one key per id of the
+    /// vocabulary, and `max` is the largest key.
     pub(super) fn fill(&mut self, keys: &[u32], max: u32) {
         self.ids.clear();
         self.ids.extend(0..keys.len() as u32);

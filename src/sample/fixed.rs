@@ -9,7 +9,7 @@ pub const ONE: f32 = (1 << 20) as f32;
 /// The bound of logits in nats. Logits are clamped to `-LARGEST ..= LARGEST`.
 const LARGEST: f32 = 2000.0;
 
-/// The key of a token that cannot be drawn. It is below all other keys.
+/// The key of a token that cannot be drawn. A key is a logit as an unsigned integer. This key is below all other keys.
 pub const EXCLUDED: u32 = 0;
 
 /// The mass of the most likely token.

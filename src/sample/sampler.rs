@@ -58,7 +58,7 @@ pub struct Memory {
 /// Buffers that are kept to save allocations. Their contents have no meaning between calls.
 #[derive(Default)]
 struct Scratch {
-    /// The keys of the logits after penalties, biases and bans. `[V]`
+    /// The logits after penalties, biases and bans, as unsigned integers (keys). `[V]`, where V is the size of the vocabulary.
     keys: Vec<u32>,
     list: Shortlist,
 }
@@ -110,7 +110,8 @@ impl Sampler {
         &self.settings
     }
 
-    /// Draws one id from `logits`, `[V]`. Takes one number from the random stream, even with greedy sampling.
+    /// Draws one id from `logits`, `[V]`, where V is the size of the vocabulary. Takes one number from the random stream, even with greedy
+    /// sampling.
     ///
     /// An id whose logit is not finite is never drawn, except by the [guard](Sampling::guard). Penalty counts do not change: call
     /// [`accept`](Self::accept) to change them. Only the first call allocates memory of the vocabulary's size.
@@ -146,8 +147,8 @@ impl Sampler {
         Ok(id)
     }
 
-    /// Returns the guard's id if any of the `logits`, `[V]`, is not finite. Returns `None` if all logits are finite, if the guard is off, or if the
-    /// guard's id is not below V.
+    /// Returns the guard's id if at least one of the logits is not finite. Returns `None` if all logits are finite, if the guard is off, or if
+    /// `logits` has no entry for the guard's id.
     pub fn guarded(&self, logits: &[f32]) -> Option<u32> {
         let id = self.settings.guard.filter(|&id| (id as usize) < logits.len())?;
         // no branch per element, so that the loop vectorises
@@ -189,7 +190,7 @@ impl Sampler {
         self.read(&[id]);
     }
 
-    /// Appends tokens, such as a prompt, to the text in which DRY and `repeat_last_n` look back. Penalty counts do not change.
+    /// Appends tokens, such as a prompt, to the text that DRY and `repeat_last_n` examine. Penalty counts do not change.
     pub fn read(&mut self, tokens: &[u32]) {
         let most = self.on_host.looks_back();
         self.recent.extend_from_slice(&tokens[tokens.len() - tokens.len().min(most)..]);
@@ -199,7 +200,7 @@ impl Sampler {
         }
     }
 
-    /// Returns whether the kernel supports these settings. If it does not, the host must draw.
+    /// Returns whether the GPU kernel supports these settings. If the kernel does not support them, the host must draw.
     pub fn fits_device(&self) -> bool {
         self.on_host.is_off()
     }

@@ -46,14 +46,14 @@ pub struct Sampling {
     /// Divides the logits. Values below 1 favour likely tokens. 0 is greedy sampling: the filters are skipped, and the token with the largest logit
     /// is drawn. Among equal logits, the lowest id is drawn.
     pub temperature: f32,
-    /// Keeps the most likely tokens until their total probability reaches this, in 0 ..= 1. 1 is off. 0 keeps only the most likely token.
+    /// Keeps the most likely tokens until their total probability reaches this value, in 0 ..= 1. 1 is off. 0 keeps only the most likely token.
     pub top_p: f32,
     /// Keeps this many of the most likely tokens. Among equally likely tokens, the lowest ids are kept. 0 is off.
     pub top_k: usize,
     /// Keeps the tokens whose probability is at least this fraction of the largest probability, in 0 ..= 1. 0 is off.
     pub min_p: f32,
-    /// Keeps the tokens whose surprise, -log(p), is closest to the entropy, until their total probability reaches this, in 0 ..= 1. This may drop
-    /// the most likely token. 1 is off.
+    /// Keeps the tokens whose surprise, -log(p), is closest to the entropy, until their total probability reaches this value, in 0 ..= 1. The
+    /// most likely token may be dropped. 1 is off.
     pub typical: f32,
     /// Keeps the tokens whose logit is at most this many standard deviations below the largest logit. 0 is off.
     pub top_n_sigma: f32,
@@ -66,12 +66,13 @@ pub struct Sampling {
     /// Multiplied by a token's penalty count and subtracted from the token's logit. The penalty count is how often the token was generated, reduced
     /// by `penalty_decay`. 0 is off.
     pub frequency_penalty: f32,
-    /// All penalty counts are multiplied by this after each token, in 0 ..= 1. 1 is off.
+    /// All penalty counts are multiplied by this factor after each token, in 0 ..= 1. 1 is off.
     pub penalty_decay: f32,
-    /// For every token that was generated before: a positive logit is divided by this, and a negative logit is multiplied by this. 1 is off.
+    /// For every token that was generated before: a positive logit is divided by this factor, and a negative logit is multiplied by this factor.
+    /// 1 is off.
     pub repeat_penalty: f32,
-    /// The number of last tokens to which `repeat_penalty` applies, including tokens of the prompt. 0 turns `repeat_penalty` off. With `None`, it
-    /// applies to all generated tokens and to no token of the prompt.
+    /// The number of last tokens to which `repeat_penalty` applies, including tokens of the prompt. 0 turns `repeat_penalty` off. With `None`,
+    /// `repeat_penalty` applies to all generated tokens and to no token of the prompt.
     pub repeat_last_n: Option<usize>,
     /// DRY subtracts `multiplier * base^(length - allowed_length)` from the logit of a token that would extend a repetition. `length` is the number
     /// of tokens in the repetition. Repetitions shorter than `allowed_length` have no penalty. 0 is off.

@@ -151,8 +151,8 @@ impl Session {
         Ok(took / n.max(1) as u32)
     }
 
-    /// Moves a slot to the state (page) after the `n` steps of a submission, if all tokens that these steps sampled belong to the slot's text.
-    /// Otherwise the slot keeps its old state.
+    /// Gives a slot the page (state) that the `n` steps of a submission wrote, if all tokens that these steps sampled belong to the slot's text.
+    /// Otherwise the slot keeps its old page.
     fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) -> Result<()> {
         if l.unread.len() <= n {
             self.pages.cancel(go);
@@ -165,8 +165,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the unread tokens of texts that ended, one token per step. The submission also read one token per step, so the states are
-    /// bit-identical.
+    /// Reads the unread tokens of texts that ended, one token per step. The submission also read one token per step, so the result is
+    /// bit-identical to the state that the submission computed.
     pub(super) fn settle(&mut self, ended: &[Live]) -> Result<()> {
         let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();
         self.read(work.as_slice(), Cut::OneByOne, None, &mut |_, _| ())

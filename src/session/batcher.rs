@@ -75,14 +75,15 @@ struct Sequence {
     job: JobId,
     /// Tokens that the slot must read before the next sampling: the remaining tokens of the prompt, or the token that was sampled last.
     unread: Vec<u32>,
-    /// Jobs that wait for this job to read their common prompt, and then fork its slot. Each entry has the job's id, its stream, and true if
-    /// its slot is kept after the job. A waiting job has an empty slot.
+    /// Jobs with the same prompt as this job. They wait until this job has read the prompt, and then continue in forks of this job's slot. An
+    /// entry is the id and the stream of a waiting job, and true if the slot is kept after the waiting job. Until the fork, a waiting job has an
+    /// empty slot.
     continuations: Vec<(JobId, Stream, bool)>,
-    /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. A position is the number of tokens of
-    /// `unread` that still follow it, so the slot reaches the last position first.
+    /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. Each position is stored as the number of prompt
+    /// tokens after the position, so the slot reaches the last entry first.
     marks: Vec<usize>,
-    /// The number of alternative tokens in each log-probability of the prompt. `None` if the job requests no log-probabilities of the prompt,
-    /// or has all of them.
+    /// The number of alternative tokens in each log-probability of the prompt. `None` if the job requests no log-probabilities of the prompt, or
+    /// if all of them have been computed.
     n_prompt_logprobs: Option<usize>,
     /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has no log-probability.
     prompt_logprobs: Vec<Logprobs>,
@@ -95,7 +96,7 @@ struct Sequence {
     is_stuck: bool,
     /// True if the job is paused and takes part in no step.
     is_paused: bool,
-    /// True if the job was cancelled during a step. No result is returned for it.
+    /// True if the job was cancelled during a step. No result is returned for a cancelled job.
     is_cancelled: bool,
     /// The error that ends the job.
     error: Option<Error>,
@@ -241,7 +242,8 @@ impl Batcher {
         Ok(job)
     }
 
-    /// Forks the slot of sequence `i` for each job that waits for its prompt. Each waiting job becomes a sequence.
+    /// Forks the slot of sequence `i` once for each job that waits until sequence `i` has read their common prompt. Each of these jobs becomes a
+    /// sequence.
     fn fork_continuations(&mut self, i: usize) -> Result<()> {
         for (job, mut stream, keeps_slot) in std::mem::take(&mut self.sequences[i].continuations) {
             self.session.close(stream.slot)?;
@@ -268,8 +270,9 @@ impl Batcher {
         Ok(())
     }
 
-    /// Returns the slots that were kept for the caller since the last call, as the jobs' [`Keeps`] request. The caller must close these slots.
-    /// A slot may not have read the last tokens of its text; [`Session::n_tokens`] returns how many tokens of prompt and text it has read.
+    /// Returns the slots that were kept for the caller since the last call, as requested by the [`Keeps`] of the jobs. The caller must close
+    /// these slots. A slot that is kept after its text may not have read the last tokens of the text. [`Session::n_tokens`] returns how many
+    /// tokens of prompt and text the slot has read.
     pub fn take_kept(&mut self) -> Vec<KeptSlot> {
         std::mem::take(&mut self.kept)
     }

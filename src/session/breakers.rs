@@ -14,11 +14,11 @@ pub(super) struct Breakers {
 }
 
 impl Session {
-    /// Sets the ids at which the sampler's DRY penalty ends a repetition, if the sampler asks for them.
+    /// Sets the ids that end a repetition for the sampler's DRY penalty. Does nothing if the sampler needs no ids.
     ///
     /// # Errors
-    /// `Usage`, at the field `dry_breaker`, if no token contains a text of the sampler, or if the model has no vocabulary. A default text
-    /// causes no error.
+    /// A `Usage` error that names the field `dry_breaker`, if no token contains one of the sampler's breaker texts, or if the model has no
+    /// vocabulary. The default texts ([`DRY_BREAKERS`]) never cause an error.
     pub(crate) fn tell_breakers(&mut self, sampler: &mut Sampler) -> Result<()> {
         let Some(texts) = sampler.wants_breakers() else { return Ok(()) };
         if texts != self.breakers.texts {

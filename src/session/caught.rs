@@ -13,7 +13,7 @@ thread_local! {
 
 /// Runs `work`, a part of one request's work. If `work` panics, returns an error of kind `Input`.
 ///
-/// After a panic, the caller must drop the values that the work changes, unless these values stay usable.
+/// A panic may leave values that `work` was changing in an invalid state. After a panic, the caller must drop all values that may be invalid.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let was = IS_CAUGHT.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));

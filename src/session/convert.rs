@@ -1,4 +1,5 @@
-//! Converts a checkpoint to quantised formats. Loading the original checkpoint with the same plan gives bit-identical quantised weights.
+//! Converts a checkpoint to quantised formats. Loading the original checkpoint with the same quantisation plan gives bit-identical quantised
+//! weights.
 
 use super::{Definition, Options};
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ use std::path::Path;
 /// of all other tensors, and may have a LoRA adapter to merge. Calls `progress(bytes done so far, total bytes)`.
 ///
 /// # Errors
-/// `Usage` if the plan does not fit the matrices; an error if a number is outside the range of its format; the errors of [`convert()`].
+/// `Usage` if the plan does not fit the matrices; an error if a weight is outside the range of its format; the errors of [`convert()`].
 pub fn convert_coded(
     input: &Checkpoint,
     out: &Path,
@@ -33,7 +34,7 @@ pub fn convert_coded(
     convert(input, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
 }
 
-/// By tensor name, the coding of each quantised tensor and its parts in the order of rows.
+/// For each quantised tensor, by name: how the tensor is quantised (coding), and the tensor's parts in the order of their rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
 fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a> {

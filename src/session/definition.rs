@@ -10,7 +10,7 @@ use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Suffix of the tensor names of tuned initial states.
+/// Suffix of the tensor names in a file with a tuned initial state: a trained state in which a text begins.
 pub const TUNED: &str = ".att.time_state";
 
 /// Returns whether a file is a tuned initial state and not a model.
@@ -206,8 +206,8 @@ impl Source for Transposed {
     }
 }
 
-/// Reads the initial states of a tuned file: the numbers of each state of the tape. State matrices are `[heads, value, key]`. Shift vectors
-/// (inputs of the previous token) are zeros if the file does not have them.
+/// Reads a file with a tuned initial state. Returns the elements of each state of the tape. State matrices are `[heads, value, key]`. Shift
+/// vectors (inputs of the previous token) are zeros if the file does not have them.
 ///
 /// # Errors
 /// `Model` if the file does not fit the tape.

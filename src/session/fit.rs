@@ -47,8 +47,8 @@ pub struct Speeds {
 }
 
 impl Default for Speeds {
-    /// The speed of PCIe 3.0 with 16 lanes, and an estimate of how fast eight cores decode quantised weights. Neither speed was measured on
-    /// this machine.
+    /// Returns the speed of PCIe 3.0 with 16 lanes as `bus`, and an estimate of how fast eight cores decode quantised weights as `cpu`. Neither
+    /// speed was measured on this machine.
     fn default() -> Self {
         Speeds { bus: 12e9, cpu: 5e9 }
     }
@@ -113,7 +113,7 @@ impl Candidate {
     }
 }
 
-/// Returns how many of `free` bytes may be used: `free` minus a sixteenth of it and minus 256 MiB. `None` (unknown) counts as unlimited.
+/// Returns how many of `free` bytes may be used: `free` minus a sixteenth of `free` and minus 256 MiB. `None` (unknown) counts as unlimited.
 fn usable(free: Option<u64>) -> u64 {
     const BLOCK: u64 = 256 << 20;
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)
@@ -139,7 +139,8 @@ fn placed(shares: &[Share<'_>]) -> usize {
     shares.iter().map(|(_, n)| n).sum()
 }
 
-/// Returns the text of a strategy, such as `gpu:0 fp16 *13 -> gpu:1 fp16`. The last device has no number: it takes all remaining layers.
+/// Returns the text of a strategy, such as `gpu:0 fp16 *13 -> gpu:1 fp16`. The last device needs no number of layers (`*13`), because it takes
+/// all remaining layers.
 fn segments(c: &Candidate, shares: &[Share<'_>]) -> String {
     let (last, others) = shares.split_last().expect("a device has a layer");
     let numbered = others.iter().map(|(id, n)| format!("{id} {} *{n} -> ", c.dtype));

@@ -123,8 +123,8 @@ impl DeviceBytes {
     }
 }
 
-/// Returns the bytes that a placement needs on each device, in the order in which devices first occur. `footprint` returns the footprint of the
-/// whole model in the weight formats of an entry of `placed`. Streamed layers count as memory of `cpu`.
+/// Returns the bytes that a placement needs on each device, in the order in which devices first occur. `footprint(entry)` returns the footprint
+/// of the whole model in the weight formats of this entry of `placed`. The weights of streamed layers count as memory of `cpu`.
 pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
     let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
     let mut add = |device: &str, more: DeviceBytes| {

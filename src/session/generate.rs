@@ -72,8 +72,8 @@ impl<'a> Batch<'a> {
         self.streams.iter().any(|s| s.finish.is_none() && s.needs_host())
     }
 
-    /// Appends a token to stream `i` and calls the callback with an [`Event`], which gets `n_together`. Returns whether the token belongs to
-    /// the text.
+    /// Appends a token to stream `i` and calls the callback with an [`Event`]. `n_together` becomes [`Event::n_together`]. Returns whether the
+    /// token belongs to the text.
     pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
         let stream = &mut self.streams[i];
         let is_text = stream.take(token, self.vocab);
@@ -237,7 +237,8 @@ impl Session {
         Ok(Generated { prompt, tokens: stream.tokens, text: stream.text, finish, timings })
     }
 
-    /// Sets stop ids, length limit and breakers of a stream whose slot must still read `n_unread` tokens.
+    /// Prepares a stream whose slot must still read `n_unread` tokens: sets the stop ids, the length limit, and the ids that end a repetition for
+    /// the DRY penalty.
     pub(super) fn bound(&mut self, stream: &mut Stream, limits: &Limits, n_unread: usize) -> Result<()> {
         let room = self.n_left(stream.slot)?.map(|n| n.saturating_sub(n_unread));
         stream.stop_ids = limits.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
@@ -249,8 +250,8 @@ impl Session {
     /// text, also the last token, but not the stop id.
     ///
     /// A GPU also samples, several tokens ahead of the caller. Some streams need the host: streams with a processor, a constraint or
-    /// log-probabilities, and streams with settings that the kernel does not support ([`Sampler::fits_device`]). Until these streams have
-    /// ended, the host samples for all streams. The sampled ids are the same.
+    /// log-probabilities, and streams with settings that the kernel does not support ([`Sampler::fits_device`]). Until these streams have ended,
+    /// the host samples for all streams. Host and GPU sample the same ids.
     ///
     /// With several streams, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the kernels
     /// change when a stream ends, and the step at which they change depends on time measurements.

@@ -1,16 +1,16 @@
-//! Identifies the weights that a state belongs to by a hash of the tensors' names, shapes and some of their numbers. The hash does not depend
-//! on the kind of file.
+//! Identifies the weights that a state belongs to. The identity is a hash of every tensor's name and shape, and of some weights. The hash does
+//! not depend on the type of the checkpoint file.
 
 use crate::error::Result;
 use crate::tape::{Source, Tape};
 use sha2::{Digest, Sha256};
 
-/// The most tensors whose numbers enter the hash.
+/// The most tensors of which some weights enter the hash.
 const BLOCKS: usize = 64;
-/// The most consecutive numbers of one tensor that enter the hash.
+/// The most consecutive weights of one tensor that enter the hash.
 const NUMBERS: usize = 256;
 
-/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some numbers from up to 64 tensors.
+/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some weights from up to 64 tensors.
 pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
     let mut tensors: Vec<_> = tape.tensors().into_iter().filter(|(name, _, optional)| !optional || source.has(name)).collect();
     tensors.sort();

@@ -25,7 +25,8 @@ pub struct Layout {
     pub notes: Vec<String>,
 }
 
-/// Weight formats that `auto` tries, widest first. In a strategy, this text follows the dtype, as in `fp16i8`. The empty text means floats.
+/// Weight formats that `auto` tries, widest first. A strategy names the format after the float type, as `i8` in `fp16i8`. The empty text stands
+/// for floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
 /// Chooses the devices of the layers and sets the format of every matrix. A streamed embedding table is stored as floats: a step uploads only
@@ -61,8 +62,8 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
     Ok(Layout { parts: placed.into_iter().map(part).collect::<Result<_>>()?, notes })
 }
 
-/// Returns the quantisation plan for consecutive layers from index `first` on, of which `resident` stay on the device. The plan does not
-/// quantise a streamed embedding table.
+/// Returns the quantisation plan for consecutive layers that begin at index `first`. The first `resident` of these layers stay on the device; the
+/// rest is streamed. The plan does not quantise a streamed embedding table.
 fn plan_of(quant: Option<QuantPlan>, first: usize, resident: usize) -> QuantPlan {
     let plan = quant.unwrap_or_default();
     if first == 0 && resident == 0 { plan.but(Kind::Embedding) } else { plan }

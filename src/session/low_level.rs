@@ -36,7 +36,8 @@ pub fn ffn_sparsity(session: &mut Session, slot: Slot, token: u32) -> Result<Opt
     aside(session, fork, &[token], |executor, step| executor.sparsity(step))
 }
 
-/// Calls `play` with a step that reads `tokens` in `slot`, and closes the slot. The slot's page must be shared, so the step does not change it.
+/// Calls `play` with a step that reads `tokens` in `slot`, and then closes the slot. The slot's page must have a second user, so that the step
+/// writes to a new page.
 fn aside<T>(session: &mut Session, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
     let result = play_aside(session, slot, tokens, play);
     session.close(slot)?;

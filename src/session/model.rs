@@ -147,7 +147,7 @@ impl Model {
             Choice::Missing { .. } => None,
         }
     }
-    /// Returns a hint which vocabulary the model needs and where to get that vocabulary. `None` if the model has a vocabulary.
+    /// Returns a hint that names the vocabulary that the model needs, and where to get this vocabulary. `None` if the model has a vocabulary.
     pub fn vocab_hint(&self) -> Option<&str> {
         match &self.0.vocab {
             Choice::Found(_) => None,

@@ -1,5 +1,6 @@
-//! Pages: a page is the device memory for the recurrent states of one slot. This module counts the slots that use each page. It also records
-//! which half of the page's double-buffered vectors is current.
+//! Pages: a page is the device memory for the recurrent states of one slot. This module counts the slots that use each page. A page has two
+//! copies of each shift vector (the input of the previous token), called halves 0 and 1. A step reads one half and writes the other half. This
+//! module records which half is current.
 //!
 //! A forked slot shares the page of the original slot. If a slot with a shared page steps, the step reads the shared page and writes a new
 //! page.
@@ -13,11 +14,12 @@ pub const ZERO: usize = 0;
 pub struct Pages {
     /// The number of slots that use each page.
     users: Vec<usize>,
-    /// For each page, the index (0 or 1) of the half that has the current shift vectors (the inputs of the previous token).
+    /// For each page, the index (0 or 1) of the half with the current shift vectors (the inputs of the previous token).
     half: Vec<usize>,
 }
 
-/// Indices of the pages (memory of one slot's states) and half pages that a step reads (`in`) and writes (`out`).
+/// The places that a step of one slot reads (`in`) and writes (`out`). `page` is the index of a page, the memory of one slot's states. `shift` is
+/// the index of a half page with shift vectors: twice the page's index, plus 0 or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub page_in: usize,
@@ -43,8 +45,8 @@ impl Move {
 
 impl Pages {
     /// Creates pages for `n_slots` slots. If `leave` is true, the number of pages suffices for all slots to move to new pages in one step
-    /// ([`Pages::leave`]). Otherwise the number suffices if only slots with shared pages move. These slots use at most `n_slots / 2` pages,
-    /// because at least two slots share each page.
+    /// ([`Pages::leave`]). Otherwise the number suffices if only slots with shared pages move to new pages. Half as many new pages are enough
+    /// then, because at least two slots share each old page.
     pub fn new(n_slots: usize, leave: bool) -> Pages {
         let n = 1 + n_slots + if leave { n_slots } else { n_slots / 2 };
         let mut users = vec![0; n];
@@ -75,7 +77,7 @@ impl Pages {
         page
     }
 
-    /// Returns the index of the half page with the current shift vectors.
+    /// Returns the index of the half page that has the current shift vectors of `page`: twice the page's index, plus 0 or 1.
     pub fn shift(&self, page: usize) -> usize {
         2 * page + self.half[page]
     }

@@ -55,9 +55,9 @@ pub struct Quality {
     pub perplexity: f64,
     /// Mean of KL(p of the reference || p of the model), in nats per token.
     pub kl_mean: f64,
-    /// 99th percentile of the divergence KL over all predicted tokens, in nats.
+    /// 99th percentile of the KL divergence over all predicted tokens, in nats.
     pub kl_p99: f64,
-    /// The largest divergence KL of a predicted token, in nats.
+    /// The largest KL divergence of a predicted token, in nats.
     pub kl_max: f64,
     /// Percentage of tokens at which both models have the same most likely token.
     pub agreement_percent: f64,

@@ -65,8 +65,9 @@ impl Reading<'_> {
         self.session.finish_read()
     }
 
-    /// Does what [`finish`](Self::finish) does. Also calls `each(t, logits)` with the logits, `[vocab]`, after token `t` of a slot's listed
-    /// tokens: after [`begin_score`](Session::begin_score) for every token that was read, otherwise only for the last listed token.
+    /// Does what [`finish`](Self::finish) does, and then calls `each(t, logits)`. `t` is the index of a token in the list that the caller passed
+    /// for the slot. `logits`, `[vocab]`, are the logits after this token. If [`begin_score`](Session::begin_score) began the step, calls `each`
+    /// for every token that was read. Otherwise calls `each` only for the last token of each list, if it was read.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish); the errors of `each`.
@@ -114,8 +115,8 @@ impl Session {
         Ok(Reading { session: self })
     }
 
-    /// Begins a submission of at most `most` tokens, in the order of `work`. If each slot has one token, all tokens are in one submission.
-    /// Returns the number of tokens in the submission. If `work` has no tokens, returns 0 and begins nothing.
+    /// Begins a submission that reads tokens in the order of `work`: as many tokens as one step may have, but at most `most`. A step has room for
+    /// at least one token of each slot. Returns the number of tokens in the submission. If `work` has no tokens, returns 0 and begins nothing.
     pub(super) fn begin_some<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<usize> {
         self.check(work)?;
         let least = work.len().min(Step::max_tokens(work.len()));
@@ -128,7 +129,7 @@ impl Session {
         Ok(n)
     }
 
-    /// Returns how many tokens of each item of work were read, up to and including the last submission.
+    /// Returns how many tokens of each item of the work have been read. The tokens of the last submission count, even before it is finished.
     pub(super) fn n_read(&self) -> &[usize] {
         &self.scratch.done
     }

@@ -11,9 +11,9 @@ use crate::tape::{Cache, State, StateSpec};
 pub struct Snapshot {
     /// Hash of the weights that the snapshot belongs to.
     pub(super) weights: String,
-    /// For each recurrent state of the model, its numbers in the state's shape.
+    /// The recurrent states of the model. An entry holds the elements of one state, in the state's shape.
     pub(super) states: Vec<Vec<f32>>,
-    /// For each cache of the model (the keys or the values of a layer), its numbers, `[n_tokens, n_heads, head_size]`.
+    /// The KV caches of the model. An entry holds the cached keys, or the cached values, of one layer: `[n_tokens, n_heads, head_size]`.
     pub(super) caches: Vec<Vec<f32>>,
     /// Logits after the last token, `[vocab]`; empty if the slot had none.
     pub(super) logits: Vec<f32>,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// A running copy of a slot's contents to host memory. Dropping this value cancels the copy.
+/// A copy of a slot's contents to host memory that is not complete yet. Dropping this value cancels the copy.
 pub struct Copying<'s> {
     session: &'s mut Session,
     /// The snapshot without states and caches.

@@ -1,5 +1,5 @@
-//! State files: a safetensors file with the contents of a slot. It is written under a temporary name and then renamed, so no incomplete file
-//! remains.
+//! State files: safetensors files with the contents of a slot. A state file is written under a temporary name and then renamed, so no incomplete
+//! file remains.
 
 use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
@@ -16,11 +16,12 @@ use std::path::Path;
 
 const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
-/// The most tokens that a state file may declare as read, so that sums with their number do not overflow.
+/// The most tokens that a state file may declare as read. The limit keeps sums with this number from overflowing.
 const MAX_TOKENS: usize = usize::MAX >> 8;
 /// The most token ids that a state file may list.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
-/// Metadata key of the bytes that a text held back at its end. Older files lack this key.
+/// Metadata key of the bytes at the end of the text that were held back, because they may begin a character or a stop text. Older files lack this
+/// key.
 const PENDING: &str = "pending_bytes";
 
 /// Additional content for a state file that is written.
@@ -45,7 +46,8 @@ pub struct LoadedState {
     pub tokens: Option<Vec<u32>>,
     /// The state of the sampler (penalty counts, position in the random stream and more), if it was saved.
     pub sampler: Option<sample::Memory>,
-    /// Bytes that the text held back at its end, for [`Stream::begin_after`](super::Stream::begin_after).
+    /// Bytes at the end of the text that were held back, because they may begin a character or a stop text. Pass these bytes to
+    /// [`Stream::begin_after`](super::Stream::begin_after).
     pub pending: Vec<u8>,
     /// All metadata of the file: wingbeat's and the caller's keys with their values.
     pub metadata: BTreeMap<String, String>,
@@ -54,8 +56,8 @@ pub struct LoadedState {
 }
 
 impl LoadedState {
-    /// Restores `sampler` to the sampler state of the file. `seed` replaces the saved seed and begins the random numbers anew. If the file has
-    /// no sampler state, `sampler` reads the saved tokens and `seed` has no effect.
+    /// Restores `sampler` to the sampler state of the file. If `seed` is set, it replaces the saved seed, and the random numbers start from the
+    /// beginning. If the file has no sampler state, `sampler` reads the saved tokens instead, and `seed` has no effect.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         let tokens = self.tokens.as_deref().unwrap_or_default();
         let Some(mut memory) = self.sampler.clone() else { return sampler.read(tokens) };
@@ -319,8 +321,8 @@ fn other_than_state(checkpoint: &Checkpoint) -> Error {
 /// Converts a tuned initial state to a state file for `model`. Loads no weights.
 ///
 /// # Errors
-/// `File` or `Model` if `from` is not a tuned state or does not fit the model; `Input` if `to` is one of the two input files, or an existing
-/// file that is not a state file.
+/// `File` or `Model` if `from` is not a tuned state or does not fit the model; `Input` if `to` is the file `from`, the model's file, or an
+/// existing file that is not a state file.
 pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path) -> Result<()> {
     let checkpoint = Checkpoint::open(from)?;
     if !checkpoint.names().any(|n| n.ends_with(TUNED)) {
@@ -408,7 +410,7 @@ fn floats(tensors: &Tensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>
     }
 }
 
-/// Reads the tensor `name` as a list of at most `most` numbers. Returns `None` if the file has no tensor of this name.
+/// Reads the tensor `name` as a list of at most `most` integers. Returns `None` if the file has no tensor of this name.
 fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec<u32>>> {
     let at = |e: Error| e.at(name);
     let Some((dtype, _, bytes)) = tensors.get(name) else { return Ok(None) };

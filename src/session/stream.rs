@@ -1,4 +1,4 @@
-//! A stream is one text that is generated in a slot: samples on the host, collects the text, and decides when the text ends.
+//! A stream is one text that is generated in a slot. The stream samples tokens on the host, collects the text, and decides when the text ends.
 
 #[cfg(test)]
 mod tests;
@@ -77,9 +77,9 @@ pub struct Stream {
     pub complete: Option<bool>,
     /// Changes logits before each sampling.
     pub processor: Option<Processor>,
-    /// Restricts the text. Applies after the processor and the sampler's guard, so neither can allow a forbidden token. Penalties, biases and
-    /// bans apply to the allowed tokens. Stop ids are allowed if the text may end. The text ends if no token may follow. Stop texts end the
-    /// text as they do without a constraint.
+    /// Restricts the text. Applies after the processor and after the sampler's guard (a fixed id for logits that are not finite), so neither can
+    /// allow a forbidden token. Penalties, biases and bans apply to the allowed tokens. Stop ids are allowed if the text may end. The text ends
+    /// if no token may follow. Stop texts end the text as they do without a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The number of alternative tokens in the log-probabilities of each sampled token. `None` requests no log-probabilities. If this is set,
     /// the host samples.
@@ -143,7 +143,7 @@ impl Stream {
     }
 
     /// Sets how the text begins after an earlier text of the slot. `pending` is the result of the earlier stream's [`pending`](Self::pending).
-    /// `prompt` are the tokens that the slot has read after the earlier text. If `prompt` is empty, the text begins with the pending bytes.
+    /// `prompt` lists the tokens that the slot has read after the earlier text. If `prompt` is empty, the text begins with the pending bytes.
     /// Otherwise, if the prompt ended within a character, the text begins with the remaining bytes of this character.
     pub fn begin_after(&mut self, pending: &[u8], prompt: &[u32], vocab: Option<&Vocab>) {
         if prompt.is_empty() {
@@ -249,7 +249,8 @@ impl Stream {
         Some(ends.unwrap_or_default())
     }
 
-    /// Sets the limit to `max_tokens` tokens in total and at most `room` further tokens. Ends the text if the limit is reached.
+    /// Limits the whole text to `max_tokens` tokens, and the rest of the text to the `room` tokens that still fit into the context. Ends the text
+    /// if the limit is reached.
     pub(super) fn limit(&mut self, max_tokens: usize, room: Option<usize>) {
         let longest = room.map_or(usize::MAX, |room| self.tokens.len().saturating_add(room));
         self.at_limit = if longest < max_tokens { Finish::Context } else { Finish::Length };

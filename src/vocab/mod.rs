@@ -65,8 +65,8 @@ use std::path::Path;
 use std::sync::Arc;
 use table::Table;
 
-/// The most bytes that other vocabulary files may have. The World vocabulary has 1.2 MB. The limit protects the memory if a path is wrong, such as
-/// the path of an endless device file.
+/// The most bytes that a vocabulary file may have, except GLM-4's `tokenizer.json`. The World vocabulary has 1.2 MB. The limit protects the
+/// memory if a path is wrong, such as the path of an endless device file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The most bytes that a `tokenizer.json` of GLM-4 may have. The published file has 20 MB. Most of the file are merges, which the reader skips.

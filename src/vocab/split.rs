@@ -36,7 +36,8 @@ pub(super) enum Part {
 pub(super) struct Parts(pub Vec<Part>);
 
 impl Part {
-    /// Returns the steps of the pre-tokenizer `ByteLevel`: a space and GPT-2's pattern if they are on, then the conversion to byte characters.
+    /// Returns the steps of the pre-tokenizer `ByteLevel`, in order. `add_prefix_space` adds a step that puts a space before the text.
+    /// `use_regex` adds a step that splits the text by GPT-2's pattern. The last step converts bytes to byte characters.
     pub fn byte_level(add_prefix_space: bool, use_regex: bool) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         if add_prefix_space {

@@ -53,7 +53,7 @@ impl StopTexts {
         (&self.certain, false)
     }
 
-    /// Returns the text that is held back. A new filter with the same stop texts also holds this text back.
+    /// Returns the text that is held back. A new filter with the same stop texts, to which this text is passed, also holds all of the text back.
     pub fn held(&self) -> &str {
         &self.held
     }
@@ -99,7 +99,8 @@ impl Matcher {
     }
 }
 
-/// Returns how many bytes at the beginning of `text` match the end of the text so far plus `byte`. Without `byte`, `n` bytes match.
+/// Returns how many bytes at the beginning of the stop text `text` match the end of the generated text after `byte` is appended. Before `byte`,
+/// `n` bytes match.
 fn extend(text: &[u8], border: &[usize], mut n: usize, byte: u8) -> usize {
     while n > 0 && text[n] != byte {
         n = border[n - 1];

@@ -48,7 +48,8 @@ impl Utf8Stream {
         Utf8Stream { pending: begun.unwrap_or_default().to_vec(), text: String::new() }
     }
 
-    /// Creates a decoder for the continuation of a text that ends with `pending`, the bytes of an incomplete character, and then `tokens`.
+    /// Creates a decoder for the continuation of a text. The text ends with `pending`, the bytes of an incomplete character, followed by the
+    /// bytes of `tokens`.
     pub fn after_tokens(pending: &[u8], tokens: &[u32], vocab: Option<&super::Vocab>) -> Self {
         let mut bytes = Utf8Stream::after(pending).pending;
         // A character has at most four bytes. So its beginning is in the last four tokens, unless some of these tokens have no bytes.

@@ -1,4 +1,5 @@
-//! A branch of a conversation in lines: prefills a message, samples the reply, and ends the reply so that the next turn can follow.
+//! A branch of a conversation in lines (`Name: text`). The functions here prefill a message, sample the reply, and end the reply so that the next
+//! turn can follow.
 
 use super::Answer;
 use super::core::{Core, Draw, SharedState, State};
@@ -13,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// A branch of a conversation in lines. Clones share their states.
+/// A branch of a conversation in lines (`Name: text`). Clones share their states.
 #[derive(Clone)]
 pub struct Branch {
     pub format: Format,
@@ -25,7 +26,7 @@ pub struct Branch {
     /// The last message. `None` if the message cannot be answered again.
     pub asked: Option<Asked>,
     /// For each turn that can be taken back, oldest first: the state before the turn, and the number of turns before the turn. The number of
-    /// slots limits the length.
+    /// slots limits the length of this list.
     pub undo: VecDeque<(SharedState, usize)>,
     pub n_turns: usize,
 }
@@ -35,8 +36,9 @@ pub struct Branch {
 pub struct Asked {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: SharedState,
-    /// A state before the thought begins, and the tokens between this state and the reply in the history. A reply without its thought is
-    /// prefilled after these tokens. `None` if replies end at a blank line.
+    /// A state of the prompt before the thought begins, and the tokens that follow this state up to the reply's text. The conversation keeps a
+    /// reply without its thought: to drop the thought, the tokens and the reply's text are prefilled after this state. `None` if replies end at a
+    /// blank line.
     pub lead: Option<(SharedState, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
@@ -46,7 +48,7 @@ pub struct Asked {
     pub is_answered: bool,
 }
 
-/// A sampled reply, before it is ended with a blank line.
+/// A sampled reply, before the blank line after the reply is prefilled.
 pub struct Reply {
     pub answer: Answer,
     /// True if the state has read more than the reply's text: a thought (also an empty one), or the beginning of the next turn.
@@ -103,7 +105,7 @@ impl Branch {
         self.n_turns = asked.n_turns.saturating_add(1);
     }
 
-    /// Removes all turns, so that the branch is after its first prompt. The last message can still be answered.
+    /// Removes all turns, so that only the first prompt remains in the branch. The last message can still be answered.
     pub fn reset(&mut self, core: &mut Core) {
         core.release(std::mem::replace(&mut self.chat, self.init.clone()));
         self.undo.drain(..).for_each(|(state, _)| core.release(state));
@@ -136,7 +138,7 @@ fn lines_of(format: &Format) -> &Lines {
     format.lines().expect("a conversation in lines has a format of lines")
 }
 
-/// Prefills the system message and the first prompt. Returns the state after them.
+/// Prefills the system message and the first prompt. Returns the state after the first prompt.
 pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<SharedState> {
     let prompt = core.encode(&lines_of(format).beginning(system))?;
     let fresh = core.fresh()?;

@@ -1,4 +1,5 @@
-//! The part that both kinds of conversations (in lines and in messages) share: the session, the settings, kept states and sampling.
+//! The part that both kinds of conversations share: the session, the settings, kept states and sampling. One kind is in lines (`Name: text`). The
+//! other kind is in messages, which a template renders.
 //!
 //! A state is a slot of the session with all tokens that the slot has read. A kept state never changes, because a text that continues from it
 //! continues in a fork of the slot. So returning to a state is exact to the bit, and branches and undo steps share states without a copy.
@@ -26,7 +27,7 @@ pub struct State {
     pub slot: Slot,
     /// All tokens of the text up to this point.
     pub tokens: Vec<u32>,
-    /// The change of the logits from which the next token is sampled.
+    /// The change that applies to the logits before the next token is sampled.
     pub change: Change,
 }
 
@@ -55,7 +56,7 @@ pub struct Core {
     pub on_read: OnRead,
     /// The state in which every text begins: its slot and its tokens. `None` for the empty state.
     pub start: Option<(Slot, Vec<u32>)>,
-    /// The current position in the random numbers of the seed.
+    /// The position in the random stream of the seed: the number of tokens that were sampled so far.
     pub draws: u64,
 }
 
@@ -72,13 +73,13 @@ impl Core {
         self.vocab.encode_further(text.as_bytes())
     }
 
-    /// Returns the constraint of an answer at `place`, or `None` if no constraint is set.
+    /// Returns the constraint of an answer, or `None` if no constraint is set. `place` describes the texts around the answer.
     pub fn constraint(&self, place: &AnswerPlace) -> Result<Option<Box<dyn Constraint>>> {
         let Some(make) = &self.rules else { return Ok(None) };
         place.constrain(&self.vocab, self.session.model().facts().n_vocab, &mut |lead| make(lead)).map(Some)
     }
 
-    /// Returns the sampler settings of the next answer: the settings with the overrides.
+    /// Returns the sampler settings of the next answer: the conversation's settings, changed by the overrides.
     pub fn sampling(&self) -> Sampling {
         let mut sampling = self.settings.sampling.clone();
         sampling.temperature = self.overrides.temperature.unwrap_or(sampling.temperature);
@@ -86,8 +87,8 @@ impl Core {
         sampling
     }
 
-    /// Returns a sampler at the current position in the random numbers, which has read `tokens`. Penalties do not count tokens of earlier
-    /// answers.
+    /// Returns a sampler for the next answer. The sampler has read `tokens` and is at the current position in the random stream. Its penalty
+    /// counts begin empty, so tokens of earlier answers do not count.
     fn sampler(&self, tokens: &[u32]) -> Sampler {
         let sampling = self.sampling();
         let seed = sampling.seed;
@@ -98,8 +99,8 @@ impl Core {
     }
 
     /// Samples an answer that continues `state`. Afterwards, `state` has read the answer. `on_text` receives each new text, without incomplete
-    /// characters, and may stop the answer. `read` has the timings of the prompt's prefill. In the result, the caller must set `text`,
-    /// `thought` and `is_kept`.
+    /// characters, and may stop the answer. `read` holds the timings of the prompt's prefill. The caller must set `text`, `thought` and `is_kept`
+    /// of the returned answer.
     ///
     /// # Errors
     /// The errors of [`Session::continue_many`].
@@ -146,7 +147,7 @@ impl Core {
         })
     }
 
-    /// Prefills tokens into `state` in chunks. `change` is the change of the logits after the last token.
+    /// Prefills tokens into `state` in chunks. `change` applies to the logits before the first token after `tokens` is sampled.
     ///
     /// # Errors
     /// `Interrupted` if the stop flag is set between two chunks; the errors of [`Session::prefill`].

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// The most tokens beyond the length limit of a free text that may complete a character.
+/// The most tokens that a free text may have beyond its length limit, to complete its last character.
 const GRACE: usize = 99;
 
 /// The bias of newlines in the answer to a [`Task::QuestionAfterPrompt`].
@@ -69,7 +69,7 @@ impl Task<'_> {
         }
     }
 
-    /// Returns the number that is added to the logits of newlines after each sampled token.
+    /// Returns the number that is added to the newline's logit before each token is sampled.
     fn newline(&self) -> f32 {
         if matches!(self, Task::QuestionAfterPrompt(_)) { ASKED } else { 0.0 }
     }
@@ -132,8 +132,8 @@ impl InLines {
         Ok(Answer { is_kept, ..reply.answer })
     }
 
-    /// Samples a free text that continues the state `gen_0`. `newline` is added to the logits of newlines. Returns `None` if `gen_0` is not
-    /// set.
+    /// Samples a free text that continues the state `gen_0`. `newline` is added to the newline's logit before each token is sampled. Returns
+    /// `None` if `gen_0` is not set.
     fn go_on(&mut self, core: &mut Core, newline: f32, read: Timings, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(None) };

@@ -35,7 +35,7 @@ struct Branch {
     history: Vec<Message>,
     /// For each turn, the number of messages in `history` before the turn.
     turns: Vec<usize>,
-    /// The last message of the user or of a tool, and the number of messages in `history` before it.
+    /// The last message of the user or of a tool, and the number of messages in `history` before this message.
     query: Option<(Message, usize)>,
     /// The tokens of the conversation, from the first prompt to the end of the last answer.
     tokens: Vec<u32>,

@@ -54,8 +54,8 @@ pub struct Answer {
     pub is_kept: bool,
     /// The number of prompt tokens that were prefilled for this answer.
     pub n_prompt: usize,
-    /// The number of sampled tokens that the sampler's guard replaced because a logit was NaN or infinite (GLM only). If it is above 0, the
-    /// model computes wrong numbers.
+    /// The number of sampled tokens that the sampler's guard replaced because a logit was NaN or infinite (GLM only). A number above 0 means that
+    /// the model computes wrong logits.
     pub n_guarded: u64,
     /// The time and the number of tokens of the answer's prefill and decode.
     pub timings: Timings,
@@ -90,7 +90,8 @@ pub struct Stats {
 /// A conversation with one model.
 ///
 /// The callback `on_part` or the stop flag can stop an answer. The conversation keeps the text of a stopped answer. If this text is empty, the
-/// conversation drops the message, and [`retry`](Self::retry) answers it again. Every method that samples clears the stop flag first.
+/// conversation drops the message. [`retry`](Self::retry) then answers the dropped message again. Every method that samples clears the stop flag
+/// first.
 ///
 /// # Errors
 /// Methods that sample return `Interrupted` if the stop flag is set during a prefill, and `Memory` if no slot is free. They also return the
@@ -124,7 +125,7 @@ pub struct Conversation {
     total: Timings,
 }
 
-/// The range for the number of slots of a conversation in lines. Fewer slots do not suffice, and more are not useful.
+/// The range for the number of slots of a conversation with a recurrent model. Fewer slots do not suffice, and more are not useful.
 const SLOTS: std::ops::RangeInclusive<u64> = 8..=32;
 
 /// The most bytes that the states of all slots may take. If the smallest number in [`SLOTS`] needs more bytes, this limit does not apply.
@@ -140,8 +141,8 @@ impl Conversation {
         }
     }
 
-    /// Begins a conversation and prefills the text with which the format begins. The session must have [`slots`](Self::slots) free slots.
-    /// During every prefill, also before later answers, calls `on_read(prefilled tokens, all tokens of the prompt)`.
+    /// Begins a conversation and prefills the text with which the format begins. The session must have [`slots`](Self::slots) free slots. The
+    /// conversation calls `on_read(prefilled tokens, all tokens of the prompt)` during this prefill and during the prefill before every answer.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary or the vocabulary lacks a special token; `Model` if the model is a classifier; `Usage` if a
@@ -322,7 +323,7 @@ impl Conversation {
         &self.core.settings
     }
 
-    /// Sets one of the [`Settings`] by name, for all branches. Setting the seed restarts its random numbers.
+    /// Sets one of the [`Settings`] by name, for all branches. Setting the seed restarts the random numbers from the beginning.
     ///
     /// # Errors
     /// `Usage` if the name is unknown or the value is invalid.

@@ -1,5 +1,5 @@
-//! The trait of the two kinds of conversations: conversations in lines, which keep states, and conversations in messages, which a template
-//! renders.
+//! The trait of the two kinds of conversations. Conversations in lines (`Name: text`) keep states. Conversations in messages are rendered by a
+//! template.
 
 use super::Answer;
 use super::branches::Named;

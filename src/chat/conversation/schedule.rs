@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 /// A number that bans a token if it is added to the token's logit or replaces the logit.
 pub const BANNED: f32 = -999_999_999.0;
 
-/// The change of the logits from which one token is sampled.
+/// The change that applies to the logits before one token is sampled.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Change {
     /// The number that is added to the logit of the newline token.
@@ -103,8 +103,8 @@ impl Ids {
     }
 }
 
-/// Returns a processor that changes logits as the settings and the schedule require, then calls `own`. `first` is the change before the first
-/// token of the text. `last` is the token before the text.
+/// Returns a processor that changes logits as the settings and the schedule require, and then calls `own`, the caller's processor. `first` is the
+/// change before the first token of the text is sampled. `last` is the token before the text.
 pub fn processor(
     model: &Model,
     settings: &Settings,
@@ -125,7 +125,7 @@ pub fn processor(
 /// The processor of the caller, which all answers use.
 pub type SharedProcessor = Arc<Mutex<Processor>>;
 
-/// Returns a processor for one answer. It calls the shared processor.
+/// Returns a processor for one answer, which calls the shared processor.
 pub fn lend(shared: &SharedProcessor) -> Processor {
     let shared = shared.clone();
     Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))

@@ -1,4 +1,4 @@
-//! The table of formats of lines. The first row whose `fits` returns true for a model is the model's format.
+//! The table of formats of lines (`Name: text`). The first row whose `fits` returns true for a model is the model's format.
 
 use super::super::Settings;
 use super::first_prompt;

@@ -64,7 +64,7 @@ impl Lines {
         }
     }
 
-    /// Returns the text around a reply, for a constraint.
+    /// Returns the texts around a reply and the token that ends the reply, for a constraint.
     pub fn place(&self, vocab: &Vocab) -> AnswerPlace {
         AnswerPlace { opening: self.opening.into(), lead: LEAD, blank_line: blank_line(vocab) }
     }

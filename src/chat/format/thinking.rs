@@ -31,7 +31,7 @@ impl FromStr for Thinking {
 }
 
 impl Format {
-    /// Returns the format that has the same names and the given choice of a thought.
+    /// Returns the format that has the same names of user and model as this format, and the given `thinking`.
     ///
     /// # Errors
     /// `Input` if the format is a template, or if it has no thoughts and `thinking` is not `Off`.

@@ -20,8 +20,8 @@ pub struct Job {
     pub constraint: Option<Box<dyn Constraint>>,
     /// An open slot whose sequence the job continues in a fork. `None` begins with an empty sequence.
     pub from: Option<Slot>,
-    /// Bytes that the text before this job held back at its end. Set this if `from` was loaded from a state file
-    /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
+    /// Bytes at the end of the text before this job that were held back, because they may begin a character or a stop text. Set this field if
+    /// `from` was loaded from a state file ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
     /// The number of alternative tokens in the log-probabilities of each sampled token, as in [`Stream::n_logprobs`]. `None` requests no
     /// log-probabilities.
@@ -37,8 +37,8 @@ pub struct Job {
 /// A job's request to keep slots and bytes for the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// Positions in the prompt, as numbers of prompt tokens before the position, in any order. At each position, the job's slot is forked for
-    /// the caller if another slot is free then.
+    /// Positions in the prompt, in any order. Each position is the number of prompt tokens before the position. At each position, the job's slot
+    /// is forked for the caller if another slot is free then.
     pub at: Vec<usize>,
     /// True if the job's slot is kept for the caller after the text has ended.
     pub end: bool,

@@ -18,11 +18,12 @@ type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 pub enum Flight {
     /// The device reads tokens. Then the host samples for each sequence without unread tokens.
     Reading {
-        /// Indices of the sequences in the order of reading; decoding sequences come first.
+        /// Indices of the sequences that take part in the step. Decoding sequences come first, then sequences that prefill.
         order: Vec<usize>,
-        /// The number of decoding sequences.
+        /// The number of decoding sequences, which come first in `order`.
         n_first: usize,
-        /// The number of decoding sequences that read a token. A sequence without unread tokens only samples.
+        /// The number of decoding sequences that have a token to read in this step. The other decoding sequences have no unread token: for them,
+        /// the host only samples.
         n_decoding: usize,
         /// True if the device has work. False if no sequence had tokens to read.
         has_begun: bool,
@@ -36,7 +37,8 @@ impl Batcher {
     /// device can sample, decodes several tokens per job. Calls `on_event` with text as soon as the text is certain. The event's `stream` is
     /// the job's index among the running jobs. Returns the jobs that ended.
     ///
-    /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are its two halves.
+    /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are the two halves of this
+    /// function.
     ///
     /// # Errors
     /// The errors of [`Session::decode_many`](crate::session::Session::decode_many). After an error the next step ends all jobs with that error.

@@ -211,7 +211,8 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
     limits.may_make(bytes)
 }
 
-/// Returns a text, a number or a truth value as text. Returns an empty text for any other value, because the callers do not need its text.
+/// Returns a text, a number or a truth value as text. Returns an empty text for any other value, because no caller needs the text of other
+/// values.
 fn text(value: &Value) -> Cow<'_, str> {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(Cow::Borrowed(""), Cow::Borrowed),

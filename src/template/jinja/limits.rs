@@ -22,7 +22,7 @@ const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) {
 const MAX_DEPTH: usize = 256;
 /// The number of bytes that the limits count for an element of a list or an entry of a mapping, in addition to its content.
 const ENTRY: usize = 32;
-/// The number of bytes that the limits count for a number of a range, because output writes it as text.
+/// The number of bytes that the limits count for each number in a `range`, because output writes the number as text.
 const NUMBER: usize = 20;
 /// The number of bytes that the limits count for a macro.
 const CLOSURE: usize = 512;
@@ -91,7 +91,7 @@ impl RenderLimits {
         Ok(value)
     }
 
-    /// Checks the size of a text or a list before an instruction makes it.
+    /// Checks the size of a text or a list before an instruction creates the text or list.
     pub fn may_make(&self, bytes: usize) -> Result<(), Error> {
         if bytes > self.max_value { Err(self.too_large()) } else { Ok(()) }
     }

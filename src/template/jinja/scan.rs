@@ -16,7 +16,7 @@ const MAX_TAG: usize = 4096;
 const MAX_BRACKETS: usize = 64;
 /// The most nested blocks. Each `elif` counts, because the parser converts an `elif` to an `if` within an `else`.
 const MAX_BLOCKS: usize = 512;
-/// The most bytes of all texts and lists together that products of constants may make.
+/// The most bytes that all repeated constant texts and lists of a template may have together. An example is `"ab" * 1000`.
 const MAX_REPEATED: u64 = 1 << 20;
 
 /// The statements that an `end…` statement closes. `set` opens a block only without a `=`.

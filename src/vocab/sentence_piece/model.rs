@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Normal,
     /// The token for characters without a piece.
     Unknown,
-    /// A special token such as `<s>`, to which no text encodes.
+    /// A special token such as `<s>`. Encoding a text never returns its id.
     Control,
     /// A piece that is found in a text before characters are joined.
     UserDefined,
