@@ -63,7 +63,7 @@ impl Loaded for Chain {
         self.parts().map(Loaded::sparse_bytes).sum()
     }
 
-    /// Returns `false`: the host passes activations between the devices for every token.
+    /// Returns `false`: sampling on a device saves no time, because the host passes activations between the devices for every token.
     fn prefers_to_draw(&self, _n_streams: usize) -> Result<bool> {
         draws_on_device(false)?;
         Ok(false)
@@ -102,12 +102,12 @@ struct ChainExecutor {
     handed: Vec<Vec<f32>>,
 }
 
-/// The work that was begun and not finished.
+/// The work that `begin` or `begin_read` started and no `finish` method has finished yet.
 enum Begun {
     Nothing,
     /// A step, which the part with this index plays now.
     Part(usize),
-    /// A readback. For each excerpt, the index of the part that the excerpt is read from.
+    /// A readback of excerpts (pieces of an executor's memory). For each excerpt, the index of the part that has the excerpt.
     Read(Vec<usize>),
 }
 
@@ -156,7 +156,8 @@ impl ChainExecutor {
         self.start(i + 1)
     }
 
-    /// Returns the index of the part that owns the state or the cache of an excerpt. Variables are read from the last part.
+    /// Returns the index of the part that owns the state or the cache of an excerpt (a piece of memory to read back). Variables are read
+    /// from the last part.
     fn owner_of(&self, excerpt: &Excerpt<'_>) -> usize {
         let has = |own: &Extent| match excerpt {
             Excerpt::State(state, _) => own.states.contains(&state.0),
@@ -230,8 +231,8 @@ impl Executor for ChainExecutor {
         self.begin_draws(&[], &[])
     }
 
-    /// Begins to read each excerpt from the part that owns it. Variables are read from the last part, where only the carried variables and
-    /// the variables of that part's own words have values.
+    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the last part. Only the carried
+    /// variables and the variables of the last part's own words have values there.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();

@@ -17,7 +17,7 @@ pub enum DeviceChoice {
     Gpu(Option<usize>),
     /// The first adapter whose name contains this text. Upper and lower case are equal.
     Named(String),
-    /// The device that the caller opened. No text parses to this variant.
+    /// A device that the caller opened. Parsing a text never returns this variant.
     Own,
 }
 
@@ -40,7 +40,7 @@ impl FromStr for DeviceChoice {
     /// Parses `auto`, `cpu`, `gpu`, `gpu:N`, or a part of an adapter's name. Upper and lower case are equal.
     ///
     /// # Errors
-    /// `Usage`, at `device`, if the text is empty or `N` is not a number.
+    /// A `Usage` error that names the option `device`, if the text is empty or `N` is not a number.
     fn from_str(text: &str) -> Result<DeviceChoice> {
         let text = text.trim();
         Ok(match text.to_lowercase().as_str() {
@@ -81,10 +81,12 @@ const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulka
 
 /// Chooses a device among the CPU and the adapters of `backend`.
 ///
-/// `Auto` takes a software adapter only if the caller names a backend: [`CpuModel`](super::cpu::CpuModel) is faster than a software adapter.
+/// `Auto` takes a software adapter only if the caller names a backend: [`CpuModel`](super::cpu::CpuModel) is faster than a software
+/// adapter.
 ///
 /// # Errors
-/// `Device`, at `device`, if no adapter matches. `Device`, at `backend`, if the named backend has no adapter.
+/// A `Device` error that names the option `device`, if no adapter matches. A `Device` error that names the option `backend`, if the backend
+/// has no adapter.
 pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
     if *device == DeviceChoice::Cpu {
         return Ok(Choice { chosen: Chosen::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
@@ -129,7 +131,7 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Cho
     }
 }
 
-/// Returns the error of a backend without adapters. The message lists the backends that can be used instead.
+/// Returns the error for a backend without adapters. The message lists the backends that have adapters.
 async fn no_adapter_through(backend: Backend) -> Error {
     let names = |all: &[Backend]| all.iter().map(|b| b.name()).collect::<Vec<_>>().join(", ");
     let built_in: Vec<Backend> = Backend::ALL.into_iter().filter(|b| b.is_built_in()).collect();

@@ -19,7 +19,7 @@ use web_time::Instant;
 /// Weights in host memory. Matrices that the file stores in the wanted format are read from the mapped file.
 pub struct CpuModel {
     section: Section,
-    /// One entry per matrix of the tape. The entries of matrices in other sections are empty.
+    /// One entry per matrix of the tape. If only a section (consecutive layers) is loaded, the entries of all other matrices are empty.
     matrices: Vec<HostMatrix>,
     vectors: Vec<Vec<f32>>,
     initial: Vec<(State, Vec<f32>)>,
@@ -153,11 +153,11 @@ struct CpuExecutor {
     logits: Vec<f32>,
     /// The ids that `finish_ahead` takes.
     ids: Vec<u32>,
-    /// The numbers of each excerpt that `finish_read` takes.
+    /// The values that `finish_read` takes, one list per excerpt (a part of the executor's memory).
     read: Vec<Vec<f32>>,
 }
 
-/// The work that was begun and not finished.
+/// The work that a `begin` method started and no `finish` method has finished yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begun {
     Nothing,
@@ -167,7 +167,7 @@ enum Begun {
 }
 
 impl Begun {
-    /// Ends the work that was begun. Returns an error if no work was begun, or work of another kind than `kind`.
+    /// Marks the begun work as finished. Returns an error unless work of the kind `kind` was begun.
     fn end(&mut self, kind: Begun) -> Result<()> {
         let begun = std::mem::replace(self, Begun::Nothing);
         if begun == kind { Ok(()) } else { Err(nothing_begun()) }
@@ -224,7 +224,7 @@ impl CpuExecutor {
         }
     }
 
-    /// Returns the number of rows per plane of a variable.
+    /// Returns the number of rows in one plane of a variable. A variable is `[planes, rows, stride]`.
     fn plane(&self, var: Var) -> usize {
         self.host.tape.var_spec(var).rows.count(self.host.capacity, 0)
     }

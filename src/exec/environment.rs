@@ -47,7 +47,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Checks the values of all variables, including variables that the chosen device does not use.
 ///
 /// # Errors
-/// `Usage`, at the variable, if a value is not accepted.
+/// A `Usage` error that names the variable, if a value is not accepted.
 pub fn check() -> Result<()> {
     names().try_for_each(|name| value(name).map(drop))
 }
@@ -55,7 +55,7 @@ pub fn check() -> Result<()> {
 /// Returns the value of a variable in lower case, or `None` if the variable is not set.
 ///
 /// # Errors
-/// `Usage`, at the variable, if the value is not accepted.
+/// A `Usage` error that names the variable, if the value is not accepted.
 pub(super) fn value(name: &str) -> Result<Option<String>> {
     let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else { return Ok(None) };
     let (_, values) = VARIABLES.iter().find(|(known, _)| *known == name).expect("a variable of the table");

@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// The float format of the matrices that a [`QuantPlan`] does not quantise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FloatChoice {
-    /// f16 if every finite number of the matrix is in the range of f16, otherwise f32.
+    /// f16 if every finite element of the matrix is in the range of f16, otherwise f32.
     #[default]
     Auto,
     Exactly(Float),
@@ -46,13 +46,13 @@ impl FromStr for FloatChoice {
 pub struct QuantPlan {
     /// The text that the plan was parsed from, or an empty text.
     text: String,
-    /// The format of matrices to which no exception applies. An outer `None` means that the plan has no such format: matrices that the file
-    /// stores quantised keep their format, and the other matrices are floats.
+    /// The format of the matrices without an exception. `Some(None)` means floats. `None` keeps the format of matrices that the file stores
+    /// quantised, and stores all other matrices as floats.
     others: Option<Choice>,
     /// Exceptions that belong to a named plan.
     named: Vec<Exception>,
-    /// Limit on the average number of bits per weight, or `None` for no limit. An exception in `named` is left out if the plan would exceed
-    /// the limit with this exception.
+    /// Limit on the average number of bits per weight, or `None` for no limit. An exception in `named` is left out if its bits would exceed
+    /// the limit.
     budget: Option<f64>,
     /// Exceptions that the user wrote. They take precedence over `named`.
     asked: Vec<Exception>,
@@ -113,8 +113,8 @@ impl QuantPlan {
         self
     }
 
-    /// Returns the quantised format of a part, or `None` if the part is stored as floats. If the plan has no format for the part, returns
-    /// the quantised format in which `source` stores the part.
+    /// Returns the quantised format of a part (one tensor of a stacked matrix), or `None` if the part is stored as floats. If the plan has
+    /// no format for the part, returns the quantised format in which `source` stores the part.
     pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> Choice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
@@ -124,11 +124,11 @@ impl QuantPlan {
         })
     }
 
-    /// Removes each exception of the named plan with which these matrices would exceed the limit on the average bits per weight. Returns
-    /// the remaining plan.
+    /// Adds the exceptions of the named plan one by one, and leaves out each exception that would exceed the limit on the average bits per
+    /// weight of `matrices`. Returns the resulting plan.
     ///
     /// # Errors
-    /// `Usage`, at `quant`, if an exception of the user matches no tensor.
+    /// A `Usage` error that names the option `quant`, if an exception of the user matches no tensor.
     fn fitted(mut self, matrices: &[MatrixSpec], source: &dyn Source) -> Result<QuantPlan> {
         let parts = || matrices.iter().flat_map(|m| &m.parts);
         for (which, _) in &self.asked {
@@ -222,11 +222,11 @@ fn unknown(word: &str) -> Error {
     Error::usage(text).field("quant").hint(format!("an exception is NAME=FORMAT; NAME is {kinds}, or a part of a tensor's name with a dot"))
 }
 
-/// Sets the format of every matrix. `dtype` sets the format of floats. With `Auto`, the floats of a stacked matrix are f16 if all their finite
-/// numbers are in the range of f16, otherwise f32.
+/// Sets the format of every matrix. `plan` chooses the format of quantised parts, `dtype` the format of all other parts. With `Auto`, the
+/// other parts of one matrix are f16 if all their finite elements are in the range of f16, otherwise f32.
 ///
 /// # Errors
-/// `Usage`, at `quant`, if an exception of the user matches no tensor. Errors of `source` are passed on.
+/// A `Usage` error that names the option `quant`, if an exception of the user matches no tensor. Errors of `source` are passed on.
 pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: FloatChoice, plan: &QuantPlan) -> Result<()> {
     let (f16, f32) = (Float::F16.format(), Float::F32.format());
     let plan = plan.clone().fitted(matrices, source)?;

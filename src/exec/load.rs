@@ -19,7 +19,8 @@ const TRANSPOSED: usize = 1 << 21;
 /// The number of rows of a part that one thread transposes at a time. It is a multiple of the block length of every GGUF type.
 const RUN: usize = 256;
 
-/// Computes the scales and offsets of all rows and columns of a part. Returns `None` if the part's format is not affine.
+/// Computes the scales and offsets of all rows and columns of a part (one tensor of a stacked matrix). Returns `None` if the part's format
+/// has no such scales.
 pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> {
     if part.format.scaling() != Scaling::Affine {
         return Ok(None);
@@ -43,8 +44,9 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
     survey.done().map(Some).map_err(|e| e.at(&part.tensor))
 }
 
-/// Encodes rows `first..first + rows` of a part, padded to whole units. Calls `write(first row, encoded)` for consecutive blocks of rows.
-/// Every block but the last has a multiple of [`WEIGHTS_PER_BLOCK`] rows. `affine` is the result of [`survey`].
+/// Encodes rows `first..first + rows` of a part. Each row is padded with zeros to a multiple of [`PAD`](crate::quant::PAD) weights. Calls
+/// `write(first row, encoded)` for consecutive blocks of rows. Every block but the last has a multiple of [`WEIGHTS_PER_BLOCK`] rows.
+/// `affine` is the result of [`survey`].
 pub fn encode_part(
     part: &MatrixPart,
     axis: Axis,
@@ -230,7 +232,8 @@ pub fn initial_states(section: &Section, source: &dyn Source) -> Result<Vec<(Sta
     Ok(found)
 }
 
-/// Writes initial values to page 0 of the states; no slot writes to this page. For a state with halves, writes the half pages 0 and 1.
+/// Writes initial values to page 0 of the states. Slots begin from page 0 and never write to this page. If pages of a state have two halves
+/// (one that a step reads and one that the step writes), both halves of page 0 receive the values.
 pub fn write_initial(executor: &mut dyn Executor, tape: &Tape, initial: &[(State, Vec<f32>)]) -> Result<()> {
     for (state, numbers) in initial {
         let pages = if tape.state_spec(*state).halves { 2 } else { 1 };

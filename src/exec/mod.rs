@@ -61,13 +61,13 @@ pub trait Loaded: Send + Sync {
     /// the number of bytes of host memory, including mapped files.
     fn device_bytes(&self) -> u64;
 
-    /// Returns the number of bytes of the matrices that are read sparsely: a token reads only the columns whose input is not zero. On the
-    /// CPU, returns 0.
+    /// Returns the number of bytes of the matrices that kernels read sparsely: for a token, only the columns whose input is not zero. On
+    /// the CPU, returns 0.
     fn sparse_bytes(&self) -> u64;
 
-    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences. This is so on one GPU if the buffers
-    /// for sampling fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides the preference
-    /// of the device.
+    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences. On one GPU the result is `true` if
+    /// the buffers for sampling fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides
+    /// the preference of the device.
     ///
     /// # Errors
     /// `Usage` if the environment variable has an unknown value.
@@ -113,7 +113,7 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
 /// The largest number of steps in one submission.
 pub const MAX_AHEAD: usize = 32;
 
-/// The id that is returned instead of a token's id if the sampler has no candidate.
+/// The id that is returned in place of a sampled token if the sampler has no candidate.
 pub const NOTHING: u32 = u32::MAX;
 
 /// Returns whether tokens are sampled on the device, as the environment variable [`DRAWS`](environment::DRAWS) says. Returns `default` if
@@ -136,7 +136,7 @@ fn mean(x: &[f64]) -> Option<f64> {
 /// A part of an executor's memory to read back.
 #[derive(Debug, Clone, Copy)]
 pub enum Excerpt<'a> {
-    /// One page of a state, or one half page if the state has halves, by its index.
+    /// One page of a state, by its index. If pages of the state have two halves, one half page: half h of page p has the index 2 p + h.
     State(State, usize),
     /// The keys or values of the first `n` tokens in these blocks of a cache, `[n, n_heads, head_size]`.
     Cache(Cache, &'a [u32], usize),
@@ -148,8 +148,8 @@ pub enum Excerpt<'a> {
 ///
 /// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result, and waits for it if
 /// necessary. [`begin_draws`](Self::begin_draws) is an exception: it only sets samplers and has no result. [`poll_ready`](Self::poll_ready)
-/// and [`wait`](Self::wait) report when a result is there. If the next `begin` comes before `finish`, the device still plays the work, but
-/// the result is dropped. Methods without `begin` or `finish` in their name may block.
+/// and [`wait`](Self::wait) report when a result is ready. If a `begin` method is called before the `finish` method of earlier work, the
+/// device still plays the earlier work, but its result is dropped. Methods without `begin` or `finish` in their name may block.
 pub trait Executor: Send {
     /// Begins to play a step: one pass through the loaded layers for tokens of one or several slots.
     ///
@@ -191,10 +191,10 @@ pub trait Executor: Send {
         self.finish_ahead(ids)
     }
 
-    /// Begins to read back parts of memory. They are read after all work that was begun before.
+    /// Begins to read back parts of memory. The device reads them after all work that was begun before.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()>;
 
-    /// Takes the result of [`begin_read`](Self::begin_read): the numbers of each excerpt, in order.
+    /// Takes the result of [`begin_read`](Self::begin_read): the values of each excerpt, in the order of the excerpts.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish).
@@ -234,7 +234,7 @@ pub trait Executor: Send {
     /// Drops the result of work that was begun and not finished. The device still plays the work.
     fn cancel(&mut self);
 
-    /// Writes one page of a state. If the state has halves, writes one half page.
+    /// Writes one page of a state. If pages of the state have two halves, writes one half page, as [`Excerpt::State`] counts half pages.
     ///
     /// # Errors
     /// `Input` if the length of `values` differs from the length of the state.

@@ -9,7 +9,7 @@ use crate::words::synthetic::Synthetic;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After the first two steps, measuring stops once this much time has passed.
+/// Measuring stops after this time, but not before two steps were measured.
 const ENOUGH: Duration = Duration::from_secs(2);
 
 /// A tape of matrix products, with synthetic weights on a device.
@@ -46,7 +46,8 @@ impl Products {
 pub struct Timer(Box<dyn Executor>);
 
 impl Timer {
-    /// Plays a step of `n` tokens up to `repeats` times. Returns the shortest time in seconds.
+    /// Plays a step of `n` tokens `repeats` times, or fewer times if the steps take more than 2 s. Returns the shortest time in
+    /// seconds.
     pub fn best_of(&mut self, repeats: usize, n: usize) -> Result<f64> {
         let run = Run { first_row: 0, len: n as u32, page_in: 0, page_out: 0, shift_in: 0, shift_out: 1, ..Run::default() };
         let step = Step { tokens: vec![0; n], runs: vec![run], outputs: vec![], ..Step::default() };
@@ -63,7 +64,7 @@ impl Timer {
     }
 }
 
-/// A source that repeats one mebibyte of numbers: generating gigabytes would take longer than the measurement.
+/// A source whose tensors repeat the same 1 MiB of weights: generating gigabytes of weights would take longer than the measurement.
 struct Repeated(Vec<u8>);
 
 impl Repeated {

@@ -232,7 +232,7 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
     Ok(worst)
 }
 
-/// Returns rows of seeded random numbers with zeros as padding. In the first column, the fraction `zeros` of the numbers is zero.
+/// Returns rows of seeded random values with zeros as padding. In the first column, the fraction `zeros` of the values is zero.
 fn fill(spec: &VarSpec, rows: usize, zeros: f32, seed: u64) -> Vec<f32> {
     let (mut made, mut drawn) = (numbers(seed), numbers(!seed));
     let mut values = vec![0.0; spec.planes * rows * spec.stride()];

@@ -16,15 +16,15 @@ pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
     matrix.parts.iter().map(of).sum()
 }
 
-/// How a file stores a part `[rows, k]` of a matrix.
+/// How a file stores a part `[rows, k]` of a matrix, compared with the format that the part should have.
 pub enum Stored {
-    /// In another format, so that the numbers must be encoded.
+    /// In another format, so that the weights must be encoded.
     Otherwise,
     /// In the same float type, without the padding of rows.
     Floats,
-    /// As codes of the same format, with the padding of rows. Contains the scales of all rows.
+    /// As codes of the same format, with the padding of rows. The field has the scales of all rows.
     Coded(Vec<f16>),
-    /// As codes of the transposed matrix. Contains the scales in the order of this part.
+    /// As codes of the same format, but for the transposed matrix. The field has the scales, reordered for the part `[rows, k]`.
     Transposed(Vec<f16>),
 }
 
@@ -59,7 +59,7 @@ fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> Stored {
     }
 }
 
-/// Returns the block scales of the transposed matrix in the order of the part.
+/// Returns the block scales of a matrix that is stored transposed, in the order in which the part needs the scales.
 fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
     // The number of scales per row of the stored matrix, and per row of the part. Scales along columns include the padding.

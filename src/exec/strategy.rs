@@ -1,5 +1,5 @@
 //! Strategy strings: which layers run on which device, and in which format their weights are kept. Grammar and placement follow ChatRWKV;
-//! users read `docs/strategies.md`. This module opens no device. Of a model, it needs only the number of layers.
+//! users read `docs/strategies.md`. This module opens no device. The only property of a model that it uses is the number of layers.
 
 mod parse;
 mod place;
@@ -13,7 +13,8 @@ use std::str::FromStr;
 
 pub use place::Placed;
 
-/// A strategy: segments in the order of the layers, as in `gpu fp16i8 *10 -> cpu fp32`.
+/// A strategy such as `gpu fp16i8 *10 -> cpu fp32`: segments, in the order of the layers. Each segment gives consecutive layers a device
+/// and a format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strategy {
     segments: Vec<Segment>,
@@ -47,11 +48,11 @@ enum DType {
 /// The number of layers that a segment requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layers {
-    /// No number. The layers that remain are divided among all segments without a number.
+    /// No number. All segments without a number divide the remaining layers among them.
     Share,
     /// `*N`: N layers.
     Fixed(usize),
-    /// `*N+`: N layers stay on the device. The layers that no segment requests are streamed through the device.
+    /// `*N+`: N layers stay on the device. All layers that no segment requests are streamed through this device, too.
     Streamed(usize),
 }
 

@@ -188,8 +188,8 @@ fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
 /// The features that kernels with cooperative matrices need.
 const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16);
 
-/// Returns whether to use a feature. `offered`: whether the adapter supports the feature. If the environment variable is not set, returns
-/// `offered`. The value `0` forbids the feature, and the value `1` requires it.
+/// Returns whether to use a feature. `offered` is `true` if the adapter supports the feature. If the environment variable is not set,
+/// returns `offered`. The value `0` forbids the feature, and the value `1` requires it.
 fn wanted(variable: &str, offered: bool) -> Result<bool> {
     match environment::value(variable)?.as_deref() {
         None => Ok(offered),
@@ -268,7 +268,7 @@ impl Device {
     /// Opens an adapter.
     ///
     /// # Errors
-    /// `Device` or `Memory` if the driver does not open the device. `Usage`, at an environment variable, in the cases of [`Adapter::caps`].
+    /// `Device` or `Memory` if the driver does not open the device. `Usage` if an environment variable is wrong, as in [`Adapter::caps`].
     pub async fn open_async(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
         let caps = adapter.caps(batch_invariant)?;
         let opened = Self::request(adapter, &caps).await;
@@ -310,8 +310,8 @@ impl Device {
         })
     }
 
-    /// Returns the same device with other capabilities. So one device can play kernels of both kernel families ([`Class`]) and of all
-    /// sizes.
+    /// Returns the same device with other capabilities. Capabilities choose the kernel family ([`Class`]) and the sizes of the kernels, so
+    /// that one device can run different kernels for the same tape.
     pub fn with_caps(&self, caps: Caps) -> Device {
         Device {
             device: self.device.clone(),

@@ -46,7 +46,7 @@ impl DrawSizes {
         (1..=MAX_VOCAB).contains(&self.n_vocab) && self.n_vocab <= self.stride && self.stride.is_multiple_of(4)
     }
 
-    /// Returns the number of groups of four ids.
+    /// Returns the number of quads. A quad is a group of four consecutive ids.
     fn quads(&self) -> usize {
         self.n_vocab.div_ceil(4)
     }
@@ -81,14 +81,14 @@ pub struct Draws {
     sizes: DrawSizes,
     /// Settings of the samplers: one [`Row`] per slot.
     settings: wgpu::Buffer,
-    /// Counts of tokens, then biases: `[slot, 2, 4 quads]`.
+    /// A row of token counts, then a row of biases, for each slot: `[slot, 2, n]`. n is `n_vocab` rounded up to a multiple of 4.
     memory: wgpu::Buffer,
     /// One bit per id, set if the token does not count in penalties.
     exempt: wgpu::Buffer,
-    /// Headers `[slot, 4]`, then ids `[n_steps, slot]`.
+    /// One header per slot, `[slot, HEADER]`, then the sampled ids, `[n_steps, slot]`.
     drawn: wgpu::Buffer,
     op: Op,
-    /// Scratch for one row of counts or biases, `[4 quads]`; all zero between calls.
+    /// Scratch for one row of counts or biases. All elements are zero between calls.
     plane: Vec<u32>,
 }
 
@@ -132,8 +132,8 @@ impl Draws {
     }
 
     /// Copies settings, counts, biases and the number of draws of these samplers to the first slots, and counts steps from 0 again.
-    /// `exempt` has one bit per id, 1 if a token does not count in penalties. Call `begin` before the steps are submitted; the steps may be
-    /// encoded already.
+    /// `exempt` has one bit per id, 1 if a token does not count in penalties. Call `begin` before the steps are submitted. The steps may be
+    /// encoded before `begin`.
     pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         if samplers.len() > self.sizes.n_slots {
             return Err(Error::device(format!("{} samplers do not fit {} slots", samplers.len(), self.sizes.n_slots)));
@@ -159,8 +159,8 @@ impl Draws {
         device.faults.check()
     }
 
-    /// Writes a row of counts or biases at byte `at` of `memory`. `values` are pairs (id, value). The other ids of the row must be 0 in the
-    /// buffer already.
+    /// Writes a row of counts or biases at byte `at` of `memory`. `values` are pairs (id, value). The elements of all other ids must be 0
+    /// in the buffer before the call.
     fn write_plane(&mut self, device: &Device, at: u64, values: impl Iterator<Item = (u32, u32)> + Clone) {
         let mut end = 0;
         for (id, value) in values.clone().filter(|(id, _)| (*id as usize) < self.sizes.n_vocab) {

@@ -30,13 +30,15 @@ fn buffer_usage() -> BufferUsages {
     BufferUsages::STORAGE | BufferUsages::UNIFORM | BufferUsages::COPY_DST | BufferUsages::COPY_SRC
 }
 
-/// Binds an activation as storage, without the spare bytes at the end of the buffer. Only windows read the spare bytes.
+/// Binds an activation as storage, without the 64 KiB of spare bytes at the end of the buffer. Only bindings of [`window`] read the spare
+/// bytes.
 fn without_spare(buffer: &wgpu::Buffer) -> wgpu::BindingResource<'_> {
     let size = wgpu::BufferSize::new(buffer.size() - WINDOW_BYTES as u64);
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: 0, size })
 }
 
-/// Binds 64 KiB of a buffer, from byte `at` on, as a uniform. A buffer that is bound in this way ends with 64 KiB of spare bytes.
+/// Binds a window: 64 KiB of a buffer as a uniform, beginning at byte `at`. Buffers that are bound as windows end with 64 KiB of spare
+/// bytes, so that every window is inside the buffer.
 fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: at as u64, size: wgpu::BufferSize::new(WINDOW_BYTES as u64) })
 }
@@ -61,7 +63,7 @@ pub struct GpuExecutor {
     plans: HashMap<Size, Plan>,
     /// Sampling on the device, for the samplers of the last `begin_draws`.
     ahead: Option<Ahead>,
-    /// Work that was begun and not finished.
+    /// Work that a `begin` method started and no `finish` method has finished yet.
     pending: Option<Pending>,
     /// The buffer of an earlier readback, kept for the next readback.
     readback: Option<Readback>,
@@ -172,8 +174,8 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Waits for the work that was begun, takes it from `pending` and returns it. After an error, drops the readback and `ahead`: the
-    /// device may still use their buffers.
+    /// Waits for the pending work, takes the work from `pending` and returns it. After an error, drops the readback and `ahead`, because
+    /// the device may still use their buffers.
     fn done(&mut self) -> Result<Pending> {
         let waited = self.wait();
         let pending = self.pending.take();
@@ -184,8 +186,8 @@ impl GpuExecutor {
         pending.ok_or_else(nothing_begun)
     }
 
-    /// Makes a plan that suits `n_steps` steps, and writes the cursor of the first of these steps, `step`, to the device. Returns the
-    /// plan's size.
+    /// Makes a plan that suits `n_steps` steps, of which `step` is the first. Writes the cursor of `step` to the device. Returns the plan's
+    /// size.
     fn prepare(&mut self, step: &Step, n_steps: usize) -> Result<Size> {
         let size = Size::of(step, n_steps, self.model.tape());
         self.plan(size)?;
@@ -207,9 +209,9 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Calls `encode` for the words of each stage, and submits all stages but the last. Returns the encoder of the last stage. `turn` is
-    /// the reservation of the buffers for streamed layers, or `None` if no layer is streamed. The output head is played only if `with_head`
-    /// is true.
+    /// Calls `encode` for each stage, and submits all stages but the last. A stage is a range of words that are submitted together. Returns
+    /// the encoder of the last stage. `turn` is the reservation of the buffers for streamed layers, or `None` if no layer is streamed. The
+    /// output head is played only if `with_head` is true.
     fn play(
         &mut self,
         turn: &mut Option<Turn<'_>>,

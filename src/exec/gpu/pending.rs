@@ -7,7 +7,7 @@ use crate::exec::Excerpt;
 use crate::tape::{Cache, State, TOKENS_PER_BLOCK, Tape};
 use std::task::{Context, Poll};
 
-/// Work that was begun and not finished.
+/// Work that a `begin` method started and no `finish` method has finished yet.
 pub enum Pending {
     /// A step whose results stay on the device.
     Step(Submitted),
@@ -41,7 +41,7 @@ impl Pending {
     }
 }
 
-/// An excerpt that is being read back.
+/// An excerpt (a part of an executor's memory) that is being read back.
 pub struct PendingExcerpt {
     kind: Kind,
     pub bytes: usize,
@@ -49,13 +49,13 @@ pub struct PendingExcerpt {
 
 enum Kind {
     State(State),
-    /// A cache, and the number of tokens that are read. They are the slot's first tokens.
+    /// A cache, and the number n of tokens whose keys or values are read: the first n tokens of a slot.
     Cache(Cache, usize),
     Var,
 }
 
 impl PendingExcerpt {
-    /// Returns the kind of an excerpt and the number of its bytes.
+    /// Describes an excerpt: its kind and its number of bytes.
     pub fn of(excerpt: &Excerpt<'_>, tape: &Tape) -> PendingExcerpt {
         match *excerpt {
             Excerpt::State(state, _) => PendingExcerpt { kind: Kind::State(state), bytes: tape.state_spec(state).page_bytes() },
@@ -70,7 +70,7 @@ impl PendingExcerpt {
         }
     }
 
-    /// Returns the numbers of the excerpt, decoded from its bytes.
+    /// Returns the values of the excerpt, decoded from `bytes`.
     pub fn decode(&self, tape: &Tape, bytes: &[u8]) -> Vec<f32> {
         match self.kind {
             Kind::State(state) => tape.state_spec(state).decode(bytes),

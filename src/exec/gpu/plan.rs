@@ -25,7 +25,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Lowers the words of a section to dispatches, and prepares these. `resolve` returns the resource of a binding.
+    /// Lowers the words of a section to dispatches, and prepares the dispatches. `resolve` returns the resource of a binding.
     pub fn new<'b>(
         device: &Device,
         cx: &Lowering<'_>,

@@ -53,7 +53,7 @@ impl Submitted {
     /// Blocks until the device has done the work.
     ///
     /// # Errors
-    /// `Device` if the device failed. In a browser, where no thread may block, also if the work is not done yet.
+    /// `Device` if the device failed. In a browser no thread may block, so `wait` also returns this error if the work is not done yet.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self, device: &Device) -> Result<()> {
         device.wait_for(self.index.clone())

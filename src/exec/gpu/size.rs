@@ -30,7 +30,7 @@ impl Size {
         Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 
-    /// Returns the number of rows of a variable whose rows are of this kind.
+    /// Returns the number of rows of a variable. `rows` says what one row stands for: a token or an output.
     pub fn rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

@@ -69,7 +69,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Writes a matrix in row-major pieces. Each piece fits a storage binding and has its own sink.
+    /// Writes a matrix row-major, cut into pieces of consecutive rows. Each piece fits a storage binding and has its own sink.
     fn pieces<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let surveys = spec.parts.iter().map(|p| survey(p, source)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::new();
@@ -93,7 +93,7 @@ impl<'a> Upload<'a> {
         S::new(self.device, name, piece.size_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_DST)
     }
 
-    /// Writes encoded rows of a segment, beginning at row `first` of the segment.
+    /// Writes encoded rows of a segment (the rows of one part in one piece of the matrix), beginning at row `first` of the segment.
     fn rows(&mut self, to: &mut impl Sink, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
         let whole = &s.region;
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
@@ -106,8 +106,8 @@ impl<'a> Upload<'a> {
         self.write(to, (s.scales + before.scale_words()) * WORD_BYTES, &region.place_scales(&encoded.scales))
     }
 
-    /// Writes a matrix column-major: a stored row has the weights of one input channel. Each sink has all stored rows, for some output
-    /// channels.
+    /// Writes a matrix column-major: a stored row has the weights of one input channel. Each sink holds the weights of all input channels
+    /// for a range of output channels.
     fn columns<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let affine = survey(&spec.parts[0], source)?.map(Affine::transposed);
         let (part, axis) = (spec.parts[0].transposed(), spec.axis().transposed());
@@ -140,7 +140,7 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    /// Writes a matrix in blocks of rows. A block is divided into tiles that fit a uniform binding of 64 KiB.
+    /// Writes a matrix in blocks of rows. A block is divided into tiles, each of which fits a uniform binding of 64 KiB.
     fn blocks<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let blocks = spec.blocks(self.device.caps.max_binding, GROUP);
         let mut buffers: Vec<S> = Vec::new();

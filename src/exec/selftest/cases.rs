@@ -117,7 +117,7 @@ fn place(format: &'static dyn Format) -> usize {
     FORMATS.iter().position(|f| *f == format).unwrap_or(0)
 }
 
-/// Returns the size of a case: how many numbers are in its matrices, in one row of each variable and in one page of each state.
+/// Returns the size of a case: the number of elements in its matrices, in one row of each variable and in one page of each state.
 fn size(case: &Case) -> usize {
     let tape = &case.tape;
     let matrices = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.rows * p.k);
@@ -125,8 +125,8 @@ fn size(case: &Case) -> usize {
     matrices.chain(vars).chain(tape.states.iter().map(StateSpec::len)).sum()
 }
 
-/// Returns whether some row is longer than `least` and not a multiple of a unit of 8 numbers. Kernels treat the remainder of such a row
-/// separately.
+/// Returns whether some row has more than `least` elements and a length that is not a multiple of 8. Kernels treat the last elements of
+/// such a row separately.
 fn is_odd(case: &Case, least: usize) -> bool {
     let tape = &case.tape;
     let widths = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.k);

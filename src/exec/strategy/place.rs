@@ -1,5 +1,9 @@
-//! Assigns layers to segments. A model of L blocks has L + 1 layers: the first includes the embedding, the last is the final norm and the
-//! head. The `rwkv` package has the same rules, except that `*0` divides by zero there.
+//! Divides a model's layers among the segments of a strategy. A segment such as `gpu fp16 *10` names a device, a format and a number of
+//! layers.
+//!
+//! A model of L blocks has L + 1 layers: the first includes the embedding, the last is the final norm and the head. The `rwkv` package
+//! follows the same rules, except for a segment that requests no layers (`*0`). The package then fails with a division by zero; this module
+//! accepts the strategy.
 
 use super::{DType, Layers, Segment, Strategy};
 use crate::error::{Error, Result};
@@ -36,7 +40,8 @@ struct Share {
 }
 
 impl Strategy {
-    /// Places the `n_layer + 1` layers of a model: each in one segment, in order. Segments without layers are left out.
+    /// Places the `n_layer + 1` layers of a model: the first segment receives the first layers, the next segment the layers after them.
+    /// Segments without layers are left out.
     ///
     /// # Errors
     /// `Model` if `n_layer` is 0.
@@ -99,7 +104,8 @@ impl Strategy {
     }
 }
 
-/// Returns a note if a segment's share is unexpected. `streams` is the segment that takes the remaining layers, if there is one.
+/// Returns a note if a segment receives another number of layers than the user may expect. `streams` is the segment that streams all
+/// remaining layers, or `None` if no segment does.
 fn note(segment: &Segment, share: Share, streams: Option<&Segment>) -> Option<String> {
     let n = share.layers;
     let why = match (segment.layers, streams) {

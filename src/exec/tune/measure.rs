@@ -13,13 +13,13 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The numbers of tokens of the measured steps. Each number stands for one choice of kernel sizes that a lowering makes.
+/// The numbers of tokens of the measured steps. Each is an example of the step sizes that share one set of kernel sizes in [`Tuning`].
 const STEPS: [usize; 6] = [1, 2, 8, 32, 64, 256];
 /// The number of rounds over all candidates.
 const ROUNDS: usize = 3;
 /// The largest number of steps of a candidate in a round.
 const REPEATS: usize = 4;
-/// A candidate replaces the default if its time is less than this share of the default's time.
+/// A candidate replaces the default if its time is less than this fraction of the default's time.
 const GAIN: f64 = 0.97;
 
 /// Measures an adapter and writes the results to `folder`. Does nothing if `folder` has the results, or if tuning is off for this adapter.
@@ -56,8 +56,8 @@ fn keep(found: &Measured, place: NewFile, path: &Path) -> Result<()> {
     place.finish()
 }
 
-/// Returns a tape of channel mixes. Each channel mix has two products: one computes its input from a norm and a token shift, the other
-/// reads stored rows. On a GPU, the weights are larger than the GPU's caches.
+/// Returns a tape of channel mixes. Each channel mix has two products. The first product computes its input with a norm and a token shift.
+/// The second product reads its input from memory. On a GPU, the weights are larger than the GPU's caches.
 fn tape(kind: AdapterKind) -> Tape {
     let (n_layer, width) = match kind {
         AdapterKind::Discrete => (8, 2048),

@@ -11,7 +11,7 @@ use crate::tape::TOKENS_PER_BLOCK;
 const LARGE: usize = 8 << 20;
 
 impl GpuExecutor {
-    /// Submits copies of these excerpts to buffers that the host can read.
+    /// Submits copies of these excerpts (parts of the executor's memory) to buffers that the host can read.
     pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<Pending> {
         let tape = self.model.tape().clone();
         let pending: Vec<PendingExcerpt> = excerpts.iter().map(|excerpt| PendingExcerpt::of(excerpt, &tape)).collect();
@@ -47,7 +47,7 @@ impl GpuExecutor {
         Ok(Pending::Excerpts(readback, pending))
     }
 
-    /// Returns the numbers of each excerpt. The bytes must have arrived.
+    /// Returns the values of each excerpt. The bytes must have arrived in `readback`.
     pub(super) fn take_excerpts(&mut self, mut readback: SplitReadback, pending: &[PendingExcerpt]) -> Result<Vec<Vec<f32>>> {
         let tape = self.model.tape();
         let numbers = readback.take(pending.iter().map(|excerpt| excerpt.bytes), |i, bytes| pending[i].decode(tape, bytes))?;
@@ -55,7 +55,7 @@ impl GpuExecutor {
         Ok(numbers)
     }
 
-    /// Returns a buffer to read back `bytes` bytes. This is the kept buffer if it is large enough.
+    /// Returns a buffer to read back `bytes` bytes: the kept buffer if that buffer is large enough, otherwise a new buffer.
     pub(super) fn readback(&mut self, bytes: usize) -> Result<Readback> {
         match self.readback.take() {
             Some(kept) if kept.holds(bytes) => Ok(kept),
@@ -68,7 +68,7 @@ impl GpuExecutor {
         self.readback = readback.filter(|readback| !readback.holds(LARGE));
     }
 
-    /// Submits `encoder` with a copy of the first `bytes` bytes of `from`. Blocks until the copied numbers are in `out`.
+    /// Submits `encoder` with a copy of the first `bytes` bytes of `from`. Blocks until the copied values are in `out`, decoded as f32.
     pub(super) fn read_now(
         &mut self,
         mut encoder: wgpu::CommandEncoder,
@@ -87,7 +87,7 @@ impl GpuExecutor {
     }
 }
 
-/// Decodes little-endian f32 numbers. `out` becomes these numbers.
+/// Replaces the content of `out` by the f32 values that `bytes` holds in little-endian order.
 pub(super) fn floats(bytes: &[u8], out: &mut Vec<f32>) {
     out.clear();
     out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
