@@ -189,7 +189,7 @@ impl Blueprint for Glm4 {
         Sampling::glm()
     }
 
-    /// Records the embedding x = E[token], then each block, then the head: logits = W RMS(x).
+    /// Records the embedding `x = E[token]`, then each block, then the head: logits = W RMS(x).
     fn record(&self, t: &mut Tape) {
         t.rotary = Some(Rotary { size: self.config.rotary_size, base: self.config.rope_theta });
         let table = t.table(MatrixPart::new(EMBED, self.n_vocab, self.n_embd));

@@ -1,6 +1,6 @@
 //! Writes an RWKV-7 model as a Hugging Face folder of 2026: the weights in shards, an index of the shards, and `config.json`.
 //!
-//! The class `RwkvForCausalLM` defines the names and shapes of the tensors. Vectors have the shape [C], and layer 0 has no value residual.
+//! The class `RwkvForCausalLM` defines the names and shapes of the tensors. Vectors have the shape `[C]`, and layer 0 has no value residual.
 
 use super::names::to_decoder;
 use super::write::{Entry, write_safetensors};
