@@ -21,7 +21,7 @@ pub struct Question {
     pub sampling: Sampling,
     /// Ids of the tokens that end the answer. `None` means the model's own stop tokens.
     pub stop_ids: Option<Vec<u32>>,
-    /// Texts that end the answer. They do not apply to an answer with a constraint.
+    /// Texts that end the answer. Stop texts do not apply to an answer with a constraint.
     pub stop_texts: Vec<String>,
     pub(super) place: AnswerPlace,
     start: ReplyStart,
@@ -74,8 +74,8 @@ impl Question {
         self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }
 
-    /// Returns a reader for the answer. The reader ends the answer at `stop_texts` only if a template rendered the prompt. For a format of
-    /// lines, put the stop texts into [`Limits`](crate::session::Limits).
+    /// Returns a reader for the answer. The reader ends the answer at `stop_texts` only if a template rendered the prompt. For a format of lines
+    /// (`Name: text`), put the stop texts into [`Limits`](crate::session::Limits).
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
         match self.is_message {
             true => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.has_tools),

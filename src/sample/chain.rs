@@ -1,11 +1,12 @@
 //! The chain of filters. It determines which tokens may be drawn, and the weight of each token.
 //!
-//! A token has a distance d = max - logit in fixed point, and a mass, which is 2^31 for the most likely token. A filter orders tokens by (d, id),
-//! finds the last token to keep and drops all tokens after it. A histogram finds the narrow band of distances that holds the last token to keep, so
-//! only this band is sorted. The list of tokens stays in the order of ids.
+//! A token has a distance and a mass. The distance is d = max - logit, in fixed point. The mass is the probability before normalisation, and is
+//! 2^31 for the most likely token. A filter orders tokens by (d, id), finds the last token to keep and drops all tokens after it. A histogram
+//! finds the narrow band of distances that holds the last token to keep, so only this band is sorted. The list of tokens stays in the order of
+//! ids.
 //!
-//! The kernels in `shaders/sample/` find the same tokens by other means. This module must not know settings. The filters in `shape` depend on the
-//! whole distribution.
+//! The kernels in `shaders/sample/` find the same tokens by other algorithms. This module must not know settings. The filters in `shape` depend
+//! on the whole distribution.
 
 mod shape;
 
@@ -26,11 +27,11 @@ pub(super) struct Shortlist {
     ids: Vec<u32>,
     /// The distance of each token's logit from the largest logit. `[n]`
     distances: Vec<u32>,
-    /// The mass of each token. Valid after `weigh`. `[n]`
+    /// The mass (probability before normalisation) of each token. Valid after `weigh`. `[n]`
     masses: Vec<u32>,
     /// The rank of each token in the filter `typical`: how far the token's surprise is from the entropy. `[n]`
     ranks: Vec<u32>,
-    /// The sum of the masses in each band of ranks. `[N_BINS]`
+    /// The sum of the masses (probabilities before normalisation) in each band of ranks. `[N_BINS]`
     bins: Vec<u64>,
     /// The tokens in the only band that is sorted: the rank (high 32 bits) and the place in the list (low 32 bits).
     edge: Vec<u64>,
@@ -62,28 +63,28 @@ impl Shortlist {
         }
     }
 
-    /// Keeps the most likely tokens until their masses sum to at least `p / 2^32` of the total mass. Keeps at least one token. `ties` determines
-    /// whether further tokens that are exactly as likely as the last kept token are kept, too.
+    /// Keeps the most likely tokens until their masses (probabilities before normalisation) sum to at least `p / 2^32` of the total mass. Keeps
+    /// at least one token. `ties` determines whether further tokens that are exactly as likely as the last kept token are kept, too.
     pub(super) fn top_p(&mut self, p: u32, scale: Scale, ties: Ties) {
         let total = self.weigh(scale);
         self.keep_mass(share_of(total, p), ties);
     }
 
-    /// Keeps the tokens whose distance is at most `distance`.
+    /// Keeps the tokens whose logit is at most `distance` below the largest logit.
     pub(super) fn within(&mut self, distance: u32) {
         if distance < u32::MAX {
             self.retain(|_, d| d <= distance);
         }
     }
 
-    /// Computes the mass of every token. Returns the sum of the masses.
+    /// Computes the mass (probability before normalisation) of every token. Returns the sum of the masses.
     pub(super) fn weigh(&mut self, scale: Scale) -> u64 {
         wide::masses(&self.distances, scale, &mut self.masses);
         self.masses.iter().map(|&m| u64::from(m)).sum()
     }
 
-    /// Keeps the most likely tokens until their masses sum to at least `target`. `ties` determines whether further tokens that are exactly as
-    /// likely as the last kept token are kept, too. `target` must be at most the sum of all masses.
+    /// Keeps the most likely tokens until their masses (probabilities before normalisation) sum to at least `target`. `ties` determines whether
+    /// further tokens that are exactly as likely as the last kept token are kept, too. `target` must be at most the sum of all masses.
     fn keep_mass(&mut self, target: u64, ties: Ties) {
         let distances = std::mem::take(&mut self.distances);
         let last = self.last_of(&distances, target);
@@ -93,8 +94,8 @@ impl Shortlist {
         }
     }
 
-    /// Sums the masses by ascending rank, and by ascending id among equal ranks. Returns the rank and the id of the token at which the sum reaches
-    /// `target`. Returns `None` if the sum never reaches `target`. `ranks` has one entry per token of the list.
+    /// Sums the tokens' masses in the order of ascending ranks, and of ascending ids among equal ranks. Returns the rank and the id of the token
+    /// at which the sum reaches `target`. Returns `None` if the sum never reaches `target`. `ranks` has one entry per token of the list.
     fn last_of(&mut self, ranks: &[u32], target: u64) -> Option<(u32, u32)> {
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let shift = (u32::BITS - highest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());
@@ -127,7 +128,8 @@ impl Shortlist {
         last.map(|&key| ((key >> 32) as u32, self.ids[key as u32 as usize]))
     }
 
-    /// Keeps the tokens for which `keep(id, distance)` is true. Afterwards the masses are invalid.
+    /// Keeps the tokens for which `keep(id, distance)` is true. `distance` is the largest logit minus the token's logit. Afterwards the masses
+    /// are invalid.
     fn retain(&mut self, keep: impl Fn(u32, u32) -> bool) {
         let n_all = self.ids.len();
         let (ids, distances) = (&mut self.ids[..n_all], &mut self.distances[..n_all]);
@@ -141,8 +143,8 @@ impl Shortlist {
         self.distances.truncate(n);
     }
 
-    /// Sums the masses in the order of ids until the sum exceeds `total * random / 2^64`. `total` must be the sum of all masses. Returns the id and
-    /// the mass of the token at which the sum exceeds this number, or `None` if the list is empty.
+    /// Sums the tokens' masses in the order of ids until the sum exceeds `total * random / 2^64`. `total` must be the sum of all masses. Returns
+    /// the id and the mass of the token at which the sum exceeds this number, or `None` if the list is empty.
     pub(super) fn pick(&self, random: u64, total: u64) -> Option<(u32, u32)> {
         let target = uniform_below(random, total);
         let mut sum = 0;

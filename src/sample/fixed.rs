@@ -12,7 +12,7 @@ const LARGEST: f32 = 2000.0;
 /// The key of a token that cannot be drawn. A key is a logit as an unsigned integer. This key is below all other keys.
 pub const EXCLUDED: u32 = 0;
 
-/// The mass of the most likely token.
+/// The mass (probability before normalisation) of the most likely token.
 pub const FULL_MASS: u32 = 1 << 31;
 
 /// Converts nats to units of 2^-20 nats. Clamps to -2000 ..= 2000 nats, then truncates. NaN becomes -2000 nats.
@@ -25,19 +25,19 @@ pub fn quantised(x: f32) -> i32 {
     unsafe { scaled.to_int_unchecked() }
 }
 
-/// Converts a fixed-point number to a key. Keys are unsigned, have the same order as the numbers, and are never `EXCLUDED`.
+/// Converts a fixed-point logit to a key. Keys are unsigned integers, have the same order as the logits, and are never `EXCLUDED`.
 #[inline(always)]
 pub fn key(x: i32) -> u32 {
     x.max(-i32::MAX) as u32 ^ 1 << 31
 }
 
-/// Converts a key that is not `EXCLUDED` back to the fixed-point number.
+/// Converts a key that is not `EXCLUDED` back to the fixed-point logit.
 #[inline(always)]
 pub fn unkey(key: u32) -> i32 {
     (key ^ 1 << 31) as i32
 }
 
-/// Converts a logit to a key. The key is `EXCLUDED` if the logit is not finite.
+/// Converts a logit to a key, an unsigned integer. The key is `EXCLUDED` if the logit is not finite.
 #[inline(always)]
 pub fn key_of(logit: f32) -> u32 {
     if logit.is_finite() { key(quantised(logit)) } else { EXCLUDED }
@@ -77,8 +77,8 @@ impl Scale {
         }
     }
 
-    /// Returns the factor for a temperature. The factor converts a distance, in units of 2^-20 nats, to the exponent y in [`mass`], in units of
-    /// 2^-26.
+    /// Returns the factor for a temperature. The factor converts a distance (largest logit minus logit), in units of 2^-20 nats, to the exponent
+    /// y in [`mass`], in units of 2^-26.
     pub fn of_temperature(temperature: f32) -> Scale {
         Scale::of(std::f64::consts::LOG2_E * 64.0 / f64::from(temperature))
     }
@@ -97,8 +97,8 @@ impl Scale {
     }
 }
 
-/// Returns the mass 2^(31 - y), truncated, of a token at `distance` from the most likely token. The exponent y is `scale * distance` in units of
-/// 2^-26. The mass is 0 if y is 32 or more.
+/// Returns the mass (probability before normalisation) of a token: 2^(31 - y), truncated. `distance` is the largest logit minus the token's
+/// logit. The exponent y is `scale * distance` in units of 2^-26. The mass is 0 if y is 32 or more.
 ///
 /// The relative error is at most 2e-9 before the mass is shifted by the integer part of y.
 #[inline(always)]

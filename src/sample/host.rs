@@ -8,7 +8,7 @@ use super::settings::Sampling;
 /// The settings that only the host supports. A field that is `None` means that the setting is off.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnHost {
-    /// The smallest share of the mass that the filter `typical` keeps, in units of 2^-32.
+    /// The smallest share of the total probability that the filter `typical` keeps, in units of 2^-32.
     pub typical: Option<u32>,
     pub mirostat: Option<Mirostat>,
     pub dry: Option<Dry>,

@@ -27,8 +27,8 @@ impl Mirostat {
         self.tau.saturating_mul(2)
     }
 
-    /// Keeps the tokens whose surprise is at most `mu`. Always keeps the most likely token. Computes the masses of the kept tokens and returns
-    /// their sum.
+    /// Keeps the tokens whose surprise is at most `mu`. Always keeps the most likely token. Computes the masses (probabilities before
+    /// normalisation) of the kept tokens, and returns the sum of these masses.
     pub fn cut(self, list: &mut Shortlist, mu: i32, scale: Scale) -> u64 {
         let total = list.weigh(scale);
         // a token of mass 2^(31 - y) has the surprise log2(total) - 31 + y
@@ -41,8 +41,7 @@ impl Mirostat {
         list.weigh(scale)
     }
 
-    /// Returns the limit mu after a draw: mu - rate * (surprise - tau). `mass` is the mass of the drawn token, and `total` is the sum of all
-    /// masses.
+    /// Returns the limit mu after a draw: mu - rate * (surprise - tau). `mass / total` is the probability of the drawn token.
     pub fn learn(self, mu: i32, mass: u32, total: u64) -> i32 {
         let error = surprise(mass, total) - i64::from(self.tau);
         let error = error.clamp(-i64::from(i32::MAX), i64::from(i32::MAX)) as i32;
@@ -50,12 +49,12 @@ impl Mirostat {
     }
 }
 
-/// Returns -log2(mass / total) in units of 2^-20 bits.
+/// Returns the surprise of a token with the probability `mass / total`: -log2(mass / total), in units of 2^-20 bits.
 fn surprise(mass: u32, total: u64) -> i64 {
     i64::from(log2(total)) - i64::from(log2(mass.into()))
 }
 
-/// Returns the largest distance whose product with `scale` is at most `y`. Bisection finds it, because the product never falls while the distance
+/// Returns the largest distance whose product with `scale` is at most `y`. Uses bisection, because the product never falls while the distance
 /// grows.
 fn last_up_to(y: u64, scale: Scale) -> u32 {
     let (mut kept, mut dropped) = (0, u32::MAX);

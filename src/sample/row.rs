@@ -29,17 +29,17 @@ pub mod flag {
 pub struct Row {
     /// A sum of bits from [`flag`].
     pub flags: u32,
-    /// The smallest share of the mass that `top_p` keeps, in units of 2^-32.
+    /// The smallest share of the total probability that `top_p` keeps, in units of 2^-32.
     pub top_p: u32,
     /// The number of tokens that `top_k` keeps. 0 means that `top_k` is off.
     pub top_k: u32,
-    /// The largest distance from the maximum at which `min_p` keeps a token. `u32::MAX` means that `min_p` is off.
+    /// How far below the largest logit a token's logit may be, at most, so that `min_p` keeps the token. `u32::MAX` means that `min_p` is off.
     pub min_p_distance: u32,
-    /// The largest distance from the maximum at which `top_n_sigma` keeps a token, in standard deviations.
+    /// How far below the largest logit a token's logit may be, at most, so that `top_n_sigma` keeps the token. In standard deviations.
     pub n_sigma: Scale,
-    /// The factor that converts a token's distance to the exponent of its mass while filters apply.
+    /// The factor of [`mass`](super::fixed::mass) while filters apply: converts a distance (largest logit minus logit) to an exponent.
     pub filter_scale: Scale,
-    /// The factor that converts a token's distance to the exponent of its mass when a token is drawn.
+    /// The factor of [`mass`](super::fixed::mass) when a token is drawn: converts a distance (largest logit minus logit) to an exponent.
     pub draw_scale: Scale,
     /// `repeat_penalty`, which multiplies negative logits.
     pub repeat: Scale,
@@ -113,8 +113,8 @@ impl Row {
     }
 }
 
-/// Returns the largest distance at which the mass is at least `p` times the full mass. Returns `u32::MAX` if `p` is 0, negative or NaN. The
-/// function uses bisection, because the results of `log` differ between C libraries.
+/// Returns the largest distance (largest logit minus logit) at which a token is at least `p` times as likely as the most likely token. Returns
+/// `u32::MAX` if `p` is 0, negative or NaN. The function uses bisection, because the results of `log` differ between C libraries.
 fn last_as_likely(p: f32, scale: Scale) -> u32 {
     // `min_p` is off
     if p.is_nan() || p <= 0.0 {

@@ -79,7 +79,7 @@ impl std::fmt::Debug for Scratch {
 enum Outcome {
     /// Greedy sampling: the drawn id.
     Certain(u32),
-    /// `Scratch::list` holds the kept tokens and their masses. The number is the sum of these masses.
+    /// `Scratch::list` holds the kept tokens and their masses (probabilities before normalisation). The value is the sum of the masses.
     Weighed(u64),
 }
 
@@ -280,7 +280,7 @@ impl Sampler {
         outcome
     }
 
-    /// Applies penalties, then DRY, then biases and bans, to the keys of the logits.
+    /// Applies penalties, then DRY, then biases and bans. `keys` are the logits as unsigned integers.
     fn adjust(&self, keys: &mut [u32]) {
         let (row, on_host) = (&self.row, &self.on_host);
         let mut change = |id: u32, change: &dyn Fn(i32) -> u32| {
@@ -306,7 +306,7 @@ impl Sampler {
         }
     }
 
-    /// Runs the filters in the order that the settings determine. `keys`, `[V]`, are the keys of the logits after penalties, biases and bans.
+    /// Runs the filters in the order that the settings determine. `keys` are the logits after penalties, biases and bans, as unsigned integers.
     fn filter(&mut self, logits: &[f32], keys: &[u32]) -> Result<Outcome> {
         let (row, on_host, list) = (&self.row, &self.on_host, &mut self.scratch.list);
         let max = keys.iter().copied().max().unwrap_or(EXCLUDED);
@@ -341,7 +341,8 @@ impl Sampler {
     }
 }
 
-/// Returns the id with the largest key `max`. Among equal keys, the id with the largest logit wins. Among equal logits, the lowest id wins.
+/// Returns the id whose key (the logit as an unsigned integer) is `max`, the largest key. Among equal keys, the id with the largest logit wins.
+/// Among equal logits, the lowest id wins.
 fn largest(logits: &[f32], keys: &[u32], max: u32) -> u32 {
     let mut best = (0, 0);
     for (i, _) in keys.iter().enumerate().filter(|(_, key)| **key == max) {

@@ -3,13 +3,14 @@
 
 use super::fixed::{Scale, key_of, mass};
 
-/// Writes the key of each logit to `keys`, and sets the length of `keys` to the length of `logits`, V.
+/// Converts each logit to a key, an unsigned integer. Sets the length of `keys` to the length of `logits`.
 pub(super) fn keys(logits: &[f32], keys: &mut Vec<u32>) {
     keys.resize(logits.len(), 0);
     each(logits, keys, Keys)
 }
 
-/// Writes the mass of each distance to `masses`, and sets the length of `masses` to the length of `distances`.
+/// Computes one mass (probability before normalisation) per token. A token's distance is the largest logit minus the token's logit. Sets the
+/// length of `masses` to the length of `distances`.
 pub(super) fn masses(distances: &[u32], scale: Scale, masses: &mut Vec<u32>) {
     masses.resize(distances.len(), 0);
     each(distances, masses, Masses(scale))

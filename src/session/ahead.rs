@@ -1,7 +1,7 @@
 //! Sampling on the device: one submission has several steps, and the host reads the ids of all steps together.
 //!
-//! A submission does not change the states from which it begins: it writes to new pages. A text may end before the last step: at a stop id, at
-//! a stop text, or by the caller. Then the text's slot returns to its old page and reads the accepted tokens again.
+//! A submission reads states from old pages and writes states to new pages, so it does not change the old pages. A text may end before the last
+//! step: at a stop id, at a stop text, or by the caller. Then the text's slot returns to its old page and reads the tokens of the text again.
 
 use super::Session;
 use super::generate::Batch;
@@ -46,7 +46,7 @@ pub(super) struct Live {
     slot: Slot,
     /// Tokens that the slot has not read: exactly one before each submission.
     pub unread: Vec<u32>,
-    /// True if the device found no token to sample. Then the host samples, and returns an error if it finds no token either.
+    /// True if the device found no token to sample. Then the host samples, and returns an error if the host finds no token either.
     pub is_stuck: bool,
 }
 
@@ -133,7 +133,7 @@ impl Session {
     }
 
     /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and returns the time per step. Afterwards, `unread` of a stream that
-    /// continues is its last token. For a stream that has ended, `unread` is the part of the text that its slot has not read.
+    /// continues is its last token. For a stream that has ended, `unread` holds the tokens of the text that the slot has not read.
     pub(super) fn finish_drawing(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<Duration> {
         let Ahead { pace, sent } = ahead;
         let n = sent.n_steps;

@@ -47,7 +47,7 @@ use step::Flight;
 /// # fn main() {}
 /// ```
 ///
-/// If the model was opened as `deterministic`, a text depends only on its prompt, its sampler and the model. It is bit-identical in any
+/// If the model was opened as `deterministic`, a text depends only on its prompt, its sampler and the model. The text is bit-identical in any
 /// slot, in any batch and at any time. Otherwise the other sequences of the batch may change how logits are rounded.
 pub struct Batcher {
     session: Session,
@@ -70,14 +70,14 @@ pub struct Batcher {
     flight: Option<Flight>,
 }
 
-/// The part of a running job's state that the job's stream does not have.
+/// The data of a running job, except for the data in the job's [`Stream`].
 struct Sequence {
     job: JobId,
     /// Tokens that the slot must read before the next sampling: the remaining tokens of the prompt, or the token that was sampled last.
     unread: Vec<u32>,
-    /// Jobs with the same prompt as this job. They wait until this job has read the prompt, and then continue in forks of this job's slot. An
-    /// entry is the id and the stream of a waiting job, and true if the slot is kept after the waiting job. Until the fork, a waiting job has an
-    /// empty slot.
+    /// Jobs with the same prompt as this job. Each of these jobs waits until this job has read the prompt, and then continues in a fork of this
+    /// job's slot. An entry is the id and the stream of a waiting job, and true if the slot is kept after the waiting job. Until the fork, a
+    /// waiting job has an empty slot.
     continuations: Vec<(JobId, Stream, bool)>,
     /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. Each position is stored as the number of prompt
     /// tokens after the position, so the slot reaches the last entry first.
@@ -91,8 +91,8 @@ struct Sequence {
     keeps_slot: bool,
     /// True if the prompt must be read even if the limit is 0 tokens, because the caller keeps the state.
     reads_prompt: bool,
-    /// True if the device found no token to sample. Then the slot reads one token per step, as it did on the device, and the host samples or
-    /// returns an error.
+    /// True if the device found no token to sample. Then the slot reads its unread tokens one per step, because the device also reads one token
+    /// per step. After that, the host samples or returns an error.
     is_stuck: bool,
     /// True if the job is paused and takes part in no step.
     is_paused: bool,

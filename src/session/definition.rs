@@ -168,7 +168,7 @@ pub fn embedded() -> Result<crate::weights::Checkpoint> {
     )
 }
 
-/// Returns a GLM's configuration with another base of the rotary position embedding.
+/// Returns a GLM's configuration with `theta` as the base of the rotary position embedding.
 fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     let Some(said) = checkpoint.metadata().get(GLM) else {
         return Err(Error::usage("the base of rotary positions can be set for GLM only").hint("leave out `rope_theta`"));
@@ -177,7 +177,8 @@ fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     Ok(glm.to_json())
 }
 
-/// Returns the checkpoint as a source that returns initial states as `[heads, value, key]`. `orientation` is the order in the file.
+/// Wraps the checkpoint as a source of weights. The source returns initial states as `[heads, value, key]`. `orientation` is the index order in
+/// the file.
 fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn Source> {
     match orientation {
         StateOrientation::ValueKey => Box::new(checkpoint),

@@ -6,10 +6,10 @@
 //! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
 //!    every token.
 //! 2. All layers on several adapters, which are filled one after another, in the order of [`Machine::adapters`].
-//! 3. In the narrowest format, the faster of two ways. Streaming: the adapter that holds most layers runs all layers, and the layers that it
-//!    does not hold are streamed through it. CPU: the adapters are filled in order, and the CPU runs the remaining layers. In both ways, the
-//!    layers that the adapters do not hold are in host memory. The time per token is the bytes of these layers, divided by the speed of the bus
-//!    or of the CPU. Streaming wins a tie, because all tokens of a chunk share the transfers.
+//! 3. In the narrowest format, with some layers in host memory. The faster of two ways is chosen. Streaming: the adapter with room for most
+//!    layers runs all layers, and layers in host memory are copied to this adapter in every step. CPU: the adapters are filled in order, and the
+//!    CPU runs the layers in host memory. The estimated time per token is the bytes of the layers in host memory, divided by the speed of the bus
+//!    (streaming) or of the CPU. Streaming wins a tie, because all tokens of a chunk share the copies.
 //! 4. All layers on the CPU, if no adapter has room for even one layer.
 //!
 //! Each device keeps a margin: drivers allocate in large blocks, and other programs need memory.
@@ -169,8 +169,8 @@ fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     (cpu.total() <= host).then(|| Way { strategy: segments(c, &with_cpu), rest: cpu.weights })
 }
 
-/// Returns the strategy that runs all layers on one adapter and streams the layers that do not fit in its memory. Returns `None` if the adapter
-/// or the host has too little memory.
+/// Returns the strategy that runs all layers on one adapter and streams the layers that do not fit in the adapter's memory. Returns `None` if the
+/// adapter or the host has too little memory.
 fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
     let total = c.footprint.layers.len();
     let resident = (0..total).rev().find(|&n| c.footprint.on_device(0..total, n).total() <= room)?;

@@ -1,4 +1,4 @@
-//! Computes the memory that a model needs on each device from its tape, before anything is allocated.
+//! Computes from a model's tape (its recorded program) how much memory the model needs on each device, before anything is allocated.
 
 use crate::error::{Error, Result, size};
 use crate::exec::Memory;
@@ -20,7 +20,7 @@ pub struct LayerBytes {
     pub slots: u64,
 }
 
-/// The sizes of a session that determine its memory.
+/// The sizes that determine the memory of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     /// The numbers of pages (recurrent states) and blocks (KV cache), and the context.
@@ -73,7 +73,7 @@ impl Footprint {
     }
 
     /// Sets `mapped` of the layers that are on the CPU. The function `mapped` returns how many bytes of a matrix are read from the mapped file.
-    /// It is called only for these layers, because it may read scales from the file.
+    /// `mapped` is called only for these layers, because the call may read scales from the file.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
@@ -92,7 +92,7 @@ impl Footprint {
         self.layers[layers].iter().map(|l| l.slots).sum()
     }
 
-    /// Returns the bytes that a device needs for `layers` if the first `resident` of them stay in its memory. The other layers are streamed
+    /// Returns the bytes that a device needs for `layers` if the first `resident` layers stay in device memory. The other layers are streamed
     /// through buffers for two layers: the device computes one layer while the next is uploaded.
     pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
         let streamed = layers.start + resident..layers.end;

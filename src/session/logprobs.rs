@@ -3,8 +3,8 @@
 use super::quality::log_sum;
 use std::cmp::Ordering;
 
-/// The log-probabilities of a token and of the most likely tokens at its position. These are natural logarithms of softmax(logits), before
-/// temperature, penalties, biases and constraints.
+/// The log-probabilities of a token and of the most likely tokens at its position. Log-probabilities are natural logarithms of softmax(logits),
+/// before temperature, penalties, biases and constraints.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logprobs {
     /// Id of the token.

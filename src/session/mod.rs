@@ -1,7 +1,7 @@
 //! Sessions: load models on devices, keep each sequence in a slot, prefill prompts in chunks and decode token by token.
 //!
-//! All higher layers use models through this module. It does not depend on shaders or on the formats of weight files; it defines the format of
-//! state files.
+//! All higher layers use models through this module. This module does not depend on shaders or on the formats of weight files. It defines the
+//! format of state files.
 
 mod ahead;
 mod batcher;
@@ -118,7 +118,7 @@ impl Session {
         Self::with_idle(model, n_slots, Idle::default())
     }
 
-    /// Creates a session with `n_slots` slots that can step together, and with the extra slots `idle` for stored sequences.
+    /// Creates a session with `n_slots` slots that can step together. `idle` adds slots for stored sequences.
     ///
     /// # Errors
     /// `Input` if `n_slots` is 0, if all slots together exceed [`MAX_SLOTS`], or if the device does not support the model's context; `Memory`
@@ -199,8 +199,8 @@ impl Session {
         Ok(slot)
     }
 
-    /// Opens a second slot with the sequence of `slot`. Both slots share the recurrent state until one of them reads a token. They share full
-    /// blocks of the KV cache until one of them is closed.
+    /// Opens a second slot with the sequence of `slot`. Both slots share the recurrent state until one of them reads a token. Both slots share
+    /// full blocks of the KV cache until one of the slots is closed.
     ///
     /// # Errors
     /// `Input` if all slots are in use, or if `slot` was closed or belongs to another session.
@@ -245,8 +245,8 @@ impl Session {
         self.logits(slot)
     }
 
-    /// Prefills tokens. Returns the vector that enters the model's head after the last token: the normalised hidden state, `[n_embd]`. It
-    /// serves for text embeddings and external classifiers.
+    /// Prefills tokens. Returns the vector that enters the model's head after the last token: the normalised hidden state, `[n_embd]`. Programs
+    /// use this vector as a text embedding, or as the input of their own classifiers.
     ///
     /// # Errors
     /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty; `Model` if the model has no head.

@@ -67,8 +67,8 @@ pub struct Options {
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm of RWKV-5 to 7. `None` means the epsilon that the file states, or 64e-5 if the file states none.
     pub group_norm_eps: Option<f32>,
-    /// A GPU that the caller has opened. It replaces `device` and `backend`, and its capabilities replace `deterministic` and `sparse`. An
-    /// entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`].
+    /// A GPU that the caller has opened. This GPU replaces `device` and `backend`. The capabilities with which this GPU was opened replace
+    /// `deterministic` and `sparse`. An entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`].
     pub gpu: Option<Arc<gpu::Device>>,
 }
 
@@ -107,8 +107,8 @@ impl Options {
     }
 }
 
-/// A description of a model's device, for output. If a model has several devices, a field joins their texts by arrows. Equal texts appear once,
-/// except in `id`.
+/// A description of a model's device, for output. If a model has several devices, each field joins the texts of all devices by arrows. A text
+/// that is equal for all devices appears once, except in `id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// `cpu` or `gpu:N`, as the option `device` takes them, or `own` for a device that the caller opened.

@@ -43,7 +43,8 @@ pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<C
     Ok(chosen)
 }
 
-/// Returns the placements of all parts for the check of memory. Parts on the caller's device are left out, because its memory is not checked.
+/// Returns the placements of all parts for the check of memory. Parts on the caller's device are left out, because the memory of that device is
+/// not checked.
 pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<Placed> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
 }

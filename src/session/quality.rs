@@ -70,8 +70,8 @@ impl Quality {
     }
 }
 
-/// Reads the text with both models and compares their predictions. Calls `progress(tokens predicted so far, total)`. The stop flag of the
-/// session `reference` interrupts between two steps.
+/// Reads the text with both models and compares their predictions. Calls `progress(tokens predicted so far, total)`. The stop flag of the session
+/// `reference` interrupts the comparison between two steps.
 ///
 /// # Errors
 /// `Model` if vocabularies differ, a model is a classifier, or a logit is not finite; `Input` if there is no token to predict or a token is out
@@ -129,8 +129,8 @@ struct Predicted {
 
 type Reader<'a> = (&'a mut Session, Slot);
 
-/// Reads a window with both models, in steps whose logits take bounded memory. Calls `each` with the predictions of the tokens from index
-/// `first` on.
+/// Reads a window with both models. A step has so few tokens that its logits take at most a fixed amount of memory. Calls `each` with the
+/// predictions of the tokens from index `first` on.
 fn read_window(reference: Reader<'_>, model: Reader<'_>, window: &[u32], first: usize, each: &mut dyn FnMut(Vec<Predicted>)) -> Result<()> {
     let n_vocab = reference.0.model().facts().n_vocab;
     let (mut p, mut q) = (Vec::new(), Vec::new());

@@ -67,7 +67,7 @@ impl Reading<'_> {
 
     /// Does what [`finish`](Self::finish) does, and then calls `each(t, logits)`. `t` is the index of a token in the list that the caller passed
     /// for the slot. `logits`, `[vocab]`, are the logits after this token. If [`begin_score`](Session::begin_score) began the step, calls `each`
-    /// for every token that was read. Otherwise calls `each` only for the last token of each list, if it was read.
+    /// for every token that was read. Otherwise calls `each` only for the last token of each list, if that token was read.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish); the errors of `each`.
@@ -265,7 +265,8 @@ impl Session {
         Ok(())
     }
 
-    /// Calls `each` for every row of logits of the last submission: with the index of the token in its item, and the logits after the token.
+    /// Calls `each` for every row of logits of the last submission: with the index of the token in its item of the work, and the logits after the
+    /// token.
     fn hand_over(&self, each: Each<'_>) -> Result<()> {
         self.each_row(&mut |_, t, row| each(t, row))
     }

@@ -47,9 +47,9 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a slot contain exactly `tokens`, with the logits after the last token. Rewinds the slot to the longest common beginning of its
-    /// tokens and `tokens`, or to 0 tokens if its tokens are unknown. Then prefills the remaining tokens. Returns how many of `tokens` were not
-    /// read again.
+    /// Makes a slot contain exactly `tokens`, with the logits after the last token. Rewinds the slot to the longest common beginning of the
+    /// slot's tokens and `tokens`, or to 0 tokens if the slot's tokens are unknown. Then prefills the remaining tokens. Returns how many of
+    /// `tokens` were not read again.
     ///
     /// # Errors
     /// The errors of [`prefill`](Self::prefill) and [`rewind`](Self::rewind).

@@ -135,7 +135,7 @@ impl Session {
     }
 
     /// Opens a slot with the contents of a state file. Refuses a state of other weights unless `any_weights` is true. A tuned initial state
-    /// (`blocks.N.att.time_state`) does not name its weights, so it is accepted with a note.
+    /// (`blocks.N.att.time_state`) does not name its weights. The state is accepted, and [`LoadedState::note`] says so.
     ///
     /// # Errors
     /// The errors of [`Snapshot::load`]; `Input` if all slots are in use.
@@ -282,7 +282,7 @@ pub fn saved_tokens(path: &Path) -> Result<SavedTokens> {
     read().map_err(|e: Error| e.at(path.display()))
 }
 
-/// Maps a state file. Reads nothing yet, because the file may declare huge tensors.
+/// Maps a state file into memory. Copies nothing, because the file may declare huge tensors.
 fn map_of(checkpoint: &Checkpoint) -> Result<std::sync::Arc<dyn AsRef<[u8]> + Send + Sync>> {
     checkpoint.check_uncut()?;
     let map = checkpoint.names().next().and_then(|name| checkpoint.file_of(name));

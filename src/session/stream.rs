@@ -170,7 +170,7 @@ impl Stream {
         stopped
     }
 
-    /// Returns the text that no event has reported yet, and counts it as reported.
+    /// Returns the text that no event has reported yet, and counts this text as reported.
     pub(super) fn new_text(&mut self) -> &str {
         let from = std::mem::replace(&mut self.n_told_text, self.text.len());
         &self.text[from..]
@@ -240,8 +240,8 @@ impl Stream {
         true
     }
 
-    /// Returns whether the constraint allows the text to end here, and whether it requires the end. Returns `None` without a constraint. Both
-    /// values are false if the constraint returns an error.
+    /// Returns whether the constraint allows the text to end here, and whether the constraint requires the end. Returns `None` without a
+    /// constraint. Both values are false if the constraint returns an error.
     fn may_end(&mut self) -> Option<(bool, bool)> {
         let Stream { constraint, tokens, n_told, .. } = self;
         let constraint = constraint.as_mut()?.as_mut();

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Processes an answer of one segment.
+    /// Converts the text of one segment (the text after one `<|assistant|>`) to a message, and to a tool call if the segment calls a tool.
     fn run(text: &str, has_tools: bool) -> (Message, Option<ToolCall>) {
         let (mut messages, call) = process_segments([text].into_iter(), has_tools);
         assert_eq!(messages.len(), 1);

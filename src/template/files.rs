@@ -51,7 +51,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     read_whole(&folder.join(name))
 }
 
-/// Returns a file's bytes, or `None` if the file does not exist. Fails with `File` if the file is too large or cannot be read.
+/// Returns a file's bytes, or `None` if the file does not exist. Returns a `File` error if the file is too large or cannot be read.
 pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,

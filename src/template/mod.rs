@@ -56,7 +56,7 @@ pub trait Template: Send + Sync {
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>>;
 }
 
-/// Returns the built-in template for the configuration's `model_type` and the number of embedding rows, or `None` if there is no template.
+/// Returns the built-in template for the configuration's `model_type` and the number of embedding rows, or `None` if no built-in template fits.
 pub fn builtin(model_type: &str, n_vocab: usize) -> Option<Arc<dyn Template>> {
     match (model_type, n_vocab) {
         ("chatglm", 65024) => Some(Arc::new(ChatGlm3)),

@@ -10,7 +10,7 @@ use super::{Role, specials};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 use std::ops::ControlFlow;
 
-/// A piece of an answer.
+/// A piece of an answer. An answer consists of segments, which are replies and tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
     /// The beginning of a segment: a tool's name, or an empty name for a reply. Not sent if the segment's first line is in the prompt.
@@ -28,14 +28,14 @@ pub fn opening_ids<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
     prompt.iter().rposition(|id| Some(*id) == assistant).map_or(&[], |at| &prompt[at + 1..])
 }
 
-/// Splits the ids of an answer into segments and pieces of text.
+/// Splits the ids of an answer into segments (replies and tool calls), and each segment into pieces of text.
 pub struct Writer {
     vocab: Vocab,
     specials: Vec<(u32, &'static str)>,
     utf8: Utf8Stream,
     stops: StopTexts,
     stopped: bool,
-    /// All segments so far. The last segment is not complete.
+    /// All segments (replies and tool calls) so far. The last segment is not complete.
     segments: Vec<String>,
     shown: Shown,
 }
@@ -88,7 +88,7 @@ impl Writer {
         (self.segments, self.stopped)
     }
 
-    /// Adds text to the current segment, up to a stop text.
+    /// Adds text to the current segment (a reply or a tool call), up to a stop text.
     fn add(&mut self, text: &str, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let (certain, stopped) = self.stops.push(text);
         self.stopped |= stopped;
@@ -97,7 +97,7 @@ impl Writer {
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Appends to the current segment the text that was held back.
+    /// Appends the text that was held back to the current segment (a reply or a tool call).
     fn flush(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let pending = self.utf8.finish();
         let added = self.add(&pending, on_delta);
@@ -108,7 +108,7 @@ impl Writer {
     }
 }
 
-/// The output of the current segment: what has been passed to `on_delta`, and the text that is held back.
+/// The output of the current segment (a reply or a tool call): the part that was passed to `on_delta`, and the text that is held back.
 #[derive(Default)]
 struct Shown {
     /// The segment's first line, trimmed. `None` until the line ends.

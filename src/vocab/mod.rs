@@ -88,7 +88,8 @@ trait Scheme: Send + Sync {
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.table().decode(ids)
     }
-    /// Returns the id of the special token `text`. Returns `None` if there is no such token, or if `encode` finds special tokens in text itself.
+    /// Returns the id of the special token `text`. Returns `None` if no special token has this text, or if `encode` finds special tokens in text
+    /// itself.
     fn special(&self, _text: &str) -> Option<u32> {
         None
     }

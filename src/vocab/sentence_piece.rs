@@ -41,7 +41,8 @@ pub(super) struct SentencePiece {
     /// The user-defined pieces, which are found in a text before characters are joined.
     user_defined: Trie,
     unknown: u32,
-    /// The id of each byte. `None` if a character without a piece becomes the unknown token.
+    /// The ids of the pieces for single bytes, into which a character without a piece is split. `None` if such a character becomes the unknown
+    /// token.
     bytes: Option<Box<[u32; 256]>>,
     special: HashMap<String, u32>,
     /// The number of pieces. Ids from this number on are ChatGLM3's special tokens.

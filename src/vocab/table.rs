@@ -19,7 +19,7 @@ struct Span {
     len: u32,
 }
 
-/// The span of an id that the file does not assign.
+/// Marks an id to which the file assigns no token.
 const UNASSIGNED: Span = Span { start: u32::MAX, len: 0 };
 
 #[derive(Default)]

@@ -51,7 +51,7 @@ pub(super) struct Trie {
     first_child: Vec<u32>,
     /// For each byte, the id of the token that is this single byte, or `NONE`. `[256]`
     single: Vec<u32>,
-    /// For each pair of bytes a and b, the node to which they lead, or `NONE`. The index is 256 a + b. `[65536]`
+    /// For each pair of bytes a and b, the node to which byte a and then byte b lead from the root, or `NONE`. The index is 256 a + b. `[65536]`
     pair: Vec<u32>,
 }
 

@@ -189,8 +189,8 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
 /// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn:
 /// the reply has no text, and it was interrupted or the format's ending is `NextTurn`.
 ///
-/// Usually continues `state`: prefills the newlines that the reply lacks at its end. If `state` has read more than the reply
-/// (`Reply::has_more`) and `Asked::lead` is set, continues the state in `Asked::lead` instead and prefills only the reply.
+/// Usually prefills into `state` the newlines that the reply lacks at its end. If `state` has read more than the reply (`Reply::has_more`) and
+/// `Asked::lead` is set, prefills the reply and the blank line into the state of `Asked::lead` instead.
 pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply: &Reply) -> Result<Option<State>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);

@@ -21,7 +21,7 @@ pub struct Record {
     pub(super) version: u32,
     pub(super) format: String,
     pub system: String,
-    /// The name of the user, the name of the bot, and the text after each of these names. `None` for a conversation in messages.
+    /// The name of the user, the name of the bot, and the text after each of these names. `None` if a template renders the conversation.
     #[serde(default)]
     pub names: Option<[String; 3]>,
     #[serde(default)]
@@ -30,7 +30,7 @@ pub struct Record {
     /// True if the conversation began after a loaded state.
     #[serde(default, rename = "is_behind")]
     pub(super) is_after_state: bool,
-    /// The messages of a conversation in messages.
+    /// The messages so far. Empty if the conversation is in lines (`Name: text`).
     #[serde(default)]
     pub history: Vec<Message>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! Conversations in lines (`Name: text`): the commands of ChatRWKV, with kept states.
+//! Conversations in lines (`Name: text`), with the commands of ChatRWKV. A kept state is a slot to which undo and retry return.
 //!
 //! As in ChatRWKV, five states are kept. Each branch has `chat_init` after the first prompt, `chat` after the last reply and `chat_pre` before
 //! the last reply. All branches share `gen_0` before the last free text (outside the conversation) and `gen_1` after that text.

@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex};
 /// An answer of the model, with its thought, its tool call and its measurements.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The answer's text. In the conversation, without the thought and without blanks at its beginning and end. A free text (outside the
+    /// The answer's text. In the conversation, the text has no thought and no blanks at its beginning and end. A free text (outside the
     /// conversation) is unchanged.
     pub text: String,
     /// The thought before the answer; empty if there was no thought.
@@ -94,8 +94,8 @@ pub struct Stats {
 /// first.
 ///
 /// # Errors
-/// Methods that sample return `Interrupted` if the stop flag is set during a prefill, and `Memory` if no slot is free. They also return the
-/// errors of [`Session::prefill`] and [`Session::decode`]. After an error, the conversation is unchanged.
+/// Methods that sample return `Interrupted` if the stop flag is set during a prefill, and `Memory` if no slot is free. These methods also return
+/// the errors of [`Session::prefill`] and [`Session::decode`]. After an error, the conversation is unchanged.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
@@ -194,8 +194,8 @@ impl Conversation {
         self.write(Task::Instruction(instruction), on_part)
     }
 
-    /// Answers a question that does not become part of the conversation. In a format of lines, the model does not see the text with which the
-    /// conversation begins.
+    /// Answers a question that does not become part of the conversation. In a format of lines (`Name: text`), the model does not see the text
+    /// with which the conversation begins.
     pub fn ask(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Question(question), on_part)
     }
@@ -244,7 +244,7 @@ impl Conversation {
         self.core.overrides = overrides;
     }
 
-    /// Removes all turns of the current branch. In a format of lines, [`retry`](Self::retry) can still answer the last message.
+    /// Removes all turns of the current branch. In a format of lines (`Name: text`), [`retry`](Self::retry) can still answer the last message.
     pub fn reset(&mut self) {
         self.mode.reset(&mut self.core);
     }
@@ -282,7 +282,7 @@ impl Conversation {
     /// Restarts the conversation with tools that the model may call. The system message stays.
     ///
     /// # Errors
-    /// `Input` if the format is a format of lines.
+    /// `Input` if the format is a format of lines (`Name: text`).
     pub fn set_tools(&mut self, tools: Vec<Tool>) -> Result<()> {
         self.mode.set_tools(tools)
     }
@@ -339,13 +339,13 @@ impl Conversation {
     }
 
     /// Sets a function that changes the logits before each token of every answer. The function receives the answer's tokens so far and the
-    /// logits. In a format of lines, ChatRWKV's biases have already been added to these logits; penalties come later.
+    /// logits. In a format of lines (`Name: text`), ChatRWKV's biases have already been added to these logits. Penalties are applied later.
     pub fn set_processor(&mut self, processor: Option<Processor>) {
         self.core.processor = processor.map(|processor| Arc::new(Mutex::new(processor)));
     }
 
     /// Constrains all further answers in every branch. `None` removes the constraint. A constrained answer ends where its constraint ends; stop
-    /// texts do not end it. A thought before the answer is not constrained.
+    /// texts do not end the answer. A thought before the answer is not constrained.
     pub fn set_constraint(&mut self, make: Option<MakeConstraint>) {
         self.core.rules = make;
     }
@@ -392,7 +392,7 @@ impl Conversation {
         self.mode.view().branches.names()
     }
 
-    /// Writes the current branch to a file, with the format, the settings and the current position in the random numbers.
+    /// Writes the current branch to a file, with the format, the settings and the position in the random stream.
     ///
     /// # Errors
     /// `File` if the file cannot be written.
@@ -403,8 +403,8 @@ impl Conversation {
     /// Replaces the current branch by a saved conversation, and the settings by the saved settings.
     ///
     /// # Errors
-    /// `File` if the file is not a saved conversation; `Model` if it was saved with another model. After an error, the conversation is
-    /// unchanged.
+    /// `File` if the file is not a saved conversation; `Model` if the conversation was saved with another model. After an error, the conversation
+    /// is unchanged.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
         self.mode.load(&mut self.core, path)
@@ -417,7 +417,8 @@ impl Conversation {
         Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
-    /// Returns the messages of all turns, oldest first. A format of lines stores only the text; this function splits the text at the names.
+    /// Returns the messages of all turns, oldest first. In a format of lines (`Name: text`), only the text is stored, and this function splits
+    /// the text at the names.
     pub fn transcript(&self) -> Vec<Message> {
         self.mode.transcript(&self.core)
     }

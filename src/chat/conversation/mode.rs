@@ -52,7 +52,7 @@ pub trait Mode: Send {
     fn branches_mut(&mut self) -> &mut dyn Named;
     fn remove(&mut self, core: &mut Core, name: &str) -> Result<()>;
     fn transcript(&self, core: &Core) -> Vec<Message>;
-    /// Returns the kept states of a conversation in lines, with their names in ChatRWKV.
+    /// Returns the states that a conversation in lines (`Name: text`) keeps, each with its name in ChatRWKV.
     #[cfg(test)]
     fn states(&self) -> Vec<(&'static str, &super::core::State)> {
         Vec::new()

@@ -23,7 +23,7 @@ pub struct Change {
 pub enum Schedule {
     /// For a reply that ends at a blank line. `short` and `long` are ChatRWKV's `CHAT_LEN_SHORT` and `CHAT_LEN_LONG`, in tokens.
     Reply { short: usize, long: usize },
-    /// For a text in which every token has one fixed change.
+    /// For a text in which the same change applies before every token.
     Same(Change),
 }
 

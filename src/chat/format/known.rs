@@ -20,7 +20,7 @@ pub struct Known {
     opening: &'static str,
     ending: Ending,
     pub settings: fn() -> Settings,
-    /// The kind of generation settings in the checkpoint's folder that override `settings`. `None` if the format ignores the folder's settings.
+    /// The profile whose file of generation settings, in the checkpoint's folder, overrides `settings`. `None` if the format ignores such files.
     pub profile: Option<Profile>,
     fits: fn(&Seen<'_>) -> bool,
 }

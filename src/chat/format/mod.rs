@@ -59,8 +59,8 @@ pub struct InitialPrompt {
     pub bot: String,
     /// The text after the name of the user or of the model, usually a colon.
     pub interface: String,
-    /// The text before the first message, usually an example conversation. The format trims the text and each of its lines, and puts it between
-    /// a newline and a blank line.
+    /// The text before the first message, usually an example conversation. The format trims the text and each of its lines, and puts the text
+    /// between a newline and a blank line.
     pub init_prompt: String,
 }
 
@@ -179,7 +179,7 @@ impl Format {
         Ok(self)
     }
 
-    /// Parses the arguments of a tool call. They are JSON, or a Python call in the format of ChatGLM3.
+    /// Parses the arguments of a tool call. The arguments are JSON, or a Python call in the format of ChatGLM3.
     ///
     /// # Errors
     /// `Input` if the arguments cannot be parsed. An example is a call of the tool `python`, whose argument is program text.

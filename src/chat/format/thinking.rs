@@ -1,12 +1,12 @@
-//! The choice whether a model writes a thought before each answer.
+//! Determines whether a model writes a thought before each answer.
 
 use super::known::KNOWN;
 use super::{Format, Kind};
 use crate::error::{Error, Result, short};
 use std::str::FromStr;
 
-/// The choice whether a model writes a thought before its answer, for models that were trained with thoughts. The choice changes the end of the
-/// prompt.
+/// Determines whether a model writes a thought before its answer. Only models that were trained with thoughts have this choice. The choice
+/// changes the end of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
     /// The prompt does not mention a thought.

@@ -18,7 +18,7 @@ pub struct Job {
     pub processor: Option<Processor>,
     /// Restricts the text, by a grammar for example. While a job with a constraint runs, the host samples for all jobs.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// An open slot whose sequence the job continues in a fork. `None` begins with an empty sequence.
+    /// An open slot with the sequence that the job continues. The job runs in a fork of this slot. `None` begins with an empty sequence.
     pub from: Option<Slot>,
     /// Bytes at the end of the text before this job that were held back, because they may begin a character or a stop text. Set this field if
     /// `from` was loaded from a state file ([`LoadedState::pending`](crate::session::LoadedState::pending)).
@@ -54,7 +54,7 @@ pub struct KeptSlot {
     pub job: JobId,
     /// The slot, which the caller must close.
     pub slot: Slot,
-    /// True if the slot was kept after the text ([`Keeps::end`]). False if it was forked at a position in the prompt ([`Keeps::at`]).
+    /// True if the slot was kept after the text ([`Keeps::end`]). False if the slot was forked at a position in the prompt ([`Keeps::at`]).
     pub is_end: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::session::stream::Finish;
 use crate::session::work::Wanted;
 use std::ops::ControlFlow;
 
-/// Callback for events. It receives text as soon as the text is certain.
+/// Callback for events. An event has text as soon as later tokens can no longer change this text.
 type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 
 /// A step that was begun and is not finished.

@@ -20,7 +20,7 @@ pub const RAISED: &str = "raised: ";
 pub const MADE: &str = "\0made";
 /// The filter that is inserted after an instruction whose result contains new values.
 pub const COPIED: &str = "\0copied";
-/// The filter that is inserted before a product. The filter receives both factors as a pair.
+/// The filter that is inserted before a multiplication. The filter receives both factors as a pair.
 pub const GUARD_MUL: &str = "\0guard_mul";
 /// The filter that is inserted before an assignment to a namespace.
 pub const ASSIGNED: &str = "\0assigned";

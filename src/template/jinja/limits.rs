@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// The prefix of the messages of errors in this file.
 pub const PREFIX: &str = "limit: ";
 
-/// The message of the error that a template exceeds a limit on time or work.
+/// The message of the error for a template that exceeds a limit on time or work.
 pub const ENDLESS: &str = "the template runs too long";
 
 /// The time limit. Published templates need milliseconds.
@@ -52,7 +52,7 @@ pub struct Size {
     pub bytes: usize,
     /// The number of values, the value itself included.
     pub nodes: usize,
-    /// The sum of the depths of all values, which is the number of indents in JSON.
+    /// The sum of the nesting depths of all values. JSON with indents writes this number of indents.
     pub depths: usize,
     /// The bytes of the value without inner values.
     own: usize,
@@ -174,18 +174,18 @@ impl RenderLimits {
     }
 }
 
-/// Returns the error that a limit was exceeded.
+/// Returns the error for a limit that the template exceeds.
 pub fn limit(message: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("{PREFIX}{message}"))
 }
 
-/// Returns the error that the source is invalid, with the line if the line is known.
+/// Returns the error for an invalid template source. The error names the line if `line` is set.
 pub fn broken(message: &str, line: Option<usize>) -> Error {
     let line = line.map_or(String::new(), |line| format!(" (in chat_template:{line})"));
     Error::new(ErrorKind::SyntaxError, format!("{message}{line}"))
 }
 
-/// Subtracts `n` from `allowance`. Fails with `message` if `allowance` is less than `n`.
+/// Subtracts `n` from `allowance`. If `allowance` is less than `n`, returns an error with `message`.
 fn take(allowance: &AtomicUsize, n: usize, message: impl Fn() -> String) -> Result<(), Error> {
     let left = allowance.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(n));
     left.map(drop).map_err(|_| limit(&message()))

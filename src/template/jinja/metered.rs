@@ -1,8 +1,9 @@
 //! Compiles a template with checks between its instructions.
 //!
-//! The limit of minijinja, the template engine, counts instructions only. Here, a check follows each instruction that makes a text or a list. A
-//! product also has a check before it, because a product with a too large result must not run. An assignment to a namespace has a check before it,
-//! because an assignment has no result. Jump targets are changed to the new positions of the instructions.
+//! minijinja, the template engine, limits only the number of instructions. Here, a check follows each instruction that makes a text or a list.
+//! Another check precedes each multiplication, because a multiplication with a too large result must not run. A check also precedes each
+//! assignment to a namespace, because an assignment has no result that a later check could see. The targets of jumps become the new positions of
+//! the instructions.
 
 use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
 use super::limits::broken;

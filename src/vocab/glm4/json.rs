@@ -120,7 +120,7 @@ impl Part {
         is_split && bytes.r#type == "ByteLevel" && bytes.add_prefix_space == Some(false) && bytes.use_regex == Some(false)
     }
 
-    /// Appends the components of this component, with nested sequences flattened.
+    /// Appends this pre-tokenizer to `parts`. Replaces a sequence by its members, also in nested sequences.
     fn flatten<'p>(&'p self, parts: &mut Vec<&'p Part>) {
         match &self.pretokenizers {
             Some(inner) => inner.iter().for_each(|part| part.flatten(parts)),
