@@ -30,18 +30,19 @@ pub struct Attention {
 
 struct Attend {
     of: Attention,
-    /// The activation with the columns q `[T, H D]`, k `[T, G D]` and v `[T, G D]`.
+    /// The activation with the columns q (H D channels), k and v (G D channels each). H is the number of query heads, G of key heads, D of
+    /// channels per head.
     qkv: Var,
     keys: Cache,
     values: Cache,
     /// Scratch for partial results. If several workgroups share a query, each workgroup stores its output o, its largest score m and its
-    /// sum of the weights p.
+    /// sum of p, the unnormalised weights of the softmax.
     splits: Var,
-    /// The output o, `[T, H D]`.
+    /// The output o: one row per token, with the channels of all query heads.
     y: Var,
 }
 
-/// The number of rows of `splits`. If n workgroups share each query, a step of T tokens uses n T rows.
+/// The number of rows of `splits`. If n workgroups share each query, a step uses n rows per token.
 const MAX_SPLITS: usize = 256;
 /// The number of workgroups that keeps a large GPU busy.
 const BUSY_WORKGROUPS: usize = 256;
@@ -49,8 +50,8 @@ const BUSY_WORKGROUPS: usize = 256;
 const MIN_BLOCKS: usize = 4;
 
 impl Tape {
-    /// Records attention over the columns q, k and v of `qkv`. Returns the output o, `[T, H D]`. The tape's `rotary` determines the
-    /// rotation. State files name the two caches `name` followed by `.k` and `.v`.
+    /// Records attention over the columns q, k and v of `qkv`. Returns the output o: one row per token, with the channels of all query
+    /// heads. The tape's `rotary` determines the rotation. State files name the two caches `name` followed by `.k` and `.v`.
     pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
         let Attention { n_heads, n_kv_heads, head_size } = of;
         let cache = |end: &str, is_keys| CacheSpec { name: format!("{name}.{end}"), n_heads: n_kv_heads, head_size, is_keys };
@@ -83,7 +84,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Chooses the shape by the adapter's kernel family and the size of the step. `stride`: the number of floats in a row of qkv.
+    /// Chooses the shape by the adapter's kernel family and the size of the step. `stride` is the number of floats in a row of qkv.
     fn choose(cx: &Lowering<'_>, of: &Attention, stride: usize) -> Shape {
         let (lanes, most, sharers) = match cx.caps.class {
             // The queries of a workgroup take at most 8 KiB of workgroup memory.
@@ -174,7 +175,7 @@ impl Attend {
         sizes.iter().chain(more).map(|&(name, n)| (name, n as u32)).collect()
     }
 
-    /// Returns the dispatch of attention/append, which rotates q and k, scales q, and writes k and v to the caches.
+    /// Returns the dispatch of the shader attention/append, which rotates q and k, scales q, and writes k and v to the caches.
     fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let Attention { n_heads, n_kv_heads, head_size } = self.of;
         // On a software adapter, starting a workgroup costs more than its work, so one workgroup takes a whole token.
@@ -201,7 +202,7 @@ impl Attend {
         }
     }
 
-    /// Returns the dispatch of attention/attend for up to `shape.step_rows` tokens, beginning at token `t0`.
+    /// Returns the dispatch of the shader attention/attend for up to `shape.step_rows` tokens, beginning at token `t0`.
     fn attend(&self, cx: &Lowering<'_>, shape: &Shape, t0: usize) -> Dispatch {
         let Attention { n_heads, head_size, .. } = self.of;
         let (units, stride) = (head_size / PAD, cx.tape.var_spec(self.qkv).stride());
@@ -249,7 +250,7 @@ impl Attend {
         }
     }
 
-    /// Returns the dispatch of attention/combine, which combines the partial results of workgroups that share a query.
+    /// Returns the dispatch of the shader attention/combine, which combines the partial results of workgroups that share a query.
     fn combine(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let splits = cx.tape.var_spec(self.splits);
         Dispatch {
@@ -269,7 +270,8 @@ impl Attend {
         }
     }
 
-    /// Does on the host what attention/append does: rotates q and k of the step's tokens, scales q, and writes k and v to the caches.
+    /// Rotates q and k of the step's tokens, scales q, and writes k and v to the caches. The shader attention/append does the same on a
+    /// device.
     fn append(&self, host: &mut Host) {
         let tape = host.tape.clone();
         let (spec, format) = (tape.var_spec(self.qkv), tape.cache_format);
@@ -303,8 +305,8 @@ fn cache_module(cx: &Lowering<'_>) -> (&'static str, String) {
     ("cache", format!("cache::{}", cx.tape.cache_format.name()))
 }
 
-/// Rotates pair i of a head's channels, (2i, 2i + 1), in place. Numbers 2i and 2i + 1 of `angles` are the cosine and the sine of the pair's
-/// angle. Channels beyond the length of `angles` are not changed.
+/// Rotates the channels of a head in place, in pairs (2i, 2i + 1). `angles` has the cosine and the sine of each pair's angle, one pair
+/// after another. Channels beyond the length of `angles` are not changed.
 fn rotate(head: &mut [f32], angles: &[f32]) {
     for (x, a) in head.chunks_exact_mut(2).zip(angles.chunks_exact(2)) {
         (x[0], x[1]) = (x[0] * a[0] - x[1] * a[1], x[1] * a[0] + x[0] * a[1]);

@@ -1,8 +1,8 @@
 //! Token embedding:  `x[t] = LN0(E[token])`
 //!
-//! E is `[vocab, width]`, x is `[T, width]`. The norm LN0 is applied to each row that is looked up, which costs almost nothing. Loading
-//! does not fold the norm into the table, because the new table would have to be rounded again. The twin is the reference implementation on
-//! the CPU.
+//! E is `[vocab, width]`, x is `[T, width]`, T is the number of tokens. The norm LN0 is applied to each row that is looked up, which costs
+//! almost nothing. Loading does not fold the norm into the table, because the new table would have to be rounded again. The twin is the
+//! reference implementation on the CPU.
 
 use super::testing::{Case, steps};
 use super::{LAYER_NORM_EPS, norm::Norm};
@@ -16,8 +16,8 @@ struct Embed {
 }
 
 impl Tape {
-    /// Records the lookup of embeddings and returns x, `[T, width]`. `table` must have one part, E. `norm`: the weight and the bias of the
-    /// norm ln0, or `None` if the model has no ln0.
+    /// Records the lookup of embeddings and returns x, `[tokens, width]`. `table` must have one part, the matrix of embeddings. `norm`: the
+    /// weight and the bias of the norm ln0, or `None` if the model has no ln0.
     pub fn embed(&mut self, table: Matrix, norm: Option<Vector>) -> Var {
         let width = self.matrix_spec(table).parts[0].k;
         let out = self.var("x", Rows::Tokens, &[width]);

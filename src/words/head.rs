@@ -1,6 +1,7 @@
 //! The output head:  logits = W norm(x) + b, for the tokens whose logits are requested.
 //!
-//! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. O is the number of tokens whose logits are requested.
+//! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. T is the number of tokens, O of the tokens whose logits are
+//! requested.
 
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
@@ -9,8 +10,9 @@ use super::testing::{Case, steps};
 use crate::tape::{Kind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
-    /// Records the head and returns the variable with the logits, `[O, vocab]`. This variable becomes the tape's `logits`. The variable
-    /// with norm(x), `[O, width]`, becomes the tape's `hidden`. `part`: W. `bias`: b, or `None` if the head has no bias.
+    /// Records the output head, logits = W norm(x) + b. Returns the variable with the logits, which becomes the tape's `logits`. The
+    /// variable with norm(x) becomes the tape's `hidden`. Both have one row per requested output. `part` is W. `bias` is b, or `None` if
+    /// the head has no bias.
     pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);

@@ -1,6 +1,7 @@
 //! A product that is added to the residual stream:  x += W y
 //!
-//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. The twin is the reference implementation on the CPU.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. The twin is the reference
+//! implementation on the CPU.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
@@ -9,7 +10,7 @@ use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word};
 struct LinearAdd(Stack);
 
 impl Tape {
-    /// Records `x [T, C] += W [C, K] y [T, K]`.
+    /// Records `x += W y`. `part` is W, `[width of x, width of y]`. x and y have one row per token.
     pub fn linear_add(&mut self, part: MatrixPart, y: Var, x: Var) {
         let matrix = self.matrix(vec![part]);
         let segments = vec![Segment::of(0)];

@@ -1,8 +1,9 @@
 //! Product of a matrix and a vector that is mostly zeros:  x += W y  or  x += gate ⊙ W y
 //!
-//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. W is the value matrix of the channel mix, and y comes from relu². If an adapter stores W
-//! column-major, a step of a few tokens reads only the columns of W whose input is not zero. In a step of many tokens, almost every column
-//! has a non-zero input for some token, so the dense tiled product reads all columns. The twin is the reference implementation on the CPU.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. W is the value matrix of the
+//! channel mix, and y comes from relu². If an adapter stores W column-major, a step of a few tokens reads only the columns of W whose input
+//! is not zero. In a step of many tokens, almost every column has a non-zero input for some token, so the dense tiled product reads all
+//! columns. The twin is the reference implementation on the CPU.
 
 use super::stack::{BY_COLUMNS, Segment, Shape, Stack, Store};
 use super::testing::{Case, steps};
@@ -13,12 +14,13 @@ use std::ops::Range;
 struct LinearAddSparse(Stack);
 
 impl Tape {
-    /// Records `x [T, C] += W [C, K] y [T, K]` for a y that is mostly zeros.
+    /// Records `x += W y` for a y that is mostly zeros. `part` is W, `[width of x, width of y]`. x and y have one row per token.
     pub fn linear_add_sparse(&mut self, part: MatrixPart, y: Var, x: Var) {
         self.sparse_into(part, y, x, Store::Add);
     }
 
-    /// Records `x [T, C] += g [T, C] ⊙ W [C, K] k [T, K]` for a k that is mostly zeros. k is column 0 of y, and g is column `gate` of y.
+    /// Records `x += g ⊙ W k` for a k that is mostly zeros. k is column 0 of y, g is column `gate` of y. `part` is W, `[width of x, width
+    /// of k]`.
     pub fn linear_add_sparse_gated(&mut self, part: MatrixPart, y: Var, gate: usize, x: Var) {
         self.sparse_into(part, y, x, Store::AddGated { a: y, column: gate });
     }
@@ -33,7 +35,7 @@ impl Tape {
 /// The smallest number of tokens for which the dense product is used. The sparse kernel reads the columns of each token separately. With
 /// eight tokens and 90 % zeros, it would read about as many weights as the dense product.
 const DENSE_FROM: usize = 8;
-/// The number of consecutive bytes that a workgroup should read from one column.
+/// The number of consecutive bytes that a workgroup should read from one column of W.
 const CHANNEL_BYTES: usize = 64;
 
 /// Returns the sparse kernel for a piece. The size of a weight determines the number of rows per workgroup.

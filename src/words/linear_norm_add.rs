@@ -1,7 +1,7 @@
 //! A product that is normalised and added to the residual stream:  x += norm(W y)
 //!
-//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. GLM-4-0414 ends attention and ffn with this word. The twin is the reference implementation
-//! on the CPU.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. GLM-4-0414 ends attention
+//! and ffn with this word. The twin is the reference implementation on the CPU.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store};
@@ -15,7 +15,7 @@ struct LinearNormAdd {
 }
 
 impl Tape {
-    /// Records `x [T, C] += norm(W [C, K] y [T, K])`.
+    /// Records `x += norm(W y)`. `part` is W, `[width of x, width of y]`. x and y have one row per token.
     pub fn linear_norm_add(&mut self, part: MatrixPart, y: Var, norm: Norm, x: Var) {
         let product = self.scratch("product", Rows::Tokens, &[part.rows]);
         let (matrix, segments) = (self.matrix(vec![part]), vec![Segment::of(0)]);

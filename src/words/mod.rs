@@ -1,7 +1,7 @@
 //! The words. A word is one fused step of a layer: its dispatches and its reference implementation on the CPU (its *twin*).
 //!
-//! A word uses the names of its shaders and the host's memory. It uses no device API, no files and no architecture. To add a word, add a
-//! file here, a shader, and two lines below: the `mod` line and the entry in [`WORDS`].
+//! A word knows the names of its shaders and the layout of host memory. It uses no device API, reads no files and depends on no model
+//! architecture. To add a word, add a file here, a shader, and two lines below: the `mod` line and the entry in [`WORDS`].
 
 mod attention;
 mod embed;
@@ -63,7 +63,7 @@ pub static WORDS: &[Entry] = &[
 /// The ε of every layer norm in all versions of RWKV.
 pub const LAYER_NORM_EPS: f32 = 1e-5;
 
-/// Returns the mean of a vector and 1 / sqrt(variance + eps). The variance is computed in a second pass, from the mean.
+/// Returns the mean of a vector and 1 / sqrt(variance + eps). A second pass computes the variance from the mean.
 fn moments(x: &[f32], eps: f32) -> (f32, f32) {
     let n = x.len() as f32;
     let mean = x.iter().sum::<f32>() / n;

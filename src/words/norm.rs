@@ -1,7 +1,7 @@
 //! Norms of rows, a part of several words:
 //!
 //!   LN(x) = (x − mean) / sqrt(variance + ε) ⊙ g + b      RMS(x) = x / sqrt(mean of x² + ε) ⊙ g
-//! x, g and b have `width` numbers.
+//! x, g and b are vectors of `width` elements.
 
 use super::stack::Input;
 use super::{LAYER_NORM_EPS, moments};
@@ -17,23 +17,23 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Returns a layer norm with RWKV's ε, [`LAYER_NORM_EPS`]. `vectors`: the weight g, then the bias b.
+    /// Returns a layer norm with RWKV's ε, [`LAYER_NORM_EPS`]. `vectors` has two rows, the weight g and the bias b.
     pub fn layer(vectors: Vector) -> Norm {
         Norm { vectors, eps: LAYER_NORM_EPS, is_centred: true }
     }
 
-    /// Returns an RMS norm. `vectors`: the weight g. `eps`: ε.
+    /// Returns an RMS norm. `vectors` has one row, the weight g. `eps` is ε.
     pub fn rms(vectors: Vector, eps: f32) -> Norm {
         Norm { vectors, eps, is_centred: false }
     }
 
-    /// Returns the width: how many numbers a normalised row has.
+    /// Returns the width: the number of elements in a normalised row.
     pub fn width(&self, tape: &Tape) -> usize {
         tape.vector_spec(self.vectors).width
     }
 
-    /// Returns the input of a product whose workgroups normalise the rows of x themselves. If `kept` is given, the first workgroup also
-    /// stores the normalised rows there.
+    /// Returns the input of a product whose workgroups normalise the rows of x themselves. If `kept` is a variable, the first workgroup
+    /// also stores the normalised rows in this variable.
     pub(super) fn input(&self, cx: &Lowering<'_>, x: Var, kept: Option<Var>) -> Input {
         let spec = cx.tape.vector_spec(self.vectors);
         Input {

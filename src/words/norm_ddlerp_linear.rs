@@ -1,10 +1,10 @@
-//! Inputs of RWKV-6's time mix: layer norm, token shift, lerps whose weights depend on the token (ddlerp), and a stack of matrices.
-//! Source: Eagle and Finch paper, section 4.
+//! Inputs of RWKV-6's time mix: layer norm, token shift, lerps whose weights depend on the token (ddlerp), and a stack of matrices. Source:
+//! Eagle and Finch paper, section 4.
 //!
 //!   x̂ = LN(x)   p = x̂ of the previous token   z = tanh(W1 lerp(x̂, p, m_x))
 //!   X_i = lerp(x̂, p, m_i + W2_i z_i)   y_j = activation_j(W_j X_i(j))
-//! n is the number of mixes, i(j) is the mix that W_j reads. x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j.
-//! The twin is the reference implementation on the CPU.
+//! x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j. T is the number of tokens, C the width of x, n the number
+//! of mixes. i(j) is the mix that W_j reads. The twin is the reference implementation on the CPU.
 
 use super::norm_shift_linear::{Projection, projections_of};
 use super::shift_mix::{Inputs, ShiftMix};
@@ -13,15 +13,16 @@ use super::testing::{Case, steps};
 use crate::quant::PAD;
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// The weights of ddlerp: RWKV-6's lerps, whose weights depend on the token.
+/// The weights of ddlerp, the lerps of RWKV-6, whose weights depend on the token.
 pub struct DdLerp {
     /// The number of channels of z_i, the low-rank vector of one mix.
     pub rank: usize,
-    /// The tensor name of W1, `[C, n rank]`: inputs by outputs. The mixes have the same order in the outputs as in `mixes`.
+    /// The tensor name of W1, `[C, n rank]` (inputs, outputs). C is the width of x, n the number of mixes. The outputs of the mixes are in
+    /// the order of `mixes`.
     pub w1: String,
-    /// The tensor name of W2, `[n, rank, C]`: one plane of inputs by outputs per mix.
+    /// The tensor name of W2, `[n, rank, C]`: for each of the n mixes, one matrix `[rank, C]` (inputs, outputs). C is the width of x.
     pub w2: String,
-    /// The vectors m_i, `[n, C]`: the parts of the lerp weights that do not depend on the token.
+    /// The vectors m_i, one per mix: the parts of the lerp weights that do not depend on the token.
     pub mixes: Vector,
 }
 
@@ -32,9 +33,9 @@ struct NormDdLerpLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_ddlerp_linear` and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias,
-    /// m_x. `mix` of a projection is an index in `lerp.mixes`. `shift`: the state with x̂ of the previous token, `[C]`; it must have two
-    /// halves.
+    /// Records the word `norm_ddlerp_linear`. Returns y, which has one row per token and one column per projection. `vectors` has the rows
+    /// norm weight, norm bias and m_x. The field `mix` of a projection is an index in `lerp.mixes`. `shift` is the state with x̂ of the
+    /// previous token. Its pages must have two halves, one that a step reads and one that the step writes.
     pub fn norm_ddlerp_linear(
         &mut self,
         name: &'static str,

@@ -1,6 +1,7 @@
 //! A norm and a stack of matrices:  y_i = W_i norm(x) + b_i
 //!
-//! x is `[T, width]`, W_i is `[rows_i, width]`, y has one column per matrix. The twin is the reference implementation on the CPU.
+//! x is `[T, width]`, T is the number of tokens, W_i is `[rows_i, width]`, y has one column per matrix. The twin is the reference
+//! implementation on the CPU.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store, fuses};
@@ -12,14 +13,14 @@ pub(super) struct NormLinear {
     pub name: &'static str,
     pub x: Var,
     pub norm: Norm,
-    /// norm(x), `[T, width]`. In a head the shape is `[O, width]`, and O is the number of tokens whose logits are requested.
+    /// norm(x). The variable has one row per token. In the output head, it has one row per token whose logits are requested.
     pub normed: Var,
     pub stacks: Vec<Stack>,
 }
 
 impl Tape {
-    /// Records y_i = W_i norm(x) + b_i. Returns y, `[T, …]` with one column per part. `parts`: the matrices W_i. `bias`: the vectors b_i,
-    /// one per part, or an empty list.
+    /// Records y_i = W_i norm(x) + b_i. Returns y, which has one row per token and one column per part. `parts` are the matrices W_i.
+    /// `bias` are the vectors b_i, one per part, or an empty list.
     pub fn norm_linear(&mut self, name: &'static str, x: Var, norm: Norm, parts: Vec<MatrixPart>, bias: Vec<VectorPart>) -> Var {
         let columns: Vec<usize> = parts.iter().map(|p| p.rows).collect();
         let y = self.scratch(name, Rows::Tokens, &columns);
@@ -55,8 +56,8 @@ impl Word for NormLinear {
         self.stacks.iter().for_each(|s| s.twin(host));
     }
 
-    /// Returns `true` if this is the word `head`: its rows are the tokens whose logits are requested. A head must store norm(x), because
-    /// the tape's `hidden` is norm(x).
+    /// Returns `true` if this is the word `head`, which computes only the tokens whose logits are requested. The head must store norm(x),
+    /// because the tape's `hidden` is norm(x).
     fn is_head(&self) -> bool {
         self.stacks.iter().all(|s| s.rows == Rows::Outputs)
     }

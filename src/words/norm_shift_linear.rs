@@ -1,7 +1,8 @@
 //! Inputs of a time mix or channel mix: layer norm, token shift, one lerp per mix, and a stack of matrices. Each matrix reads one lerp.
 //!
 //!   x̂ = LN(x)   X_m = lerp(x̂, x̂ of the previous token, mix_m)   y_i = activation_i(W_i X_m(i))
-//! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. The twin is the reference implementation on the CPU.
+//! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. T is the number of tokens, C the width of x. The twin is the
+//! reference implementation on the CPU.
 
 use super::shift_mix::{Inputs, ShiftMix};
 use super::stack::{Activation, Segment, Stack, Store, fuses};
@@ -10,7 +11,7 @@ use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, 
 
 /// One matrix of the stack, its input and its activation.
 pub struct Projection {
-    /// W_i, `[rows, C]`.
+    /// The matrix W_i, `[rows, width of x]`.
     pub part: MatrixPart,
     /// The index m of the lerp that the matrix reads.
     pub mix: usize,
@@ -24,9 +25,10 @@ struct NormShiftLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_shift_linear` and returns y, `[T, …]` with one column per projection. `vectors`: norm weight, norm bias, then
-    /// one row per mix. A mix has the share of the previous token in each channel. `shift`: the state with x̂ of the previous token, `[C]`;
-    /// it must have two halves.
+    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. `vectors` has the rows
+    /// norm weight and norm bias, then one row per mix. A mix is a vector of lerp weights: 0 selects the current token, 1 the previous
+    /// token. `shift` is the state with x̂ of the previous token. Its pages must have two halves, one that a step reads and one that the
+    /// step writes.
     pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, vectors: Vector, projections: Vec<Projection>, shift: State) -> Var {
         let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Dropped);
         let stack = projections_of(self, name, mix.mixed, projections);
@@ -36,7 +38,8 @@ impl Tape {
     }
 }
 
-/// Returns a stack of projections. Each projection reads plane `mix` of `x` and writes its own column of the activation called `name`.
+/// Returns a stack of projections. A projection reads the plane of `x` whose index is its `mix`, and writes its own column of the
+/// activation called `name`.
 pub fn projections_of(tape: &mut Tape, name: &'static str, x: Var, projections: Vec<Projection>) -> Stack {
     let columns: Vec<usize> = projections.iter().map(|p| p.part.rows).collect();
     let y = tape.scratch(name, Rows::Tokens, &columns);

@@ -2,8 +2,9 @@
 //!
 //!   Decay (5, 6):  o = S r + bonus   S = S diag(w) + v kᵀ            y = GN(o) ⊙ g
 //!   Delta (7):     S = S diag(w) − (S κ) bᵀ + v kᵀ   o = S r         y = (GN(o) + bonus) ⊙ g
-//! Every head has a state S `[value][key]` and takes its tokens in order. The words compute the vectors of a token. The *twin* is the
-//! reference implementation on the CPU.
+//! Every head has a state S `[value][key]` and takes its tokens in order. GN is the norm of each head, g the gate. The words compute the
+//! vectors r, w, k, v (and κ, b) and the bonus of each token; their files have the formulas. The *twin* is the reference implementation on
+//! the CPU.
 
 use super::moments;
 use super::stack::{Stack, fuses};
@@ -55,11 +56,11 @@ pub struct Recurrence {
     pub norm: usize,
     /// The gate, or `None` if the output has no gate.
     pub gate: Option<Gate>,
-    /// The vectors that the rule reads, `[T, H, n_vectors, head_stride]`.
+    /// The vectors that the rule reads, `[tokens, heads, n_vectors, head_stride]`.
     pub feed: Var,
-    /// The columns v and bonus, `[T, 2, width]`.
+    /// The columns v and bonus, `[tokens, 2, width]`.
     pub values: Var,
-    /// The output, `[T, width]`.
+    /// The output, `[tokens, width]`.
     pub y: Var,
 }
 
@@ -77,17 +78,18 @@ pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
-/// Data for the kernel rwkv/head, in addition to a [`Recurrence`]. The kernel computes all steps of a head in one dispatch.
+/// Data for the kernel rwkv/head, in addition to a [`Recurrence`]. For each head, the kernel computes the low-rank products, the
+/// recurrence, the norm and the gate in one dispatch.
 pub struct Head<'a> {
     /// The WGSL module that fills the shader slot `head`.
     pub module: &'static str,
     pub proj: Var,
-    /// Low-rank products that the kernel computes itself, or `None` if the word has no such products. Every segment must read `proj`.
+    /// Low-rank products that the kernel computes, or `None` if the word has no such products. All these products must read `proj`.
     pub lora: Option<&'a Stack>,
     pub is_first_layer: bool,
     /// The row of [`Recurrence::vectors`] that holds the constant decay, or `None` if the decay depends on the token.
     pub decay: Option<usize>,
-    /// The bindings that only this module has.
+    /// The bindings that `module` has in addition to the bindings of rwkv/head.
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
@@ -99,7 +101,7 @@ const HEAD_LANES: usize = 64;
 enum Feed {
     /// Through a storage binding.
     Storage,
-    /// Through a uniform window.
+    /// Through a window: a uniform binding of 64 KiB, for software adapters.
     Window,
 }
 
@@ -244,8 +246,8 @@ impl Recurrence {
         }
     }
 
-    /// Returns dispatches of the recurrence, each with a part of `feed` that fits a uniform window. A dispatch takes some rows and all
-    /// heads, or one row and some heads.
+    /// Returns dispatches of the recurrence. Each dispatch reads a part of `feed` that fits a window, a uniform binding of 64 KiB: several
+    /// tokens with all heads, or one token with several heads.
     fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let n_heads = self.n_heads(cx.tape);
         let window = WINDOW_BYTES / 4;
@@ -290,7 +292,8 @@ impl Recurrence {
         }
     }
 
-    /// Calls `head(host, h, state of h, t, y [head_size])` for every head h and token t. Heads run in parallel, the tokens of a head in order.
+    /// Calls `head(host, h, s, t, y)` for every head h and token t. s is the state of head h, and y receives the head's output,
+    /// `[head_size]`. Heads run in parallel, the tokens of a head in order.
     pub fn twin(&self, host: &mut Host, head: impl Fn(&Host, usize, &mut [f32], usize, &mut [f32]) + Sync) {
         let tape = host.tape.clone();
         let (n, stride) = (self.head_size, host.stride(self.y));
@@ -340,7 +343,7 @@ impl Recurrence {
     }
 }
 
-/// Returns the numbers `at .. at + n` of column `i` of the activation `var`, for token `t`.
+/// Returns the elements `at .. at + n` of column `i` of the activation `var`, for token `t`.
 pub fn column(host: &Host, var: Var, i: usize, t: usize, at: usize, n: usize) -> &[f32] {
     let spec = host.tape.var_spec(var);
     &host.var(var)[t * spec.stride() + spec.column(i) + at..][..n]

@@ -1,7 +1,7 @@
 //! Layer norm, token shift and lerps: the first part of RWKV's time mix and channel mix, shared by several words.
 //!
 //!   x̂ = LN(x)   p = x̂ of the previous token   X_m = x̂ + (p − x̂) ⊙ mix_m
-//! x and X_m are `[T, C]`. The *twin* is the reference implementation on the CPU.
+//! x and X_m are `[T, C]`. T is the number of tokens, C the width of x. The *twin* is the reference implementation on the CPU.
 
 use super::stack::Input;
 use super::{LAYER_NORM_EPS, norm::Norm};
@@ -13,10 +13,11 @@ pub struct ShiftMix {
     /// The packed rows: weight g and bias b of the norm, then the mixes.
     vectors: Vector,
     n_mixes: usize,
-    /// The state with x̂ of the previous token, `[width]`. It has two halves: a step reads one half and writes the other half.
+    /// The state with x̂ of the previous token, `[width]`. Its pages have two halves: a step reads one half and writes the other half.
     shift: State,
     inputs: Inputs,
-    /// One plane per mix, `[n_mixes, capacity, C]`. If the inputs are kept, the planes x̂ and p follow.
+    /// The lerps, one plane per mix. A plane has one row per token. If the inputs are kept, two more planes follow: x̂, and p, which is x̂
+    /// of the previous token.
     pub mixed: Var,
 }
 
@@ -28,8 +29,8 @@ pub enum Inputs {
 }
 
 impl ShiftMix {
-    /// Declares the activation `mixed`. `vectors`: norm weight, norm bias, then the mixes. `shift`: the state with x̂ of the previous
-    /// token; it must have two halves.
+    /// Declares the activation `mixed`. `vectors` has the rows norm weight and norm bias, then the mixes. `shift` is the state with x̂ of
+    /// the previous token. Its pages must have two halves, one that a step reads and one that the step writes.
     pub fn new(tape: &mut Tape, x: Var, vectors: Vector, shift: State, inputs: Inputs) -> ShiftMix {
         let spec = tape.vector_spec(vectors);
         let (width, n_mixes) = (spec.width, spec.parts.len() - 2);
@@ -37,7 +38,8 @@ impl ShiftMix {
         ShiftMix { x, vectors, n_mixes, shift, inputs, mixed }
     }
 
-    /// Returns the index of the plane x̂; the next plane is p. Both exist only if the inputs are kept.
+    /// Returns the index of the plane of `mixed` that holds x̂. The next plane holds p, x̂ of the previous token. Both planes exist only if
+    /// the inputs are kept.
     pub fn x_hat(&self) -> usize {
         self.n_mixes
     }
@@ -67,8 +69,8 @@ impl ShiftMix {
         }
     }
 
-    /// Returns the input of a product of few tokens whose workgroups compute norm, token shift and lerp themselves. `keeps`: `true` if the
-    /// dispatch stores the new state.
+    /// Returns the input of a product of few tokens whose workgroups compute norm, token shift and lerp themselves. If `keeps` is `true`,
+    /// the dispatch also stores the new state.
     pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> Input {
         let spec = cx.tape.vector_spec(self.vectors);
         let (kept, capacity) = match self.inputs {

@@ -66,13 +66,13 @@ fn sigmoid(z: f32) -> f32 {
 pub struct Segment {
     /// The index of the part in the matrix.
     pub part: usize,
-    /// The index of the plane of x that the segment reads.
+    /// The index of the plane of x that the segment reads. x is `[planes, rows, stride]`.
     pub plane: usize,
-    /// The first float of the input in a row of x.
+    /// The offset of the segment's input in a row of x, in floats.
     pub x: usize,
-    /// The first float of the output in a row of y.
+    /// The offset of the segment's output in a row of y, in floats.
     pub y: usize,
-    /// The index of the plane of y that the segment writes.
+    /// The index of the plane of y that the segment writes. y is `[planes, rows, stride]`.
     pub y_plane: usize,
     /// The row of [`Stack::bias`] that is added, or `None` if the segment has no bias.
     pub bias: Option<usize>,
@@ -135,8 +135,8 @@ impl Store {
         self.var().map_or(Binding::Nothing, Binding::Var)
     }
 
-    /// Describes the operands a and b that the store reads besides y. Returns the index of a for row 0, the index of b for row 0, and the
-    /// number of floats from one row to the next. Unused numbers are 0.
+    /// Describes the operands a and b that the store reads besides y. Returns three counts of floats: the offset of a in row 0, the offset
+    /// of b in row 0, and the stride of a row. Unused values are 0.
     pub(super) fn places(self, tape: &Tape, capacity: usize) -> [usize; 3] {
         let stride = self.var().map_or(0, |v| tape.var_spec(v).stride());
         match self {
@@ -153,7 +153,8 @@ impl From<Store> for Param {
     }
 }
 
-/// A product `y[t] = store(activation(bias + W x[t]))`, segment by segment. A [`Segment`] is one part of W with its own input and output.
+/// A product `y[t] = store(activation(bias + W x[t]))` for each row t. W consists of parts. A [`Segment`] is one part with its own input
+/// and output.
 pub struct Stack {
     pub matrix: Matrix,
     pub x: Var,
@@ -162,7 +163,7 @@ pub struct Stack {
     pub bias: Option<Vector>,
     pub segments: Vec<Segment>,
     pub store: Store,
-    /// The kind of the rows of x and y, for example tokens or outputs.
+    /// The meaning of one row of x and y: a token, or a requested output.
     pub rows: Rows,
 }
 
@@ -183,7 +184,7 @@ pub(super) struct Shape {
     /// The number of tokens per workgroup.
     pub tokens: usize,
     pub constants: Vec<(&'static str, u32)>,
-    /// Further shader slots that only this shader has, and the modules that fill them.
+    /// The shader slots that only this shader has, each with the module that fills the slot.
     pub modules: Vec<(&'static str, &'static str)>,
 }
 
@@ -276,8 +277,8 @@ impl Stack {
         self.products(cx, &|_| shape.clone(), &pieces, input, &|s| s.plane)
     }
 
-    /// Returns one dispatch per piece and per group of up to [`MAX_SEGMENTS`] segments. For a segment, `x_at` returns the second argument
-    /// of the function `begin` in the input's shader module.
+    /// Returns one dispatch per piece and per group of up to [`MAX_SEGMENTS`] segments. `x_at` returns, for a segment, the second argument
+    /// of the function `begin` in the shader module of the input.
     fn products(
         &self,
         cx: &Lowering<'_>,
@@ -297,7 +298,7 @@ impl Stack {
         dispatches
     }
 
-    /// Returns the segments that use rows of a piece, each with these rows. Several segments may use the same part.
+    /// Returns pairs of a segment and the rows of `piece` that the segment uses. Several segments may use the same part.
     fn used<'p>(&self, piece: &'p MatrixPiece) -> Vec<(&Segment, &'p PieceSegment)> {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }
@@ -363,12 +364,12 @@ impl Stack {
         }
     }
 
-    /// Returns the index in x of the first float that a segment reads for row 0.
+    /// Returns the offset in x, in floats, of a segment's input in row 0.
     pub(super) fn x_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
         segment.plane * capacity * tape.var_spec(self.x).stride() + segment.x
     }
 
-    /// Returns the index in y of the first float that a segment writes for row 0.
+    /// Returns the offset in y, in floats, of a segment's output in row 0.
     pub(super) fn y_at(&self, segment: &Segment, tape: &Tape, capacity: usize) -> usize {
         segment.y_plane * capacity * tape.var_spec(self.y).stride() + segment.y
     }

@@ -1,7 +1,7 @@
 //! The gated input of GLM's ffn:  y = silu(W_gate x̂) ⊙ W_up x̂,  x̂ = norm(x)
 //!
-//! x is `[T, width]`, both matrices are `[F, width]`, y is `[T, F]`. The word has two products. The first product stores silu(W_gate x̂) in
-//! y. The second product multiplies y by W_up x̂.
+//! x is `[T, width]`, both matrices are `[F, width]`, y is `[T, F]`. T is the number of tokens, F the width of the ffn. The word has two
+//! products. The first product stores silu(W_gate x̂) in y. The second product multiplies y by W_up x̂.
 
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
@@ -10,7 +10,8 @@ use super::testing::{Case, batches, steps};
 use crate::tape::{MatrixPart, Rows, Tape, Var, vector};
 
 impl Tape {
-    /// Records y = silu(W_gate norm(x)) ⊙ W_up norm(x) and returns y, `[T, F]`. `gate` and `up` are W_gate and W_up, `[F, width]`.
+    /// Records y = silu(W_gate norm(x)) ⊙ W_up norm(x) and returns y, `[tokens, width of the ffn]`. `gate` and `up` are W_gate and W_up,
+    /// `[width of the ffn, width of x]`.
     pub fn swiglu(&mut self, name: &'static str, x: Var, norm: Norm, gate: MatrixPart, up: MatrixPart) -> Var {
         let y = self.scratch(name, Rows::Tokens, &[gate.rows]);
         let normed = self.internal("normed", Rows::Tokens, &[norm.width(self)]);

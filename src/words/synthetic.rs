@@ -1,4 +1,5 @@
-//! Synthetic weights: seeded numbers of sensible size for any tensor name, for the self-test, tests and benchmarks.
+//! Synthetic weights for any tensor name: seeded random values in the range of trained weights. The self-test, tests and benchmarks use
+//! them.
 
 use super::testing::{numbers, seed_of};
 use crate::error::Result;
@@ -6,11 +7,11 @@ use crate::tape::Source;
 use crate::tensor::{DType, View};
 use half::f16;
 
-/// The seed of synthetic models. Models in files and models in memory use the same seed, so they have the same numbers.
+/// The seed of synthetic models. Models in files and models in memory use the same seed, so they have the same weights.
 pub const MODEL_SEED: u64 = 42;
 
-/// A source of f16 weights. The numbers of a tensor depend on the seed, the tensor's name and its shape. They are computed when they are
-/// read.
+/// A source of f16 weights. The elements of a tensor depend on the seed, the tensor's name and its shape. They are computed when the tensor
+/// is read.
 #[derive(Debug, Clone, Copy)]
 pub struct Synthetic {
     pub seed: u64,
@@ -26,8 +27,8 @@ impl Synthetic {
     }
 }
 
-/// Returns half the width and the centre of the range of a tensor's numbers. Matrices are scaled so that products keep the size of
-/// activations. Norm weights are near 1. Decays and mixes are in the range of trained models.
+/// Returns the range of a tensor's elements: half the width of the range, and its centre. Matrices are scaled so that products keep the
+/// size of activations. Norm weights are near 1. Decays and mixes are in the range of trained models.
 fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
     let last = name.rsplit('.').next().unwrap_or(name);
     let matrix = |fan_in: usize| (1.0 / (fan_in as f32).sqrt(), 0.0);

@@ -1,7 +1,8 @@
 //! Cases in which a word's kernels must agree with its twin, the reference implementation on the CPU. A case is a small tape, steps to
 //! play, and the largest error that is allowed.
 //!
-//! The release build also contains the cases: `doctor` runs them on a user's adapter. All numbers are computed from names and seeds.
+//! The release build also contains the cases: `doctor` runs them on a user's adapter. All weights and inputs are computed from names and
+//! seeds.
 
 use crate::tape::{Run, Step, Tape, Var};
 
@@ -12,7 +13,7 @@ pub struct Case {
     pub steps: Vec<Step>,
     /// The largest normalised mean squared error that passes.
     pub bound: f64,
-    /// `true` if states start as before the first token, `false` if they start with seeded numbers.
+    /// `true` if states start as before the first token, `false` if states start with seeded random values.
     pub from_nothing: bool,
     /// An activation and the fraction of zeros in its first column, or `None` if no input needs zeros.
     pub zeros: Option<(Var, f32)>,
@@ -26,7 +27,7 @@ pub const BLOCKS: usize = 49;
 pub const CONTEXT: usize = 1024;
 
 impl Case {
-    /// Returns a case whose states start with seeded numbers and whose inputs have no zeros.
+    /// Returns a case whose states start with seeded random values and whose inputs have no zeros.
     pub fn new(name: String, tape: Tape, steps: Vec<Step>, bound: f64) -> Case {
         Case { name, tape, steps, bound, from_nothing: false, zeros: None }
     }
@@ -74,7 +75,7 @@ pub fn batches() -> Vec<Step> {
     [2, 7, 13, 16, 17, 33, 65, 129].map(step).into()
 }
 
-/// Returns an endless iterator over numbers in [−1, 1). It uses splitmix64, so the numbers are the same on every machine.
+/// Returns an endless iterator over random numbers in [−1, 1). The generator is splitmix64, so every machine computes the same numbers.
 pub fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     std::iter::repeat_with(move || {

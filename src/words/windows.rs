@@ -1,5 +1,5 @@
-//! Lowers products: turns a product into dispatches. On a software adapter, products read through windows, which are uniform bindings of
-//! 64 KiB. There is one dispatch per block of rows and up to 8 tokens.
+//! Lowers products: turns a product into dispatches. On a software adapter, kernels read weights and activations through windows. A window
+//! is a uniform binding of 64 KiB. One dispatch computes a block of rows for up to 8 tokens.
 
 use super::stack::{Segment, Shape, Stack};
 use crate::quant::WEIGHTS_PER_BLOCK;
@@ -10,8 +10,8 @@ const LANES: usize = 8;
 /// The number of matrix rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share one set of column scales.
 const ROWS: usize = 8;
 const _: () = assert!(LANES * ROWS == WEIGHTS_PER_BLOCK);
-/// The number of matrix rows per workgroup. A block of rows has a multiple of this number if that many rows fit the block's tiles. Then all
-/// lanes work.
+/// The number of matrix rows per workgroup. The number of rows in a block is a multiple of `GROUP` if the block's tiles have room for so
+/// many rows, so that no lane is idle.
 pub const GROUP: usize = LANES * ROWS;
 /// The number of floats in a window, a uniform binding of 64 KiB.
 const WINDOW: usize = WINDOW_BYTES / 4;
@@ -19,7 +19,8 @@ const WINDOW: usize = WINDOW_BYTES / 4;
 pub const ALIGN: usize = WINDOW_ALIGN / 4;
 
 impl Stack {
-    /// Returns the dispatches of the product. They read through uniform windows if the matrix is laid out in blocks of rows.
+    /// Returns the dispatches of the product. If the matrix is stored in blocks of rows, the kernels read the matrix and x through windows,
+    /// which are uniform bindings of 64 KiB.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let spec = cx.tape.matrix_spec(self.matrix);
         let n = cx.n_rows(self.rows);
@@ -30,7 +31,7 @@ impl Stack {
     }
 }
 
-/// Returns the dispatches of a product of `n` rows of x whose matrix is laid out in blocks of rows.
+/// Returns the dispatches of a product whose matrix is stored in blocks of rows. `n` is the number of rows of x.
 fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     let spec = cx.tape.matrix_spec(stack.matrix);
     let blocks = spec.blocks(cx.caps.max_binding, GROUP);
@@ -44,8 +45,8 @@ fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     dispatches
 }
 
-/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. This is the largest of these numbers whose activations fit one window and that
-/// is at most `n` rounded up to a power of two.
+/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. The result is the largest of these numbers that meets two conditions: the
+/// inputs of so many tokens fit one window, and the number is at most `n` rounded up to a power of two.
 fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usize {
     let stride = cx.tape.var_spec(stack.x).stride();
     let width = cx.tape.matrix_spec(stack.matrix).parts[segment.part].units() * crate::quant::PAD;

@@ -1,10 +1,11 @@
 //! The recurrence of RWKV-4 over decayed exponentials of k, and then the output matrix:  x += W (r ⊙ wkv)
-//! Source: RWKV paper, appendix D. Exponents are relative to p, the largest exponent so far, so all numbers stay finite. Per channel and
+//! Source: RWKV paper, appendix D. Exponents are relative to p, the largest exponent so far, so all values stay finite. Per channel and
 //! token:
 //!
 //!   q = max(p, u + k)   wkv = (e^(p − q) a + e^(u + k − q) v) / (e^(p − q) b + e^(u + k − q))
 //!   q = max(p + w, k)   a = e^(p + w − q) a + e^(k − q) v   b = e^(p + w − q) b + e^(k − q)   p = q
-//! x is `[T, C]`, W `[C, A]`; r, k and v are `[T, A]`, w and u `[A]`. The twin is the reference implementation on the CPU.
+//! x is `[T, C]`, W is `[C, A]`. r, k and v are `[T, A]`, w and u are `[A]`. T is the number of tokens, C the width of x, A the width of
+//! the time mix. The twin is the reference implementation on the CPU.
 
 use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
@@ -24,25 +25,25 @@ struct Wkv4 {
     proj: Var,
     /// The packed rows w = −exp(time_decay) and u.
     vectors: Vector,
-    /// The recurrent state, `[3 (a, b, p), A]`. A step reads one half of it and writes the other half, see
-    /// [`StateSpec::halves`](crate::tape::StateSpec::halves).
+    /// The recurrent state: the vectors a, b and p, `[3, width]`. Its pages have two halves: a step reads one half and writes the other
+    /// half.
     state: State,
-    /// r ⊙ wkv, `[T, A]`.
+    /// r ⊙ wkv, `[tokens, width]`.
     y: Var,
     output: Stack,
 }
 
 impl Tape {
-    /// Declares the recurrent state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`. The state has two
-    /// halves.
+    /// Declares the recurrent state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`. Its pages have
+    /// two halves: a step reads one half and writes the other half.
     pub fn wkv4_state(&mut self, name: String, width: usize) -> State {
         let state = self.state(name, &[3, width], true);
         self.begin_with(state, Initial::Rows(vec![0.0, 0.0, NO_EXPONENT]));
         state
     }
 
-    /// Records `x [T, C] += W [C, A] (r ⊙ wkv)`. `proj` has the columns r (after the sigmoid), k and v. `vectors` has the rows w =
-    /// −exp(time_decay) and u.
+    /// Records `x += W (r ⊙ wkv)`. `part` is W, `[width of x, width of the time mix]`. `proj` has the columns r (after the sigmoid), k and
+    /// v. `vectors` has the rows w = −exp(time_decay) and u.
     pub fn wkv4_linear_add(&mut self, proj: Var, vectors: Vector, state: State, part: MatrixPart, x: Var) {
         let width = self.vector_spec(vectors).width;
         let y = self.internal("wkv", Rows::Tokens, &[width]);

@@ -2,8 +2,9 @@
 //! gate. Source: Eagle and Finch paper, section 4. Per head, with a state S `[value][key]`:
 //!
 //!   y = S r + (Σ r u k) v   S = S diag(w) + v kᵀ   out = GN(y) ⊙ g
-//! r, k, v, w, g and out are `[T, A]`. In RWKV-5 the decay w is a constant. In RWKV-6 it is computed by a low-rank pair. The twin is
-//! the reference implementation on the CPU.
+//! r, k, v, w, g and out are `[T, A]`. T is the number of tokens, A the width of the time mix. u is a weight vector `[A]`, GN the norm of
+//! each head. In RWKV-5 the decay w is a constant. In RWKV-6 a low-rank pair computes w. The twin is the reference implementation on the
+//! CPU.
 
 use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
@@ -20,7 +21,7 @@ pub struct Wkv6 {
     pub head_size: usize,
     /// The epsilon of the group norm.
     pub eps: f32,
-    /// The packed rows u, ln_x weight and ln_x bias. If the decay is constant, a fourth row is w, with numbers in (0, 1).
+    /// The packed rows u, ln_x weight and ln_x bias. If the decay is constant, a fourth row is w, with values in (0, 1).
     pub vectors: Vector,
     pub decay: Decay,
     /// The index of the column g in `proj`, or `None` if the output has no gate (RWKV-5.0).
@@ -33,7 +34,8 @@ pub struct Wkv6 {
 pub enum Decay {
     /// w is the same for every token: the last row of [`Wkv6::vectors`].
     Constant,
-    /// w = exp(−exp(bias + W2 x)). `part`: W2, `[A, rank]`. `column`: the index of the column x in `proj`.
+    /// w depends on the token: w = exp(−exp(bias + W2 x)). `part` is W2, `[width of the time mix, rank]`. `column` is the index of the
+    /// column x in `proj`.
     LowRank { part: MatrixPart, bias: Vector, column: usize },
 }
 
@@ -44,8 +46,8 @@ struct Word6 {
 }
 
 impl Tape {
-    /// Records the time mix of RWKV-5 or 6 between the projections and the output matrix. Returns its result, `[T, A]`. `proj` has the
-    /// columns r, k, v, and the columns whose indices are in `decay` and `gate`.
+    /// Records the time mix of RWKV-5 or 6 between the projections and the output matrix. Returns its result, `[tokens, width of the time
+    /// mix]`. `proj` has the columns r, k, v, and the columns whose indices are in `decay` and `gate`.
     pub fn wkv6(&mut self, proj: Var, spec: Wkv6) -> Var {
         let Wkv6 { head_size, eps, vectors, decay, gate, state } = spec;
         let width = self.vector_spec(vectors).width;

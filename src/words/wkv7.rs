@@ -1,9 +1,10 @@
-//! The time mix of RWKV-7 between the projections and the output matrix: low-rank outputs, decay, rate, value residual, delta rule,
-//! group norm, bonus and gate. Source: RWKV-7 paper, section 4, eq. 17. Per head, with a state S `[value][key]`:
+//! The time mix of RWKV-7 between the projections and the output matrix: low-rank outputs, decay, rate, value residual, delta rule, group
+//! norm, bonus and gate. Source: RWKV-7 paper, section 4, eq. 17. Per head, with a state S `[value][key]`:
 //!
 //!   κ = k k_k / max(|k k_k|, 1e-12)   b = κ a   k' = k (1 + (a − 1) k_a)   v' = v + (v_first − v) mix
 //!   S = S diag(w) − (S κ) bᵀ + v' k'ᵀ   y = (GN(S r) + (Σ r k' r_k) v') ⊙ g
-//! r, k, v, w, a, g and y are `[T, C]`. The twin is the reference implementation on the CPU.
+//! r, k, v, w, a, g and y are `[T, C]`. T is the number of tokens, C the width of the time mix. k_k, k_a and r_k are weight vectors `[C]`,
+//! mix is a column of low-rank outputs, GN the norm of each head. The twin is the reference implementation on the CPU.
 
 use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
@@ -25,13 +26,13 @@ pub struct Wkv7 {
     pub head_size: usize,
     /// The epsilon of the group norm.
     pub eps: f32,
-    /// The vector w0 and the matrix w2:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))
+    /// The vector w0 and the matrix w2 of the decay:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w))). `proj` has tanh(w1 X_w).
     pub decay: Expansion,
-    /// The vector a0 and the matrix a2:  a = σ(a0 + a2 a1 X_a)
+    /// The vector a0 and the matrix a2 of the rate:  a = σ(a0 + a2 a1 X_a). `proj` has a1 X_a.
     pub rate: Expansion,
-    /// The matrix g2:  g = g2 σ(g1 X_g)
+    /// The matrix g2 of the gate:  g = g2 σ(g1 X_g). `proj` has σ(g1 X_g).
     pub gate: MatrixPart,
-    /// The value residual, or `None` in layer 0. The v of layer 0 is the v_first of the other layers.
+    /// The value residual, or `None` in layer 0. v_first of all other layers is the column v of layer 0.
     pub residual: Option<ValueResidual>,
     pub k_k: VectorPart,
     pub k_a: VectorPart,
@@ -42,17 +43,17 @@ pub struct Wkv7 {
     pub state: State,
 }
 
-/// The second matrix of a low-rank pair, `[C, rank]`, and the bias of its output.
+/// The second matrix of a low-rank pair, `[width of the time mix, rank]`, and the bias of its output.
 pub struct Expansion {
     pub matrix: MatrixPart,
     pub bias: VectorPart,
 }
 
-/// The value residual:  v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)
+/// The value residual, which mixes the values of layer 0 into v:  v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)
 pub struct ValueResidual {
     /// The vector v0 and the matrix v2.
     pub mix: Expansion,
-    /// The v of layer 0, `[T, C]`.
+    /// The values v of layer 0, `[tokens, width]`.
     pub v_first: Var,
 }
 
@@ -65,9 +66,9 @@ struct Word7 {
 }
 
 impl Tape {
-    /// Records the time mix of RWKV-7 between the projections and the output matrix. Returns y, `[T, C]`, and v_first, which is the v of
-    /// layer 0, `[T, C]`. `proj` has the columns r, k and v, then the inputs of w2, a2 and g2. In layers after layer 0, the input of v2 is
-    /// the last column.
+    /// Records the time mix of RWKV-7 between the projections and the output matrix. Returns y, and v_first, the values of layer 0. Both
+    /// are `[tokens, width]`. `proj` has the columns r, k and v, then the inputs of w2, a2 and g2. In layers after layer 0, the input of v2
+    /// is the last column.
     pub fn wkv7(&mut self, proj: Var, spec: Wkv7) -> (Var, Var) {
         let Wkv7 { head_size, eps, decay, rate, gate, residual, k_k, k_a, r_k, ln_x: [norm, norm_bias], state } = spec;
         let width = decay.matrix.rows;
@@ -178,7 +179,7 @@ impl Word7 {
         }
     }
 
-    /// Computes `y [head_size]` of head `h` and token `t` on the host. `s` is the head's state, `[v][k]`.
+    /// Computes the output y of head `h` for token `t` on the host. `s` is the head's state, `[value][key]`.
     fn head(&self, host: &Host, h: usize, s: &mut [f32], t: usize, y: &mut [f32]) {
         let n = self.recurrence.head_size;
         let at = h * n;
