@@ -1,8 +1,8 @@
-// Rotates q and k of a step's tokens and appends k and v to the caches. In a head, pairs (2i, 2i + 1) of channels with i < pairs are
+// Rotates q and k of a step's tokens and appends k and v to the caches. In each head, the first `pairs` pairs of channels (2i, 2i + 1) are
 // rotated:
 //   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(i / pairs)
-// p is the token's position. q is multiplied by 1 / sqrt(D) and written back to qkv. `groups` workgroups per token; a lane takes eight
-// numbers of a head at a time.
+// p is the token's position. q is multiplied by 1 / sqrt(D), D channels per head, and written back to qkv. `groups` workgroups per token. A
+// lane takes eight channels of a head at a time.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::cache::{Eight, Two, pack2, pack8};
@@ -11,7 +11,7 @@ import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK};
 struct Params {
     // Stride of a row of qkv, in vectors of 4 floats.
     stride: u32,
-    // The number of rotated pairs of a head: its first pairs.
+    // The number of pairs of channels that are rotated in each head.
     pairs: u32,
     // The factor for q: 1 / sqrt(head size).
     scale: f32,
@@ -42,7 +42,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = group.y * LANES + lane; i < end; i += params.groups * LANES) { append(t, i, position, block); }
 }
 
-// Rotates and stores unit i of row t of qkv: eight numbers of one head.
+// Rotates and stores unit i of row t of qkv. A unit is eight channels of one head.
 fn append(t: u32, i: u32, position: u32, block: u32) {
     let at = t * params.stride + 2u * i;
     var a = qkv[at];

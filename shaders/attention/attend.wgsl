@@ -1,9 +1,9 @@
-// Attention of a query over the tokens j of its slot, up to and with the query's own token:
+// Attention of a query over the tokens j of its slot, from the first token to the query's own token:
 //   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(q k_j - m)   m = max over j of q k_j
 // One workgroup per ROWS consecutive tokens of a slot and HEADS query heads with the same key head. The workgroup goes through the slot's
 // cache blocks. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If m grows, the earlier
-// sums are scaled down. The numbers of a query are computed in the same order for all values of HEADS and ROWS. If SPLIT is 1, several
-// workgroups share a query's blocks. Each of them stores its sum, its m and its sum of p for attention/combine.
+// sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several workgroups share a
+// query's blocks. Each workgroup then stores its sum of p v, its m and its sum of p, which attention/combine combines.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
@@ -20,9 +20,9 @@ struct Params {
     stride: u32,
     // Stride of a row of y, in floats.
     y_stride: u32,
-    // First float of the column m in a row of y.
+    // If SPLIT is 1: offset of the column with m, the largest scores, in a row of y, in floats.
     largest: u32,
-    // First float of the column with the sums of p in a row of y.
+    // If SPLIT is 1: offset of the column with the sums of p in a row of y, in floats.
     total: u32,
     // The number of cache blocks per workgroup.
     split_blocks: u32,
@@ -35,7 +35,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read> values: array<Two>; // [blocks, G, BLOCK, D / 2]
 @group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, y_stride]; if SPLIT is 1: [T, n_splits, y_stride]
 
-// The number of workgroups that share a key head.
+// The number of workgroups whose query heads read the same key head.
 const TILES: u32 = N_HEADS / N_KV_HEADS / HEADS;
 
 @compute @workgroup_size(LANES)
@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.y / TILES;
     let head0 = group.y * HEADS;
 
-    // Rows after the last row of the run repeat the last row and are not stored.
+    // A workgroup may have more rows than the run has left. The surplus rows repeat the run's last row and are not stored.
     unroll m in QUERIES {
     let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
     for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }
@@ -89,7 +89,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         // Values after the last token have not been written and may be NaN, so they are not read.
         let n = min(BLOCK, end - key0);
         for (var j = 0u; j < n; j++) {
-            // Lanes after the last pair read the last pair again and store nothing.
+            // Lanes without a pair of channels read the last pair again and store nothing.
             unroll p in PAIRS { let v_$p = unpack2(values[v_at + j * 4u * UNITS + min(lane + $pu * LANES, 4u * UNITS - 1u)]); }
             unroll m in QUERIES { {
                 let w = scores[$mu * BLOCK + j];

@@ -5,12 +5,12 @@ import package::constants::{UNITS, N_KV_HEADS, BLOCK};
 
 @group(0) @binding(2) var<storage, read> blocks: array<u32>; // block indices of every slot of the step
 
-// Returns the index of the block that holds tokens BLOCK i .. BLOCK (i + 1) of a slot, end exclusive.
+// Returns the index of the block that holds tokens BLOCK i .. BLOCK (i + 1) of a slot (without the end).
 fn block_of(run: Run, i: u32) -> u32 { return blocks[run.blocks_at + i]; }
 
-// Returns the index in the cache of keys, in elements of eight numbers. The element has numbers 8 u ..= 8 u + 7 of a token's key. The same
-// numbers of the next token follow.
+// Returns the index in `keys` of a token's unit u: channels 8 u ..= 8 u + 7 of the token's key. The next element of `keys` has the same
+// channels of the next token.
 fn key_at(block: u32, head: u32, u: u32, token: u32) -> u32 { return ((block * N_KV_HEADS + head) * UNITS + u) * BLOCK + token; }
 
-// Returns the index in the cache of values, in pairs of numbers, of a token's first pair.
+// Returns the index in `values` of the first two channels of a token's value. One element of `values` has two channels.
 fn value_at(block: u32, head: u32, token: u32) -> u32 { return ((block * N_KV_HEADS + head) * BLOCK + token) * UNITS * 4u; }

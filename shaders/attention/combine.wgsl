@@ -1,12 +1,13 @@
 // Combines the partial results that attention/attend stored for a query:
 //   o = sum over s of e^(m_s - m) o_s / sum over s of e^(m_s - m) l_s   m = max over s of m_s
-// One workgroup per token and head; the workgroup's lanes share the channels. Workgroup s of attention/attend stored o_s, m_s and its sum
-// of p, l_s.
+// One workgroup per token and head; each lane takes some channels. For each workgroup s of attention/attend, o_s is the stored sum of p v,
+// m_s the largest score and l_s the sum of p.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::constants::{LANES, UNITS, BLOCK};
 
 struct Params {
-    // Stride of a row of splits, in floats: `y_stride` of attention/attend. The next four fields have the same names there.
+    // Stride of a row of splits, in floats: `y_stride` of attention/attend. Fields with the same name in attention/attend have the same
+    // values.
     split_stride: u32,
     largest: u32,
     total: u32,

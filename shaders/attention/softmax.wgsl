@@ -1,11 +1,11 @@
-// A softmax that goes through the scores block by block:  p = e^(score - m), total = sum of p. m is the largest score so far. Every query
-// of a workgroup has its own m and total. SHARERS lanes share a query, for any number of queries. So the order of a sum does not depend on
-// the number of queries.
+// A softmax that reads the scores block by block (a block has the scores of BLOCK tokens):  p = e^(score - m), total = sum of p. m is the
+// largest score so far. Every query of a workgroup has its own m and total. SHARERS lanes share the scores of a query. SHARERS does not
+// depend on the number of queries, so the order of a sum does not, either.
 import package::constants::{QUERIES, SHARERS, BLOCK};
 
 // The score of a key that the query must not read.
 const NOTHING: f32 = -1e30;
-// The number of scores of a block per lane.
+// The number of scores of a block that one lane takes.
 const SHARE: u32 = BLOCK / SHARERS;
 
 var<workgroup> scores: array<f32, QUERIES * BLOCK>; // [QUERIES, BLOCK]: scores, later p

@@ -2,7 +2,7 @@
 alias Eight = vec4<u32>;
 alias Two = u32;
 
-// The largest f16. Larger numbers are clamped to this number: an infinite key would spoil the attention of every later token.
+// The largest f16. Larger values are clamped to LARGEST: an infinite key would spoil the attention of every later token.
 const LARGEST: f32 = 65504.0;
 
 fn pack2(x: vec2<f32>) -> Two { return pack2x16float(clamp(x, vec2(-LARGEST), vec2(LARGEST))); }

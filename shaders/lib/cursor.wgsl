@@ -15,7 +15,7 @@ struct Row {
 
 // Consecutive tokens of one slot.
 struct Run {
-    // First row of the run in activations.
+    // Index of the run's first row in activations.
     first_row: u32,
     // The number of rows of the run.
     len: u32,
@@ -23,9 +23,9 @@ struct Run {
     page_in: u32,
     // The page of the recurrent state that the run writes.
     page_out: u32,
-    // The half page of the token-shift vectors that the run reads.
+    // Index of the half page of token-shift vectors that the run reads. Half h of page p has the index 2 p + h.
     shift_in: u32,
-    // The half page of the token-shift vectors that the run writes. It always differs from `shift_in`.
+    // Index of the half page of token-shift vectors that the run writes. It always differs from `shift_in`.
     shift_out: u32,
     // Position of the run's first token in its text.
     position: u32,
@@ -51,5 +51,5 @@ fn run_at(i: u32) -> Run {
 // Returns the row of activations from which output `o` is computed.
 fn output_row(o: u32) -> u32 { return cursor[cursor[1].x + o / 4u][o % 4u]; }
 
-// Returns the number of rows of a product: the number of tokens if `of_outputs` is 0, the number of outputs if it is 1.
+// Returns the number of rows of a product: the number of tokens if `of_outputs` is 0, the number of requested outputs if `of_outputs` is 1.
 fn n_rows(of_outputs: u32) -> u32 { return select(n_tokens(), n_outputs(), of_outputs == 1u); }

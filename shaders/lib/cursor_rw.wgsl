@@ -6,8 +6,8 @@ fn n_outputs() -> u32 { return cursor[0].z; }
 // Returns the row of activations from which output `o` is computed.
 fn output_row(o: u32) -> u32 { return cursor[cursor[1].x + o / 4u][o % 4u]; }
 
-// Prepares a row for the next step: the row reads `token`, at the next position. The row's run has only this row. In the next step, the run
-// reads the pages that it wrote in this step.
+// Prepares a row for the next step, in which the row reads `token` at the next position. The row must be the only row of its run. In the
+// next step, the run reads the pages that it wrote in this step.
 fn advance(row: u32, token: u32) {
     cursor[2u + row].x = token;
     let run = cursor[0].w + 2u * cursor[2u + row].y;

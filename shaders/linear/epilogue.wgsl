@@ -1,4 +1,4 @@
-// Stores a sum of products as an element of y. First z = activation(bias + sum), then by the code `store`:
+// Stores a sum of products as an element of y. First computes z = activation(bias + sum). The code `store` then selects how z changes y:
 //   0: y = z   1: y += z   2: y += a z   3: y = a + (b - a) z   4: y = y z
 // a and b are elements of `side`, another activation.
 import package::lib::activation::activate;

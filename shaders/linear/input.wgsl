@@ -8,11 +8,11 @@ struct Input {
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 
-// The index in x at which the input of one token begins.
+// The input of one token: the index in x at which the input begins.
 struct Source { at: u32 }
 
-// Prepares row t of x, from vector x_at of the row on. Every lane of a workgroup calls `begin` once per token.
+// Returns where the input of token t begins: at vector `x_at` of row t of x. Every lane of a workgroup calls `begin` once per token.
 fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source { return Source(t * params.input.x_stride + x_at); }
 
-// Returns elements 4 i ..= 4 i + 3 of the input.
+// Returns elements 4 i ..= 4 i + 3 of a token's input.
 fn input4(source: Source, i: u32) -> vec4<f32> { return x[source.at + i]; }

@@ -1,7 +1,8 @@
-// The input of a product: layer norm, token shift and the lerp of one mix. Every workgroup computes it. Fills the shader slot `input`.
+// The input of a product: layer norm, token shift and the lerp of one mix. Every workgroup computes this input. Fills the shader slot
+// `input`.
 //   x_hat = LN(x)   p = x_hat of the row above, or the state in the first row of a run   input = x_hat + (p - x_hat) mix
 // Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup compute the moments together in `begin`.
-// The first workgroup stores the new state, x_hat, in the other half of the double buffer. It also stores x_hat and p as planes of `kept`.
+// The first workgroup stores the new state, x_hat, in the half page that the run writes. It also stores x_hat and p as planes of `kept`.
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
@@ -14,7 +15,7 @@ struct Input {
     plane: u32,
     // The number of rows of a plane of `kept`. If it is 0, no plane is stored.
     capacity: u32,
-    // 1 in the dispatch that stores the state and the planes.
+    // 1 if this dispatch stores the state and the planes, otherwise 0.
     keeps: u32,
     eps: f32,
 }
@@ -24,8 +25,8 @@ struct Input {
 @group(0) @binding(6) var<storage, read_write> shift: array<vec4<f32>>; // [2 pages, stride]
 @group(0) @binding(7) var<storage, read_write> kept: array<vec4<f32>>; // [.., capacity, stride]
 
-// The first four numbers are offsets: of this row and the row above in x, of p in the state, of the mix in vectors. `mean` and `scale` have
-// one number for this row and one for the row above.
+// The input of one row. `here` and `above` are the offsets in x of this row and of the row above. `state_at` is the offset of p in the
+// state, `mix_at` the offset of the mix in vectors. `mean` and `scale` have two elements: for this row and for the row above.
 struct Source {
     here: u32,
     above: u32,

@@ -1,6 +1,6 @@
 // The input of RWKV-4's output matrix: r wkv of every channel (formulas: rwkv/wkv4_step). Fills the shader slot `input`. This module suits
 // runs of few tokens. For each token t, every lane computes the recurrence of its channels again, from the state before the run up to token
-// t. For the last token of a run, the first workgroup stores the new state in the other half of the double buffer.
+// t. For the last token of a run, the first workgroup stores the new state in the half page that the run writes.
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::WG;
 import package::linear::stack::params;
@@ -14,11 +14,11 @@ struct Input {
     stride: u32,
     // Stride of a half page of the state, in floats.
     half_stride: u32,
-    // First floats of the columns r, k and v in a row of proj.
+    // Offsets of the columns r, k and v in a row of proj, in floats.
     r: u32,
     k: u32,
     v: u32,
-    // 1 in the dispatch that stores the state.
+    // 1 if this dispatch stores the state, otherwise 0.
     keeps: u32,
 }
 
@@ -26,7 +26,7 @@ struct Input {
 @group(0) @binding(5) var<storage, read> vectors: array<f32>; // [2, stride]: w, u
 @group(0) @binding(6) var<storage, read_write> state: array<f32>; // [2 pages, 3 (a, b, p), width]
 
-// The first and the last token of the recurrence, and the offset of the state before the first token.
+// The recurrence for one token: its first and its last token, and the offset of the state before the first token.
 struct Source {
     first: u32,
     last: u32,
@@ -48,7 +48,7 @@ fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
     return source;
 }
 
-// Returns a, b and p of channel c after the last token, and r wkv of the last token.
+// Computes the recurrence of channel c. Returns its state a, b and p after the last token, and r wkv of the last token.
 fn recur(source: Source, c: u32) -> vec4<f32> {
     let w = vectors[c];
     let u = vectors[params.input.stride + c];

@@ -1,7 +1,8 @@
 // Matrix times up to 16 vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// One workgroup per 4 GROUPS rows and BLOCKS x TOKENS tokens. The workgroup's lanes share the width. One reduction adds up four rows of a
-// token. Weights are read once for all tokens. The inputs of TOKENS tokens are in registers at a time; the next TOKENS tokens find the
-// weights in registers or in the nearest cache. The order of a token's sum is the same for all values of GROUPS, BLOCKS and TOKENS.
+// One workgroup per 4 GROUPS rows and BLOCKS x TOKENS tokens. Each lane multiplies a part of the width. One reduction adds up the sums of
+// all lanes for four rows of a token. Weights are read once for all tokens. The inputs of TOKENS tokens are in registers at a time. For the
+// next TOKENS tokens, the weights are still in registers or in the nearest cache. The order of a token's sum is the same for all values of
+// GROUPS, BLOCKS and TOKENS.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::{begin, input4};
 import package::linear::epilogue::finish;
@@ -46,7 +47,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         }
     }
-    // The sums are copied to an array for the loop below. With the loop, the code of reduction and epilogue exists once.
+    // The sums are copied to an array, so that a loop can call the reduction and the epilogue. The compiled shader then has their code
+    // once.
     var sums: array<vec4<f32>, GROUPS * BLOCKS * TOKENS>;
     unroll b in BLOCKS { unroll t in TOKENS { unroll q in GROUPS {
     sums[($bu * TOKENS + $tu) * GROUPS + $qu] = sums_$q_$b_$t;

@@ -1,5 +1,5 @@
-// Lists the inputs that are not zero, in order. It takes 2048 inputs at a time, eight per lane. Each lane counts its non-zero inputs. A
-// lane's first entry is at the sum of the counts of all lanes before the lane.
+// Lists the indices of the inputs that are not zero, in order. A workgroup takes a chunk of 2048 inputs at a time, eight per lane. Each
+// lane counts its non-zero inputs. The sum of the counts of all earlier lanes is the place of a lane's first entry.
 import package::slot::input::x;
 
 const LANES: u32 = 256u;
@@ -13,11 +13,11 @@ var<workgroup> list: array<u32, ROOM>;
 var<workgroup> counts: array<u32, LANES>;
 // The number of entries that each group of 16 lanes appends.
 var<workgroup> counts16: array<u32, LANES / 16u>;
-// The length of the whole list.
+// The number of entries in `list`.
 var<workgroup> listed: u32;
 
-// Appends the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1 to a list of length n. Returns the new length. x has `width`
-// inputs. All lanes must call `append`. After the call, all lanes may read the list.
+// Appends to `list`, which has n entries, the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1. Returns the new length. x
+// has `width` inputs. All lanes must call `append`. After the call, all lanes may read the list.
 fn append(n: u32, x_at: u32, k: u32, width: u32, lane: u32) -> u32 {
     let first = k + 8u * lane;
     var found = 0u; // bit e: input first + e is not zero

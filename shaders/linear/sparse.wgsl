@@ -1,8 +1,8 @@
 // Matrix times one vector that is mostly zeros. The matrix is column-major: `[k, rows / 8]` units of eight weights.
 //   y[t, row] = epilogue(sum over k with x[t, k] != 0 of W[row, k] x[t, k])
-// One workgroup per 8 UNITS rows and token. All lanes of the workgroup list the non-zero channels of x, in order. Then UNITS adjacent
-// lanes, a slice, read the weights of one channel: one unit of eight rows per lane. Slice i takes channels i, i + SLICES, ... of the list.
-// The order of a sum depends only on x.
+// One workgroup per 8 UNITS rows and token. All lanes of the workgroup list the non-zero channels of x, in order. Then each slice of UNITS
+// adjacent lanes reads the weights of one channel at a time: one unit of eight rows per lane. Slice i takes channels i, i + SLICES, ... of
+// the list. The order of a sum depends only on x.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::x;
 import package::linear::epilogue::finish;
@@ -30,9 +30,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var n = 0u; // channels in the list
     for (var k = 0u; k < s.k; k += CHUNK) {
         n = append(n, x_at, k, s.k, lane);
-        // First lists another chunk if the list has room for all of it.
+        // While the list has room for a whole chunk, another chunk is listed before any weights are read.
         if n + CHUNK <= ROOM && k + CHUNK < s.k { continue; }
-        // Takes four channels at a time, so that four loads are in flight. After the end of the list, takes the last channel times zero.
+        // A lane takes four channels at a time, so that four loads are in flight. If fewer channels remain, the last channel fills up the
+        // four, multiplied by zero.
         let end = select(0u, n, unit < units);
         for (var i = lane / UNITS; i < end; i += 4u * SLICES) {
             unroll q in 4 {
@@ -45,7 +46,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         n = 0u;
     }
 
-    // Adds the sums of the slices in a fixed order, as a tree of halves, for four rows of every unit at a time.
+    // Adds the sums of all slices in a fixed order: the second half of the lanes to the first half, until one slice remains. Takes four
+    // rows of every unit at a time.
     for (var h = 0u; h < 2u; h++) {
         workgroupBarrier();
         partial[lane] = sums[h];

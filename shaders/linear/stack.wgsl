@@ -12,9 +12,9 @@ struct Params {
     side_stride: u32,
     // 0 if rows are tokens, 1 if rows are outputs.
     of_outputs: u32,
-    // The code of the way in which the epilogue stores (codes: linear/epilogue).
+    // The code that selects how the epilogue changes y (codes: linear/epilogue).
     store: u32,
-    // The number of workgroups along x in the grid. Workgroup (x, y) computes block x + y fold.
+    // The number of workgroups along x in the grid. Workgroup (x, y) computes the block of rows with the index x + y * fold.
     fold: u32,
     @align(16) input: Input,
     // Three entries per segment: (first block, rows, width / 8, first word of codes), (offset or plane of the input, y offset,
@@ -25,16 +25,16 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 struct Segment {
-    // The workgroup's first row within the segment.
+    // Index of the workgroup's first row within the segment.
     row: u32,
     rows: u32,
     // Width in units of eight weights.
     k8: u32,
     // Width in weights.
     k: u32,
-    // First word of the codes.
+    // Index of the first 16-byte word of the codes.
     codes: u32,
-    // First word of the scales.
+    // Index of the first 16-byte word of the scales.
     scales: u32,
     // Second argument of the function `begin` in the shader slot `input`.
     x_at: u32,

@@ -1,10 +1,10 @@
-// The inputs of a tile of tokens, for every tiled product.
+// Reads the inputs of a tile: some inputs of some tokens. Every tiled product uses this module.
 import package::linear::stack::{Segment, params};
 import package::slot::input::x;
 import package::slot::tile::UNITS;
 
-// Returns unit u of a tile of `tokens` tokens: eight inputs of one token. The tile begins at token t0 of the n tokens and at unit k of the
-// width. Consecutive units have the same token. Returns zeros outside x.
+// Returns unit u of a tile: eight inputs of one token. The tile has `tokens` of the n tokens, from token t0, and begins at unit k of the
+// width. Units u of the same token are consecutive. Returns zeros outside x.
 fn tile_input(s: Segment, tokens: u32, t0: u32, n: u32, k: u32, u: u32) -> mat2x4<f32> {
     let token = t0 + u / UNITS;
     let unit = k + u % UNITS;

@@ -1,6 +1,6 @@
-// Matrix times many vectors: y[t, row] = epilogue(sum over k of W[row, k] x[t, k]) One workgroup per TILE_ROWS rows x TILE_TOKENS tokens.
-// It takes DEPTH inputs of the width at a time, and decodes their weights once, into workgroup memory. A lane keeps 4 ROW_QUADS x 4
-// TOKEN_QUADS sums. Each sum adds its products in the order of the width.
+// Matrix times many vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
+// One workgroup per TILE_ROWS rows x TILE_TOKENS tokens. A workgroup takes DEPTH inputs of the width at a time, and decodes their weights
+// once, into workgroup memory. A lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums. Each sum adds its products in the order of the width.
 import package::linear::stack::{params, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -29,7 +29,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let t0 = group.z * TILE_TOKENS;
     if s.row >= s.rows || t0 >= n { return; }
 
-    // The lane's first quad of rows, and its first quad of tokens. The lane's next quads are W_LANES and X_LANES further.
+    // Index i of the lane's first quad of rows, and index j of its first quad of tokens. The next quads have the indices i + W_LANES and j
+    // + X_LANES.
     let i = lane % W_LANES;
     let j = lane / W_LANES;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
@@ -63,7 +64,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums_$q_$p_$c += w_$q * v_$p[$c]; } } }
         }
     }
-    // The sums are copied to an array for the loop below. With the loop, the code of the epilogue exists once.
+    // The sums are copied to an array, so that a loop can call the epilogue. The compiled shader then has the code of the epilogue once.
     var sums: array<vec4<f32>, 4u * ROW_QUADS * TOKEN_QUADS>;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums[4u * ($qu * TOKEN_QUADS + $pu) + $cu] = sums_$q_$p_$c; } } }
     for (var e = 0u; e < 16u * ROW_QUADS * TOKEN_QUADS; e++) {

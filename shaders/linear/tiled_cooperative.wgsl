@@ -1,7 +1,8 @@
 // Matrix times many vectors on the GPU's matrix units. Inputs and decoded weights are rounded to f16, sums are f32.
 //   y[t, row] = epilogue(sum over k of f16(W[row, k]) f16(x[t, k]))
 // One workgroup per 128 rows x 64 tokens, which are four strips; one subgroup per strip of 64 rows x 32 tokens. The workgroup takes 16
-// inputs of the width at a time. With fewer than four subgroups, it goes over its tile again for the other strips.
+// inputs of the width at a time. With fewer than four subgroups, the workgroup computes its strips in several rounds, and loads its tiles
+// again in each round.
 import package::linear::stack::{params, Segment, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -16,14 +17,14 @@ const TILE_TOKENS: u32 = 64u;
 const STRIPS: u32 = 4u;
 const STRIP_ROWS: u32 = SIZE * ROW_BLOCKS;
 const STRIP_TOKENS: u32 = SIZE * TOKEN_BLOCKS;
-// The distance between lines of a tile, in numbers. Lines begin at multiples of 16 bytes, and eight consecutive lines are in different
-// memory banks.
+// The stride of a tile's line, in f16 values. A line has the inputs of one token, or the weights of one row. Lines begin at multiples of 16
+// bytes, and eight consecutive lines are in different memory banks.
 const STRIDE: u32 = DEPTH + 8u;
 const F16_MAX: f32 = 65504.0;
 
 var<workgroup> w_tile: array<f16, TILE_ROWS * STRIDE>; // [TILE_ROWS, STRIDE]
 var<workgroup> x_tile: array<f16, TILE_TOKENS * STRIDE>; // [TILE_TOKENS, STRIDE]
-// One block of sums per strip, which the epilogue reads.
+// The sums that the epilogue reads: one block of SIZE x SIZE sums per strip.
 var<workgroup> sums: array<f32, STRIPS * SIZE * SIZE>; // [STRIPS, SIZE (token), SIZE (row)]
 var<workgroup> has_work: u32;
 
@@ -61,7 +62,7 @@ fn main(
     if workgroupUniformLoad(&has_work) == 0u { return; }
 
     for (var first = 0u; first < STRIPS; first += n_subgroups) {
-        // If there are more subgroups than strips, a surplus subgroup computes a strip again and stores nothing.
+        // If the workgroup has more subgroups than strips, a surplus subgroup computes a strip again and stores nothing.
         let strip = (first + subgroup) % STRIPS;
         let row0 = strip / 2u * STRIP_ROWS;
         let token0 = strip % 2u * STRIP_TOKENS;
@@ -74,7 +75,7 @@ fn main(
             workgroupBarrier();
             unroll d in DEPTH_BLOCKS {
             {
-                // A token is a column of the right matrix: the token's line in memory runs along the width.
+                // A token is a column of the right matrix. The inputs of a token are adjacent in memory.
                 unroll b in TOKEN_BLOCKS { let v_$b = coopLoad<Right>(&x_tile[(token0 + $bu * SIZE) * STRIDE + $du * SIZE], STRIDE); }
                 unroll a in ROW_BLOCKS {
                 {

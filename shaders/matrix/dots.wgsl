@@ -1,4 +1,4 @@
-// One unit of each of four rows: eight codes per row.
+// The codes of one unit (eight weights) of each of four rows.
 struct Quad {
     a: mat2x4<f32>,
     b: mat2x4<f32>,

@@ -1,8 +1,8 @@
 // The place of a matrix in a buffer of 16-byte words.
 struct Place {
-    // First word of the codes.
+    // Index of the first 16-byte word of the codes.
     codes: u32,
-    // First word of the scales.
+    // Index of the first 16-byte word of the scales.
     scales: u32,
     // The number of units of eight weights in a row.
     units: u32,

@@ -1,4 +1,5 @@
-// Loads one unit of each of four rows at once. SHARERS rows share a 16-byte word. SHARERS is 1 if a unit fills one word or more.
+// Loads one unit (eight weights) of each of four rows at once. A 16-byte word has the units of SHARERS rows. SHARERS is 1 if a unit fills
+// one word or more.
 import package::matrix::dots::Quad;
 import package::matrix::place::Place;
 import package::slot::matrix::{w0};

@@ -1,6 +1,6 @@
 // Layer norm or RMS norm of each row:
 //   y = (x - mean) / sqrt(var + eps) * g + b   biased variance, in two passes; in an RMS norm mean and b are zero
-// One workgroup per row; the workgroup's lanes share the width. Rows are all tokens, or only the tokens whose logits are requested.
+// One workgroup per row; each lane takes a part of the width. Rows are all tokens, or only the tokens whose logits are requested.
 import package::lib::cursor::{n_rows, output_row};
 import package::slot::reduce::{WG, reduce_sum};
 

@@ -1,6 +1,6 @@
 // Looks up embeddings and normalises them:  x[t] = LN0(E[token])
-// One workgroup per token; the workgroup's lanes share the width. If the table has several pieces, each piece has its own dispatch. A
-// token's row is in one piece, and the dispatches of the other pieces do not change x[t].
+// One workgroup per token; each lane takes a part of the width. If the table has several pieces, each piece has its own dispatch. A token's
+// row is in one piece, and the dispatches of the other pieces do not change x[t].
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::matrix::place::Place;
@@ -12,7 +12,7 @@ struct Params {
     stride: u32,
     // The number of units of eight weights in a row.
     units: u32,
-    // First word of the scales.
+    // Index of the first 16-byte word of the scales.
     scales: u32,
     // First row of this piece.
     first_row: u32,
@@ -37,7 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = t * params.stride;
     let n = f32(params.width);
 
-    // Elements after the width are padding and become zero. A lane reads back only the elements that it wrote itself.
+    // Elements after the width are padding and become zero. The second pass of a lane reads only elements that the same lane wrote.
     var sum = 0.0;
     for (var u = lane; u < params.units; u += WG) {
         let eight = weight8(place, token - params.first_row, u);

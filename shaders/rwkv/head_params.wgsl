@@ -10,7 +10,7 @@ struct Params {
     proj_stride: u32,
     // Stride of a row of vectors, bias and y, in floats.
     stride: u32,
-    // First floats of the columns r, k, v and gate in a row of proj.
+    // Offsets of the columns r, k, v and gate in a row of proj, in floats.
     r: u32,
     k: u32,
     v: u32,
@@ -41,7 +41,7 @@ struct Token {
 @group(0) @binding(2) var<storage, read> bias: array<f32>; // [.., stride], biases of the low-rank products
 @group(0) @binding(3) var<storage, read> proj: array<vec4<f32>>; // [T, proj_stride / 4]
 
-// The vectors of a token, which all lanes read, in the order of `feed` in rwkv/wkv. [5, QUARTERS]
+// The vectors of a token, [5, QUARTERS], in the order of `feed` in rwkv/wkv. All lanes read these vectors.
 var<workgroup> feed: array<vec4<f32>, 5 * QUARTERS>;
 
 // Returns channel c of a column of proj, for token t.

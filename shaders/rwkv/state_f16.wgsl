@@ -1,5 +1,5 @@
-// The recurrent state in f16, four numbers at a time. The padding of a row is zero. The code uses no f16 arithmetic, which the adapter may
-// lack. Fills the shader slot `state`.
+// The recurrent state in f16, read and written four elements at a time. The padding of a row is zero. The code uses no f16 arithmetic,
+// which the adapter may lack. Fills the shader slot `state`.
 @group(0) @binding(6) var<storage, read_write> state: array<vec2<u32>>; // [pages, width, QUARTERS]
 
 fn load4(at: u32) -> vec4<f32> {
@@ -7,18 +7,18 @@ fn load4(at: u32) -> vec4<f32> {
     return vec4(unpack2x16float(x.x), unpack2x16float(x.y));
 }
 
-// Stores a result of `kept`. Such a number is an f16 already, so packing does not round it.
+// Stores a result of `kept`. These values are exact in f16, so packing does not round them.
 fn store4(at: u32, x: vec4<f32>) { state[at] = vec2(pack2x16float(x.xy), pack2x16float(x.zw)); }
 
-// The largest f16. Larger numbers are clamped to this number: an infinite number would stay in the state forever.
+// The largest f16. Larger values are clamped to LARGEST: an infinite value would stay in the state forever.
 const LARGEST: f32 = 65504.0;
 // The smallest normal f16.
 const SMALLEST: f32 = 0.00006103515625;
-// The distance between subnormal f16 numbers.
+// The distance between neighbouring subnormal f16 values.
 const STEP: f32 = 0.000000059604644775390625;
 
-// Rounds numbers to the nearest f16, ties to even, and clamps them. The code does not round by packing: drivers may truncate there, and
-// then a state would shrink a little with every token.
+// Rounds values to the nearest f16, ties to even, and clamps them. Packing is not used for rounding, because some drivers truncate when
+// they pack. A truncated state would shrink a little with every token.
 fn kept(x: vec4<f32>) -> vec4<f32> {
     let within = clamp(x, vec4(-LARGEST), vec4(LARGEST));
     let bits = bitcast<vec4<u32>>(within);

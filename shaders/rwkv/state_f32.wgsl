@@ -1,4 +1,4 @@
-// The recurrent state in f32, four numbers at a time. The padding of a row is zero. Fills the shader slot `state`.
+// The recurrent state in f32, read and written four elements at a time. The padding of a row is zero. Fills the shader slot `state`.
 @group(0) @binding(6) var<storage, read_write> state: array<vec4<f32>>; // [pages, width, QUARTERS]
 
 fn load4(at: u32) -> vec4<f32> { return state[at]; }

@@ -1,9 +1,10 @@
-// The recurrence of RWKV-5, 6 and 7. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17. S[i, j] is the state of a head:
+// The recurrence of RWKV-5, 6 and 7. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17. S[i, j] is the state of a head, i a channel of
+// the value, j of the key:
 //   v5, v6 (DELTA 0):  y[i] = sum over j of S[i, j] r[j] + bonus[i]   then  S[i, j] = S[i, j] w[j] + v[i] k[j]
 //   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
-// One lane per row of the state (head, value index i) and run. The lane keeps the row in registers and takes the run's tokens in order.
-// One dispatch takes tokens first_row .. first_row + n_rows of the step, and rows first .. end of the state. Row `first` must be the first
-// row of a head. If a run began in an earlier dispatch, the run's state is on the page that the run writes.
+// One lane per row of the state (head, value index i) and run. The lane keeps the row in registers and takes the run's tokens in order. One
+// dispatch takes tokens first_row .. first_row + n_rows of the step, and rows first .. end of the state. Row `first` must be the first row
+// of a head. A run may begin in an earlier dispatch. The run's state is then read from the page that the run writes.
 // After every token, the state is rounded to the format in which it is stored. So results do not depend on how a text is cut into steps.
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::feed::feed;
@@ -19,7 +20,7 @@ struct Params {
     width: u32,
     // Index of the first row of the state that this dispatch updates.
     first: u32,
-    // Index after the last row of the state that this dispatch updates.
+    // Index of the row after the last row of the state that this dispatch updates.
     end: u32,
     // Stride of a token in feed, in vectors of 4 floats.
     feed_stride: u32,
@@ -27,7 +28,7 @@ struct Params {
     values_stride: u32,
     // Stride of a token in y, in floats.
     stride: u32,
-    // First float of the column bonus in a row of values.
+    // Offset of the column bonus in a row of values, in floats.
     bonus: u32,
     // Offset of this dispatch's first vector in feed, in vectors of 4 floats.
     feed_at: u32,

@@ -7,7 +7,7 @@ struct Params {
     width: u32,
     // Stride of a row of proj, in floats.
     proj_stride: u32,
-    // First floats of the columns r, k and v in a row of proj.
+    // Offsets of the columns r, k and v in a row of proj, in floats.
     r: u32,
     k: u32,
     v: u32,

@@ -2,7 +2,7 @@
 //   q = max(p, u + k)   wkv = (exp(p - q) a + exp(u + k - q) v) / (exp(p - q) b + exp(u + k - q))
 //   q = max(p + w, k)   a = exp(p + w - q) a + exp(k - q) v   b = exp(p + w - q) b + exp(k - q)   p = q
 
-// Takes s = (a, b, p). Returns the new a, b and p, and wkv.
+// Computes one token. s is the state (a, b, p). Returns the new a, b and p, then wkv.
 fn wkv4_step(s: vec3<f32>, w: f32, u: f32, k: f32, v: f32) -> vec4<f32> {
     var q = max(s.z, u + k);
     var before = exp(s.z - q);

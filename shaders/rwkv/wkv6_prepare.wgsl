@@ -1,6 +1,6 @@
 // Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of each head, copies v, and computes
 //   bonus = (sum over j of r[j] u[j] k[j]) v
-// One workgroup per token and head; the workgroup's lanes share the head's channels.
+// One workgroup per token and head; each lane takes some of the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
@@ -14,11 +14,11 @@ struct Params {
     feed_stride: u32,
     // Stride of a token in values, in floats.
     values_stride: u32,
-    // First floats of the columns r, k and v in a row of proj.
+    // Offsets of the columns r, k and v in a row of proj, in floats.
     r: u32,
     k: u32,
     v: u32,
-    // First float of the column bonus in a row of values.
+    // Offset of the column bonus in a row of values, in floats.
     bonus: u32,
     // Offset of the first decay in `decay`.
     w: u32,

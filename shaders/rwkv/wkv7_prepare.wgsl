@@ -1,7 +1,7 @@
 // Prepares the recurrence of RWKV-7:
 //   kappa = k k_k / max(|k k_k|, 1e-12)   b = kappa a   k' = k (1 + (a - 1) k_a)
 //   v' = v + (v_first - v) mix   (layer 0: v_first = v)   bonus = (sum over j of r[j] k'[j] r_k[j]) v'
-// One workgroup per token and head; the workgroup's lanes share the head's channels.
+// One workgroup per token and head; each lane takes some of the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
@@ -19,15 +19,15 @@ struct Params {
     stride: u32,
     // Stride of a token in values, in floats.
     values_stride: u32,
-    // First floats of the columns r, k and v in a row of proj.
+    // Offsets of the columns r, k and v in a row of proj, in floats.
     r: u32,
     k: u32,
     v: u32,
-    // First floats of the columns decay w, rate a and value mix in a row of gates.
+    // Offsets of the columns decay w, rate a and value mix in a row of gates, in floats.
     w: u32,
     a: u32,
     mix: u32,
-    // First float of the column bonus in a row of values.
+    // Offset of the column bonus in a row of values, in floats.
     bonus: u32,
     // 1 in layer 0, otherwise 0.
     first_layer: u32,

@@ -1,6 +1,6 @@
 // Ends the time mix of RWKV-5, 6 and 7:  y = (GN(y) g_x + b_x + bonus) g
-// GN is a layer norm of each head with biased variance. Only v7 adds the bonus here. v5.0 has no gate. One workgroup per token and head;
-// the workgroup's lanes share the head's channels.
+// GN is a layer norm of each head with biased variance, g_x its weight and b_x its bias. Only v7 adds the bonus here. v5.0 has no gate. One
+// workgroup per token and head; each lane takes some of the head's channels.
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 
@@ -14,9 +14,9 @@ struct Params {
     gates_stride: u32,
     // Stride of a row of vectors and y, in floats.
     stride: u32,
-    // First float of the column bonus in a row of values.
+    // Offset of the column bonus in a row of values, in floats.
     bonus: u32,
-    // First float of the column g in a row of gates.
+    // Offset of the column g in a row of gates, in floats.
     g: u32,
     // 1 if the bonus is added here, otherwise 0.
     add_bonus: u32,

@@ -1,5 +1,6 @@
-// Adds masses to 512 bins, and finds the bin in which the running sum of bins exceeds a given mass. A sum has 64 bits, in two atomics.
-// Workgroups have 256 lanes. Call every function but `add_to_bin` and `bin_at` from uniform control flow.
+// Adds masses (probabilities that are not normalised, as integers) to 512 bins. Finds the first bin at which the running sum of bins
+// exceeds a given mass. The sum of a bin has 64 bits, in two atomics. Workgroups have 256 lanes. Call every function but `add_to_bin` and
+// `bin_at` from uniform control flow.
 import package::sample::fixed::{add, less};
 
 const BIN_BITS: u32 = 9u;
@@ -34,7 +35,7 @@ fn add_to_bin(i: u32, mass: vec2<u32>) {
     if mass.y + carry != 0u { atomicAdd(&high[i], mass.y + carry); }
 }
 
-// Returns the sum of all bins. Every lane receives it.
+// Returns the sum of all bins to every lane.
 fn total_of_bins(lane: u32) -> vec2<u32> {
     workgroupBarrier();
     if lane < BINS / PART {
@@ -51,11 +52,11 @@ fn total_of_bins(lane: u32) -> vec2<u32> {
     return workgroupUniformLoad(&sum_of_bins);
 }
 
-// A bin, and the part of a mass that remains within this bin.
+// The result of `exceed`: a bin, and `mass` minus the sum of all earlier bins.
 struct Place { bin: u32, rest: vec2<u32> }
 
-// Returns the first bin with which the running sum exceeds `mass`, and `mass` minus the sum of all bins before this bin. Call
-// `total_of_bins` first; its result must be larger than `mass`.
+// Returns the first bin at which the running sum of bins exceeds `mass`, and `mass` minus the sum of all earlier bins. Call `total_of_bins`
+// first; its result must be larger than `mass`.
 fn exceed(mass: vec2<u32>, lane: u32) -> Place {
     if lane == 0u {
         var rest = mass;

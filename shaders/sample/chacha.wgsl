@@ -13,8 +13,8 @@ fn random_number(seed: vec2<u32>, at: vec2<u32>) -> vec2<u32> {
     var b = b0;
     var c = vec4(0u);
     var d = d0;
-    // each vector is a row of four words; even rounds work on columns; odd rounds work on diagonals, which become columns by rotating the
-    // rows
+    // Each vector is a row of four words. Even rounds work on columns. Odd rounds work on diagonals, which rotating the rows turns into
+    // columns.
     for (var i = 0u; i < 8u; i++) {
         a += b; d = rotate4(d ^ a, 16u);
         c += d; b = rotate4(b ^ c, 12u);

@@ -1,7 +1,7 @@
 // Samples one token per slot from its row of logits, bit for bit as src/sample does:
 //   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters   id = the first id with u < sum of p[0 ..= id]
-// Then prepares the next step: counts, position in the random stream, cursor. One workgroup of 256 lanes per slot; the lanes share the
-// vocabulary.
+// u is a random mass below the total. Then prepares the next step: counts, position in the random stream, cursor. One workgroup of 256
+// lanes per slot; each lane takes a part of the vocabulary.
 import package::lib::cursor_rw::{n_outputs, output_row, advance};
 import package::sample::fixed::{Scale, times, add, ordered, is_finite};
 import package::sample::chacha::{random_number};
@@ -25,13 +25,13 @@ struct Params {
 @group(0) @binding(1) var<storage, read> logits: array<vec4<u32>>; // [O, stride], the bits of floats
 @group(0) @binding(2) var<storage, read> settings: array<Settings>; // [slot]
 // Plane 0 has counts in units of 2^-20; the highest bit is set if the id was seen. Plane 1 has biases in the same units; an id with the
-// bias BANNED is never drawn.
+// bias BANNED is never sampled.
 @group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads]
 @group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if it is 1, the id adds nothing to its count
 // One header per slot: number of draws (low half, high half), step, unused. Then ids [n_steps, slot].
 @group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
 
-// The id that is stored if no token can be drawn.
+// The id that is stored if no token can be sampled.
 const NOTHING: u32 = 0xffffffffu;
 const HEADER: u32 = 4u;
 
@@ -59,7 +59,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let biases_at = counts_at + params.quads;
     let logits_at = slot * params.stride;
 
-    // computes the keys, and lets each count decay after the key used it
+    // Each lane computes the keys of its ids, and their extremes. After a key is computed, the count of its id decays.
     var largest = 0u;
     var smallest = 0xffffffffu;
     for (var q = lane; q < params.quads; q += 256u) {
@@ -72,7 +72,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let key = key_of(bits[e], counts[e], biases[e], s);
                 four[e] = key;
                 largest = max(largest, key);
-                // with GUARDS, a logit that is not finite sets the smallest key to 0: then nothing is drawn here, and the host draws
+                // With GUARDS, a logit that is not finite sets `smallest` to 0. The kernel then samples no token, and the host samples.
                 if key != 0u { smallest = min(smallest, key); } else if (s.flags & GUARDS) != 0u && !is_finite(bits[e]) { smallest = 0u; }
             }
         }
@@ -108,7 +108,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if lane == 0u { keep(slot, id, counts_at, s); }
 }
 
-// Returns the token with the largest key. If several tokens have this key, the largest logit wins, then the lowest id.
+// Returns the id with the largest key. If several ids have this key, returns the id with the largest logit; if logits are equal, too, the
+// lowest id.
 fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
     var best = 0u;
     var id = NOTHING;
@@ -132,7 +133,7 @@ fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
     return workgroupUniformLoad(&uniform_value).x;
 }
 
-// Stores the id, adds it to its count, and prepares the next step. Only one lane calls `keep`.
+// Stores the sampled id, increases the count of the id, and prepares the next step. Only one lane calls `keep`.
 fn keep(slot: u32, id: u32, counts_at: u32, s: Settings) {
     let header = slot * HEADER;
     let step = drawn[header + 2u];

@@ -1,12 +1,12 @@
-// The filters top_n_sigma, top_k, top_p and min_p. A filter's result is a window: it ends with the last token that the filter keeps, in the
-// order (d, id). d is a token's distance from the largest key.
+// The filters top_n_sigma, top_k, top_p and min_p. Tokens are ordered by (d, id). d is the distance of a token's key from the largest key.
+// A filter keeps the first tokens in this order, and returns them as a window.
 import package::sample::fixed::{Scale, ZERO_SCALE, subtract, times};
 import package::sample::settings::{Settings, HF, TOP_P, SIGMA};
 import package::sample::sigma::{deviation};
 import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, reach, find};
 
-// Returns the window that all filters leave of the window `all`. With the flag HF, top_k comes before top_p. Otherwise top_p comes first,
-// as in the official package. It then also keeps the tokens that are as likely as the last token it keeps.
+// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k is applied before top_p. Without it, top_p is
+// applied first, as in the official package, and also keeps all tokens that are as likely as the last token of its window.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;
@@ -16,7 +16,8 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     }
     for (var stage = 0u; stage < 2u; stage++) {
         if (stage == 0u) == is_hf {
-            // with ZERO_SCALE every token has the same mass; the aim is k masses minus one unit, because the sum must exceed the aim
+            // With ZERO_SCALE every token has the same mass. The aim is the mass of k tokens minus one unit, because the sum must exceed
+            // the aim.
             if s.top_k != 0u {
                 w = narrowed(row, w, ZERO_SCALE, Aim(GIVEN, subtract(vec2(s.top_k << 31u, s.top_k >> 1u), vec2(1u, 0u))), true, lane);
             }
@@ -28,8 +29,8 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     return w;
 }
 
-// Returns the shortest window within `w` whose mass exceeds the aim. If `drops_ties` is false, the window also keeps all tokens that are as
-// likely as its last token.
+// Returns the shortest window of first tokens of `w` whose mass exceeds the aim, or `w` if all its tokens do not exceed the aim. If
+// `drops_ties` is false, the window also keeps all tokens that are as likely as its last token.
 fn narrowed(row: Row, w: Window, s: Scale, aim: Aim, drops_ties: bool, lane: u32) -> Window {
     let r = reach(row, w, s, aim, lane);
     if r.is_short { return w; }

@@ -5,7 +5,7 @@ struct Scale { mantissa: u32, shift: u32 }
 
 // The mass of the most likely token.
 const FULL_MASS: u32 = 0x80000000u;
-// The factor 0: with this scale, every token has the mass FULL_MASS.
+// The factor 0. With this scale, every token has the mass FULL_MASS.
 const ZERO_SCALE = Scale(0u, 0u);
 const LARGEST: i32 = 2147483647;
 
@@ -56,7 +56,7 @@ fn subtract_saturating(a: i32, b: i32) -> i32 {
     return select(difference, select(LARGEST, -LARGEST - 1, a < 0), ((a ^ b) & (a ^ difference)) < 0);
 }
 
-// Returns the mass 2^(31 - y), truncated. y is distance times scale, as an integer in units of 2^-26.
+// Returns the mass 2^(31 - y), truncated. y is `distance` times the scale s, an integer in units of 2^-26.
 fn mass(distance: u32, s: Scale) -> u32 {
     let y = times(distance, s);
     let n = y >> 26u;

@@ -1,10 +1,10 @@
-// Finds tokens by mass. A token has the distance d = max - key, and the mass `mass(d)`. The tokens that may be drawn are the first tokens
-// in the order (d, id), so the last of them determines the set. No list is stored: every search reads the slot's keys again. Workgroups
-// have 256 lanes. Call `reach` and `find` from uniform control flow.
+// Finds tokens by mass, a probability that is not normalised. A token has the distance d = max - key, and the mass `mass(d)`. The tokens
+// that may be sampled are the first tokens in the order (d, id), so their last token determines the set. No list is stored: every search
+// reads the slot's keys again. Workgroups have 256 lanes. Call `reach` and `find` from uniform control flow.
 import package::sample::fixed::{Scale, mass, add, less, subtract, share_of, uniform_below};
 import package::sample::bins::{BINS, BIN_BITS, clear_bins, add_to_bin, total_of_bins, exceed};
 
-// The keys: adjusted logits as ordered integers, four ids per element. A key is 0 if the id cannot be drawn. [slot, quads]
+// The keys: adjusted logits as ordered integers, four ids per element. A key is 0 if the id cannot be sampled. [slot, quads]
 @group(0) @binding(4) var<storage, read_write> keys: array<vec4<u32>>;
 
 const ALL: u32 = 0xffffffffu;
@@ -12,7 +12,7 @@ const ALL: u32 = 0xffffffffu;
 // A row of keys: its first element in `keys`, its number of elements, and its largest key.
 struct Row { at: u32, quads: u32, max: u32 }
 
-// The tokens with a distance of at least `nearest`, up to and with the token (farthest, last) in the order (d, id).
+// A set of tokens: all tokens with a distance of at least `nearest` whose place in the order (d, id) is not after (farthest, last).
 struct Window { nearest: u32, farthest: u32, last: u32 }
 
 fn is_within(w: Window, d: u32, id: u32) -> bool {
@@ -21,7 +21,7 @@ fn is_within(w: Window, d: u32, id: u32) -> bool {
 
 fn n_bits(x: u32) -> u32 { return 32u - countLeadingZeros(x); }
 
-// The kinds of an aim. An aim is a mass that a running sum must exceed.
+// An aim is a mass that a running sum must exceed. Its kind says how the aim is computed from `value`.
 const GIVEN: u32 = 0u; // `value` itself
 const SHARE: u32 = 1u; // the share value.x / 2^32 of the sum, minus one unit
 const RANDOM: u32 = 2u; // `value` is a random number, scaled to the sum
@@ -33,11 +33,12 @@ fn aim_at(aim: Aim, total: vec2<u32>) -> vec2<u32> {
     return aim.value;
 }
 
-// `distance`: the first distance with which the running sum of masses, nearest token first, exceeds the aim. `rest`: the aim minus the
-// masses of all nearer tokens. `is_short`: true if the sum of all masses does not exceed the aim.
+// The result of `reach`. `distance` is the smallest distance such that the tokens within this distance have more mass than the aim. `rest`
+// is the aim minus the mass of all nearer tokens. `is_short` is true if all tokens together do not exceed the aim.
 struct Reached { distance: u32, rest: vec2<u32>, is_short: bool }
 
-// Finds the distance at which the running sum of masses in a window exceeds the aim. Each pass finds BIN_BITS bits of the distance.
+// Finds the distance at which the running sum of a window's masses exceeds the aim, nearest token first. Each pass finds BIN_BITS bits of
+// the distance, the highest bits first.
 fn reach(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> Reached {
     var nearest = 0u;
     var rest = vec2(0u);
@@ -73,10 +74,10 @@ fn reach(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> Reached {
 
 var<workgroup> found_id: u32;
 
-// Returns the first id with which the running sum of masses in a window, lowest id first, exceeds the aim. Returns ALL if the whole sum
+// Adds the masses of a window's tokens, lowest id first. Returns the id at which the running sum exceeds the aim, or ALL if the whole sum
 // does not exceed the aim.
 fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
-    // a bin is a range of elements in the first pass, and one element in the second pass
+    // In the first pass, a bin is a range of elements. In the second pass, a bin is one element of four ids.
     let shift = max(n_bits(row.quads - 1u), BIN_BITS) - BIN_BITS;
     clear_bins(lane);
     for (var q = lane; q < row.quads; q += 256u) { add_quad(row, w, s, q, q >> shift); }
@@ -107,7 +108,7 @@ fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
     return workgroupUniformLoad(&found_id);
 }
 
-// Adds masses to a bin: the masses of the ids of element q that are in the window.
+// Adds the masses of the four ids of element q to a bin. Ids outside the window add nothing.
 fn add_quad(row: Row, w: Window, s: Scale, q: u32, bin: u32) {
     let distances = vec4(row.max) - keys[row.at + q];
     var sum = vec2(0u);

@@ -1,7 +1,7 @@
 // A sampler's settings, and their effect on a logit: penalties, then bias, then bans.
 import package::sample::fixed::{Scale, LARGEST, times, times_signed, add_saturating, subtract_saturating, quantised, is_finite};
 
-// The same fields in the same order as `Row` in src/sample/row.rs.
+// The settings of one sampler. `Row` in src/sample/row.rs has the same fields in the same order.
 struct Settings {
     flags: u32,
     top_p: u32,
@@ -29,10 +29,10 @@ const SIGMA: u32 = 32u;
 
 // The highest bit of a count: set if the id was seen.
 const SEEN: u32 = 0x80000000u;
-// The bias of an id that is never drawn.
+// The bias of an id that is never sampled.
 const BANNED: u32 = 0x80000000u;
 
-// Returns the adjusted logit of an id as an ordered integer, or 0 if the id cannot be drawn. `bits` are the bits of the logit as f32.
+// Returns the adjusted logit of an id as an ordered integer, or 0 if the id cannot be sampled. `bits` are the bits of the logit as f32.
 fn key_of(bits: u32, count: u32, bias: u32, s: Settings) -> u32 {
     if !is_finite(bits) || bias == BANNED { return 0u; }
     var x = quantised(bits);

@@ -4,12 +4,12 @@ import package::sample::fixed::{multiply, add, less};
 import package::sample::bins::{BINS, clear_bins, add_to_bin, total_of_bins};
 import package::sample::select::{Row, keys};
 
-// The number of bits that are dropped from a distance.
+// The number of low bits that are dropped from a distance.
 const COARSE: u32 = 10u;
 
 // Returns the standard deviation in units of 2^-20 nats. Call `deviation` from uniform control flow.
 fn deviation(row: Row, lane: u32) -> u32 {
-    // each sum holds the number of tokens in its upper 21 bits, and the sum of their distances in its lower 43 bits
+    // The sum of a bin holds the number of tokens in its upper 21 bits, and the sum of their distances in its lower 43 bits.
     clear_bins(lane);
     for (var q = lane; q < row.quads; q += 256u) {
         let four = keys[row.at + q];

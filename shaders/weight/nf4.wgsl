@@ -1,5 +1,5 @@
-// NormalFloat with 4 bits: QLoRA paper, appendix E. Fills the shader slot `weight`; weight/f16 describes each name. `select` chooses the number
-// bit by bit. A table would be slow on every adapter, because the lanes would read different entries.
+// NormalFloat with 4 bits: QLoRA paper, appendix E. Fills the shader slot `weight`; weight/f16 describes each name. `select` chooses the
+// value bit by bit. A table would be slow on every adapter, because the lanes would read different entries.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;
 
