@@ -8,13 +8,13 @@ use std::ops::ControlFlow;
 /// Splits an answer into parts (text, thought, tool calls) while a model writes the answer.
 ///
 /// A part arrives in pieces. The joined pieces of a part are the whole text, thought or call. Blanks at the beginning and the end of a text are
-/// dropped. Text that may begin a tag or a stop text is held back until the next tokens decide.
+/// dropped. Text that may begin a tag or a stop text is held back until the next tokens show whether it does.
 pub struct AnswerReader {
     splitter: Splitter,
-    /// Splits an answer into segments, the texts between special tokens. `None` for a format of lines, whose answers have no special tokens.
+    /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` for a format of lines (`Name: text`).
     segments: Option<Writer>,
     has_tools: bool,
-    /// True if the current segment (text between special tokens) is a tool call.
+    /// True if the current segment (text between `<|assistant|>` tokens) is a tool call.
     is_call: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Read {
     pub has_stopped: bool,
     /// The beginning of a stop text that [`AnswerReader::end_cut`] dropped. Empty if no text was dropped.
     pub dropped: String,
-    /// The answer's segments (the texts between special tokens) as the model wrote them. Empty for a format of lines.
+    /// The answer's segments (the texts between `<|assistant|>` tokens) as the model wrote them. Empty for a format of lines.
     pub segments: Vec<String>,
 }
 
@@ -44,8 +44,8 @@ impl AnswerReader {
         AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, has_tools, is_call: false }
     }
 
-    /// Reads the next token, and the text that became certain with this token. Passes new parts of the answer to `on_part`. Returns `Break` if
-    /// `on_part` returns `Break` or a stop text ends the answer.
+    /// Reads the next token, and the new text that later tokens can no longer change. Passes new parts of the answer to `on_part`. Returns
+    /// `Break` if `on_part` returns `Break` or a stop text ends the answer.
     pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         let AnswerReader { splitter, segments, has_tools, is_call } = self;
         match (segments, token) {
@@ -79,8 +79,8 @@ impl AnswerReader {
     }
 }
 
-/// Passes one piece of a segment (the text between special tokens) to `on_part`: as a piece of a tool call, or through `splitter` as a piece of
-/// thought or text.
+/// Passes one piece of a segment (a text between `<|assistant|>` tokens) to `on_part`: as a piece of a tool call, or through `splitter` as a
+/// piece of thought or text.
 fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mut bool, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
     match delta {
         Delta::Begin { name } => {

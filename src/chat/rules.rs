@@ -27,7 +27,8 @@ impl AnswerPlace {
         AnswerPlace { opening: opening.into(), lead: "\n", blank_line: None }
     }
 
-    /// Returns a constraint that restricts the answer at this place to the result of `make`. A thought before the answer is not restricted.
+    /// Returns a constraint for the whole text that the model writes at this place. `make` returns the constraint of the answer alone. A thought
+    /// before the answer is not restricted.
     ///
     /// # Errors
     /// The errors of `make`.

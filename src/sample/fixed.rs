@@ -1,5 +1,5 @@
-//! The arithmetic of the sampler. It uses integers, so that the host and every GPU compute the same bits. Floats are used only to convert logits
-//! and settings to integers.
+//! The arithmetic of the sampler. The sampler computes with integers, so that the host and every GPU compute the same bits. Floats are used only
+//! to convert logits and settings to integers.
 //!
 //! `shaders/sample/fixed.wgsl` has the same functions.
 

@@ -18,9 +18,9 @@ pub enum Order {
 /// * [`Order::Pip`]: `top_n_sigma`, `typical`, `top_p`, `top_k`, `min_p`, `temperature`;
 /// * [`Order::Hf`]: `temperature`, `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`.
 ///
-/// llama.cpp's order is `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`, `temperature`. `Hf` differs from it in the place of `temperature`, and
-/// `Pip` in the place of `top_k`. llama.cpp applies biases before the penalties. If `mirostat` is on, both orders apply the temperature and then
-/// mirostat, and skip all other filters, as llama.cpp does.
+/// llama.cpp's order is `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`, `temperature`. `Hf` differs from llama.cpp's order in the place of
+/// `temperature`, and `Pip` in the place of `top_k`. llama.cpp applies biases before the penalties. If `mirostat` is on, both orders apply the
+/// temperature and then mirostat, and skip all other filters, as llama.cpp does.
 ///
 /// The GPU kernel supports every setting except `typical`, `mirostat`, DRY and `repeat_last_n`. If one of these settings is on, the host draws
 /// instead. Host and GPU draw the same ids. An id whose logit is not finite is never drawn, except by the [guard](Self::guard).

@@ -31,8 +31,9 @@ impl Blocks {
         }
     }
 
-    /// Changes a slot's `table` so that no other slot uses the blocks of tokens `from..to`. If tokens before `from` are in a shared block,
-    /// returns the shared block and the new block to which the caller must copy it.
+    /// Prepares a slot's `table`, the list of its blocks, for writing tokens `from..to`: adds missing blocks, and replaces blocks that other
+    /// slots share by new blocks. If a replaced block also holds tokens before `from`, returns the replaced block and the new block. The caller
+    /// must then copy the first to the second.
     pub fn own(&mut self, table: &mut Vec<u32>, from: usize, to: usize) -> Option<(u32, u32)> {
         let mut copy = None;
         for i in from / TOKENS_PER_BLOCK..to.div_ceil(TOKENS_PER_BLOCK) {
@@ -51,7 +52,7 @@ impl Blocks {
         copy
     }
 
-    /// Removes from a slot's `table` the blocks after its first `n` tokens, and releases them.
+    /// Removes from a slot's `table` the blocks that hold none of the slot's first `n` tokens, and releases these blocks.
     pub fn truncate(&mut self, table: &mut Vec<u32>, n: usize) {
         let kept = n.div_ceil(TOKENS_PER_BLOCK).min(table.len());
         self.release(&table[kept..]);

@@ -72,8 +72,8 @@ impl Footprint {
         Footprint { layers, scratch: vars + angles }
     }
 
-    /// Sets `mapped` of the layers that are on the CPU. The function `mapped` returns how many bytes of a matrix are read from the mapped file.
-    /// `mapped` is called only for these layers, because the call may read scales from the file.
+    /// Sets [`LayerBytes::mapped`] of the layers that are on the CPU. The function `mapped` returns how many bytes of a matrix are read from the
+    /// mapped file. This function is called only for layers on the CPU, because the call may read scales from the file.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];

@@ -28,7 +28,7 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
     }
 }
 
-/// A report to the caller: a generated token, or text that became certain, or both.
+/// A report to the caller: a generated token, or text that later tokens can no longer change, or both.
 #[derive(Debug)]
 pub struct Event<'a> {
     /// Index of the stream among the streams that were continued together.
@@ -183,8 +183,8 @@ impl Session {
         }
     }
 
-    /// Prefills a prompt in a new slot and generates a text. Calls `on_piece` with each piece of text as soon as the piece is certain. If
-    /// `on_piece` returns `Break`, the text ends.
+    /// Prefills a prompt in a new slot and generates a text. Calls `on_piece` with each piece of text as soon as later tokens can no longer
+    /// change this piece. If `on_piece` returns `Break`, the text ends.
     ///
     /// # Errors
     /// `Usage` if a sampler setting is wrong; `Input` if all slots are in use, or the prompt is empty or exceeds the context; `Model` if the model

@@ -243,7 +243,7 @@ impl Model {
     }
 }
 
-/// Returns the model's vocabulary, or a hint where to get it.
+/// Returns the model's vocabulary, or a hint that says where to get the vocabulary.
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<&Path>) -> Result<Choice> {
     let vocab = match (&options.vocab, source) {
         (Some(path), _) => Vocab::find(path)?,

@@ -59,7 +59,7 @@ pub struct Options {
     /// its batch.
     pub deterministic: bool,
     /// Folder with measurements that choose the kernels for an adapter. [`measure_once`](crate::exec::tune::measure_once) writes the
-    /// measurements, and opening a model reads them. `None` means default kernels.
+    /// measurements, and opening a model reads the measurements. `None` means default kernels.
     pub cache: Option<PathBuf>,
     /// True if a GPU reads only the columns of the ffn's value matrix whose input is not zero. Set this to false to compare results or speed.
     pub sparse: bool,
@@ -133,8 +133,8 @@ pub struct PartOn {
     pub device: DeviceChoice,
     /// Indices of the layers. Layer 0 includes the embedding. The final norm and the head together are one more layer after the last block.
     pub layers: Range<usize>,
-    /// How many of `layers` stay in device memory, counted from the first of them. A number above the length of `layers` means all. The
-    /// remaining layers stay in host memory, and every step copies them to the device, one after another. Has no effect on the CPU.
+    /// How many of `layers` stay in device memory, beginning with the first layer. A number above the length of `layers` means all. The remaining
+    /// layers stay in host memory, and every step copies them to the device, one after another. Has no effect on the CPU.
     pub resident: usize,
 }
 

@@ -82,8 +82,8 @@ impl Pages {
         2 * page + self.half[page]
     }
 
-    /// Plans a step of a slot that uses `page`. The step writes to the same page if no other slot uses it, otherwise to a new page. The page
-    /// keeps its users until [`Pages::finish`], so if two slots share the page, neither of them writes to it.
+    /// Plans a step of a slot that uses `page`. The step writes to the same page if no other slot uses it, otherwise to a new page. The number of
+    /// users of `page` does not change before [`Pages::finish`]. So if two slots that share a page step together, both slots write to new pages.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {

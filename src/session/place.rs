@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 impl PartOn {
     /// Returns the placement of these layers on `device`, for a model of `n_layers` layers. Leaves out layers that the model does not have;
-    /// [`Section::cut`] reports them as an error.
+    /// [`Section::cut`] reports such layers as an error.
     pub fn placed(&self, device: String, n_layers: usize) -> Placed {
         let start = self.layers.start.min(n_layers);
         let layers = start..self.layers.end.min(n_layers).max(start);

@@ -1,8 +1,8 @@
 //! Reads tokens, for prefill and decode. A submission is the work that the host gives to the device at once. The host begins a submission, and
 //! later finishes it.
 //!
-//! A device executes submissions in order. So the host counts tokens as read when their submission begins. The slot has no logits until the
-//! host finishes the submission. Slots may be opened, forked and closed while the device works.
+//! A device executes submissions in order. So the host counts tokens as read when their submission begins. A slot has no logits until the host
+//! finishes the submission. Slots may be opened, forked and closed while the device works.
 
 use super::Session;
 use super::slots::Slot;

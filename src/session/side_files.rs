@@ -22,8 +22,9 @@ const COPIED: [&str; 8] = [
 /// The most bytes that a copied file may have.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Returns copies of the side files in the folder of `input`'s configuration. If `vocab` matches greedily, as RWKV's World vocabulary does, also
-/// returns the Hugging Face files of `vocab`. The files of `vocab` replace copies of the same name.
+/// Returns copies of the side files (vocabulary, template and settings of generation) in the folder of `input`'s configuration. If `vocab`
+/// matches greedily, as RWKV's World vocabulary does, also returns the Hugging Face files of `vocab`. The files of `vocab` replace copies of the
+/// same name.
 ///
 /// # Errors
 ///

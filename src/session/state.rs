@@ -134,8 +134,9 @@ impl Session {
         self.snapshot(slot)?.save(&self.model, path, extras)
     }
 
-    /// Opens a slot with the contents of a state file. Refuses a state of other weights unless `any_weights` is true. A tuned initial state
-    /// (`blocks.N.att.time_state`) does not name its weights. The state is accepted, and [`LoadedState::note`] says so.
+    /// Opens a slot with the contents of a state file. Refuses a state of other weights unless `any_weights` is true. Also accepts a tuned
+    /// initial state, a trained state in tensors `blocks.N.att.time_state`. Such a file does not name its weights, and [`LoadedState::note`] says
+    /// so.
     ///
     /// # Errors
     /// The errors of [`Snapshot::load`]; `Input` if all slots are in use.

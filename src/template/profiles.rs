@@ -1,4 +1,5 @@
-//! The generation settings of RWKV-7 G1 models. A checkpoint's folder has one file for each way in which the model answers.
+//! The generation settings of RWKV-7 G1 models. A checkpoint's folder has one file of settings for answers with a thought, one for answers
+//! without a thought, and one for conversations with tools.
 
 use super::GenerationConfig;
 use super::files::read_whole;

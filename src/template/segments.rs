@@ -2,8 +2,8 @@
 //! call.
 //!
 //! The joined pieces of a segment are the content that [`process_segments`](super::answer::process_segments) returns. So some text is held back
-//! until the next tokens decide. This text is blanks around a reply, or the possible beginning of a character, of a stop text or of the mark for
-//! the training date.
+//! until the next tokens show whether the text belongs to the content. Such text is blanks around a reply, or the possible beginning of a
+//! character, of a stop text or of the mark for the training date.
 
 use super::answer::TRAINING_DATE;
 use super::{Role, specials};

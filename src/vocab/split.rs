@@ -1,6 +1,6 @@
 //! Splits text by the patterns of a `tokenizer.json`, with limits on the work.
 //!
-//! The search for a pattern with look-around backtracks, and with a hostile pattern it backtracks almost without end. At its own limit on
+//! The search for a pattern with look-around backtracks. With a hostile pattern, the search backtracks almost without end. At its own limit on
 //! backtracking, the `tokenizers` crate silently stops splitting, so the rest of the text gets wrong ids. Here, reaching a limit is an error.
 
 use fancy_regex::{Regex, RegexBuilder};

@@ -187,7 +187,7 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
 }
 
 /// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn:
-/// the reply has no text, and it was interrupted or the format's ending is `NextTurn`.
+/// the reply has no text, and either the reply was interrupted or the format's ending is `NextTurn`.
 ///
 /// Usually prefills into `state` the newlines that the reply lacks at its end. If `state` has read more than the reply (`Reply::has_more`) and
 /// `Asked::lead` is set, prefills the reply and the blank line into the state of `Asked::lead` instead.

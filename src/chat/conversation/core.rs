@@ -1,8 +1,8 @@
 //! The part that both kinds of conversations share: the session, the settings, kept states and sampling. One kind is in lines (`Name: text`). The
 //! other kind is in messages, which a template renders.
 //!
-//! A state is a slot of the session with all tokens that the slot has read. A kept state never changes, because a text that continues from it
-//! continues in a fork of the slot. So returning to a state is exact to the bit, and branches and undo steps share states without a copy.
+//! A state is a slot of the session with all tokens that the slot has read. A kept state never changes, because each text that continues the
+//! state runs in a fork of the slot. So returning to a state is exact to the bit, and branches and undo steps share states without a copy.
 
 use super::Overrides;
 use super::schedule::{Change, Schedule, SharedProcessor, lend, processor};

@@ -47,7 +47,7 @@ pub struct Answer {
     pub tokens: Vec<u32>,
     /// The reason why the answer ended.
     pub finish: Finish,
-    /// `true` if the answer is a complete text by its constraint (a grammar or schema). `None` without a constraint.
+    /// `true` if the answer satisfies its constraint (a grammar or schema), `false` if the answer ended too early. `None` without a constraint.
     pub complete: Option<bool>,
     /// `true` if the conversation keeps the answer. `false` if the conversation drops the message and the answer, because the answer has no
     /// text or an incomplete tool call.

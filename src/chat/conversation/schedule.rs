@@ -18,7 +18,7 @@ pub struct Change {
     pub bans_end: bool,
 }
 
-/// The rule that determines the change of the logits after each token of a text.
+/// The rule that determines which change applies to the logits after each token of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Schedule {
     /// For a reply that ends at a blank line. `short` and `long` are ChatRWKV's `CHAT_LEN_SHORT` and `CHAT_LEN_LONG`, in tokens.
@@ -36,8 +36,9 @@ impl Schedule {
         }
     }
 
-    /// Returns the change of the logits after token `i` of the text, counted from 0. In a reply, newlines are banned after token 0. Up to token
-    /// `short`, newlines get a negative bias that rises to 0. After token `long`, the bias of newlines grows to 3, so that the reply ends.
+    /// Returns the change that applies to the logits after token `i` of the text, counted from 0. In a reply, newlines are banned after token 0.
+    /// Up to token `short`, newlines get a negative bias that rises to 0. After token `long`, the bias of newlines grows to 3, so that the reply
+    /// ends.
     pub fn after(self, i: usize) -> Change {
         match self {
             Schedule::Same(change) => change,
@@ -57,7 +58,7 @@ impl Schedule {
     }
 }
 
-/// Returns the change of the logits before the first token of a reply.
+/// Returns the change that applies to the logits before the first token of a reply is sampled.
 pub fn before_reply(ending: Ending) -> Change {
     match ending {
         Ending::BlankLine => Change { newline: BANNED, bans_end: false },

@@ -27,8 +27,8 @@ pub struct Job {
     /// log-probabilities.
     pub n_logprobs: Option<usize>,
     /// The number of alternative tokens in the log-probabilities of each prompt token.
-    /// [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns them. `None` requests no log-probabilities of the
-    /// prompt.
+    /// [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these log-probabilities. `None` requests no
+    /// log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
     /// Slots and bytes of this job that are kept for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
     pub keeps: Keeps,

@@ -34,8 +34,8 @@ pub enum Flight {
 
 impl Batcher {
     /// Runs one step of all jobs: decodes one token per job, and prefills waiting prompts up to the size of a chunk. If no prompt waits and the
-    /// device can sample, decodes several tokens per job. Calls `on_event` with text as soon as the text is certain. The event's `stream` is
-    /// the job's index among the running jobs. Returns the jobs that ended.
+    /// device can sample, decodes several tokens per job. Calls `on_event` with new text as soon as later tokens can no longer change this text.
+    /// In an event, `stream` is the job's index among the running jobs. Returns the jobs that ended.
     ///
     /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are the two halves of this
     /// function.

@@ -43,9 +43,8 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// Returns `piece` without the character that belongs to the next piece. The caller does not pass the last piece of a text. A piece that ends with
-/// white space other than a line break is a run of white space. The run's last character belongs to the next piece, unless the run has only one
-/// character.
+/// Removes the last character of a piece if this character belongs to the next piece: if the piece has several characters and ends with white
+/// space other than a line break. Such a piece consists only of white space. Do not call this function for the last piece of a text.
 fn without_last_space(piece: &str) -> &str {
     let mut chars = piece.chars();
     match chars.next_back() {
