@@ -24,8 +24,8 @@ const BEGIN: &str = "<think>";
 /// The tag that ends a thought.
 pub const END: &str = "</think>";
 
-/// The part with which a reply begins. If the prompt ends within a tag, the text in the variant is the rest of this tag, which the model writes
-/// first.
+/// The part with which a reply begins. If the prompt ends within a tag, the model first writes the rest of this tag. `Thought` and `AfterThought`
+/// hold this rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
     /// The reply is the answer. Tags in the answer are ordinary text.

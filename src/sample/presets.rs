@@ -67,7 +67,7 @@ fn g1(temperature: f32, top_p: f32) -> Sampling {
 }
 
 impl Sampling {
-    /// Returns the settings of the preset `name`. Their seed is 0.
+    /// Returns the settings of the preset `name`. The seed is 0.
     ///
     /// # Errors
     /// `Usage` if no preset has this name.

@@ -16,12 +16,12 @@ impl Blocks {
         Blocks { users: vec![0; n], free: (0..n as u32).rev().collect() }
     }
 
-    /// Counts one more user of each block in `table`.
+    /// Counts one more user of each block in `table`, the list of a slot's blocks.
     pub fn share(&mut self, table: &[u32]) {
         table.iter().for_each(|&block| self.users[block as usize] += 1);
     }
 
-    /// Counts one user fewer of each block in `table`, and frees blocks without users.
+    /// Counts one user fewer of each block in `table`, the list of a slot's blocks. Frees blocks without users.
     pub fn release(&mut self, table: &[u32]) {
         for &block in table {
             self.users[block as usize] -= 1;

@@ -51,7 +51,8 @@ pub fn in_format(format: &'static dyn Format) -> impl Fn(&MatrixSpec) -> u64 {
 }
 
 impl Footprint {
-    /// Computes the footprint of a tape. `matrix_bytes` returns the bytes of a matrix: [`as_assigned`], [`in_format`], or another function.
+    /// Computes the memory that the model of a tape needs, by layer. `matrix_bytes` returns the bytes of a matrix: [`as_assigned`],
+    /// [`in_format`], or another function.
     pub fn of(tape: &Tape, sizes: &Sizes, matrix_bytes: &dyn Fn(&MatrixSpec) -> u64) -> Footprint {
         let vector_bytes = |v: &VectorSpec| (v.parts.len() * v.stride() * 4) as u64;
         let layer = |i: usize| {

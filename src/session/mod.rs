@@ -86,8 +86,8 @@ pub struct Idle {
 /// The most slots that a session can have, its extra slots ([`Idle`]) included.
 pub const MAX_SLOTS: usize = 1024;
 
-/// A loaded model and the slots that hold its sequences. One step computes tokens of one or several slots. `Send`, but not `Sync`: one thread
-/// at a time may use a session.
+/// A loaded model, and slots that hold one sequence of tokens each. One step computes tokens of one or several slots. `Send`, but not `Sync`: one
+/// thread at a time may use a session.
 pub struct Session {
     model: Model,
     executor: Box<dyn Executor>,

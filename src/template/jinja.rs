@@ -42,7 +42,7 @@ const STACK_BYTES: usize = 64 << 20;
 pub struct Jinja {
     source: String,
     family: Family,
-    /// Variables in addition to the conversation, such as `eos_token`.
+    /// Variables that the template can read in addition to the conversation, such as `eos_token`.
     variables: Map<String, Value>,
 }
 

@@ -8,8 +8,8 @@
 /// their character. The decoder reuses its buffers.
 #[derive(Debug, Clone, Default)]
 pub struct Utf8Stream {
-    /// The bytes of an incomplete character at the end of the text; empty if all characters are complete. `push` appends the bytes of the new
-    /// piece here while it works.
+    /// The bytes of an incomplete character at the end of the text; empty if all characters are complete. During `push`, also holds the bytes of
+    /// the new piece.
     pub(super) pending: Vec<u8>,
     text: String,
 }

@@ -40,9 +40,9 @@ pub struct InLines {
 struct FreeText {
     /// The text that the model writes between the prompt and the answer.
     lead: &'static str,
-    /// Tokens of the answer that the state `gen_0` has read.
+    /// Tokens of the answer before its last part. The state `gen_0` has read these tokens.
     before: Vec<u32>,
-    /// Tokens of the answer that `gen_1` has read and `gen_0` has not read.
+    /// Tokens of the last part of the answer. The state `gen_1` has read these tokens, and `gen_0` has not.
     last: Vec<u32>,
 }
 
@@ -132,8 +132,8 @@ impl InLines {
         Ok(Answer { is_kept, ..reply.answer })
     }
 
-    /// Samples a free text that continues the state `gen_0`. `newline` is added to the newline's logit before each token is sampled. Returns
-    /// `None` if `gen_0` is not set.
+    /// Samples a free text that continues `gen_0`, the state before the last part of a free text. `newline` is added to the newline's logit
+    /// before each token is sampled. Returns `None` if `gen_0` is not set.
     fn go_on(&mut self, core: &mut Core, newline: f32, read: Timings, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(None) };

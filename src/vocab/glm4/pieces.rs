@@ -43,8 +43,8 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// Removes the last character of a piece if this character belongs to the next piece: if the piece has several characters and ends with white
-/// space other than a line break. Such a piece consists only of white space. Do not call this function for the last piece of a text.
+/// Removes the last character of a piece that has several characters and ends with white space other than a line break. Such a piece consists
+/// only of white space, and its last character belongs to the next piece. Do not call this function for the last piece of a text.
 fn without_last_space(piece: &str) -> &str {
     let mut chars = piece.chars();
     match chars.next_back() {
