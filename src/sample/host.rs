@@ -36,7 +36,7 @@ impl OnHost {
         typical.is_none() && mirostat.is_none() && dry.is_none() && repeat_last_n.is_none()
     }
 
-    /// Returns how many last tokens of the text DRY and the repeat penalty need: the larger of the two numbers.
+    /// Returns the number of last tokens of the text that DRY and the repeat penalty examine: the larger number of the two.
     pub fn looks_back(&self) -> usize {
         self.dry.map_or(0, |dry| dry.range()).max(self.repeat_last_n.unwrap_or(0))
     }

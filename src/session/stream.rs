@@ -77,9 +77,9 @@ pub struct Stream {
     pub complete: Option<bool>,
     /// Changes logits before each sampling.
     pub processor: Option<Processor>,
-    /// Restricts the text. Applies after the processor and after the sampler's guard (a fixed id for logits that are not finite), so neither can
-    /// allow a forbidden token. Penalties, biases and bans apply to the allowed tokens. Stop ids are allowed if the text may end. The text ends
-    /// if no token may follow. Stop texts end the text as they do without a constraint.
+    /// Restricts the text. Applies after the processor and after the sampler's guard (a fixed id for logits that are not finite). So neither
+    /// processor nor guard can allow a forbidden token. Penalties, biases and bans apply to the allowed tokens. Stop ids are allowed if the text
+    /// may end. The text ends if no token may follow. Stop texts end the text as they do without a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The number of alternative tokens in the log-probabilities of each sampled token. `None` requests no log-probabilities. If this is set,
     /// the host samples.

@@ -138,7 +138,7 @@ fn lines_of(format: &Format) -> &Lines {
     format.lines().expect("a conversation in lines has a format of lines")
 }
 
-/// Prefills the system message and the first prompt. Returns the state after the first prompt.
+/// Prefills the text before the first turn: the system message, then the format's initial text. Returns the state after this text.
 pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<SharedState> {
     let prompt = core.encode(&lines_of(format).beginning(system))?;
     let fresh = core.fresh()?;

@@ -22,7 +22,7 @@ pub struct InMessages {
     slot: Slot,
     format: Format,
     branches: Branches<Branch>,
-    /// The last question that did not become part of the conversation.
+    /// The last question that was asked outside the conversation.
     aside: Option<String>,
 }
 

@@ -92,7 +92,7 @@ pub struct Done {
 /// The result of a job.
 #[derive(Debug, Clone)]
 pub struct JobOutput {
-    /// Ids of the text.
+    /// Token ids of the text.
     pub tokens: Vec<u32>,
     /// The text; empty if the model has no vocabulary.
     pub text: String,
