@@ -21,8 +21,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if s.row >= s.rows || t0 >= n { return; }
 
     let place = Place(s.codes, s.scales, s.k8, s.rows);
-    // Quads of rows after the last quad repeat the last quad, and tokens after the last token repeat the last token. Their results are not
-    // stored.
+    // Surplus quads of rows repeat the last quad, and surplus tokens repeat the last token. Their results are not stored.
     unroll b in BLOCKS { unroll t in TOKENS {
     let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
     unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }

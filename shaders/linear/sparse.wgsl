@@ -46,8 +46,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         n = 0u;
     }
 
-    // Adds the sums of all slices in a fixed order: the second half of the lanes to the first half, until one slice remains. Takes four
-    // rows of every unit at a time.
+    // Adds the sums of all slices in a fixed order. Each round adds the second half of the remaining lanes to the first half, until one
+    // slice remains. Four rows of every unit are added at a time.
     for (var h = 0u; h < 2u; h++) {
         workgroupBarrier();
         partial[lane] = sums[h];

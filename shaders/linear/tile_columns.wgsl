@@ -8,8 +8,8 @@ const DEPTH: u32 = 16u;
 // Width of a tile, in units of eight weights.
 const UNITS: u32 = DEPTH / 8u;
 
-// Returns unit u of a tile: the weights of eight rows for one channel. The tile has `rows` rows and begins at channel 8 k. Units u of the
-// same channel are consecutive. Returns zeros outside the matrix.
+// Returns unit u of a tile: the weights of eight rows for one channel. The tile has `rows` rows and begins at channel 8 k. The units of a
+// channel have consecutive indices u. Returns zeros outside the matrix.
 fn tile_unit(s: Segment, rows: u32, k: u32, u: u32) -> mat2x4<f32> {
     let channel = 8u * k + u / (rows / 8u);
     let units = (s.rows + 7u) / 8u;

@@ -8,8 +8,8 @@ const DEPTH: u32 = 16u;
 // Width of a tile, in units of eight weights.
 const UNITS: u32 = DEPTH / 8u;
 
-// Returns unit u of a tile: eight weights of one row. The tile has `rows` rows and begins at unit k of the width. Units u of the same row
-// are consecutive. Returns zeros outside the matrix.
+// Returns unit u of a tile: eight weights of one row. The tile has `rows` rows and begins at unit k of the width. The units of a row have
+// consecutive indices u. Returns zeros outside the matrix.
 fn tile_unit(s: Segment, rows: u32, k: u32, u: u32) -> mat2x4<f32> {
     let row = s.row + u / UNITS;
     let unit = k + u % UNITS;

@@ -38,8 +38,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let n = n_rows(params.of_outputs);
     if params.t0 >= n { return; }
 
-    // Quads of rows after the last quad repeat the last quad, and tokens after the last token repeat the last token. Their results are not
-    // stored.
+    // Surplus quads of rows repeat the last quad, and surplus tokens repeat the last token. Their results are not stored.
     unroll q in QUADS { let row_$q = min(row0 + 4u * $qu, (params.rows - 1u) / 4u * 4u); }
     unroll t in TOKENS { let x_at_$t = params.x_at + min($tu, n - 1u - params.t0) * params.x_stride; }
     unroll t in TOKENS { unroll q in QUADS { var sum_$q_$t = vec4(0.0); } }

@@ -66,7 +66,7 @@ pub fn encode_part(
     })
 }
 
-/// Writes rows `first..first + rows` without encoding and returns `true`, if the file already stores them in the format of the part.
+/// If the file already stores rows `first..first + rows` in the format of the part, writes them without encoding and returns `true`.
 /// Otherwise writes nothing and returns `false`.
 fn write_stored(
     part: &MatrixPart,

@@ -21,7 +21,7 @@ pub fn host_memory() -> Option<Memory> {
     Some([limit, own].into_iter().flatten().fold(host, Memory::within))
 }
 
-/// Returns the limit on the address space of this process, and the free part of it. Returns `None` if the process has no limit.
+/// Returns the limit on the address space of this process, and how much of the limit is free. Returns `None` if the process has no limit.
 #[cfg(all(feature = "cli", target_os = "linux"))]
 fn of_process() -> Option<Memory> {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -30,13 +30,14 @@ fn of_process() -> Option<Memory> {
     Some(Memory { total, free: used.map(|used| total.saturating_sub(used)) })
 }
 
-/// Returns `None`: the library leaves limits of the process to its caller, and other systems do not report the used addresses.
+/// Returns `None`. Only the command line tool checks the limits of its process, and only Linux reports how much address space a process
+/// uses.
 #[cfg(all(not(all(feature = "cli", target_os = "linux")), not(target_arch = "wasm32")))]
 fn of_process() -> Option<Memory> {
     None
 }
 
-/// Returns the size of the address space in bytes, from the text of `/proc/self/status`.
+/// Returns the number of bytes of address space that this process uses, from the text of `/proc/self/status`.
 #[cfg(all(feature = "cli", target_os = "linux"))]
 fn addresses(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
@@ -51,8 +52,8 @@ pub fn host_memory() -> Option<Memory> {
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Memory {
-    /// Returns the lower total and the lower free memory of `self` and `limit`. If one of the two free memories is unknown, the other
-    /// counts.
+    /// Limits the memory `self` by `limit`. Returns the lower of the two totals and the lower of the two free memories. If only one of the
+    /// free memories is known, returns that one.
     fn within(self, limit: Memory) -> Memory {
         let free = match (self.free, limit.free) {
             (Some(a), Some(b)) => Some(a.min(b)),

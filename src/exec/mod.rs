@@ -90,11 +90,11 @@ pub struct WordTime {
     /// The number of dispatches, or 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// The number of bytes of the matrices that the word reads. Of an embedding table, only one row counts.
+    /// The number of bytes of the matrices that the word reads. An embedding table counts as one row.
     pub weight_bytes: u64,
 }
 
-/// Returns the number of bytes of the matrices that these dispatches read. Of an embedding table, only one row counts.
+/// Returns the number of bytes of the matrices that these dispatches read. An embedding table counts as one row.
 fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     let bindings = dispatches.iter().flat_map(|d| &d.bindings);
     let read: BTreeSet<Matrix> = bindings

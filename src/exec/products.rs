@@ -30,13 +30,13 @@ impl Products {
         Ok(Products { model, n_weights, size_bytes })
     }
 
-    /// Returns a timer with its own executor, on the device of [`load`](Self::load).
+    /// Returns a timer with its own executor, on the device that was passed to [`load`](Self::load).
     pub fn timer(&self) -> Result<Timer> {
         Ok(Timer(self.model.clone().executor(Room::pages(1))?))
     }
 
-    /// Returns a timer whose kernels have the sizes in `device.caps.tuning`. `device` must be the device of [`load`](Self::load) with other
-    /// capabilities.
+    /// Returns a timer whose kernels have the sizes in `device.caps.tuning`. `device` must be the device that was passed to
+    /// [`load`](Self::load), with other capabilities.
     pub fn timer_on(&self, device: Device) -> Result<Timer> {
         Ok(Timer(self.model.on(Arc::new(device)).executor(Room::pages(1))?))
     }

@@ -73,7 +73,7 @@ impl Strategy {
         names
     }
 
-    /// Returns notes on words that have another meaning in the `rwkv` package, one for each such word.
+    /// Returns notes for the user. Each note explains a device name or a format that has another meaning in the `rwkv` package.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

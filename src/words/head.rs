@@ -26,7 +26,7 @@ impl Tape {
     }
 }
 
-/// Returns cases with layer norms without bias and with RMS norms with bias.
+/// Returns cases of two kinds: a layer norm without b, and an RMS norm with b. b is the bias of the product.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (vocab, width, name) in [(1, 1, "layer"), (2, 9, "layer"), (97, 64, "rms"), (300, 31, "layer"), (30, 131, "rms")] {

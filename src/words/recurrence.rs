@@ -17,9 +17,9 @@ use std::ops::Range;
 /// The rule that updates the state. It determines the vectors of a token and their order in `feed`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// RWKV-5 and 6. The vectors are r, w, k. The bonus is added before the norm.
+    /// RWKV-5 and 6. The vectors in `feed` are r, w, k. The bonus is added before the norm.
     Decay,
-    /// RWKV-7. The vectors are kappa, w, b, k, r. The bonus is added after the norm.
+    /// RWKV-7. The vectors in `feed` are kappa, w, b, k, r. The bonus is added after the norm.
     Delta,
 }
 

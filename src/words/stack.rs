@@ -254,7 +254,7 @@ pub struct Input {
 }
 
 /// Returns whether words fuse dispatches in this step. On a GPU and for at most [`FUSED`] tokens, one more dispatch costs more than
-/// computing an input again in every workgroup. Under batch invariance words do not fuse dispatches.
+/// computing an input again in every workgroup. If results must not depend on the batch (`batch_invariant`), returns `false`.
 pub fn fuses(cx: &Lowering<'_>) -> bool {
     cx.caps.class == Class::Groups && cx.tokens <= FUSED && cx.outputs <= FUSED && !cx.caps.batch_invariant
 }
@@ -269,8 +269,8 @@ impl Stack {
         self.products(cx, shape, pieces, &input, &x_at)
     }
 
-    /// Returns the dispatches of a product whose workgroups compute the input themselves. `input` returns the shader module of the input.
-    /// Its argument is `true` for the first dispatch, which may store the computed input.
+    /// Returns the dispatches of a product whose workgroups compute the input themselves. `input(is_first)` returns the shader module of
+    /// the input. `is_first` is `true` for the first dispatch, which may store the computed input.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let shape = Shape::matvec(cx.caps.tuning.input_rows, cx.n_rows(self.rows));

@@ -5,7 +5,7 @@
 //!   q = max(p, u + k)   wkv = (e^(p − q) a + e^(u + k − q) v) / (e^(p − q) b + e^(u + k − q))
 //!   q = max(p + w, k)   a = e^(p + w − q) a + e^(k − q) v   b = e^(p + w − q) b + e^(k − q)   p = q
 //! x is `[T, C]`, W is `[C, A]`. r, k and v are `[T, A]`, w and u are `[A]`. T is the number of tokens, C the width of x, A the width of
-//! the time mix. The twin is the reference implementation on the CPU.
+//! the time mix. The state consists of a, b and p, `[A]` each. The twin is the reference implementation on the CPU.
 
 use super::stack::{Input, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};

@@ -26,11 +26,11 @@ pub struct Wkv7 {
     pub head_size: usize,
     /// The epsilon of the group norm.
     pub eps: f32,
-    /// The vector w0 and the matrix w2 of the decay:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w))). `proj` has tanh(w1 X_w).
+    /// The vector w0 and the matrix w2 of the decay:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w))). tanh(w1 X_w) is a column of `proj`.
     pub decay: Expansion,
-    /// The vector a0 and the matrix a2 of the rate:  a = σ(a0 + a2 a1 X_a). `proj` has a1 X_a.
+    /// The vector a0 and the matrix a2 of the rate:  a = σ(a0 + a2 a1 X_a). a1 X_a is a column of `proj`.
     pub rate: Expansion,
-    /// The matrix g2 of the gate:  g = g2 σ(g1 X_g). `proj` has σ(g1 X_g).
+    /// The matrix g2 of the gate:  g = g2 σ(g1 X_g). σ(g1 X_g) is a column of `proj`.
     pub gate: MatrixPart,
     /// The value residual, or `None` in layer 0. v_first of all other layers is the column v of layer 0.
     pub residual: Option<ValueResidual>,
@@ -49,7 +49,7 @@ pub struct Expansion {
     pub bias: VectorPart,
 }
 
-/// The value residual, which mixes the values of layer 0 into v:  v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)
+/// The value residual, which mixes the values of layer 0 into v:  v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v). v1 X_v is a column of `proj`.
 pub struct ValueResidual {
     /// The vector v0 and the matrix v2.
     pub mix: Expansion,

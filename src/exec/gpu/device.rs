@@ -152,10 +152,10 @@ impl Adapter {
         self.kind != AdapterKind::Discrete
     }
 
-    /// Returns the capabilities for lowering, with the environment's overrides.
+    /// Returns the capabilities that lowering uses: properties of the adapter, changed by environment variables.
     ///
     /// # Errors
-    /// `Usage` if an environment variable has an unknown value, or requires what the adapter does not support.
+    /// `Usage` if an environment variable has an unknown value, or requires a feature that the adapter does not support.
     pub fn caps(&self, batch_invariant: bool) -> Result<Caps> {
         let lanes = environment::value(KERNELS)?.map_or(self.kind == AdapterKind::Cpu, |kernels| kernels == "lanes");
         let class = if lanes { Class::Lanes } else { Class::Groups };
@@ -241,7 +241,8 @@ impl Faults {
         }
     }
 
-    /// Returns the kept error and forgets it, or returns `Ok` if no error was kept. Later work on a lost device fails again.
+    /// Returns the first error since the last `check`, and forgets this error. Returns `Ok` if no error occurred. Later work on a lost
+    /// device fails again.
     pub fn check(&self) -> Result<()> {
         match self.0.lock() {
             Ok(mut slot) => slot.take().map_or(Ok(()), Err),

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wgpu::BufferUsages;
 
-/// A buffer of a set. It is as large as the largest piece that passes through it.
+/// A buffer of one of the two sets through which layers are streamed. The buffer is as large as the largest piece that passes through it.
 struct Place {
     usage: BufferUsages,
     bytes: usize,
@@ -15,14 +15,14 @@ struct Place {
 
 /// Layers in host memory, in the layout that the kernels read, and the two sets of buffers on the device.
 pub struct Stream {
-    /// For each layer, the pieces of its weights: index of the buffer in the set, and bytes.
+    /// For each layer, the pieces of its weights. A piece is the index of its buffer in the set, and its bytes.
     layers: Vec<Vec<(usize, Vec<u8>)>>,
     sets: Vec<Vec<wgpu::Buffer>>,
-    /// Locked while a step uses the sets. Several sessions share the sets.
+    /// Locked while a step uses the two sets of buffers, which several sessions share.
     alone: Mutex<()>,
 }
 
-/// The pieces of each matrix of a layer: index of the buffer in the set, and bytes.
+/// For each matrix of a layer, the pieces of the matrix. A piece is the index of its buffer in the set, and its bytes.
 type Placed = Vec<Vec<(usize, Vec<u8>)>>;
 
 /// The buffers that each matrix of a layer is bound to.
@@ -48,7 +48,7 @@ impl Stream {
         Ok((Stream { layers, sets, alone: Mutex::default() }, bound))
     }
 
-    /// Returns the number of bytes of both sets.
+    /// Returns the number of bytes of both sets of buffers.
     pub fn device_bytes(&self) -> u64 {
         self.sets.iter().flatten().map(wgpu::Buffer::size).sum()
     }

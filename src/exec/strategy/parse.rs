@@ -27,7 +27,7 @@ pub fn strategy(text: &str) -> Result<Strategy> {
     Ok(Strategy { segments, notes })
 }
 
-/// Returns the notes on segments. `aliases` are the names that the text uses for `gpu`.
+/// Returns the notes of [`Strategy::notes`]. `aliases` are the other names that the text uses for `gpu`.
 fn notes(segments: &[Segment], aliases: &[&str]) -> Vec<String> {
     let mut notes = Vec::new();
     if !aliases.is_empty() {
@@ -59,7 +59,7 @@ impl<'t> Reader<'t> {
         Ok(Segment { device, dtype, quant, layers: self.layers(device)? })
     }
 
-    /// Reads `->` or the end. Returns whether another segment follows.
+    /// Reads `->` or the end of the text. Returns `true` for `->`, after which another segment follows.
     fn arrow(&mut self) -> Result<bool> {
         let next = self.word();
         match &self.text[next.clone()] {

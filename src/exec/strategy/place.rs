@@ -21,7 +21,8 @@ pub struct Placed {
     pub quant: Option<&'static str>,
     /// The layers, a range within `0..L + 1`. The range is never empty.
     pub layers: Range<usize>,
-    /// The number of layers that stay on the device, counted from the first layer. The other layers are streamed through the device.
+    /// The number of layers that stay on the device: the first layers of the range `layers`. The other layers of the range are streamed
+    /// through the device.
     pub resident: usize,
 }
 
