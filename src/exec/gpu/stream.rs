@@ -53,8 +53,8 @@ impl Stream {
         self.sets.iter().flatten().map(wgpu::Buffer::size).sum()
     }
 
-    /// Waits until no other step uses the sets, and reserves them for one step. Drop the returned [`Turn`] once all work of the step is
-    /// submitted.
+    /// Waits until no other step uses the two sets of buffers, and reserves both sets for one step. Drop the returned [`Turn`] once all
+    /// work of the step is submitted.
     pub fn turn(&self) -> Result<Turn<'_>> {
         let failed = |_: PoisonError<_>| Error::device("another thread panicked while it played a step");
         Ok(Turn { stream: self, _alone: self.alone.lock().map_err(failed)?, readers: [None, None] })

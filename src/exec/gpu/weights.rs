@@ -22,7 +22,7 @@ pub struct Weights {
     pub device_bytes: u64,
 }
 
-/// Consecutive words that are submitted together, because their matrices are on the device at the same time.
+/// A range of words that are submitted together, because their matrices are on the device at the same time.
 pub struct Stage {
     pub words: Range<usize>,
     /// The index of the stage's layer among the streamed layers, or `None` if its layers are resident.
