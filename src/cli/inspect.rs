@@ -129,6 +129,9 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
             line(key, value.to_string())?;
         }
     }
+    if let Some(own) = &r.own_vocab {
+        line("tokens in file", format!("{} of kind {}", own.n_tokens, own.kind))?;
+    }
     line("parameters", r.n_params.to_string())?;
     if let Some(name) = &r.published {
         line("published as", name.clone())?;

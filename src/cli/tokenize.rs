@@ -1,17 +1,19 @@
 //! `tokenize`: converts text to token ids.
 
 use super::Outcome;
+use super::flags;
 use super::model_options::vocab_values;
-use super::output::Output;
+use super::output::{Output, say};
 use super::prompt::{NewlineArgs, TextArgs};
 use super::published;
 use super::values::OUTPUT;
 use crate::arch;
 use crate::error::{Error, Result};
-use crate::vocab::{self, Choice, Vocab};
+use crate::session::vocabulary;
+use crate::vocab::{Choice, Vocab};
 use crate::weights::Checkpoint;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -62,7 +64,11 @@ impl VocabArgs {
                 published::check(path)?;
                 let checkpoint = Checkpoint::open(path)?;
                 let n_vocab = arch::detect(&checkpoint).map_err(|e| e.at(path.display()))?.facts().n_vocab;
-                match vocab::choose(n_vocab, checkpoint.path().and_then(Path::parent)) {
+                let (choice, note) = vocabulary(&checkpoint, n_vocab);
+                if let Some(note) = note {
+                    say(format_args!("note: {}", flags::in_text(&note)));
+                }
+                match choice {
                     Choice::Found(vocab) => Ok(vocab),
                     Choice::Missing { hint } => Err(Error::input("no vocabulary was found for this model").at(path.display()).hint(hint)),
                 }

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::exec::FloatChoice;
 use crate::quant::{FORMATS, Float, Format};
 use crate::session::footprint::{DeviceBytes, Footprint, Sizes, as_assigned};
-use crate::session::{Options, bytes_by_device, notes};
+use crate::session::{Options, bytes_by_device, notes, vocabulary};
 use crate::tape::{MatrixSpec, Room, TOKENS_PER_BLOCK, Tape};
 use crate::weights::Checkpoint;
 use serde::Serialize;
@@ -47,10 +47,22 @@ pub struct InspectReport {
     /// The model's context length in tokens. `None` if the model has no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
+    /// The vocabulary in the model's own file. `None` if the file has no vocabulary, or a damaged vocabulary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_vocab: Option<OwnVocab>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tensors: Option<Vec<TensorReport>>,
+}
+
+/// The vocabulary in a GGUF file.
+#[derive(Debug, Clone, Serialize)]
+pub struct OwnVocab {
+    /// The kind: `rwkv` or `gpt2`.
+    pub kind: String,
+    /// The number of entries, unused entries included.
+    pub n_tokens: usize,
 }
 
 /// The sizes of the model, from the shapes of its tensors. All sizes are `None` if the architecture is unknown.
@@ -124,6 +136,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
         weights: String::new(),
         devices: Vec::new(),
         context: None,
+        own_vocab: checkpoint.token_lists().ok().flatten().map(|lists| OwnVocab { kind: lists.model, n_tokens: lists.tokens.len() }),
         note: None,
         tensors: with_tensors.then_some(tensors),
     };
@@ -154,6 +167,9 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let mut notes = notes(checkpoint, &tape, &report.weights);
             // With this state format, loading the model would fail with the same message.
             notes.extend(tape.store_states(options.state_dtype.format()).err().map(|e| e.to_string()));
+            if !matches!(checkpoint.token_lists(), Ok(None)) {
+                notes.extend(vocabulary(checkpoint, f.n_vocab).1);
+            }
             report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             report.memory = Some(memory(&tape, context));
         }

@@ -31,6 +31,7 @@ mod slots;
 mod snapshot;
 mod state;
 mod stream;
+mod vocabulary;
 mod work;
 
 pub use batcher::{Batcher, Done, Job, JobId, JobOutput, Keeps, KeptSlot};
@@ -57,6 +58,7 @@ pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
 pub use state::{LoadedState, SavedTokens, StateExtras, check_replaceable, is_saved, saved_tokens, tuned_into_state};
 pub use stream::{Finish, Limits, Processor, Stream};
+pub use vocabulary::vocabulary;
 
 use crate::error::{Error, Result};
 use crate::exec::Executor;

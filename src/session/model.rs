@@ -7,12 +7,14 @@ use super::layout::{fitted, lay_out, sizes};
 use super::options::{Device, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
 use super::place::{check_memory, choose_devices, place, placed};
+use super::vocabulary::vocabulary;
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::{Loaded, mapped_bytes};
 use crate::sample::Sampling;
 use crate::tape::{MatrixSpec, Room, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
+use crate::weights::Checkpoint;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use web_time::Instant;
@@ -72,7 +74,7 @@ impl Model {
         let started = Instant::now();
         let mut definition = Definition::new(source, options)?;
         let facts = definition.blueprint.facts();
-        let vocab = vocab(source, options, &facts, definition.folder.as_deref())?;
+        let (vocab, vocab_note) = vocab(source, options, &facts, definition.checkpoint.as_ref())?;
         let mut tape = std::mem::take(&mut definition.tape);
         tape.cache_format = options.cache_dtype.format();
         tape.store_states(options.state_dtype.format())?;
@@ -84,6 +86,7 @@ impl Model {
         let hash = weights_hash(&tape, definition.source.as_ref())?;
         let dtype = tape.formats().join("+");
         let mut notes = definition.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
+        notes.extend(vocab_note);
         notes.extend(layout.notes);
         let tensors = tape.tensors();
         let n_params = tensors.iter().filter(|t| !t.2 || definition.source.has(t.0)).map(|t| t.1.iter().product::<usize>() as u64).sum();
@@ -243,14 +246,14 @@ impl Model {
     }
 }
 
-/// Returns the model's vocabulary, or a hint that says where to get the vocabulary.
-fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<&Path>) -> Result<Choice> {
-    let vocab = match (&options.vocab, source) {
-        (Some(path), _) => Vocab::find(path)?,
+/// Returns the model's vocabulary, or a hint that says where to get the vocabulary, and a note for the user.
+fn vocab(source: &ModelSource, options: &Options, facts: &Facts, checkpoint: Option<&Checkpoint>) -> Result<(Choice, Option<String>)> {
+    let (vocab, note) = match (&options.vocab, source) {
+        (Some(path), _) => (Vocab::find(path)?, None),
         #[cfg(feature = "embedded-model")]
-        (None, ModelSource::Embedded) => Vocab::tiny(),
-        _ => match vocab::choose(facts.n_vocab, folder) {
-            Choice::Found(vocab) => vocab,
+        (None, ModelSource::Embedded) => (Vocab::tiny(), None),
+        _ => match checkpoint.map_or_else(|| (vocab::choose(facts.n_vocab, None), None), |c| vocabulary(c, facts.n_vocab)) {
+            (Choice::Found(vocab), note) => (vocab, note),
             missing => return Ok(missing),
         },
     };
@@ -259,5 +262,5 @@ fn vocab(source: &ModelSource, options: &Options, facts: &Facts, folder: Option<
         let e = Error::input(text).hint("name the model's vocabulary file with `vocab`");
         return Err(options.vocab.iter().fold(e, |e, path| e.at(path.display())));
     }
-    Ok(Choice::Found(vocab))
+    Ok((Choice::Found(vocab), note))
 }

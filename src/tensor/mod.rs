@@ -11,7 +11,7 @@ use std::fmt;
 
 /// The element type of a tensor in a file.
 ///
-/// In most types each number has its own bytes. In a ggml type (`Q8_0` to `Q6K`), a block of 32 or 256 consecutive numbers of a row shares
+/// In most types each number has its own bytes. In a ggml type (`Q8_0` to `IQ4XS`), a block of 32 or 256 consecutive numbers of a row shares
 /// scales. wingbeat reads these types but never writes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -34,6 +34,10 @@ pub enum DType {
     Q4K,
     Q5K,
     Q6K,
+    Q2K,
+    Q3K,
+    IQ4NL,
+    IQ4XS,
     /// A matrix quantised in the format of [`quant`](crate::quant) with this name. Its codes and its scales are stored separately.
     Coded(&'static str),
 }
@@ -41,9 +45,10 @@ pub enum DType {
 impl DType {
     /// All types except `Coded`.
     #[rustfmt::skip]
-    pub const ALL: [DType; 18] = [
+    pub const ALL: [DType; 22] = [
         DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I16, DType::I8, DType::U8, DType::Bool,
-        DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q4K, DType::Q5K, DType::Q6K,
+        DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q4K, DType::Q5K, DType::Q6K, DType::Q2K, DType::Q3K,
+        DType::IQ4NL, DType::IQ4XS,
     ];
 
     /// Returns how many numbers a block has and how many bytes the block takes: `(32, 34)` for Q8_0. A type without blocks counts as blocks
@@ -111,6 +116,10 @@ impl DType {
             DType::Q4K => "Q4_K",
             DType::Q5K => "Q5_K",
             DType::Q6K => "Q6_K",
+            DType::Q2K => "Q2_K",
+            DType::Q3K => "Q3_K",
+            DType::IQ4NL => "IQ4_NL",
+            DType::IQ4XS => "IQ4_XS",
             DType::Coded(name) => name,
         }
     }

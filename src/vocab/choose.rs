@@ -6,7 +6,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::Vocab;
+use super::{Lists, Vocab};
+use crate::error::{self, Error};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +92,26 @@ pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
         Some(family) => in_family(family, folder),
         None => alone(n_vocab, folder),
     }
+}
+
+/// Creates the vocabulary that a model's own file contains, for a model with `n_vocab` embeddings. If the tokens are the tokens of World, returns
+/// the embedded World vocabulary. The text is a note for the user: a model with World's number of embeddings has other tokens.
+///
+/// # Errors
+/// `File` if the lists are damaged or of an unsupported kind, or if an id has no embedding.
+pub fn own(n_vocab: usize, lists: &Lists) -> error::Result<(Vocab, Option<String>)> {
+    let vocab = Vocab::from_lists(lists)?;
+    if vocab.max_id() as usize >= n_vocab {
+        return Err(Error::file(format!("the tokens have ids up to {}, but the model has {n_vocab} embeddings", vocab.max_id())));
+    }
+    #[cfg(feature = "embedded-model")]
+    if lists.model == "rwkv" && n_vocab == WORLD_ROWS {
+        let world = Vocab::world();
+        let Some(id) = vocab.first_difference(&world) else { return Ok((world, None)) };
+        let note = format!("the tokens in the file are used: they differ from the World vocabulary, first at id {id}");
+        return Ok((vocab, Some(note)));
+    }
+    Ok((vocab, None))
 }
 
 #[cfg(feature = "embedded-model")]

@@ -1,4 +1,5 @@
-//! GLM-4's vocabulary: byte-level BPE by rank, from `tokenizer.model` or from the `tokenizer.json` of the `-hf` checkpoints.
+//! GLM-4's vocabulary: byte-level BPE by rank, from `tokenizer.model`, from the `tokenizer.json` of the `-hf` checkpoints, or from the lists of
+//! a GGUF file.
 //!
 //! The rank of a token is its id. Special tokens are never found in text, so user text cannot become a special token: a chat template
 //! gets their ids by name. This module must not know templates or stop ids.
@@ -14,6 +15,7 @@ use super::table::Table;
 use super::{Scheme, byte_chars, utf8_text};
 use crate::error::{Error, Result, room, short};
 use pieces::Pieces;
+use std::collections::HashMap;
 
 pub(super) use lines::is_lines;
 
@@ -42,6 +44,8 @@ pub const SPECIAL: [&str; 14] = [
 pub(super) struct Glm4 {
     table: Table,
     ranks: Ranks,
+    /// The ids of the special tokens.
+    special: HashMap<String, u32>,
 }
 
 /// A token in a file.
@@ -75,7 +79,7 @@ impl Glm4 {
     /// Creates a vocabulary from `n_ranks` tokens in any order. `place` returns the place of the nth token in the file, for errors.
     fn new(mut entries: Vec<Entry>, n_ranks: usize, place: fn(usize) -> String) -> Result<Self> {
         entries.sort_by_key(|entry| entry.rank);
-        let mut glm4 = Glm4 { table: Table::default(), ranks: Ranks::default() };
+        let mut glm4 = Glm4::empty();
         let first_bytes = byte_order();
         for (expected, entry) in (0..).zip(&entries) {
             let byte = first_bytes.get(expected as usize).copied();
@@ -84,8 +88,40 @@ impl Glm4 {
         if entries.len() != n_ranks {
             return Err(not_glm4(format!("expected {n_ranks} tokens, found {n}: ranks from {n} are missing", n = entries.len())));
         }
-        for (id, _) in (n_ranks as u32..).zip(SPECIAL) {
-            glm4.table.add(id, b"")?;
+        for (id, special) in (n_ranks as u32..).zip(SPECIAL) {
+            glm4.add_special(id, special)?;
+        }
+        Ok(glm4)
+    }
+
+    fn empty() -> Self {
+        Glm4 { table: Table::default(), ranks: Ranks::default(), special: HashMap::new() }
+    }
+
+    fn add_special(&mut self, id: u32, text: &str) -> Result<()> {
+        self.table.add(id, b"")?;
+        self.special.insert(text.to_string(), id);
+        Ok(())
+    }
+
+    /// Creates a vocabulary from tokens and special tokens, each with its id. The id of a token is its rank. Ids may have gaps.
+    ///
+    /// # Errors
+    ///
+    /// `File` if an id or a token occurs twice, if a single byte is not a token, or if a token is too long.
+    pub(super) fn from_tokens(tokens: &[(u32, Vec<u8>)], special: &[(u32, &str)]) -> Result<Self> {
+        let mut glm4 = Glm4::empty();
+        for (id, token) in tokens {
+            glm4.table.add(*id, token)?;
+            if let Some(before) = glm4.ranks.insert(token, *id, *id) {
+                return Err(Error::file(format!("the tokens of id {before} and id {id} are the same")));
+            }
+        }
+        if let Some(byte) = (0..=u8::MAX).find(|byte| glm4.ranks.id(&[*byte]).is_none()) {
+            return Err(Error::file(format!("no token is the single byte 0x{byte:02x}")));
+        }
+        for (id, text) in special {
+            glm4.add_special(*id, text)?;
         }
         Ok(glm4)
     }
@@ -148,8 +184,7 @@ impl Scheme for Glm4 {
     }
 
     fn special(&self, text: &str) -> Option<u32> {
-        let nth = SPECIAL.iter().position(|&special| special == text)?;
-        Some((self.table.len() - SPECIAL.len() + nth) as u32)
+        self.special.get(text).copied()
     }
 
     fn table(&self) -> &Table {

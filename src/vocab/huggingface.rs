@@ -65,6 +65,15 @@ pub(super) fn parse(json: &[u8]) -> Result<Arc<dyn Scheme>> {
             .hint("give the tokenizer.json of the model, or download it again")
             .caused_by(e)
     })?;
+    build(file)
+}
+
+/// Creates a vocabulary from the content of a `tokenizer.json`.
+///
+/// # Errors
+///
+/// Errors of [`parse`], except for damaged JSON.
+pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
     let mut parts = Vec::new();
     if let Some(pre_tokenizer) = file.pre_tokenizer {
         pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("a pattern of the pre_tokenizer: {e}")))?;

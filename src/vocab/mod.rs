@@ -8,6 +8,7 @@ mod byte_chars;
 mod choose;
 mod glm4;
 mod huggingface;
+mod lists;
 mod literal;
 mod merge;
 mod protobuf;
@@ -51,8 +52,9 @@ pub(crate) mod testing {
     }
 }
 
-pub use choose::{Choice, choose};
+pub use choose::{Choice, choose, own};
 pub use glm4::SPECIAL as GLM4_SPECIAL;
+pub use lists::Lists;
 pub(crate) use literal::unescape_text;
 pub use stop::StopTexts;
 pub use utf8::Utf8Stream;

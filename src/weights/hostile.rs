@@ -23,13 +23,13 @@ pub(crate) fn small_safetensors() -> Vec<u8> {
     std::fs::read(out).unwrap()
 }
 
-/// Returns a GGUF file with tensors of two types and an array in its metadata.
+/// Returns a GGUF file with tensors of two types and the lists of a vocabulary.
 pub(crate) fn small_gguf() -> Vec<u8> {
     let x: Vec<f32> = (0..64).map(|i| i as f32).collect();
     let (blocks, numbers) = (q8_0(&x), singles(&x[..32]));
     let mut g = Gguf::new("rwkv6");
     g.u32("rwkv6.wkv.head_size", 8).u32("rwkv6.rescale_every_n_layers", 1).text("general.name", "x");
-    g.value("tokens", 9, &[&8u32.to_le_bytes()[..], &2u64.to_le_bytes(), &1u64.to_le_bytes(), b"a", &1u64.to_le_bytes(), b"b"].concat());
+    g.tokens("gpt2", &[("<s>", 3), ("a", 1)]).text("tokenizer.ggml.pre", "mpt").texts("tokenizer.ggml.merges", &["a a"]);
     g.tensor("token_embd.weight", 8, &[2, 32], &blocks).tensor("blk.1.time_mix_output.weight", 8, &[2, 32], &blocks);
     g.tensor("blk.0.time_mix_w2.weight", 0, &[2, 4, 4], &numbers).tensor("blk.0.time_mix_first.weight", 0, &[32], &numbers);
     g.tensor("blk.0.time_mix_lerp_fused.weight", 0, &[5, 1, 1, 6], &numbers.repeat(2)[..120]);
@@ -84,6 +84,7 @@ fn judge(bytes: &[u8]) -> Result<()> {
             view.to_f32().or_else(|e| if view.dtype().is_weight() { Err(e) } else { Ok(vec![]) })?;
         }
     }
+    c.token_lists()?;
     Ok(())
 }
 

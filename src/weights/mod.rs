@@ -43,6 +43,7 @@ pub mod write;
 pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
 pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
+pub use gguf::TokenLists;
 pub use glm::{GLM, Glm};
 pub(crate) use kinds::EXPECTED;
 pub use layout::Layout;
@@ -279,6 +280,18 @@ impl Checkpoint {
     /// that the shapes do not determine. The metadata of a GLM have the key [`GLM`] in every file format.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
+    }
+
+    /// Reads the lists of the vocabulary in a GGUF file. Returns `None` if the file has no vocabulary or another format.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a list is damaged, hostile or too long.
+    pub fn token_lists(&self) -> Result<Option<TokenLists<'_>>> {
+        match (self.0.kind, self.0.maps.first()) {
+            (FileKind::Gguf, Some(map)) => TokenLists::read(map.bytes()).map_err(|e| e.at(self.place())),
+            _ => Ok(None),
+        }
     }
 
     /// Returns all bytes of the file that holds a tensor, or `None` if no tensor has this name. The bytes stay valid after the checkpoint is

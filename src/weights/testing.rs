@@ -2,7 +2,7 @@
 
 mod gguf;
 
-pub(crate) use gguf::{Gguf, gguf, q8_0};
+pub(crate) use gguf::{Gguf, gguf, gguf_model, q8_0};
 
 use crate::tensor::{DType, dense_strides, n_elements};
 use std::path::PathBuf;

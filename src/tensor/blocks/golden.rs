@@ -1,4 +1,5 @@
-//! Tests the decoding of random blocks. The expected numbers were computed with the PyPI package `gguf` 0.19 (`gguf.quants.dequantize`).
+//! Tests the decoding of random blocks. The expected numbers were computed with the PyPI package `gguf` 0.19 (`gguf.quants.dequantize`)
+//! from random bytes with small f16 scales.
 
 use super::super::{DType, View};
 
@@ -39,7 +40,7 @@ fn every_block_type_decodes_as_its_reference_does() {
 }
 
 #[rustfmt::skip] // rustfmt would write one pair per line.
-const GOLDEN: [Golden; 8] = [
+const GOLDEN: [Golden; 12] = [
     Golden {
         dtype: DType::Q8_0,
         blocks: "919ee5f1a94106a0956a26afbccdafe562f90a945f5693c642276ad5ab2da73945510ba999b2d74c3427fa48d732a1df70aca1e926115901dd06f27f\
@@ -95,5 +96,33 @@ const GOLDEN: [Golden; 8] = [
             969be487a440e7c3ea5204cabbf9bfe8e648caff7704ac26d227a06955ae",
         some: &[(0, 129.7077), (31, 16.621582), (32, 25.723877), (100, 96.167725), (255, -176.60431)],
         fnv: 0xa7338fb650ae8831,
+    },
+    Golden {
+        dtype: DType::Q2K,
+        blocks: "8b4ae5f1a94106a0956a26afbccdafe562f90a945f5693c642276ad5ab2da7394551370e99b2d74c3427fa48d732a1df70aca1e926115901dd06f27f\
+            8f063cd25e19a621f9bd0ccc21397c1ec795ca7707ac0d2e",
+        some: &[(0, -2.140747), (31, -2.2659912), (32, -1.3236084), (100, -0.37756348), (255, -1.6382446)],
+        fnv: 0x409521027eca6de5,
+    },
+    Golden {
+        dtype: DType::Q3K,
+        blocks: "1f223f411ef7677a1f132a818d882195a100b28d6b236b82481bd9fe630dc3ce3be4ebcab72f45b35223479f6e794d57037e2cfde9e15a7789781e37\
+            21a557d8e5a703296dcb81db3f65cf9c1bdc5d1d8fc83f0b0bb4db71be572209851d3d24f4c0cf83fe4363f82f4759772530",
+        some: &[(0, 7.770996), (31, -8.2890625), (32, -0.2590332), (100, 0.7770996), (255, -0.0)],
+        fnv: 0xb2ecd2e89fc99cf7,
+    },
+    Golden {
+        dtype: DType::IQ4NL,
+        blocks: "44a2ff70ce369d8385452a44f318337f08cd22ade118544441317c9311f85e0429b19f7e",
+        some: &[(0, -1.382843), (1, 1.5541687), (15, -0.84439087), (16, -1.382843), (31, -0.6485901), (33, -0.080200195)],
+        fnv: 0x7054df1e31e8932a,
+    },
+    Golden {
+        dtype: DType::IQ4XS,
+        blocks: "ef28307d2fbaf400693a179e0d027ed4e58be7a9ebc28a271d43a78855638144eb6603f7b2725de11fe6ac2f88a68182869793f0aad6ded8116e3ab5\
+            1681c4a374fec70a68b3e4bdc92b387987416c17ec90963ec766888ab4b80eba7c5cfd81121bea9cee1810dfd5169faf26cd7b5c30c8aba44d972299\
+            e8c7b41b9a1d2b0f180600a974d63b63",
+        some: &[(0, -8.518158), (31, 54.385162), (32, -79.78546), (100, 17.80719), (255, 13.567383)],
+        fnv: 0x05d310ff492cefc9,
     },
 ];

@@ -1,18 +1,55 @@
 //! Decodes ggml super-blocks of 256 numbers x. A block is divided into sub-blocks. Sub-block i has a small integer scale s[i]. The whole
-//! block has one f16 scale d. Blocks of Q4_K and Q5_K also have dmin, the f16 scale of the minima m[i]. q is the integer code of a number
+//! block has one f16 scale d. Blocks of Q2_K, Q4_K and Q5_K also have dmin, the f16 scale of the minima m[i]. q is the integer code of a number
 //! x.
 //!
 //! | type | bytes | x of sub-block i |
 //! |---|---|---|
+//! | Q2_K | p[16] n[64] d dmin | d s[i] q - dmin m[i], 16 sub-blocks of 16 |
+//! | Q3_K | h[32] n[64] p[12] d | d (s[i] - 32) q, 16 sub-blocks of 16 |
 //! | Q4_K | d dmin p[12] n[128] | d s[i] q - dmin m[i], 8 sub-blocks of 32 |
 //! | Q5_K | d dmin p[12] h[32] n[128] | as Q4_K, with the fifth bits of q in h |
 //! | Q6_K | n[128] h[64] s[16] d | d s[i] (q - 32), 16 sub-blocks of 16 |
 //!
-//! p packs the scales s and the minima m. n has the low four bits of each q, h the high bits. In Q4_K and Q5_K, 32 consecutive bytes of n
+//! p packs the scales s and the minima m. n has the low bits of each q, h the high bits: n has two bits in Q2_K and Q3_K, four in other types.
+//! In Q2_K and Q3_K, 32 consecutive bytes of n hold 128 numbers: the first 32 in the low two bits, the next 32 in the two bits above, and so on. In Q4_K and Q5_K, 32 consecutive bytes of n
 //! hold 64 numbers: the first 32 in the low nibbles, the next 32 in the high nibbles. In Q6_K, 64 consecutive bytes hold 128 numbers in
 //! this way.
 
 use super::half;
+
+pub fn q2_k(block: &[u8], x: &mut [f32]) {
+    let (p, n, d, dmin) = (&block[..16], &block[16..80], half(block, 80), half(block, 82));
+    for (run, x) in x.chunks_exact_mut(32).enumerate() {
+        for (l, x) in x.iter_mut().enumerate() {
+            let packed = p[run * 2 + l / 16];
+            *x = d * f32::from(packed & 15) * f32::from(two_bits(n, run, l)) - dmin * f32::from(packed >> 4);
+        }
+    }
+}
+
+/// Decodes a Q3_K block. The third bit of number l in run r of 32 numbers is bit r of `h[l]`. Without this bit, the number is q = n - 4, and
+/// with the bit q = n.
+pub fn q3_k(block: &[u8], x: &mut [f32]) {
+    let (h, n, p, d) = (&block[..32], &block[32..96], &block[96..108], half(block, 108));
+    for (run, x) in x.chunks_exact_mut(32).enumerate() {
+        for (l, x) in x.iter_mut().enumerate() {
+            let q = two_bits(n, run, l) as i8 - if h[l] >> run & 1 == 0 { 4 } else { 0 };
+            *x = d * f32::from(six_bits(p, run * 2 + l / 16)) * f32::from(q);
+        }
+    }
+}
+
+/// Returns the two bits of number l in run `run` of 32 numbers.
+fn two_bits(n: &[u8], run: usize, l: usize) -> u8 {
+    n[run / 4 * 32 + l] >> (run % 4 * 2) & 3
+}
+
+/// Returns the scale s[i] - 32 of a Q3_K block. The low four bits of s are the low nibbles, then the high nibbles of bytes 0..8 of `p`. The high
+/// two bits of s[i] are bits 2 (i / 4) and 2 (i / 4) + 1 of byte 8 + i % 4.
+fn six_bits(p: &[u8], i: usize) -> i8 {
+    let (low, high) = (p[i % 8] >> (i / 8 * 4) & 15, p[8 + i % 4] >> (i / 4 * 2) & 3);
+    (low | high << 4) as i8 - 32
+}
 
 pub fn q4_k(block: &[u8], x: &mut [f32]) {
     affine(block, None, &block[16..], x);

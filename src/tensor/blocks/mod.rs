@@ -4,6 +4,7 @@
 //! This module converts bytes to numbers. It does not know tensors or files.
 
 mod k;
+mod nonlinear;
 mod small;
 
 use super::DType;
@@ -35,6 +36,10 @@ pub const fn of(dtype: DType) -> Option<Block> {
         DType::Q4K => (MAX_LEN, 144, k::q4_k),
         DType::Q5K => (MAX_LEN, 176, k::q5_k),
         DType::Q6K => (MAX_LEN, 210, k::q6_k),
+        DType::Q2K => (MAX_LEN, 84, k::q2_k),
+        DType::Q3K => (MAX_LEN, 110, k::q3_k),
+        DType::IQ4NL => (32, 18, nonlinear::iq4_nl),
+        DType::IQ4XS => (MAX_LEN, 136, nonlinear::iq4_xs),
         _ => return None,
     };
     Some(Block { len, size_bytes, decode })

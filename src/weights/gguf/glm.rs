@@ -47,7 +47,7 @@ const EOS: [&str; 3] = ["eos", "eot", "eom"];
 pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> {
     let values = Values { architecture, metadata: &header.metadata };
     // A file with this key is the text part of a model with vision. The rows of its queries and keys have another order.
-    if header.keys.contains(values.key("rope.dimension_sections").as_str()) {
+    if header.has(&values.key("rope.dimension_sections")) {
         return Err(Error::model("GLM with vision is not supported: the metadata have rope.dimension_sections"));
     }
     if let Some(n) = values.get::<usize>("nextn_predict_layers")?.filter(|n| *n > 0) {

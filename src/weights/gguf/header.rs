@@ -21,7 +21,7 @@ const MAX_ENTRIES: u64 = 100_000;
 const DEFAULT_ALIGNMENT: usize = 32;
 
 /// The supported types of tensors, with their numbers in ggml.
-const TYPES: [(u32, DType); 11] = [
+const TYPES: [(u32, DType); 15] = [
     (0, DType::F32),
     (1, DType::F16),
     (2, DType::Q4_0),
@@ -29,17 +29,21 @@ const TYPES: [(u32, DType); 11] = [
     (6, DType::Q5_0),
     (7, DType::Q5_1),
     (8, DType::Q8_0),
+    (10, DType::Q2K),
+    (11, DType::Q3K),
     (12, DType::Q4K),
     (13, DType::Q5K),
     (14, DType::Q6K),
+    (20, DType::IQ4NL),
+    (23, DType::IQ4XS),
     (30, DType::BF16),
 ];
 
 /// The unsupported types of tensors, with their numbers in ggml. Error messages name these types.
 #[rustfmt::skip]
-const REFUSED: [(u32, &str); 22] = [
-    (9, "Q8_1"), (10, "Q2_K"), (11, "Q3_K"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
-    (20, "IQ4_NL"), (21, "IQ3_S"), (22, "IQ2_S"), (23, "IQ4_XS"), (24, "I8"), (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64"),
+const REFUSED: [(u32, &str); 18] = [
+    (9, "Q8_1"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
+    (21, "IQ3_S"), (22, "IQ2_S"), (24, "I8"), (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64"),
     (29, "IQ1_M"), (34, "TQ1_0"), (35, "TQ2_0"), (39, "MXFP4"), (40, "NVFP4"),
 ];
 
@@ -47,8 +51,8 @@ const REFUSED: [(u32, &str); 22] = [
 pub struct Header<'a> {
     /// The metadata values that are numbers or short texts, by key. A number is formatted as text.
     pub metadata: BTreeMap<String, String>,
-    /// All metadata keys, including the keys of arrays and long texts.
-    pub keys: BTreeSet<&'a str>,
+    /// All metadata keys, including the keys of arrays and long texts, each with a reader before the type of its value.
+    keys: BTreeMap<&'a str, Reader<'a>>,
     n_tensors: u64,
     /// A reader whose position is the first entry of the tensor list.
     reader: Reader<'a>,
@@ -95,6 +99,29 @@ impl<'a> Header<'a> {
         Ok(Header { metadata, keys, n_tensors, reader })
     }
 
+    /// Returns whether the metadata have a key, whatever the type of its value.
+    pub fn has(&self, key: &str) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    /// Returns the texts of an array in the metadata, or `None` if the key is missing.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the value is not an array of texts, has too many items, or has a text that is not UTF-8.
+    pub fn texts(&self, key: &str) -> Result<Option<Vec<&'a str>>> {
+        self.keys.get(key).map(|reader| { *reader }.texts().map_err(|e| e.at(key))).transpose()
+    }
+
+    /// Returns the numbers of an array of 32-bit whole numbers in the metadata, or `None` if the key is missing.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the value is not such an array, or has too many items.
+    pub fn whole_numbers(&self, key: &str) -> Result<Option<Vec<i32>>> {
+        self.keys.get(key).map(|reader| { *reader }.whole_numbers().map_err(|e| e.at(key))).transpose()
+    }
+
     /// Returns the tensors in the order of the file.
     ///
     /// # Errors
@@ -137,14 +164,15 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and the set of all keys.
-fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, BTreeSet<&'a str>)> {
-    let mut keys = BTreeSet::new();
+/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys with
+/// readers before the types of their values.
+fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, BTreeMap<&'a str, Reader<'a>>)> {
+    let mut keys = BTreeMap::new();
     let mut metadata = BTreeMap::new();
     for i in 0..n_keys {
         let key = reader.name().map_err(|e| e.at(format!("key {i} of the metadata")))?;
         let at = |e: Error| e.at(key);
-        if !keys.insert(key) {
+        if keys.insert(key, *reader).is_some() {
             return Err(at(Error::file("two values have this key")));
         }
         let kind = reader.u32().map_err(at)?;

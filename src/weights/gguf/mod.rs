@@ -1,7 +1,7 @@
 //! Reads GGUF files of llama.cpp. Tensors get their canonical names and orientations.
 //!
 //! Each [family](super::Family) has a file here, which maps GGUF names to canonical names and GGUF keys to canonical metadata. Only the header
-//! is read: the tensors' numbers stay in the file, in its format.
+//! is read: the tensors' numbers stay in the file, in its format. `token_lists` reads the lists of a file's vocabulary, only when they are needed.
 
 pub(super) mod glm;
 mod header;
@@ -10,8 +10,10 @@ mod reader;
 pub(super) mod rwkv;
 #[cfg(test)]
 mod tests;
+mod token_lists;
 
 pub(super) use header::Header;
+pub use token_lists::TokenLists;
 
 use super::FAMILIES;
 use super::located::Located;

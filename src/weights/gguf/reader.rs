@@ -12,6 +12,10 @@ const MAX_TEXT_BYTES: usize = 4 << 10;
 const MAX_DEPTH: usize = 4;
 /// The hint for a truncated file.
 pub const AGAIN: &str = "the download may be incomplete: download it again";
+/// The most items of an array that is read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
+const MAX_ITEMS: u64 = 1 << 20;
+const U32: u32 = 4;
+const I32: u32 = 5;
 const TEXT: u32 = 8;
 const ARRAY: u32 = 9;
 
@@ -86,6 +90,44 @@ impl<'a> Reader<'a> {
             12 => self.number().map(f64::from_le_bytes)?.to_string(),
             _ => return self.skip(kind, 1, 0).map(|()| None),
         }))
+    }
+
+    /// Reads an array of texts, with its types and its length before the texts.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the value is not an array of texts, has too many items, or has a text that is not UTF-8.
+    pub fn texts(&mut self) -> Result<Vec<&'a str>> {
+        let n = self.items(&[TEXT], "texts")?;
+        let text = |i: u64| {
+            let n = self.u64()?;
+            std::str::from_utf8(self.take(n)?).map_err(|e| Error::file(format!("text {i} of the array is not UTF-8: {e}")).caused_by(e))
+        };
+        (0..n).map(text).collect()
+    }
+
+    /// Reads an array of 32-bit whole numbers, with its types and its length before the numbers.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the value is not such an array, or has too many items.
+    pub fn whole_numbers(&mut self) -> Result<Vec<i32>> {
+        let n = self.items(&[I32, U32], "32-bit whole numbers")?;
+        (0..n).map(|_| self.number().map(i32::from_le_bytes)).collect()
+    }
+
+    /// Reads the beginning of an array. Returns the number of items. `kinds` are the types that an item may have, and `what` names these types.
+    fn items(&mut self, kinds: &[u32], what: &str) -> Result<u64> {
+        let found = self.u32()?;
+        let inner = if found == ARRAY { self.u32()? } else { found };
+        if found != ARRAY || !kinds.contains(&inner) {
+            let of = if found == ARRAY { "an array of type" } else { "a value of type" };
+            return Err(Error::file(format!("expected an array of {what}, found {of} {inner}")));
+        }
+        match self.u64()? {
+            n if n > MAX_ITEMS => Err(Error::file(format!("expected an array of at most {MAX_ITEMS} items, found {n}"))),
+            n => Ok(n),
+        }
     }
 
     /// Skips `n` values of the type `kind`, which are nested in `depth` arrays. Every value takes at least one byte, so a wrong `n` soon

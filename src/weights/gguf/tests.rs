@@ -206,6 +206,63 @@ fn metadata_are_numbers_and_short_texts() {
     }
 }
 
+/// Adds something to a file.
+type Change = fn(&mut Gguf) -> &mut Gguf;
+
+#[test]
+fn the_lists_of_a_vocabulary_are_read() {
+    let file = |build: Change| {
+        let mut g = Gguf::new("rwkv7");
+        build(&mut g);
+        g.tensor("token_embd.weight", 0, &[1, 1], &[0; 4]).finish()
+    };
+    let whole: Change =
+        |g| g.tokens("gpt2", &[("<s>", 3), ("a", 1)]).text("tokenizer.ggml.pre", "glm4").texts("tokenizer.ggml.merges", &["a b", "é ü"]);
+    let bytes = file(whole);
+    let lists = TokenLists::read(&bytes).unwrap().unwrap();
+    assert_eq!((lists.model.as_str(), lists.pre.as_deref()), ("gpt2", Some("glm4")));
+    assert_eq!((lists.tokens, lists.types, lists.merges), (vec!["<s>", "a"], vec![3, 1], vec!["a b", "é ü"]));
+    let bytes = file(|g| g.text("tokenizer.ggml.model", "rwkv").texts("tokenizer.ggml.tokens", &["a", "b"]));
+    let lists = TokenLists::read(&bytes).unwrap().unwrap();
+    assert_eq!((lists.types, lists.merges.len(), lists.pre), (vec![1, 1], 0, None));
+    for incomplete in [file(|g| g), file(|g| g.text("tokenizer.ggml.model", "rwkv")), file(|g| g.texts("tokenizer.ggml.tokens", &["a"]))] {
+        assert_eq!(TokenLists::read(&incomplete).unwrap(), None);
+    }
+    let cases: [(Change, &str); 6] = [
+        (|g| g.u32("tokenizer.ggml.tokens", 1), "tokenizer.ggml.tokens: expected an array of texts, found a value of type 4"),
+        (
+            |g| g.value("tokenizer.ggml.tokens", 9, &[&0u32.to_le_bytes()[..], &[0; 8]].concat()),
+            "expected an array of texts, found an array of type 0",
+        ),
+        (
+            |g| {
+                let n = 2u64.to_le_bytes();
+                let bytes = [&8u32.to_le_bytes()[..], &n, &1u64.to_le_bytes(), b"a", &1u64.to_le_bytes(), b"\xff"].concat();
+                g.value("tokenizer.ggml.tokens", 9, &bytes)
+            },
+            "text 1 of the array is not UTF-8",
+        ),
+        (|g| g.texts("tokenizer.ggml.tokens", &vec![""; (1 << 20) + 1]), "expected an array of at most 1048576 items, found 1048577"),
+        (
+            |g| g.texts("tokenizer.ggml.tokens", &["a"]).texts("tokenizer.ggml.token_type", &["a"]),
+            "tokenizer.ggml.token_type: expected an array of 32-bit whole numbers, found an array of type 8",
+        ),
+        (
+            |g| {
+                let none = [&5u32.to_le_bytes()[..], &0u64.to_le_bytes()].concat();
+                g.texts("tokenizer.ggml.tokens", &["a"]).value("tokenizer.ggml.token_type", 9, &none)
+            },
+            "expected a type for each of 1 tokens, found 0",
+        ),
+    ];
+    for (build, expected) in cases {
+        let mut g = Gguf::new("rwkv7");
+        build(g.text("tokenizer.ggml.model", "rwkv"));
+        let found = TokenLists::read(&g.finish()).unwrap_err().to_string();
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
 fn refusal(build: fn(&mut Gguf) -> &mut Gguf) -> String {
     let file = build(&mut Gguf::new("rwkv7")).finish();
     match parse(&file).and_then(|(ts, _)| ts.iter().try_for_each(|t| t.view(&file).map(|_| ()))) {
@@ -324,7 +381,7 @@ fn hostile_headers_are_refused() {
         ("half a block", |g| g.tensor("t", 8, &[2, 48], &[0; 102]), "rows of whole Q8_0 blocks of 32, found rows of 48"),
         ("half a super-block", |g| g.tensor("t", 14, &[32, 32], &[0; 840]), "Q6_K blocks of 256, found rows of 32"),
         ("IQ2_XXS", |g| g.tensor("t", 16, &[256], &[0; 66]), "tensor t: unsupported tensor type IQ2_XXS, expected one of F32, F16"),
-        ("Q2_K", |g| g.tensor("t", 10, &[256], &[0; 84]), "type Q2_K"),
+        ("IQ3_S", |g| g.tensor("t", 21, &[256], &[0; 110]), "type IQ3_S"),
         ("type 77", |g| g.tensor("t", 77, &[256], &[0; 84]), "unsupported tensor type 77"),
         ("parts", |g| g.value("split.count", 2, &[3, 0]), "found one of 3 parts"),
         ("head size", |g| g.text("rwkv7.wkv.head_size", "big"), "rwkv7.wkv.head_size: expected a whole number, found big"),

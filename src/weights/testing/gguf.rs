@@ -7,7 +7,9 @@ use crate::tensor::{DType, View};
 use std::collections::BTreeMap;
 
 const F32: u32 = 0;
+const I32: u32 = 5;
 const STRING: u32 = 8;
+const ARRAY: u32 = 9;
 
 /// A GGUF file under construction.
 pub(crate) struct Gguf {
@@ -49,6 +51,21 @@ impl Gguf {
 
     pub fn u32(&mut self, key: &str, n: u32) -> &mut Self {
         self.value(key, 4, &n.to_le_bytes())
+    }
+
+    /// Adds an array of texts.
+    pub fn texts(&mut self, key: &str, texts: &[&str]) -> &mut Self {
+        let mut bytes = [STRING.to_le_bytes().as_slice(), &(texts.len() as u64).to_le_bytes()].concat();
+        texts.iter().for_each(|text| string(&mut bytes, text.as_bytes()));
+        self.value(key, ARRAY, &bytes)
+    }
+
+    /// Adds the lists of a vocabulary: its kind, and its tokens with their types in GGUF's numbers.
+    pub fn tokens(&mut self, kind: &str, tokens: &[(&str, i32)]) -> &mut Self {
+        let types: Vec<u8> = tokens.iter().flat_map(|(_, t)| t.to_le_bytes()).collect();
+        let types = [I32.to_le_bytes().as_slice(), &(tokens.len() as u64).to_le_bytes(), &types].concat();
+        let texts: Vec<&str> = tokens.iter().map(|(text, _)| *text).collect();
+        self.text("tokenizer.ggml.model", kind).texts("tokenizer.ggml.tokens", &texts).value("tokenizer.ggml.token_type", ARRAY, &types)
     }
 
     /// Adds an entry of the tensor list without data. The dimensions are in ggml's order, the contiguous dimension first.
@@ -102,6 +119,10 @@ fn id(dtype: DType) -> u32 {
         DType::Q4K => 12,
         DType::Q5K => 13,
         DType::Q6K => 14,
+        DType::Q2K => 10,
+        DType::Q3K => 11,
+        DType::IQ4NL => 20,
+        DType::IQ4XS => 23,
         DType::BF16 => 30,
         other => panic!("GGUF tests write no {other}"),
     }
@@ -126,6 +147,11 @@ type Tensor<'a> = (&'a str, DType, &'a [usize], &'a [u8]);
 /// The name of the architecture is put before each key of the metadata. The key `rescale_every_n_layers` also divides the matrices, which must
 /// be F32.
 pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Vec<u8> {
+    gguf_model(architecture, metadata, tensors).finish()
+}
+
+/// Returns the file of [`gguf`], to which metadata may still be added.
+pub(crate) fn gguf_model(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Gguf {
     let mut g = Gguf::new(architecture);
     for (key, n) in metadata {
         g.u32(&format!("{architecture}.{key}"), *n);
@@ -187,7 +213,7 @@ pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tens
         let shape = [slots.len(), 1, 1, slots[0].len()];
         g.tensor(&format!("blk.{block}.time_mix_lerp_fused.weight"), F32, &shape, &singles(&slots.concat()));
     }
-    g.finish()
+    g
 }
 
 fn top(name: &str) -> &str {

@@ -1,0 +1,163 @@
+//! Vocabularies from lists of tokens, types and merges, as GGUF files have them.
+//!
+//! The supported kinds are `rwkv` (greedy longest match) and `gpt2` (byte-level BPE) with the splitting rules of GPT-NeoX and GLM. This module
+//! must not know files.
+
+#[cfg(test)]
+mod tests;
+
+use super::glm4::Glm4;
+use super::huggingface;
+use super::rwkv::Rwkv;
+use super::table::Table;
+use super::tokenizer_json::{Added, Bpe, Merge, Model, Normalizer, PreTokenizer, TokenizerJson};
+use super::web::Pairs;
+use super::{Vocab, byte_chars};
+use crate::error::{Error, Result, short};
+use std::sync::Arc;
+use tokenizers::AddedToken;
+
+/// A vocabulary as lists. `tokens` and `types` have the same length.
+#[derive(Debug, Clone, Copy)]
+pub struct Lists<'a> {
+    /// The kind of the vocabulary: `rwkv` or `gpt2`.
+    pub model: &'a str,
+    /// The name of the rule that splits text before merges, such as `glm4`. `None` if there is no such rule.
+    pub pre: Option<&'a str>,
+    /// The tokens in the notation of the kind. The index is the token's id.
+    pub tokens: &'a [&'a str],
+    /// The types of the tokens in GGUF's numbers: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    pub types: &'a [i32],
+    /// The merges in order, each as two tokens with a space between them. Empty for the kind `rwkv`.
+    pub merges: &'a [&'a str],
+}
+
+const NORMAL: i32 = 1;
+const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
+
+/// The names of GLM's splitting rule.
+const GLM: [&str; 2] = ["glm4", "chatglm-bpe"];
+/// The names of splitting rules with GPT-2's pattern, and whether text is normalised (NFC) before it is split. GPT-NeoX-20B's vocabulary has the
+/// names `mpt` and `olmo`, after two other models that use this vocabulary.
+const GPT2: [(&str, bool); 4] = [("gpt-2", false), ("gpt-neox", true), ("mpt", true), ("olmo", true)];
+
+impl Vocab {
+    /// Creates a vocabulary from lists. Only normal tokens are found in text. An exception are `gpt2` vocabularies with GPT-2's pattern: there,
+    /// control tokens and user-defined tokens are also found in text, as in a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// `File` if the kind or the splitting rule is unknown, if a token is damaged or too long, or if a merge needs a missing token.
+    pub fn from_lists(lists: &Lists) -> Result<Vocab> {
+        let unknown = |what: &str, found: &str, known: &str| {
+            let e = Error::file(format!("unsupported {what} {:?}, expected {known}", short(found, 40)));
+            e.hint("name the model's vocabulary file with `vocab`")
+        };
+        match (lists.model, lists.pre.unwrap_or_default()) {
+            ("rwkv", _) => Ok(Vocab { scheme: Arc::new(rwkv(lists)?) }),
+            ("gpt2", pre) if GLM.contains(&pre) => Ok(Vocab { scheme: Arc::new(glm(lists)?) }),
+            ("gpt2", pre) => match GPT2.iter().find(|(name, _)| *name == pre) {
+                Some((_, normalised)) => Ok(Vocab { scheme: huggingface::build(neox(lists, *normalised))? }),
+                None => {
+                    let known: Vec<&str> = GLM.into_iter().chain(GPT2.map(|(name, _)| name)).collect();
+                    Err(unknown("splitting rule (tokenizer.ggml.pre)", pre, &known.join(", ")))
+                }
+            },
+            (other, _) => Err(unknown("kind of vocabulary (tokenizer.ggml.model)", other, "rwkv or gpt2")),
+        }
+    }
+
+    /// Returns the smallest id whose bytes differ between the two vocabularies, or `None` if all ids have the same bytes.
+    pub fn first_difference(&self, other: &Vocab) -> Option<u32> {
+        (0..=self.max_id().max(other.max_id())).find(|&id| self.token(id) != other.token(id))
+    }
+}
+
+impl<'a> Lists<'a> {
+    /// Returns the tokens of one type with their ids.
+    fn of_type(&self, wanted: i32) -> impl Iterator<Item = (u32, &'a str)> {
+        (0..).zip(self.tokens.iter().zip(self.types)).filter(move |(_, (_, kind))| **kind == wanted).map(|(id, (text, _))| (id, *text))
+    }
+
+    /// Returns the normal tokens of a byte-level BPE with their ids. The tokens must be written in byte characters.
+    fn spelt(&self) -> Result<Vec<(u32, Vec<u8>)>> {
+        let bytes = |(id, text): (u32, &str)| {
+            let token = byte_chars::spelt(text).filter(|token| !token.is_empty());
+            let found = || Error::file(format!("expected byte characters as the token of id {id}, found {:?}", short(text, 40)));
+            Ok((id, token.ok_or_else(found)?))
+        };
+        self.of_type(NORMAL).map(bytes).collect()
+    }
+}
+
+fn rwkv(lists: &Lists) -> Result<Rwkv> {
+    let mut table = Table::default();
+    let mut entries = Vec::new();
+    for (id, text) in lists.of_type(NORMAL) {
+        let token = unescape(text)
+            .filter(|token| !token.is_empty())
+            .ok_or_else(|| Error::file(format!("expected an escaped token of id {id}, found {:?}", short(text, 40))))?;
+        entries.push(table.add(id, &token)?);
+    }
+    if entries.is_empty() {
+        return Err(Error::file("the vocabulary has no normal tokens"));
+    }
+    Ok(Rwkv::new(table, &entries))
+}
+
+/// Returns the bytes of a token in the notation of llama.cpp: `\t`, `\n`, `\r`, `\xHH`, and any other character after a backslash for itself.
+/// Returns `None` if an escape is incomplete.
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut token = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let plain = match byte {
+            b'\\' => match bytes.next()? {
+                b't' => b'\t',
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b'x' => {
+                    let mut digit = || char::from(bytes.next()?).to_digit(16);
+                    (digit()? << 4 | digit()?) as u8
+                }
+                other => other,
+            },
+            other => other,
+        };
+        token.push(plain);
+    }
+    Some(token)
+}
+
+/// Creates GLM's vocabulary. The ids are the ranks, which determine the merges, so the list of merges is not read.
+fn glm(lists: &Lists) -> Result<Glm4> {
+    let special: Vec<(u32, &str)> = lists.of_type(CONTROL).chain(lists.of_type(USER_DEFINED)).collect();
+    Glm4::from_tokens(&lists.spelt()?, &special)
+}
+
+/// Returns the `tokenizer.json` of GPT-NeoX for these lists.
+fn neox(lists: &Lists, normalised: bool) -> TokenizerJson {
+    let added = |(id, text): (u32, &str), special: bool| Added { id, token: AddedToken::from(text, special) };
+    let mut added_tokens: Vec<Added> = lists.of_type(CONTROL).map(|token| added(token, true)).collect();
+    added_tokens.extend(lists.of_type(USER_DEFINED).map(|token| added(token, false)));
+    let kinds = [NORMAL, CONTROL, USER_DEFINED];
+    let vocab = kinds.iter().flat_map(|kind| lists.of_type(*kind)).map(|(id, text)| (text.to_string(), id)).collect();
+    let bpe = Bpe {
+        vocab: Pairs(vocab),
+        merges: lists.merges.iter().map(|merge| Merge::Line(merge.to_string())).collect(),
+        unk_token: None,
+        fuse_unk: None,
+        ignore_merges: None,
+        byte_fallback: None,
+        dropout: None,
+        continuing_subword_prefix: None,
+        end_of_word_suffix: None,
+    };
+    TokenizerJson {
+        added_tokens,
+        normalizer: normalised.then_some(Normalizer::NFC),
+        pre_tokenizer: Some(PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: Some(true) }),
+        decoder: None,
+        model: Model::Bpe(bpe),
+    }
+}

@@ -1,0 +1,170 @@
+//! Tests that lists in the form of GGUF files give the same ids as the vocabulary's own file.
+
+use super::super::glm4::{SPECIAL, tests as glm4};
+use super::super::huggingface::tests::small_bpe;
+use super::*;
+use crate::error::Kind;
+
+/// Lists that own their texts.
+struct Owned {
+    model: &'static str,
+    pre: Option<&'static str>,
+    tokens: Vec<(String, i32)>,
+    merges: Vec<String>,
+}
+
+impl Owned {
+    fn vocab(&self) -> Result<Vocab> {
+        let tokens: Vec<&str> = self.tokens.iter().map(|(text, _)| text.as_str()).collect();
+        let types: Vec<i32> = self.tokens.iter().map(|(_, kind)| *kind).collect();
+        let merges: Vec<&str> = self.merges.iter().map(String::as_str).collect();
+        Vocab::from_lists(&Lists { model: self.model, pre: self.pre, tokens: &tokens, types: &types, merges: &merges })
+    }
+
+    fn refusal(&self) -> String {
+        let e = self.vocab().unwrap_err();
+        assert_eq!(e.kind, Kind::File);
+        e.to_string()
+    }
+}
+
+/// Returns bytes as `repr` of Python writes them, without `b'` and `'`. llama.cpp's converter writes RWKV's tokens in this way.
+fn python(token: &[u8]) -> String {
+    let quote = if token.contains(&b'\'') && !token.contains(&b'"') { b'"' } else { b'\'' };
+    let one = |&byte: &u8| match byte {
+        b'\t' => r"\t".into(),
+        b'\n' => r"\n".into(),
+        b'\r' => r"\r".into(),
+        b'\\' => r"\\".into(),
+        b' '..=b'~' if byte == quote => format!("\\{}", quote as char),
+        b' '..=b'~' => (byte as char).to_string(),
+        _ => format!("\\x{byte:02x}"),
+    };
+    token.iter().map(one).collect()
+}
+
+fn rwkv(tokens: &[&[u8]], n: usize) -> Owned {
+    let mut list = vec![("<s>".to_string(), CONTROL)];
+    list.extend(tokens.iter().map(|token| (python(token), NORMAL)));
+    list.extend((list.len()..n).map(|id| (format!("[PAD{id}]"), 5)));
+    Owned { model: "rwkv", pre: None, tokens: list, merges: vec![] }
+}
+
+#[cfg(feature = "embedded-model")]
+#[test]
+fn the_world_vocabulary_is_recognised() {
+    let world = Vocab::world();
+    let tokens: Vec<&[u8]> = (1..=world.max_id()).map(|id| world.token(id)).collect();
+    let mut lists = rwkv(&tokens, 65536);
+    let own = |lists: &Owned, n_vocab: usize| {
+        let texts: Vec<&str> = lists.tokens.iter().map(|(text, _)| text.as_str()).collect();
+        let types: Vec<i32> = lists.tokens.iter().map(|(_, kind)| *kind).collect();
+        crate::vocab::own(n_vocab, &Lists { model: "rwkv", pre: None, tokens: &texts, types: &types, merges: &[] })
+    };
+    let (vocab, note) = own(&lists, 65536).unwrap();
+    assert!(Arc::ptr_eq(&vocab.scheme, &world.scheme) && note.is_none());
+    lists.tokens[300].0 = "Hello".into();
+    let (vocab, note) = own(&lists, 65536).unwrap();
+    assert_eq!((vocab.token(300), vocab.first_difference(&world)), (&b"Hello"[..], Some(300)));
+    assert!(note.unwrap().contains("differ from the World vocabulary, first at id 300"));
+    assert!(own(&lists, 65529).unwrap_err().to_string().contains("ids up to 65529, but the model has 65529 embeddings"));
+}
+
+#[test]
+fn only_normal_tokens_are_matched() {
+    let tokens: [&[u8]; 11] = [b"<", b"s", b">", b"it's", b"\"it's\"", b"\\n", b"\n\t\r\0", b"\xff\xfe", "é".as_bytes(), b"[", b"a'"];
+    let vocab = rwkv(&tokens, 14).vocab().unwrap();
+    for (id, token) in (1..).zip(tokens) {
+        assert_eq!((vocab.token(id), vocab.encode(token).unwrap()), (token, vec![id]));
+    }
+    assert_eq!((vocab.len(), vocab.token(0), vocab.encode(b"<s>").unwrap()), (11, &b""[..], vec![1, 2, 3]));
+    let e = vocab.encode(b"[PAD12]").unwrap_err();
+    assert!(e.to_string().contains("no token of the vocabulary matches the text at offset 1"), "{e}");
+}
+
+#[test]
+fn damaged_tokens_are_refused() {
+    for text in ["\\", "a\\x", "\\x1", "\\xg0", ""] {
+        let lists = Owned { model: "rwkv", pre: None, tokens: vec![(text.into(), NORMAL)], merges: vec![] };
+        assert!(lists.refusal().contains("expected an escaped token of id 0"), "{text}");
+    }
+    let lists = Owned { model: "rwkv", pre: None, tokens: vec![("x".repeat(1025), NORMAL)], merges: vec![] };
+    assert!(lists.refusal().contains("at most 1024 bytes"));
+    let lists = Owned { model: "rwkv", pre: None, tokens: vec![("a".into(), CONTROL)], merges: vec![] };
+    assert!(lists.refusal().contains("no normal tokens"));
+    let lists = Owned { model: "llama", ..lists };
+    assert!(lists.refusal().contains(r#"unsupported kind of vocabulary (tokenizer.ggml.model) "llama", expected rwkv or gpt2"#));
+    let lists = Owned { model: "gpt2", pre: Some("qwen2"), ..lists };
+    assert!(lists.refusal().contains(r#"unsupported splitting rule (tokenizer.ggml.pre) "qwen2", expected glm4, chatglm-bpe, gpt-2"#));
+    assert!(Owned { pre: None, ..lists }.refusal().contains("splitting rule"));
+}
+
+/// Returns the lists of GPT-NeoX's small vocabulary, with three unused ids at its end.
+fn neox() -> Owned {
+    let json = small_bpe();
+    let mut tokens = vec![(String::new(), 5); 273];
+    for (text, id) in json["model"]["vocab"].as_object().unwrap() {
+        tokens[id.as_u64().unwrap() as usize] = (text.clone(), NORMAL);
+    }
+    for added in json["added_tokens"].as_array().unwrap() {
+        let kind = if added["special"] == true { CONTROL } else { USER_DEFINED };
+        tokens[added["id"].as_u64().unwrap() as usize] = (added["content"].as_str().unwrap().into(), kind);
+    }
+    let merges = json["model"]["merges"].as_array().unwrap().iter().map(|merge| merge.as_str().unwrap().to_string()).collect();
+    Owned { model: "gpt2", pre: Some("olmo"), tokens, merges }
+}
+
+const TEXTS: [&str; 6] =
+    ["hello hello", "e\u{301} é 你好", "a\n\n", "x  y   z    ", "<|endoftext|>hello<|padding|>", "It's 2024: naïve 😀\t\r\n\0"];
+
+#[test]
+fn gpt_neox_agrees_with_its_tokenizer_json() {
+    let json = Vocab::parse(small_bpe().to_string().as_bytes()).unwrap();
+    let vocab = neox().vocab().unwrap();
+    assert_eq!((vocab.first_difference(&json), vocab.max_id()), (None, 269));
+    for text in TEXTS {
+        assert_eq!(vocab.encode_prompt(text.as_bytes()).unwrap(), json.encode_prompt(text.as_bytes()).unwrap(), "{text:?}");
+    }
+    // GPT-2 does not normalise
+    let gpt2 = Owned { pre: Some("gpt-2"), ..neox() }.vocab().unwrap();
+    assert_ne!(gpt2.encode(TEXTS[1].as_bytes()).unwrap(), vocab.encode(TEXTS[1].as_bytes()).unwrap());
+    let mut lists = neox();
+    lists.merges.push("q q".into());
+    assert!(lists.refusal().contains(r#"merge 9 needs the token "qq""#));
+    lists.merges[9] = "qq".into();
+    assert!(lists.refusal().contains("expected merge 9 to be two tokens"));
+}
+
+/// Returns the lists of GLM-4's small vocabulary, with one unused id at its end.
+fn glm() -> Owned {
+    let small = glm4::of(&glm4::MERGES);
+    let n = 256 + glm4::MERGES.len() as u32;
+    let spelt = |id: u32| (small.token(id).iter().map(|&byte| byte_chars::char(byte)).collect(), NORMAL);
+    let mut tokens: Vec<(String, i32)> = (0..n).map(spelt).collect();
+    tokens.extend(SPECIAL.map(|text| (text.to_string(), CONTROL)));
+    tokens.push(("[PAD282]".into(), 5));
+    Owned { model: "gpt2", pre: Some("glm4"), tokens, merges: vec!["h e".into()] }
+}
+
+#[test]
+fn glm_agrees_with_its_tokenizer_model() {
+    let small = glm4::of(&glm4::MERGES);
+    for pre in GLM {
+        let vocab = Owned { pre: Some(pre), ..glm() }.vocab().unwrap();
+        assert_eq!((vocab.first_difference(&small), vocab.len()), (None, small.len()));
+        for text in TEXTS.into_iter().chain(["[gMASK]<sop><|user|>\nhello"]) {
+            assert_eq!(vocab.encode_prompt(text.as_bytes()).unwrap(), small.encode_prompt(text.as_bytes()).unwrap(), "{text:?}");
+        }
+        for special in SPECIAL {
+            assert_eq!(vocab.special(special), small.special(special));
+        }
+    }
+    let changed = |id: usize, text: &str| {
+        let mut lists = glm();
+        lists.tokens[id].0 = text.into();
+        lists.refusal()
+    };
+    assert!(changed(3, "%").contains("the tokens of id 3 and id 4 are the same"));
+    assert!(changed(3, "ab").contains("no token is the single byte 0x24"));
+    assert!(changed(257, "a b").contains(r#"expected byte characters as the token of id 257, found "a b""#));
+}
