@@ -24,13 +24,14 @@ pub struct Affine {
     pub my: Vec<f32>,
     /// True if my is subtracted before mx. The order affects the rounding.
     columns_first: bool,
-    /// True if the matrix is the transpose of the matrix from which [`Survey`] computed the scales. Numbers are then divided by ry before rx,
-    /// so that both matrices have exactly the same codes.
+    /// True if the matrix is the transpose of the matrix from which [`Survey`] computed the scales. [`normalise`](Self::normalise) then divides
+    /// by ry before rx, so that both matrices have exactly the same codes.
     is_transposed: bool,
 }
 
 impl Affine {
-    /// Reads the scales and offsets of a matrix `[rows, columns]`. `halves` has the layout of [`stored`](Self::stored) for all rows.
+    /// Reads the scales and offsets of a matrix `[rows, columns]`. `halves` holds the f16 values that [`stored`](Self::stored) returns for all
+    /// rows of the matrix.
     pub fn from_stored(halves: &[f16], rows: usize, columns: usize) -> Affine {
         let k = (halves.len() - 2 * rows) / 2;
         let some = |at: usize, n: usize, factor: f32| halves[at..at + n].iter().map(|h| h.to_f32() * factor).collect();
@@ -56,14 +57,13 @@ impl Affine {
         }
     }
 
-    /// Returns the scales and offsets of all rows and of the columns `first .. first + n`. The range ends at the matrix's last column at the
-    /// latest.
+    /// Returns the scales and offsets of all rows and of the columns `first .. first + n`. Columns beyond the end of the matrix are left out.
     pub fn columns(&self, first: usize, n: usize) -> Affine {
         let some = |of: &[f32]| of[first..of.len().min(first + n)].to_vec();
         Affine { ry: some(&self.ry), my: some(&self.my), ..self.clone() }
     }
 
-    /// Replaces each number W of row `i` by 256 · (W − mx − my) / rx / ry.
+    /// Replaces each weight W of row `i` by 256 · (W − mx − my) / rx / ry.
     pub fn normalise(&self, i: usize, row: &mut [f32]) {
         for ((x, my), ry) in row.iter_mut().zip(&self.my).zip(&self.ry) {
             let (rx, ry) = (divisor(self.rx[i]), divisor(*ry));
@@ -72,7 +72,7 @@ impl Affine {
         }
     }
 
-    /// Returns x − mx − my, or x − my − mx if my was computed first. x is in row `i`.
+    /// Subtracts both offsets from the weight `x` of row `i`: returns x − mx − my, or x − my − mx if my was computed first.
     fn shift(&self, x: f32, i: usize, my: f32) -> f32 {
         if self.columns_first { x - my - self.mx[i] } else { x - self.mx[i] - my }
     }
@@ -146,7 +146,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// `Model` if a number of the matrix is not finite, or if a scale or an offset is too large for a half.
+    /// `Model` if a weight of the matrix is not finite, or if a scale or an offset is too large for f16.
     pub fn done(self) -> Result<Affine> {
         let Affine { rx, mx, ry, my, .. } = &self.found;
         let scales = rx.iter().chain(ry).map(|s| s / 16.0);
@@ -161,7 +161,8 @@ impl Survey {
     }
 }
 
-/// Returns the number to divide by: the scale, or 1 if the scale is 0. A row of equal numbers has the scale 0, because its offset is enough.
+/// Returns the divisor for a scale: the scale, or 1 if the scale is 0. A row of equal weights has the scale 0, because its offset alone
+/// determines the weights.
 fn divisor(scale: f32) -> f32 {
     if scale == 0.0 { 1.0 } else { scale }
 }

@@ -6,7 +6,7 @@ use half::f16;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// How a matrix is encoded: its format, the direction of its blocks, its transposition and its slices.
+/// How a matrix is encoded: its format, the direction of its blocks, whether it is transposed, and its number of slices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coding {
     pub format: &'static dyn Format,
@@ -18,8 +18,8 @@ pub struct Coding {
 }
 
 impl Coding {
-    /// Returns the number of rows and the number of columns of the encoded matrix for a tensor of this shape. The number of rows is the
-    /// product of all other dimensions.
+    /// Returns the number of rows and the number of columns of the encoded matrix for a tensor of this shape. The columns are the last dimension
+    /// of the tensor, or the last but one if the matrix is transposed. The number of rows is the product of all other dimensions.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
             [.., k, _] if self.transposed => *k,
@@ -28,7 +28,7 @@ impl Coding {
         (shape.iter().product::<usize>() / k.max(1), k)
     }
 
-    /// Returns how many f16 numbers store the scales of a slice `[rows, k]`.
+    /// Returns how many f16 values store the scales of a slice `[rows, k]`.
     fn n_scales(&self, rows: usize, k: usize) -> usize {
         match self.format.scaling() {
             Scaling::None => 0,
@@ -54,7 +54,7 @@ pub struct Coded<'a> {
     pub k: usize,
     bytes: &'a [u8],
     is_scaled: bool,
-    /// All decoded numbers. The first call of [`at`](Coded::at) fills this list. Callers use `at` for small matrices only.
+    /// All decoded weights. The first call of [`at`](Coded::at) fills this list. Callers use `at` for small matrices only.
     whole: Arc<OnceLock<Vec<f32>>>,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Coded<'a> {
         Scales::new(format.scaling(), axis, &own, 1).apply(0, out);
     }
 
-    /// Fills `out` with decoded numbers, from row-major index `start` on. Padding is left out and does not count in the index.
+    /// Fills `out` with decoded weights, from row-major index `start` on. Padding is left out and does not count in the index.
     pub fn read(&self, start: usize, out: &mut [f32]) {
         if out.is_empty() {
             return;
@@ -157,7 +157,7 @@ impl<'a> Coded<'a> {
         }
     }
 
-    /// Returns one number by its row-major index. The first call decodes the whole matrix.
+    /// Returns one weight by its row-major index. The first call decodes the whole matrix.
     pub fn at(&self, index: usize) -> f32 {
         self.whole.get_or_init(|| {
             let mut all = vec![0.0; self.rows * self.k];
@@ -172,7 +172,7 @@ mod tests {
     use super::super::{Affine, Encoded, FORMATS, Survey, encode_rows};
     use super::*;
 
-    /// Encodes a matrix of odd width in slices. Returns its coding, its bytes and the decoded numbers.
+    /// Encodes a matrix of odd width in slices. Returns its coding, its bytes and the decoded weights.
     fn coded(format: &'static dyn Format, axis: Axis, slices: usize, rows: usize, k: usize) -> (Coding, Vec<u8>, Vec<f32>) {
         let numbers: Vec<f32> = (0..rows * k).map(|i| ((i * 7919) % 257) as f32 / 64.0 - 2.0).collect();
         let (mut codes, mut halves, mut expected) = (Vec::new(), Vec::new(), Vec::new());

@@ -63,7 +63,7 @@ fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
     blocks.map(|((row, x), scale)| scale * portable::<C>(row, x)).sum()
 }
 
-/// The number of partial sums: four registers of eight numbers. Four independent registers are enough to hide the latency of a multiply-add.
+/// The number of partial sums: four registers of eight sums. Four independent registers are enough to hide the latency of a multiply-add.
 const LANES: usize = 32;
 
 /// Decodes the unit at the start of `bytes`. If a row without padding ends within the unit, zeros replace the missing bytes.
@@ -130,8 +130,8 @@ mod x86 {
         unsafe { total(sums) + rest }
     }
 
-    /// Adds the products of whole units to the four registers in turn. Returns the sum of the products of the last, incomplete unit, or 0 if
-    /// all units are complete.
+    /// Multiplies the units of `row` by the activations `x`, and adds the products of successive units to the four registers in turn. Returns
+    /// the sum of the products of the last, incomplete unit, or 0 if all units are complete.
     #[inline(always)]
     unsafe fn add<C: Codes>(row: &[u8], x: &[f32], sums: &mut [__m256; REGISTERS]) -> f32 {
         let units = (x.len() / PAD).min(row.len() / C::BYTES);

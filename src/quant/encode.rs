@@ -1,4 +1,4 @@
-//! Encodes rows of numbers as codes and scales, on all threads of the host.
+//! Encodes rows of weights as codes and scales, on all threads of the host.
 
 use super::{Affine, Axis, Format, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
@@ -14,15 +14,15 @@ pub struct Encoded {
     pub scales: Vec<f16>,
 }
 
-/// Encodes consecutive rows of a matrix into `out`. `rows` has `k` numbers per row and begins with row `first` of the matrix. If the format has
-/// scales, the numbers in `rows` are overwritten with the scaled numbers.
+/// Encodes consecutive rows of a matrix into `out`. `rows` has `k` weights per row and begins with row `first` of the matrix. If the format has
+/// scales, the weights in `rows` are overwritten with the weights divided by their scales.
 ///
 /// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` has the scales and
 /// offsets of the whole matrix.
 ///
 /// # Errors
 ///
-/// `Model` if a number is not finite or too large for the format.
+/// `Model` if a weight is not finite or too large for the format.
 ///
 /// # Panics
 ///
@@ -63,7 +63,7 @@ pub fn encode_rows(
     Ok(())
 }
 
-/// Divides the numbers of a block by the block's scale and returns the scale. The scale is rounded to f16 before the division.
+/// Divides the weights of a block by the block's scale and returns the scale. The scale is rounded to f16 before the division.
 fn divide(format: &dyn Format, block: &mut [f32]) -> Result<f16> {
     let scale = scale(format, block)?;
     let inverse = inverse(scale);
@@ -91,7 +91,7 @@ fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec
 ///
 /// # Errors
 ///
-/// `Model` if a number is not finite, or if the scale is too large for f16.
+/// `Model` if a weight is not finite, or if the scale is too large for f16.
 fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
         return Err(Error::model(format!("{x} cannot be stored in {}", format.name())).hint("leave out `quant`"));
@@ -106,7 +106,7 @@ fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     }
 }
 
-/// Returns 1 / scale, or 0 if the scale is 0. So a block whose numbers are too small for any f16 scale is stored as zeros.
+/// Returns 1 / scale, or 0 if the scale is 0. So a block whose weights are too small for any f16 scale is stored as zeros.
 fn inverse(scale: f16) -> f32 {
     if scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() }
 }

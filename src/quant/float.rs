@@ -16,7 +16,7 @@ impl Float {
     /// All floating-point formats.
     pub const ALL: [Float; 2] = [Float::F16, Float::F32];
 
-    /// Returns the [`Format`] that stores numbers in this type.
+    /// Returns the [`Format`] that stores elements in this type.
     pub fn format(self) -> &'static dyn Format {
         match self {
             Float::F16 => &F16,

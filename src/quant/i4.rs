@@ -1,6 +1,6 @@
-//! The weight format `i4`: four bits per number, and one scale per 64 numbers. A scale may be negative.
+//! The weight format `i4`: four bits per weight, and one scale per 64 weights. A scale may be negative.
 //!
-//! A code c, from 0 to 15, has the value (c − 8) / 8, from −1 to 7/8. The encoder tries several scales for a block. Each scale maps the number
+//! A code c, from 0 to 15, has the value (c − 8) / 8, from −1 to 7/8. The encoder tries several scales for a block. Each scale maps the weight
 //! with the largest magnitude to a value near −1 or 1. The encoder chooses the scale with the smallest squared error.
 
 use super::codes::{Codes, Loops};
@@ -52,7 +52,7 @@ impl Format for I4 {
         (ONE - 1.0) / ONE
     }
 
-    /// Tries several codes for the number with the largest magnitude. Each code determines the values q of all numbers x in the block. The best
+    /// Tries several codes for the weight with the largest magnitude. Each code determines the values q of all weights x in the block. The best
     /// scale for these values is Σ xq / Σ q². With this scale, the squared error is Σ x² − (Σ xq)² / Σ q².
     fn scale(&self, numbers: &[f32]) -> f32 {
         const TRIED: [f32; 9] = [-9.0, -8.5, -8.0, -7.5, -7.0, 7.0, 7.25, 7.5, 8.0];

@@ -1,7 +1,7 @@
-//! The weight format `i8`: eight bits per number, symmetric around 0, and one scale per 64 numbers. The loss is small.
+//! The weight format `i8`: eight bits per weight, symmetric around 0, and one scale per 64 weights. The loss is small.
 //!
-//! A code c has the value (c − 128) / 128, from −127/128 to 127/128. The scale of a block is its largest magnitude times 128/127. Values are
-//! fractions and not whole numbers. So a scale is about as large as the block's numbers, and fits f16.
+//! A code c has the value (c − 128) / 128, from −127/128 to 127/128. The scale of a block is its largest magnitude times 128/127. The values of
+//! codes are fractions and not whole numbers. So a scale is about as large as the weights of its block, and fits f16.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling};

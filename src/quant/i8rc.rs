@@ -1,7 +1,7 @@
 //! The weight format `i8rc`, the int8 of RWKV's official Python package (strategy `fp16i8`). It has one scale and one offset per row and per
 //! column of a matrix.
 //!
-//! A code c stands for the number (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
+//! A code c stands for the weight (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
 //! has a scale ry and an offset my. [`super::Survey`] computes the scales and offsets.
 
 use super::codes::{Codes, Loops};
@@ -51,7 +51,7 @@ impl Format for I8rc {
         255.5
     }
 
-    /// Encodes numbers from 0 to 256 by rounding down.
+    /// Encodes normalised weights, which are from 0 to 256, by rounding down.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
         out.extend(row.iter().map(|x| x.floor().clamp(0.0, 255.0) as u8));
         Ok(())

@@ -1,8 +1,8 @@
-//! Weight formats. A format determines how the numbers of a matrix are stored, on the host and on the device.
+//! Weight formats. A format determines how the elements of a matrix are stored, on the host and on the device.
 //!
 //! A format consists of one file here, one shader `shaders/weight/<name>.wgsl` that decodes the same bytes, and one entry in [`FORMATS`]. A
 //! format defines the value of each code. Its [`Scaling`] defines the scales that multiply these values. Rows are padded with zeros to a
-//! multiple of [`PAD`] numbers. This module knows no models, tensors, files or devices.
+//! multiple of [`PAD`] elements. This module knows no models, tensors, files or devices.
 
 mod affine;
 mod coded;
@@ -37,7 +37,7 @@ pub const fn padded(n: usize) -> usize {
     n.div_ceil(PAD) * PAD
 }
 
-/// A weight format: the encoding of a matrix's numbers.
+/// A weight format: the encoding of a matrix's elements.
 pub trait Format: Send + Sync {
     /// Returns the name in options and in JSON. The shader `shaders/weight/<name>.wgsl` has the same name.
     fn name(&self) -> &'static str;
@@ -63,16 +63,16 @@ pub trait Format: Send + Sync {
     /// Returns the largest unscaled value of a code.
     fn largest(&self) -> f32;
 
-    /// Returns the scale for the numbers of one block. The default is for formats without scales.
+    /// Returns the scale for the weights of one block. The default implementation is for formats without scales.
     fn scale(&self, _numbers: &[f32]) -> f32 {
         1.0
     }
 
-    /// Appends the nearest code of every number in a row to `out`. The caller has divided the numbers by their scales.
+    /// Appends the nearest code of every element in `row` to `out`. The caller has already divided the elements by their scales.
     ///
     /// # Errors
     ///
-    /// `Model` if a finite number is too large for the format.
+    /// `Model` if a finite element is too large for the format.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()>;
 
     /// Returns the inner loops that decode and multiply codes.
@@ -89,7 +89,7 @@ pub trait Format: Send + Sync {
     }
 
     /// Returns the dot product of a row and `x`: the sum over all blocks of the block's scale times Σ code·x. A block has [`WEIGHTS_PER_BLOCK`]
-    /// numbers.
+    /// weights.
     fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
         (self.loops().dot_blocks)(bytes, scales, x)
     }
@@ -115,7 +115,7 @@ pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
 }
 
-/// Encodes a row of keys, values or states. Numbers beyond the format's range are clamped, because one infinite key would make all later
+/// Encodes a row of keys, values or states. Elements beyond the format's range are clamped, because one infinite key would make all later
 /// attention NaN.
 ///
 /// `format` is one of [`floats`].

@@ -1,5 +1,5 @@
 //! The weight format `nf4` (NormalFloat). A code of four bits is an index into a table of sixteen quantiles of a normal distribution. The table
-//! is from the QLoRA paper, appendix E. Each block of 64 numbers has one scale, its largest magnitude.
+//! is from the QLoRA paper, appendix E. Each block of 64 weights has one scale, its largest magnitude.
 
 use super::codes::{Codes, Loops};
 use super::{Format, PAD, Scaling, nibbles};

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 /// From this number of tokens on, a product of decoded rows is faster than dot products of codes.
 const DENSE_FROM: usize = 6;
-/// The number of rows that one task of the thread pool multiplies. A block of a column contains all rows of a task, so these rows share its
-/// scale.
+/// The number of rows that one task of the thread pool multiplies. It divides the 64 rows of a block along a column. So all rows of a task are
+/// in the same block of each column and share that block's scale.
 const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 
@@ -38,7 +38,7 @@ impl Weights<'_> {
         self.scales.apply(i, out);
     }
 
-    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]` for each token `t`. Every `out[t]` has one number per row of W. `x[t]` may be
+    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]` for each token `t`. Every `out[t]` has one element per row of W. `x[t]` may be
     /// shorter than a stored row, whose end is then padding. If `batch_invariant`, the result for a token does not depend on the number of
     /// tokens.
     pub fn product(&self, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
@@ -58,7 +58,8 @@ impl Weights<'_> {
         }
     }
 
-    /// Computes dot products of rows and x into `sums [rows, n]`. If columns have scales, x is multiplied by these scales first.
+    /// Computes the dot product of every row and every `x[t]` into `sums`, which is `[rows, number of tokens]`. If columns have scales, `x` is
+    /// multiplied by these scales first.
     fn few(&self, x: &[&[f32]], sums: &mut [f32]) {
         let n = x.len();
         let scaled = |by: &[f32]| x.iter().map(|x| x.iter().zip(by).map(|(x, s)| x * s).collect()).collect::<Vec<Vec<f32>>>();
@@ -95,7 +96,7 @@ impl Weights<'_> {
         });
     }
 
-    /// Decodes groups of rows and computes the products of the decoded rows and x into `sums [rows, n]`.
+    /// Decodes groups of rows, and multiplies every decoded row by every `x[t]` into `sums`, which is `[rows, number of tokens]`.
     fn many(&self, x: &[&[f32]], sums: &mut [f32]) {
         let (n, k) = (x.len(), self.k);
         let width = x[0].len().min(k);

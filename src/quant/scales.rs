@@ -1,28 +1,29 @@
-//! The scales of a matrix. They convert the unscaled values of codes to numbers.
+//! The scales of a matrix. They convert the unscaled values of codes to weights.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// The number of consecutive numbers that share one scale.
+/// The number of consecutive weights that share one scale.
 pub const WEIGHTS_PER_BLOCK: usize = 64;
 
 /// The kind of scales that a format uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaling {
-    /// No scales: the value of a code is the number.
+    /// No scales: the value of a code is the weight.
     None,
-    /// One f16 scale per block of [`WEIGHTS_PER_BLOCK`] numbers.
+    /// One f16 scale per block of [`WEIGHTS_PER_BLOCK`] weights.
     Blocks,
     /// One scale and one offset per row and per column of the matrix.
     Affine,
 }
 
-/// The direction in which the numbers of a block follow each other in the matrix. This direction determines the layout of the scales.
+/// The direction of the blocks that share a scale: along a row or along a column of the matrix. This direction determines the layout of the
+/// scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
-    /// A block has consecutive numbers of one row. The scales are `[rows, blocks per row]`.
+    /// A block has consecutive weights of one row. The scales are `[rows, blocks per row]`.
     Row,
-    /// A block has consecutive numbers of one column, for matrices that are read by columns. The scales are `[blocks per column, columns]`.
+    /// A block has consecutive weights of one column, for matrices that are read by columns. The scales are `[blocks per column, columns]`.
     Column,
 }
 
@@ -45,7 +46,7 @@ impl Axis {
         &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
     }
 
-    /// Returns the direction of the same blocks in the transposed matrix.
+    /// Returns the direction that the blocks of this direction have in the transposed matrix.
     pub fn transposed(self) -> Axis {
         match self {
             Axis::Row => Axis::Column,
@@ -68,7 +69,8 @@ pub enum Scales {
 }
 
 impl Scales {
-    /// Converts the stored scales of a matrix of `rows` rows to f32. [`Axis`] and [`super::Affine::stored`] describe the layout of `halves`.
+    /// Converts the stored scales of a matrix of `rows` rows to f32. `halves` holds the stored scales, laid out as [`Axis`] or, for affine
+    /// scales, [`super::Affine::stored`] describes.
     pub fn new(scaling: Scaling, axis: Axis, halves: &[f16], rows: usize) -> Scales {
         let numbers = |halves: &[f16]| halves.to_f32_vec();
         match (scaling, axis) {
@@ -83,7 +85,7 @@ impl Scales {
         }
     }
 
-    /// Converts the unscaled values of row `i` to numbers, by its scales and offsets.
+    /// Converts the unscaled values in `row` to weights, with the scales and offsets of row `i`.
     pub fn apply(&self, i: usize, row: &mut [f32]) {
         match self {
             Scales::None => {}

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// The element type of a tensor in a file.
 ///
-/// In most types each number has its own bytes. In a ggml type (`Q8_0` to `IQ4XS`), a block of 32 or 256 consecutive numbers of a row shares
+/// In most types each element has its own bytes. In a ggml type (`Q8_0` to `IQ4XS`), a block of 32 or 256 consecutive elements of a row shares
 /// scales. wingbeat reads these types but never writes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -51,8 +51,8 @@ impl DType {
         DType::IQ4NL, DType::IQ4XS,
     ];
 
-    /// Returns how many numbers a block has and how many bytes the block takes: `(32, 34)` for Q8_0. A type without blocks counts as blocks
-    /// of one number: `(1, 2)` for F16. Returns `None` for [`DType::Coded`].
+    /// Returns how many elements a block has and how many bytes the block takes: `(32, 34)` for Q8_0. In a type without blocks, every element
+    /// counts as one block: `(1, 2)` for F16. Returns `None` for [`DType::Coded`].
     pub const fn block(self) -> Option<(usize, usize)> {
         let block = match self {
             DType::Coded(_) => return None,
@@ -68,7 +68,7 @@ impl DType {
         Some(block)
     }
 
-    /// Returns how many bytes one number takes, or `None` for block types and [`DType::Coded`].
+    /// Returns how many bytes one element takes, or `None` for block types and [`DType::Coded`].
     pub const fn size_bytes(self) -> Option<usize> {
         match self.block() {
             Some((1, bytes)) => Some(bytes),
@@ -76,7 +76,7 @@ impl DType {
         }
     }
 
-    /// Returns how many bytes `n` numbers take. A partial block counts as a whole block. Returns `None` for [`DType::Coded`], or if the result
+    /// Returns how many bytes `n` elements take. A partial block counts as a whole block. Returns `None` for [`DType::Coded`], or if the result
     /// overflows.
     pub const fn bytes_of(self, n: usize) -> Option<usize> {
         match self.block() {

@@ -1,4 +1,4 @@
-//! A strided view of a tensor: shape, strides and bytes. Reading returns f32 numbers in row-major order of the shape.
+//! A strided view of a tensor: shape, strides and bytes. Reading returns the elements as f32, in row-major order of the shape.
 
 use super::{DType, blocks, dense_strides, n_elements};
 use crate::error::{Error, Result, filled};
@@ -14,9 +14,9 @@ pub struct View<'a> {
     strides: Vec<usize>,
     /// The bytes from the tensor's first element or first block on.
     bytes: &'a [u8],
-    /// The factor that multiplies every number when it is read.
+    /// The factor by which every element is multiplied when the element is read.
     scale: f32,
-    /// If not `None`, the numbers are read from this quantised matrix, and `bytes` is empty.
+    /// If not `None`, the elements are read from this quantised matrix, and `bytes` is empty.
     coded: Option<Coded<'a>>,
 }
 
@@ -75,14 +75,14 @@ impl<'a> View<'a> {
         Ok(if transposed { view.transposed() } else { view })
     }
 
-    /// Returns the tensor with every number multiplied by `by` when it is read. Callers undo a division that the writer of the file made.
-    /// `by` is a power of two, so the multiplication is exact.
+    /// Returns a view that multiplies every element by `by` when the element is read. Callers use this factor to undo a division that the writer
+    /// of the file made. `by` is a power of two, so the multiplication is exact.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }
     }
 
-    /// Returns the quantised matrix from which the numbers are read. The matrix is marked as transposed if its rows are the columns of the
-    /// tensor. Returns `None` for a tensor that is not quantised, and if the view multiplies numbers by a factor.
+    /// Returns the quantised matrix from which the elements are read. The matrix is marked as transposed if its rows are the columns of the
+    /// tensor. Returns `None` if the tensor is not quantised, or if the view multiplies elements by a factor.
     pub fn matrix(&self) -> Option<&Coded<'a>> {
         self.coded.as_ref().filter(|_| !self.is_scaled())
     }
@@ -101,7 +101,7 @@ impl<'a> View<'a> {
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
-    /// Returns whether numbers are multiplied by a factor when they are read.
+    /// Returns whether the view multiplies elements by a factor.
     pub fn is_scaled(&self) -> bool {
         self.scale != 1.0
     }
@@ -114,8 +114,8 @@ impl<'a> View<'a> {
         self.len() == 0
     }
 
-    /// Returns the same numbers in another shape. Returns `None` if the number of elements differs. If the tensor is not dense, `shape` may
-    /// only add or remove dimensions of size 1. Otherwise the result is `None`.
+    /// Returns a view of the same elements in another shape. Returns `None` if the number of elements differs. If the tensor is not dense,
+    /// `shape` may only add or remove dimensions of size 1. Otherwise the result is `None`.
     pub fn reshaped(&self, shape: &[usize]) -> Option<View<'a>> {
         let strides = if self.is_dense() {
             (n_elements(shape)? == self.len()).then(|| dense_strides(shape))?
@@ -128,7 +128,7 @@ impl<'a> View<'a> {
         Some(View { shape: shape.to_vec(), strides, ..self.clone() })
     }
 
-    /// Returns the view with its last two dimensions swapped. Copies no numbers. A tensor with fewer than two dimensions stays the same.
+    /// Returns the view with its last two dimensions swapped. Copies no elements. A tensor with fewer than two dimensions stays the same.
     pub fn transposed(mut self) -> View<'a> {
         let n = self.shape.len();
         if n >= 2 {
@@ -151,8 +151,8 @@ impl<'a> View<'a> {
         true
     }
 
-    /// Returns the stored bytes if they are exactly the tensor's numbers, row-major without gaps. Returns `None` for block types, quantised
-    /// matrices, views that multiply by a factor, and views that are not dense.
+    /// Returns the stored bytes if these bytes are exactly the tensor's elements, row-major without gaps. Returns `None` for block types,
+    /// quantised matrices, views that multiply by a factor, and views that are not dense.
     pub fn dense_bytes(&self) -> Option<&'a [u8]> {
         let size = self.dtype.size_bytes()?;
         (self.is_dense() && !self.is_scaled()).then(|| &self.bytes[..self.len() * size])
@@ -294,7 +294,7 @@ mod tests {
         assert!(View::dense(DType::Q6K, &[0, 256], &[]).unwrap().to_f32().unwrap().is_empty());
     }
 
-    /// Returns Q8_0 blocks and their numbers. Number i is i % 96 - 40, halved in blocks with an odd index.
+    /// Returns Q8_0 blocks and their elements. Element i is i % 96 - 40, halved in blocks with an odd index.
     fn q8_0(blocks: usize) -> (Vec<u8>, Vec<f32>) {
         let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
         for i in 0..blocks {

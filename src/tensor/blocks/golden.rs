@@ -1,14 +1,14 @@
-//! Tests the decoding of random blocks. The expected numbers were computed with the PyPI package `gguf` 0.19 (`gguf.quants.dequantize`)
-//! from random bytes with small f16 scales.
+//! Tests the decoding of random blocks. The expected elements were computed with the PyPI package `gguf` 0.19 (`gguf.quants.dequantize`) from
+//! random bytes with small f16 scales.
 
 use super::super::{DType, View};
 
 struct Golden {
     dtype: DType,
     blocks: &'static str,
-    /// Some of the expected numbers, as (index, number). If a test fails, they help to find the mistake.
+    /// Some of the expected elements, as (index, value). If a test fails, these elements help to find the mistake.
     some: &'static [(usize, f32)],
-    /// The FNV-1a hash of all expected numbers as little-endian f32.
+    /// The FNV-1a hash of all expected elements as little-endian f32.
     fnv: u64,
 }
 

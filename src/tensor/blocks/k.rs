@@ -1,6 +1,6 @@
-//! Decodes ggml super-blocks of 256 numbers x. A block is divided into sub-blocks. Sub-block i has a small integer scale s[i]. The whole
-//! block has one f16 scale d. Blocks of Q2_K, Q4_K and Q5_K also have dmin, the f16 scale of the minima m[i]. q is the integer code of a number
-//! x.
+//! Decodes ggml super-blocks of 256 elements x. A super-block, here called a block, is divided into sub-blocks. Sub-block i has a small integer
+//! scale s[i]. The whole block has one f16 scale d. Blocks of Q2_K, Q4_K and Q5_K also have dmin, the f16 scale of the minima m[i]. q is the
+//! integer code of an element x.
 //!
 //! | type | bytes | x of sub-block i |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | Q6_K | n[128] h[64] s[16] d | d s[i] (q - 32), 16 sub-blocks of 16 |
 //!
 //! p packs the scales s and the minima m. n has the low bits of each q, h the high bits: n has two bits in Q2_K and Q3_K, four in other types.
-//! In Q2_K and Q3_K, 32 consecutive bytes of n hold 128 numbers: the first 32 in the low two bits, the next 32 in the two bits above, and so on. In Q4_K and Q5_K, 32 consecutive bytes of n
-//! hold 64 numbers: the first 32 in the low nibbles, the next 32 in the high nibbles. In Q6_K, 64 consecutive bytes hold 128 numbers in
-//! this way.
+//! In Q2_K and Q3_K, 32 consecutive bytes of n hold 128 elements: the first 32 in the low two bits, the next 32 in the two bits above, and so
+//! on. In Q4_K and Q5_K, 32 consecutive bytes of n hold 64 elements: the first 32 in the low nibbles, the next 32 in the high nibbles. In Q6_K,
+//! 64 consecutive bytes hold 128 elements in this way.
 
 use super::half;
 
@@ -27,8 +27,8 @@ pub fn q2_k(block: &[u8], x: &mut [f32]) {
     }
 }
 
-/// Decodes a Q3_K block. The third bit of number l in run r of 32 numbers is bit r of `h[l]`. Without this bit, the number is q = n - 4, and
-/// with the bit q = n.
+/// Decodes a Q3_K block. Run r is 32 elements. The bits of n give element l of the run a value from 0 to 3. This value is the code q if bit r of
+/// `h[l]` is set. Otherwise, q is this value minus 4.
 pub fn q3_k(block: &[u8], x: &mut [f32]) {
     let (h, n, p, d) = (&block[..32], &block[32..96], &block[96..108], half(block, 108));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {
@@ -39,13 +39,13 @@ pub fn q3_k(block: &[u8], x: &mut [f32]) {
     }
 }
 
-/// Returns the two bits of number l in run `run` of 32 numbers.
+/// Returns the low two bits of the code of element `l` in run `run`. A run is 32 elements.
 fn two_bits(n: &[u8], run: usize, l: usize) -> u8 {
     n[run / 4 * 32 + l] >> (run % 4 * 2) & 3
 }
 
-/// Returns the scale s[i] - 32 of a Q3_K block. The low four bits of s are the low nibbles, then the high nibbles of bytes 0..8 of `p`. The high
-/// two bits of s[i] are bits 2 (i / 4) and 2 (i / 4) + 1 of byte 8 + i % 4.
+/// Returns s[i] - 32, the scale of sub-block i in a Q3_K block. The low four bits of s[0..8] are the low nibbles of bytes 0..8 of `p`, those of
+/// s[8..16] are the high nibbles. The high two bits of s[i] are bits 2 (i / 4) and 2 (i / 4) + 1 of byte 8 + i % 4.
 fn six_bits(p: &[u8], i: usize) -> i8 {
     let (low, high) = (p[i % 8] >> (i / 8 * 4) & 15, p[8 + i % 4] >> (i / 4 * 2) & 3);
     (low | high << 4) as i8 - 32
@@ -59,8 +59,8 @@ pub fn q5_k(block: &[u8], x: &mut [f32]) {
     affine(block, Some(&block[16..48]), &block[48..], x);
 }
 
-/// Computes x = d s[i] q - dmin m[i] for all sub-blocks i. `nibbles` has the low four bits of each q. If `h` is not `None`, bit i of h[l]
-/// is the fifth bit of number l of sub-block i.
+/// Computes x = d s[i] q - dmin m[i] for all sub-blocks i. `nibbles` has the low four bits of each q. If `h` is not `None`, bit i of h[l] is the
+/// fifth bit of element l of sub-block i.
 fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
     let (d, dmin, p) = (half(block, 0), half(block, 2), &block[4..16]);
     for (i, x) in x.chunks_exact_mut(32).enumerate() {
@@ -86,9 +86,9 @@ fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     }
 }
 
-/// Decodes a Q6_K block, which has two halves of 128 numbers. A half has 64 bytes of n, 32 bytes of h, and four runs of 32 numbers. The low
-/// four bits of number l in run r are a nibble of `n[32 (r % 2) + l]`. The low nibble belongs to runs 0 and 1, the high nibble to runs 2
-/// and 3. The two high bits of the number are bits 2 r and 2 r + 1 of `h[l]`.
+/// Decodes a Q6_K block, which has two halves of 128 elements. A half has 64 bytes of n, 32 bytes of h, and four runs of 32 elements. The low
+/// four bits of element l in run r are a nibble of `n[32 (r % 2) + l]`. The low nibble belongs to runs 0 and 1, the high nibble to runs 2 and 3.
+/// The two high bits of the element are bits 2 r and 2 r + 1 of `h[l]`.
 pub fn q6_k(block: &[u8], x: &mut [f32]) {
     let (n, h, s, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {

@@ -1,7 +1,6 @@
-//! Decodes ggml's quantised block types, in which the numbers of a block share scales. Each file of this module decodes one family of
-//! types.
+//! Decodes ggml's quantised block types, in which the elements of a block share scales. Each file of this module decodes one family of types.
 //!
-//! This module converts bytes to numbers. It does not know tensors or files.
+//! This module converts bytes to f32. It does not know tensors or files.
 
 mod k;
 mod nonlinear;
@@ -10,19 +9,19 @@ mod small;
 use super::DType;
 use ::half::f16;
 
-/// The length of the longest block, in numbers.
+/// The length of the longest block, in elements.
 const MAX_LEN: usize = 256;
 
 /// The size of a ggml block, and the function that decodes it.
 pub struct Block {
-    /// How many numbers a block has.
+    /// The number of elements in a block.
     pub len: usize,
-    /// How many bytes a block takes.
+    /// The number of bytes that a block takes.
     pub size_bytes: usize,
     decode: Decode,
 }
 
-/// A function that decodes one block. Its arguments are the bytes of the block, and a slice for all numbers of the block.
+/// A function that decodes one block. Its arguments are the bytes of the block, and a slice for all elements of the block.
 type Decode = fn(&[u8], &mut [f32]);
 
 /// Returns the description of the blocks of `dtype`, or `None` if this type has no blocks.
@@ -46,8 +45,8 @@ pub const fn of(dtype: DType) -> Option<Block> {
 }
 
 impl Block {
-    /// Decodes `out.len()` numbers of the consecutive blocks in `bytes`. `start` is the index of the first decoded number, counted from the
-    /// first number of the first block.
+    /// Decodes `out.len()` elements of the consecutive blocks in `bytes`. `start` is the index of the first element to decode, counted from the
+    /// first element of the first block.
     ///
     /// # Panics
     /// If `bytes` has too few blocks.
@@ -70,7 +69,7 @@ impl Block {
     }
 }
 
-/// Returns the little-endian f16 number at byte `at`, as f32.
+/// Returns the little-endian f16 at byte `at`, as f32.
 fn half(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
