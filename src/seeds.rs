@@ -33,7 +33,8 @@ fn checkpoints() {
     put("checkpoint", "glm.gguf", &hostile::small_glm_gguf());
 }
 
-/// Writes pickles with tensors in two storages: `0` with 64 bytes and `1` with 16 bytes. The fuzz target adds these storages.
+/// Writes pickles whose tensors refer to two storages: `0` with 64 bytes and `1` with 16 bytes. The seeds have no storages; the fuzz target
+/// adds them.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn pickles() {
@@ -57,7 +58,7 @@ fn vocabularies() {
     }
 }
 
-/// Writes only the header of each state file: the fuzz target appends the tensors' numbers.
+/// Writes only the header of each state file: the fuzz target appends the tensors' elements.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn states_and_chats() {

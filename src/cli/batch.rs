@@ -49,7 +49,7 @@ Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
   make-prompts | wingbeat batch - | jq -r .text";
 
-/// The maximum time to wait for an input line before the loop looks for an event of the engine, and the reverse.
+/// The maximum time of one wait, for an input line or for an event of the engine. After this time, the loop looks for the other.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Continue many prompts from a file
@@ -148,7 +148,7 @@ pub fn run(mut args: Args) -> Outcome {
     finish(&args, run.into_report(interrupted, started.elapsed()), total)
 }
 
-/// Parses an input line as a request, without using its id.
+/// Parses an input line and returns its request without the id.
 #[cfg(any(all(test, target_os = "linux"), fuzzing))]
 pub fn request_of(line: &[u8]) -> crate::error::Result<Request> {
     line::request(&line::fields(line)?.1)

@@ -184,7 +184,7 @@ fn refuse_states(input: &Checkpoint) -> Result<()> {
     Ok(())
 }
 
-/// Describes the files that were written by reading their headers: `402 tensors (380 F16, 22 F32), 382.10 MiB`.
+/// Reads the headers of the written checkpoint and describes its files: `402 tensors (380 F16, 22 F32), 382.10 MiB`.
 fn written(path: &Path) -> Result<String> {
     let checkpoint = Checkpoint::open(path)?;
     let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();

@@ -23,8 +23,7 @@ impl Endings {
         endings
     }
 
-    /// Counts a text. `complete` is the field of [`Stream`](crate::session::Stream): whether the text is complete under its grammar or
-    /// schema.
+    /// Counts a text. `complete` is true if the text is complete under its grammar or schema, and `None` without a grammar or schema.
     pub fn add(&mut self, finish: Finish, complete: Option<bool>) {
         self.all += 1;
         self.context += usize::from(finish == Finish::Context);

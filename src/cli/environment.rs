@@ -14,7 +14,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     [DEVICE, CACHE, THREADS].into_iter().chain(models::names())
 }
 
-/// Checks the values of wingbeat's variables. Prints a note about each variable whose name is nearly the name of one of them.
+/// Checks the values of wingbeat's variables. Prints a note about each other environment variable whose name looks like a mistyped name of
+/// one of wingbeat's variables.
 ///
 /// # Errors
 /// `Usage` if a value is wrong. The error names the variable.

@@ -35,7 +35,7 @@ pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
     ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 })
 }
 
-/// Converts an error of clap. The flag becomes the error's place. If clap's text has a tip, the tip becomes the hint.
+/// Converts an error of clap. The wrong flag or subcommand becomes the error's place. A tip in clap's text becomes the hint.
 fn usage(e: &clap::Error) -> Error {
     let text = e.to_string();
     let mut paragraphs = text.split("\n\n").map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));

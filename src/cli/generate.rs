@@ -154,7 +154,7 @@ fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Saves the state that the slot of a stream has reached to the file `path`.
+/// Saves the current state of a stream's slot to the file `path`.
 fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], stream: &Stream, path: &Path) -> Result<()> {
     let tokens = args.state_tokens.then(|| all_tokens(loaded, session, stream.slot, prompt, &stream.tokens));
     let (sampler, pending) = (stream.sampler.memory(), stream.pending());

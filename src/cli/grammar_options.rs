@@ -53,7 +53,8 @@ impl GrammarArgs {
         }
     }
 
-    /// Returns whether a text that reaches the token limit is completed under its rules (closed).
+    /// Returns the choice of `--close` and `--no-close`. It determines whether a text that reaches the token limit is closed: completed with
+    /// as few tokens as its rules allow.
     pub fn close(&self) -> Close {
         Close::asked(self.asked_close())
     }
@@ -63,8 +64,8 @@ impl GrammarArgs {
         self.close.then_some(true).or(self.no_close.then_some(false))
     }
 
-    /// Returns a follower, which tracks how far a text has followed the rules. The follower is at the beginning of a text. Returns `None`
-    /// without rules. Each text needs its own clone.
+    /// Returns a follower at the beginning of a text. A follower tracks a text and finds the tokens that the rules allow next. Clone the
+    /// follower for each text. Returns `None` without rules.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
         self.asked()?.map(|asked| asked.follower(&mut Followers::new(model), self.close(), "")).transpose()
     }
@@ -95,7 +96,8 @@ impl Asked {
         Asked { name: name.into(), rules }
     }
 
-    /// Returns a follower, which tracks how far a text has followed the rules. The text begins with `lead`. The rules apply after `lead`.
+    /// Returns a follower at the beginning of a text. A follower tracks a text and finds the tokens that the rules allow next. The text
+    /// begins with `lead`. The rules apply to the text after `lead`.
     pub fn follower(&self, followers: &mut Followers, close: Close, lead: &str) -> Result<Follower> {
         followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
     }

@@ -145,6 +145,6 @@ extern "C" fn crashed(_signal: i32) {
     end_with(message, "raise the limit, ulimit -v, or use --device cpu")
 }
 
-/// Does nothing: this system has no such memory limit.
+/// Does nothing: this system has no memory limit like `ulimit -v`.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub fn explain_crashes() {}

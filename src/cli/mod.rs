@@ -151,7 +151,7 @@ fn command(shows: Shows) -> Command {
     help::dressed(command, shows)
 }
 
-/// Returns the value of `--threads`, or `Some(None)` if the flag is not given. Returns `None` if the subcommand has no such flag.
+/// Returns `None` if the subcommand has no flag `--threads`, `Some(None)` if this flag is not given, else the value of the flag.
 fn threads_of(matches: &ArgMatches) -> Option<Option<u32>> {
     let (_, verb) = matches.subcommand()?;
     verb.try_get_one::<u32>("threads").ok().map(|n| n.copied())

@@ -136,7 +136,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the token ids that begin every window, and the token ids of the text.
+/// Returns two lists of token ids: the tokens that begin every window, such as a begin-of-text token, and the tokens of the text. The first
+/// list is empty if the given tokens do not begin with these tokens.
 fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
     let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;

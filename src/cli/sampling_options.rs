@@ -118,7 +118,7 @@ impl SamplingArgs {
         self.asked.0.iter().map(|(name, values)| ((*name).to_owned(), values.clone())).collect()
     }
 
-    /// If `--preset list` is given, prints all presets. Otherwise returns `None`.
+    /// Prints all presets and returns the outcome of the subcommand, if `--preset list` is given. Otherwise returns `None`.
     pub fn list_presets(&self) -> Option<Outcome> {
         (self.given("preset")? == LIST).then(presets)
     }

@@ -36,7 +36,7 @@ impl Generation {
     /// Blocks until all continuations are complete. Returns the continuations in the order of their indices.
     ///
     /// # Errors
-    /// The error of the request; `Device` if the engine ended before the request was complete.
+    /// The error with which the request failed. `Device` if the engine ended before the request was complete.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(mut self) -> Result<Vec<Completion>> {
         let mut all = Vec::new();

@@ -105,8 +105,9 @@ impl Engine {
     /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, so the call can take a while.
     ///
     /// # Errors
-    /// `Input` or `Usage`, with the name of the wrong field; [`Kind::Busy`] if the queue is full; `Device` if the engine drains or has ended;
-    /// errors of [`Snapshot::load`] if the named state must be read from its file.
+    /// An `Input` or `Usage` error that names the wrong field of the request. [`Kind::Busy`] if the queue is full. `Device` if
+    /// [`drain`](Self::drain) was called or the engine has ended. If the named state must be read from its file: errors of
+    /// [`Snapshot::load`].
     pub fn submit(&self, request: &Request) -> Result<Generation> {
         drop(self.shared.check_room()?);
         if request.n > self.shared.options.slots {
@@ -211,8 +212,8 @@ impl Engine {
     }
 }
 
-/// Returns `idle` with one more slot. A request that continues from a named state or a cache entry opens this slot with the state, and each of its
-/// continuations forks the slot.
+/// Adds one slot to `idle`, the session's slots that are not for continuations. A request that continues from a named state or a cache entry
+/// opens the added slot with this state. Each continuation of the request then forks the slot.
 fn spare(idle: Idle) -> Idle {
     Idle { slots: idle.slots + 1, ..idle }
 }

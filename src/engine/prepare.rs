@@ -107,7 +107,7 @@ impl Preparer {
     /// Prepares a request that begins with an empty state.
     ///
     /// # Errors
-    /// `Input` or `Usage`, with the name of the wrong field; errors of [`Format::of`].
+    /// An `Input` or `Usage` error that names the wrong field of the request. Errors of [`Format::of`].
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
         let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
         if prepared.prompt.is_empty() {
@@ -116,11 +116,11 @@ impl Preparer {
         Ok(prepared)
     }
 
-    /// Prepares a request that may follow a state. So the prompt may be empty, and `encode` determines whether a text prompt gets the tokens that
-    /// begin every text: [`Vocab::encode_prompt`] adds these tokens, [`Vocab::encode_further`] does not.
+    /// Prepares a request whose prompt may follow a state. Such a prompt may be empty. `encode` tokenizes a text prompt:
+    /// [`Vocab::encode_prompt`] adds the tokens that begin every text, [`Vocab::encode_further`] does not.
     ///
     /// # Errors
-    /// `Input` or `Usage`, with the name of the wrong field; errors of [`Format::of`].
+    /// An `Input` or `Usage` error that names the wrong field of the request. Errors of [`Format::of`].
     pub fn prepare_with(&mut self, request: &Request, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Prepared> {
         let (prompt, question) = match &request.input {
             Input::Tokens(tokens) => (tokens.clone(), None),

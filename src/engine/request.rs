@@ -40,7 +40,7 @@ impl Input {
     }
 }
 
-/// Rules that a text must satisfy, or the removal of rules that [`Request::over`] would take from its defaults.
+/// The rules that a text must satisfy, or the removal of default rules. Default rules are the rules of `defaults` in [`Request::over`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Follows {
     /// A grammar or a JSON schema.

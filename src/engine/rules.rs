@@ -75,7 +75,7 @@ impl Rules {
     /// Converts the rules to a grammar.
     ///
     /// # Errors
-    /// `Input` with the position of the mistake.
+    /// `Input` if the rules are invalid. The error has the position of the mistake.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub fn grammar(&self) -> Result<Grammar> {
         match self {

@@ -206,7 +206,7 @@ impl Scheduler {
         self.close_kept();
     }
 
-    /// Closes the slots that cancelled jobs kept.
+    /// Closes the slots that the batcher kept for cancelled jobs. A job is a continuation in the batcher.
     fn close_kept(&mut self) {
         for kept in self.batcher.take_kept() {
             let _ = self.batcher.session_mut().close(kept.slot);

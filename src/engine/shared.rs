@@ -68,8 +68,9 @@ impl Shared {
         prepared
     }
 
-    /// Checks that a request may enter the queue, and returns the locked counts. The error is `Busy` if the queue is full, or `Device` if the
-    /// engine drains. As many waiting requests as there are free slots do not count, because these requests leave the queue soon.
+    /// Checks that a request may enter the queue, and returns the locked counts. The error is `Busy` if the queue is full, or `Device` after
+    /// a call of `Engine::drain`. Each free slot lets one waiting request leave the queue soon. So only the waiting requests beyond the
+    /// number of free slots count.
     pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.is_draining {
@@ -88,7 +89,7 @@ impl Shared {
     }
 }
 
-/// Checks that a prompt can follow a state: the context has room for both, and the prompt has tokens or the state has logits.
+/// Checks that a prompt can follow a state. The context must have room for both. A prompt without tokens needs a state with logits.
 fn check_after(state: &NamedState, prepared: Prepared, request: &Request, context: Option<usize>) -> Result<Prepared> {
     let n = prepared.prompt.len();
     let all = n + state.snapshot.n_tokens();

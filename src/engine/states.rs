@@ -99,7 +99,8 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     states: HashMap<Key, (Arc<State>, u64)>,
-    /// States whose files are being written or wait for the writer. The number identifies the latest write of the state's name.
+    /// States whose files are being written or wait for the writer. The number identifies the latest write under this name: an older write
+    /// that finishes does not remove the state.
     #[cfg(not(target_arch = "wasm32"))]
     writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,
@@ -187,8 +188,8 @@ impl States {
         saved.unwrap_or_else(|| Err(Error::device("the thread that writes states has ended")))
     }
 
-    /// Begins to keep a state under a name. Returns a channel that gets the result: with a folder when the file is written, without a folder at
-    /// once. Blocks while eight states wait to be written.
+    /// Begins to keep a state under a name. Returns a channel that gets the result: after the file is written, or at once if there is no
+    /// folder. Blocks while eight states wait to be written.
     ///
     /// # Errors
     /// The channel gets an error: `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if there is neither room

@@ -69,7 +69,8 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 /// Parses the value of a field: a scalar or a flat list.
 ///
 /// # Errors
-/// `Input`, with the name of the field and the expected type. The error also has the found value, or the mistake if the value is not valid JSON.
+/// An `Input` error that has the name of the field, the expected type and the found value. If the value is not valid JSON, the error has the
+/// mistake instead of the value.
 pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| match e.classify() {
         Category::Data => Error::input(format!("expected {expected}, found {}", short(value, 40))).field(name).caused_by(e),
@@ -77,10 +78,10 @@ pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -
     })
 }
 
-/// Parses the value of a field that has other values inside.
+/// Parses the value of a field that contains objects, such as a list of messages.
 ///
 /// # Errors
-/// `Input`, with the name of the field, the expected type and the mistake. The mistake may be deep in the value.
+/// An `Input` error that has the name of the field, the expected type and the mistake. The mistake may be deep in the value.
 pub(super) fn nested<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| mistaken(name, expected, e))
 }
@@ -98,7 +99,7 @@ pub(super) fn is_text(value: &str) -> bool {
     value.starts_with('"')
 }
 
-/// Returns a JSON number as text, without a fraction of zero: `40.0` becomes `40`. Returns `None` if the value is not a number.
+/// Returns a JSON number as text. A whole number loses its fraction: `40.0` becomes `40`. Returns `None` if the value is not a number.
 pub(super) fn whole_number(value: &str) -> Option<String> {
     serde_json::from_str::<Number>(value).ok().map(|number| whole(&Value::Number(number)).to_string())
 }
@@ -112,8 +113,8 @@ pub(super) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Removes a fraction of zero from a number, because some clients write 40.0 for the count 40. Does not change numbers of at least 2^53, because
-/// they may be rounded.
+/// Removes the fraction of a whole number, because some clients write 40.0 for the count 40. Does not change numbers of at least 2^53,
+/// because such numbers may be rounded.
 fn whole(value: &Value) -> Value {
     let number = value.as_f64().filter(|x| value.is_f64() && x.fract() == 0.0 && x.abs() < (1u64 << 53) as f64);
     number.map_or_else(|| value.clone(), |x| Value::from(x as i64))

@@ -45,7 +45,7 @@ pub struct DeviceLimits {
     pub max_storage_buffers: Option<u32>,
 }
 
-/// Lists every adapter of `backend`, then the CPU. Sets the field `chosen` of the device whose id is `chosen`.
+/// Lists every adapter of `backend`, then the CPU. Marks the device whose id is `chosen` as the chosen device.
 pub fn devices(backend: Backend, chosen: &str) -> Vec<DeviceReport> {
     let all = adapters(backend);
     let mut list: Vec<_> = all.iter().enumerate().map(|(i, a)| of_adapter(format!("gpu:{i}"), a)).collect();

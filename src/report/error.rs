@@ -13,7 +13,8 @@ pub struct ErrorBody {
     /// The kind of the error: `input`, `file`, `model`, `usage`, `device`, `memory`, `interrupted` or `busy`.
     pub kind: &'static str,
     pub message: String,
-    /// The place of the fault, such as a file and a line, then the wrong option or field. `None` if neither is known.
+    /// The place of the fault, such as a file and a line, followed by the wrong option or field. `None` if the error has neither a place nor
+    /// an option or field.
     #[serde(rename = "where")]
     pub place: Option<String>,
     pub hint: Option<String>,

@@ -36,8 +36,8 @@ pub struct InspectReport {
     pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of weight bytes that decoding one token reads, for each weight format that the matrices can be stored in.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// The memory that the model needs. Matrices that are quantised in the file or by the option `quant` keep that format, all other
-    /// matrices are f16. `None` if the model cannot run.
+    /// The memory that the model needs. Matrices that the file or the option `quant` quantises count in their quantised format. All other
+    /// matrices count as f16. `None` if the model cannot run.
     pub memory: Option<MemoryReport>,
     /// The weight formats that `memory` assumes, joined by `+`.
     pub weights: String,
@@ -80,9 +80,10 @@ pub struct Hyper {
 #[derive(Debug, Clone, Serialize)]
 pub struct MemoryReport {
     pub weights: u64,
-    /// One slot's recurrent state, or its keys and values for the whole context.
+    /// The bytes of one slot: its recurrent state, or its keys and values for the whole context.
     pub state_per_slot: u64,
-    /// The activations of a step with a prompt chunk of the default length, and buffers whose size depends only on the context.
+    /// The bytes of all other buffers: the activations of a step with a prompt chunk of the default length, and buffers whose size depends
+    /// only on the context.
     pub scratch: u64,
 }
 
@@ -91,9 +92,9 @@ pub struct MemoryReport {
 pub struct DeviceMemory {
     /// The id of the device: `gpu:N` or `cpu`.
     pub id: String,
-    /// The weights that are copied to the device. Weights that the CPU reads from the mapped file do not count.
+    /// The bytes of the weights that are copied to the device. Weights that the CPU reads from the mapped file do not count.
     pub weights: u64,
-    /// The states and caches of one slot, and the buffers that every session needs.
+    /// The bytes of the states and caches of a session with one slot.
     pub state: u64,
     pub scratch: u64,
 }
@@ -182,16 +183,16 @@ fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// Sets the format of all matrices of the tape (the model's recorded program). Returns the number of bytes of all vectors and matrices. An
-/// embedding table counts as one row, because a token reads one row.
+/// Stores all matrices of the tape (the model's recorded program) in `format`. Returns the number of bytes of all vectors and matrices that
+/// one token reads. An embedding table counts as one row, because a token reads only its own row.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.store_as(format);
     let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-/// Assigns the formats that `options` determine to the matrices of `tape` (the model's recorded program). Returns the memory of each
-/// device, or an empty list without the option `strategy`.
+/// Sets the weight format of each matrix of `tape` (the model's recorded program): the format that `options` select for this matrix. Returns
+/// the memory that the model needs on each device, or an empty list without the option `strategy`.
 fn by_strategy(
     tape: &mut Tape,
     n_layer: usize,
@@ -204,7 +205,8 @@ fn by_strategy(
     Ok(devices.into_iter().map(one).filter(|_| options.strategy.is_some()).collect())
 }
 
-/// Returns the memory of a model in the formats of `tape`. `context`: the tokens that a slot has room for, 0 for a recurrent model.
+/// Returns the memory of a model whose matrices have the weight formats that `tape` records. `context` is the number of tokens that a slot
+/// has room for, 0 for a recurrent model.
 pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
     let blocks = context.div_ceil(TOKENS_PER_BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };

@@ -27,10 +27,10 @@ pub struct PublishedReport {
     pub state_per_slot: u64,
 }
 
-/// Returns all published models, by architecture and size.
+/// Returns all published models, ordered by architecture and then by size.
 ///
 /// # Errors
-/// Errors of the formats, which a test rules out.
+/// The errors of `weights_by_format`. A test checks that no published model causes an error.
 pub fn published() -> Result<Vec<PublishedReport>> {
     let names = ARCHS.iter().rev().flat_map(|arch| arch.sizes().iter().map(|size| format!("{}-{size}", arch.name())));
     names.map(|name| describe(&name)).collect()
@@ -73,7 +73,7 @@ fn describe(name: &str) -> Result<PublishedReport> {
 /// Returns the bytes of all weights of `tape` by format: `f32`, `f16` and every value of the option `quant`. Changes the formats of the tape.
 ///
 /// # Errors
-/// As [`assign_formats`].
+/// The errors of [`assign_formats`].
 pub fn weights_by_format(tape: &mut Tape, source: &dyn Source) -> Result<BTreeMap<&'static str, u64>> {
     let mut found = BTreeMap::new();
     for float in [Float::F32, Float::F16] {

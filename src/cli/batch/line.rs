@@ -4,7 +4,7 @@ use crate::cli::resume::Id;
 use crate::engine::{Fields, Request};
 use crate::error::{Error, Result, short};
 
-/// Returns the id of a line, and the other fields as they are written.
+/// Returns the id of a line and its other fields. The values of these fields stay JSON text.
 ///
 /// # Errors
 /// `Input` if the line is not an object, or if its id is missing or wrong.
@@ -16,7 +16,7 @@ pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     }
 }
 
-/// Fields of a request that are an error in a line. All lines have the same priority, and all begin from the state that `--state` names.
+/// Fields of a request that an input line must not contain. All lines have the same priority and begin with the state that `--state` names.
 const NOT_IN_LINES: [&str; 4] = ["priority", "no_cache", "state", "save_state"];
 
 /// Returns the request that the fields of a line describe.

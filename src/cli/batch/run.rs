@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// The name under which the engine keeps the state from which all texts begin.
+/// The name under which the engine keeps the state of `--state`. All texts begin with this state.
 pub const BASE: &str = "base";
 
 /// Starts an engine without a prefix cache. If `base` is not `None`, the engine keeps that state under the name [`BASE`].
@@ -39,7 +39,7 @@ pub struct Run {
     /// A request with the settings of the flags.
     defaults: Request,
     results: Results,
-    /// The keys of all ids that were read, to detect two lines with the same id.
+    /// The hashes (`Id::key`) of all ids that were read, to detect two lines with the same id.
     seen: HashSet<u128>,
     running: Vec<Running>,
     endings: Endings,

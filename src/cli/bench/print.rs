@@ -20,8 +20,8 @@ pub enum OutputFormat {
 /// Prints benchmark results. Each result is printed at once, except in a JSON array, which is printed at the end or at an interrupt.
 pub struct Printer {
     format: OutputFormat,
-    /// `None` for a JSON array: another thread prints the array at an interrupt, and an open `Output` would hold the lock of standard
-    /// output.
+    /// Standard output, locked until all results are printed. `None` for a JSON array: at an interrupt, another thread prints the array and
+    /// needs the lock.
     out: Option<Output>,
     kept: Arc<Mutex<Vec<BenchRecord>>>,
     is_first: bool,
@@ -83,7 +83,8 @@ impl Printer {
         }
     }
 
-    /// Flushes the output, or prints the JSON array. An empty array is printed only if `succeeded`: it means that no test was asked for.
+    /// Flushes the output, or prints the JSON array. Without results, prints an empty array if `succeeded` is true, and nothing after an
+    /// error.
     pub fn finish(self, succeeded: bool) -> Result<(), Failure> {
         if let Some(out) = self.out {
             return out.finish();

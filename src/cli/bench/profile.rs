@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::exec::WordTime;
 use crate::session::{Model, Session, low_level};
 
-/// The number of profiled steps. The shortest time of each word (fused operation) counts.
+/// The number of profiled steps. For each word (fused operation), the table shows the shortest of its times in these steps.
 const REPEATS: usize = 5;
 
 /// A row of the table: the sums over all calls of one word (fused operation) in a step.
@@ -18,8 +18,8 @@ struct Line {
     weight_bytes: u64,
 }
 
-/// Prints a table to stderr for a step of `n_tokens` tokens, with one row per word (fused operation). The last column is the share of
-/// `ceiling` that the word reached: of its GB/s if `n_tokens` is 1, else of its GFLOP/s.
+/// Prints a table to stderr for a step of `n_tokens` tokens, with one row per word (fused operation). The last column is the word's rate
+/// divided by the device's highest rate, `ceiling`. Both rates are in GB/s if `n_tokens` is 1, else in GFLOP/s.
 pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<()> {
     let mut session = Session::new(model, 1)?;
     let mut best: Vec<WordTime> = low_level::profile(&mut session, n_tokens)?;

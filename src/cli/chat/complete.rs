@@ -1,5 +1,5 @@
-//! Completes commands, names of branches and settings, and paths of files with Tab. Replaces a backslash at the end of the line by a new
-//! line.
+//! Completes commands, names of branches and settings, and paths of files with Tab. When Enter is pressed after a backslash, replaces the
+//! backslash by a newline.
 
 use super::command::{ALIASES, COMMANDS, PLUS, Takes};
 use rustyline::completion::{Completer, Pair};

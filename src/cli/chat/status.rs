@@ -4,7 +4,8 @@ use crate::chat::{Conversation, Role, Settings, Stats};
 use crate::sample::RANDOM_SEED;
 use crate::session::{Finish, Timings};
 
-/// Returns a line with the name of the current branch, its turns and its tokens. It is shown after a command that changed the branch.
+/// Returns a line with the name of the current branch, its turns and its tokens. The chat shows this line after a command that changed the
+/// branch.
 pub fn place(chat: &Conversation) -> String {
     let stats = chat.stats();
     format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
@@ -12,7 +13,7 @@ pub fn place(chat: &Conversation) -> String {
 
 /// The maximum number of turns that are shown of a loaded chat.
 const SHOWN_TURNS: usize = 3;
-/// The maximum number of characters that are shown of a message. A longer message is cut at its beginning.
+/// The maximum number of characters that are shown of a message. Of a longer message, only the last characters are shown.
 const SHOWN_CHARS: usize = 600;
 
 /// Returns the last `SHOWN_TURNS` turns as lines. Each message begins with the speaker's name.
@@ -70,13 +71,15 @@ pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
     format!("{name} is {value}")
 }
 
-/// Returns the line that is shown below an answer: its length, its speed and, if it was cut, the reason.
+/// Returns the line that is shown below an answer: the length, the speed and, if the answer was cut, the reason. `complete` has the same
+/// meaning as for [`ending`].
 pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish, complete: Option<bool>) -> String {
     let why = ending(finish, complete).map_or_else(String::new, |why| format!(", {why}"));
     format!("{n_tokens} tokens, {:.1}/s{why}", timings.decode_tokens_per_second())
 }
 
-/// Returns why an answer was cut, or `None` if it ended by itself.
+/// Returns why an answer was cut, or `None` if the answer ended by itself. `complete` is `Some(false)` if the answer is incomplete under its
+/// grammar or schema.
 pub fn ending(finish: Finish, complete: Option<bool>) -> Option<String> {
     let why = match finish {
         Finish::Interrupted => "stopped",

@@ -106,8 +106,8 @@ impl Kernels {
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Checks all families until the user stops the check. A case that cannot run counts as wrong. Drops `led` after the first job. By
-    /// then, the driver has compiled and cached the kernels that models use in the default format.
+    /// Checks all families until the user stops the check. A case that cannot run counts as wrong. Drops `led` after the first job. This
+    /// signals the receiver of the channel that the driver has compiled and cached the kernels that models use in the default format.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<Family> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<Job> =
@@ -208,8 +208,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the families of a full check: kernels of both classes, with and without determinism. If the adapter has subgroups or cooperative
-/// matrices, families with these are added. The flag is true for families that models use on this adapter.
+/// Returns the capabilities of each family of a full check, with a flag that is true if models use the family on this adapter. Checks kernels
+/// for GPUs and for software adapters, each with and without determinism. If the adapter has subgroups or cooperative matrices, adds families
+/// that use them. `settled` is the size of the cooperative matrices that models use, or `None`.
 fn every_family(own: &Caps, settled: Option<usize>) -> Vec<(Caps, bool)> {
     let every = |class, batch_invariant| Caps { class, batch_invariant, subgroups: false, cooperative: None, ..own.clone() };
     let mut variants = Vec::new();

@@ -100,7 +100,7 @@ struct Results {
     /// The comparison with the golden logits. `None` if the user stopped the check before it.
     golden: Option<Golden>,
     bandwidth: Option<Bandwidth>,
-    /// The first error that made a result missing.
+    /// The first error that prevented the check of the kernels or the measurement of the speed.
     failure: Option<String>,
     /// True if all checks ran and all results are right.
     ok: bool,
@@ -112,7 +112,7 @@ struct Bandwidth {
     what: &'static str,
 }
 
-/// Prints the facts about the host before the checks run, because a faulty driver may crash in a check.
+/// Runs `wingbeat doctor`. Without `--json`, prints the facts about the host before the checks, because a faulty driver may crash in a check.
 pub fn run(args: Args) -> Outcome {
     args.out.iter().try_for_each(|path| args.existing.check(path))?;
     let backend = args.on.backend()?;

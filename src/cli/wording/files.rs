@@ -105,7 +105,7 @@ fn plain() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns a tensor of this shape in which all numbers are 0.5.
+/// Returns a tensor of this shape in which all elements are 0.5.
 fn halves(name: &str, shape: &[usize]) -> Entry<'static> {
     let bytes = singles(&vec![0.5; shape.iter().product()]);
     let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| crate::error::Error::io(e, Path::new("made")));

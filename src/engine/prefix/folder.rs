@@ -27,7 +27,7 @@ pub struct Folder {
     done: Receiver<Written>,
 }
 
-/// A file of a cache entry that an earlier engine left.
+/// The file of a cache entry, left in the folder by an earlier engine.
 pub struct Left {
     pub path: PathBuf,
     pub bytes: u64,

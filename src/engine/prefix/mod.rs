@@ -109,8 +109,8 @@ pub(super) struct PrefixCache {
     clock: u64,
 }
 
-/// Returns the numbers of extra slots, and of tokens in these slots, that a session needs for the cache in addition to `n_slots` slots for
-/// continuations.
+/// Returns the extra slots that a session needs for the cache: their number, and the most tokens that they may hold. The session also has
+/// `n_slots` slots for continuations.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
@@ -128,7 +128,7 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
 }
 
 impl PrefixCache {
-    /// Returns a cache that uses the idle slots of a session and contains the entries in the folder.
+    /// Returns a cache that may use `idle`, the extra slots of a session. The cache begins with the entries whose files are in the folder.
     ///
     /// # Errors
     /// `File` if the folder cannot be made or read; `Memory` if the thread that writes files cannot be started.
@@ -256,9 +256,9 @@ impl PrefixCache {
         }
     }
 
-    /// Returns the positions in a prompt, as numbers of tokens, at which a job forks its slot for the cache. All positions are above `from`. `ends`
-    /// are the positions of `Prepared::ends`. A recurrent model gets several positions, because a later prompt can continue only from one of these
-    /// positions.
+    /// Returns the positions in a prompt, as numbers of tokens, at which a continuation forks its slot for the cache. All positions are above
+    /// `from`, the number of tokens that the slot has read. `ends` are the positions of `Prepared::ends`. A recurrent model gets several
+    /// positions, because a later prompt can continue only from one of these positions.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();

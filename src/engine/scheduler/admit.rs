@@ -12,7 +12,8 @@ use crate::session::{Job, Keeps, Model, Slot, caught};
 use crate::vocab::Utf8Stream;
 use web_time::Instant;
 
-/// The slot from which the jobs of a request continue. The slot is closed as soon as every job has a fork of it.
+/// The slot from which the jobs of a request continue. A job is a continuation in the batcher. The slot is closed as soon as every job has a
+/// fork of it.
 #[derive(Default)]
 struct Beginning {
     slot: Option<Slot>,
@@ -34,7 +35,7 @@ impl Scheduler {
         }
     }
 
-    /// Starts the jobs of a request.
+    /// Starts the jobs of a request, one per continuation.
     fn begin(&mut self, submission: Submission) -> Result<()> {
         let began = Instant::now();
         let Submission { prepared, events, request, state, at } = submission;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::session::{Done, KeptSlot};
 use async_channel::{Receiver, TryRecvError};
 
-/// A complete continuation, while the file of its named state is written.
+/// A complete continuation whose event `Done` waits until the file of its named state is written.
 pub struct Saving {
     pub completion: Completion,
     pub events: Outbox,
@@ -16,7 +16,8 @@ pub struct Saving {
 }
 
 impl Scheduler {
-    /// Turns the slots that jobs kept into named states and cache entries.
+    /// Turns the slots that the batcher kept for the engine into named states and cache entries. `done` are the continuations that ended in
+    /// this step.
     pub(super) fn keep(&mut self, done: &[Done]) {
         for kept in self.batcher.take_kept() {
             self.keep_slot(kept, done).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));

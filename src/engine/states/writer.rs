@@ -18,7 +18,7 @@ pub struct Writer {
 
 struct Job {
     key: Key,
-    /// The number of the write: see `Held::writing`.
+    /// The number of this write. `Held::writing` has the number of the latest write of each state.
     number: u64,
     state: Arc<State>,
     info: StateInfo,

@@ -63,9 +63,9 @@ pub enum Draw {
     Text(String),
     /// `+i TEXT`: follows an instruction.
     Instruct(String),
-    /// `+qq TEXT`: answers a question. The model has not read the chat and its first prompt.
+    /// `+qq TEXT`: answers a question without context. The model reads neither the chat nor the chat's first prompt.
     Ask(String),
-    /// `+qa TEXT`: answers a question. The model has read the chat's first prompt only.
+    /// `+qa TEXT`: answers a question after the chat's first prompt. The model does not read the rest of the chat.
     AskAfterPrompt(String),
     /// `++`: generates another answer to the last `+gen`, `+i`, `+qq` or `+qa`.
     RetryText,

@@ -4,7 +4,7 @@
 
 use crate::vocab::unescape_text;
 
-/// The maximum length of one text in bytes. Without a limit, a text that refers to itself could double its length in each line.
+/// The maximum length of one text in bytes. Without a limit, repeated lines such as `x = x + x` could double the length of a text each time.
 pub const MAX_TEXT: usize = 8 << 20;
 
 /// A Python string literal.
@@ -12,7 +12,7 @@ pub const MAX_TEXT: usize = 8 << 20;
 pub struct Literal<'a> {
     /// True with the prefix `r`: a backslash is an ordinary character.
     pub is_raw: bool,
-    /// True with the prefix `f`: braces contain names, which values replace.
+    /// True with the prefix `f`: each name in braces is replaced by its value.
     pub is_format: bool,
     /// The text between the quotes.
     pub inner: &'a str,

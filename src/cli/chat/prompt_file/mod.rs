@@ -68,7 +68,7 @@ impl PromptFile {
         Ok(file)
     }
 
-    /// Returns copies of `format` and `settings` that this file has changed: names of user and bot, first prompt, settings.
+    /// Returns copies of `format` and `settings` with this file's values: the names of user and bot, the first prompt and the settings.
     ///
     /// # Errors
     /// `Input` if the format is a template, `File` if a name is invalid, `Usage` if a setting is unknown or its value is invalid.
@@ -78,7 +78,7 @@ impl PromptFile {
         Ok((format, settings))
     }
 
-    /// Changes `settings` by the settings of the file.
+    /// Overrides `settings` by the settings in the file.
     ///
     /// # Errors
     /// `Usage` if a setting is unknown or its value is invalid.

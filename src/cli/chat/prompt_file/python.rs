@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         self.rest().chars().next()
     }
 
-    /// Skips blanks, comments and newlines after a backslash.
+    /// Skips blanks, comments and newlines after a backslash. With `Newlines::Blank`, skips all other newlines, too.
     fn blanks(&mut self, newlines: Newlines) {
         loop {
             let rest = self.rest();
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Consumes `token` if the rest of the text begins with it. Returns whether it does.
+    /// Consumes `token` and returns true if the rest of the text begins with `token`. Otherwise returns false.
     fn takes(&mut self, token: &str) -> bool {
         let is_next = self.rest().starts_with(token);
         self.at += if is_next { token.len() } else { 0 };
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Consumes `name = …`, `name += …` or `print(…)`.
+    /// Consumes `name = …`, `name += …` or `print(…)`. `from` is the byte offset of the statement, for errors.
     fn assignment(&mut self, from: usize) -> Result<()> {
         const EXPECTED: &str = "an assignment of a text to a name";
         let name = self.name().ok_or_else(|| self.refuse(EXPECTED, from))?;
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
         Ok(Some((literal, inner_at)))
     }
 
-    /// Returns an error at byte offset `at`. Its message has the expected item and the text of the line after `at`.
+    /// Returns an error at byte offset `at`. The message says what was expected, and quotes the line from `at` on.
     fn refuse(&self, expected: &str, at: usize) -> Error {
         let found = self.text[at..].lines().next().unwrap_or_default();
         let found = if found.is_empty() { "the end".to_string() } else { format!("{:?}", short(found, 40)) };
