@@ -4,8 +4,8 @@ use super::{ARCHS, Blueprint, Shapes};
 use crate::error::{Error, Result, short};
 
 /// Pairs of a substring and the name of an unsupported model. A file is that model if the name of one of its tensors contains the substring.
-/// [`detect`] checks these pairs first, because most unsupported models also have the tensors of a supported model. It checks the names of all
-/// layers, because some substrings occur in one layer only.
+/// [`detect`] checks these pairs first, because most unsupported models also have the tensors of a supported model. [`detect`] checks the names
+/// of all layers, because some substrings occur in one layer only.
 const REFUSED: &[(&str, &str)] = &[
     (".qkv.k_emb.", "RWKV-7b (DeepEmbed attention)"),
     (".ffn.s_emb.", "RWKV-7a (DeepEmbed)"),

@@ -1,8 +1,8 @@
 //! The architecture GLM-4, a transformer with grouped-query attention (arXiv 2406.12793). Its models are ChatGLM3, GLM-4 in two file formats,
 //! and GLM-4-0414.
 //!
-//! x is the residual stream, x̂ = RMS(x) ⊙ the norm's weight. The equations of one block follow. `Tape::NAME` at the right is the word (fused
-//! operation) that computes the equations from its line on:
+//! x is the residual stream, x̂ = RMS(x) ⊙ the norm's weight. The equations of one block follow. `Tape::NAME` at the right of a line is the word
+//! (fused operation) that computes the equations from this line on:
 //!
 //! ```text
 //! attention                                                                             Tape::norm_linear
@@ -17,9 +17,9 @@
 //!   x ← x + W_down y                                                                      Tape::linear_add
 //! ```
 //!
-//! GLM-4-0414 also normalises the outputs of attention and mlp: x ← x + RMS(W y). The word for this is [`Tape::linear_norm_add`].
+//! GLM-4-0414 also normalises the outputs of attention and mlp: x ← x + RMS(W y). The word [`Tape::linear_norm_add`] computes this.
 //!
-//! These words are [`Tape::norm_linear`], [`Tape::attention`], [`Tape::linear_add`] and [`Tape::swiglu`].
+//! The other words of a block are [`Tape::norm_linear`], [`Tape::attention`], [`Tape::linear_add`] and [`Tape::swiglu`].
 
 use super::detect::{dims, missing};
 use super::{Architecture, Blueprint, Facts, Shapes};
@@ -34,9 +34,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub struct Glm4 {
     pub n_layer: usize,
-    /// The width h of the residual stream.
+    /// The width of the residual stream.
     pub n_embd: usize,
-    /// The width F of the mlp.
+    /// The width of the mlp.
     pub n_ffn: usize,
     /// The number of rows of the embedding matrix.
     pub n_vocab: usize,
@@ -242,7 +242,7 @@ impl Glm4 {
         }
     }
 
-    /// Declares an RMS norm. `tensor` is the name of its weight, `[h]`.
+    /// Declares an RMS norm over the residual stream. `tensor` is the name of the norm's weight, a vector.
     fn norm(&self, t: &mut Tape, tensor: String) -> Norm {
         Norm::rms(t.vectors(self.n_embd, vec![vector(tensor)]), self.config.rms_norm_eps)
     }

@@ -61,8 +61,8 @@ pub trait Architecture: Sync {
     /// Returns the supported versions as messages name them, such as `RWKV-7 (x070)`.
     fn about(&self) -> &'static str;
 
-    /// Returns true if the checkpoint has a tensor name or a metadata key that no later architecture in [`ARCHS`] uses. One such name is
-    /// enough: [`read`](Self::read) reports the missing tensors of a broken file.
+    /// Returns true if the checkpoint has a tensor name or a metadata key that no later architecture in [`ARCHS`] uses. One such name is enough.
+    /// If other tensors are missing, [`read`](Self::read) reports them.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 
     /// Reads the hyper-parameters from shapes and metadata.
@@ -117,7 +117,7 @@ pub struct Facts {
     pub n_embd: usize,
     /// The width of the channel mix (RWKV) or of the mlp (GLM).
     pub n_ffn: usize,
-    /// The number of heads, 1 in RWKV-4.
+    /// The number of heads. It is 1 in RWKV-4, which has no heads.
     pub n_head: usize,
     /// The number of channels of a head.
     pub head_size: usize,

@@ -1,7 +1,7 @@
 //! The architecture RWKV-4 "Dove". Letters follow the paper (arXiv 2305.13048, section 3). Each W is a weight matrix of the checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right is the
-//! word (fused operation) that computes the equations from its line on:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right of a line
+//! is the word (fused operation) that computes the equations from this line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_shift_linear
@@ -20,7 +20,7 @@
 //! To keep a and b finite, the word `wkv4_linear_add` stores a e^(−p) and b e^(−p) in the first two vectors of the state. The third vector is
 //! p, the largest decayed exponent so far.
 //!
-//! These words are [`Tape::norm_shift_linear`], [`Tape::wkv4_linear_add`] and [`Tape::linear_add_sparse_gated`].
+//! The words of a block are [`Tape::norm_shift_linear`], [`Tape::wkv4_linear_add`] and [`Tape::linear_add_sparse_gated`].
 
 use super::detect::dims;
 use super::stack::{Base, Layer, of_current};

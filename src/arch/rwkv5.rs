@@ -1,8 +1,8 @@
 //! The architecture RWKV-5 "Eagle", versions 5.0, 5.1 and 5.2 (x052). Letters follow the paper (arXiv 2404.05892, section 4). Each W is a
 //! weight matrix of the checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right is the
-//! word (fused operation) that computes the equations from its line on:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right of a line
+//! is the word (fused operation) that computes the equations from this line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_shift_linear
@@ -20,9 +20,9 @@
 //!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
 //! ```
 //!
-//! In 5.2, u and w have one number per channel of a head. In 5.0 and 5.1, u and w have one number per head.
+//! In 5.2, u and w have one element per channel of a head. In 5.0 and 5.1, u and w have one element per head.
 //!
-//! These words are [`Tape::norm_shift_linear`], [`Tape::wkv6`], [`Tape::linear_add`] and [`Tape::linear_add_sparse_gated`].
+//! The words of a block are [`Tape::norm_shift_linear`], [`Tape::wkv6`], [`Tape::linear_add`] and [`Tape::linear_add_sparse_gated`].
 
 use super::detect::{dims, missing};
 use super::stack::{Base, Layer, of_current, seven_halves};
@@ -137,8 +137,8 @@ impl Rwkv5 {
         l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 
-    /// Returns the vector with one number per channel, `[A]`. In 5.0 and 5.1, the tensor has one number per head. This number is repeated for
-    /// all channels of the head.
+    /// Returns the declaration of `part`, the decay or the bonus, as a vector with one element per channel of the time mix. In 5.0 and 5.1, the
+    /// tensor has one element per head. This element is repeated for all channels of the head.
     fn spread(&self, part: VectorPart) -> VectorPart {
         if self.per_channel { part.shaped(self.base.n_head(), self.base.head_size) } else { part.repeated(self.base.head_size) }
     }

@@ -1,8 +1,8 @@
 //! The architecture RWKV-6 "Finch" (x060). Letters follow the paper (arXiv 2404.05892, section 4). Each W is a weight matrix of the
 //! checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right is the
-//! word (fused operation) that computes the equations from its line on:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right of a line
+//! is the word (fused operation) that computes the equations from this line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_ddlerp_linear
@@ -22,7 +22,7 @@
 //!   x ← x + r ⊙ W_v k                                                                     Tape::linear_add_sparse_gated
 //! ```
 //!
-//! These words are [`Tape::norm_ddlerp_linear`], [`Tape::wkv6`], [`Tape::linear_add`], [`Tape::norm_shift_linear`] and
+//! The words of a block are [`Tape::norm_ddlerp_linear`], [`Tape::wkv6`], [`Tape::linear_add`], [`Tape::norm_shift_linear`] and
 //! [`Tape::linear_add_sparse_gated`].
 
 use super::detect::dims;

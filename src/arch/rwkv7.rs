@@ -1,8 +1,8 @@
 //! The architecture RWKV-7 "Goose" (x070). Letters follow the paper (arXiv 2503.14456, section 4). Each W is a weight matrix of the
 //! checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right is the
-//! word (fused operation) that computes the equations from its line on:
+//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right of a line
+//! is the word (fused operation) that computes the equations from this line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_shift_linear
@@ -25,7 +25,7 @@
 //!   x ← x + W_v k                                                                         Tape::linear_add_sparse
 //! ```
 //!
-//! These words are [`Tape::norm_shift_linear`], [`Tape::wkv7`], [`Tape::linear_add`] and [`Tape::linear_add_sparse`].
+//! The words of a block are [`Tape::norm_shift_linear`], [`Tape::wkv7`], [`Tape::linear_add`] and [`Tape::linear_add_sparse`].
 
 use super::detect::dims;
 use super::stack::{Base, Layer};

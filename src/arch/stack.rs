@@ -23,7 +23,8 @@ pub struct Base {
     pub n_ffn: usize,
     /// The number of rows of the embedding matrix.
     pub n_vocab: usize,
-    /// The number S of channels per head. The time mix has A / S heads. In RWKV-4, every channel has its own state, so S is 1.
+    /// The number S of channels per head. The time mix, whose width is A, has A / S heads. In RWKV-4, every channel has its own state, so S is
+    /// 1.
     pub head_size: usize,
     /// The epsilon of the group norm in the time mix, whose groups are the heads.
     pub group_norm_eps: f32,
@@ -39,12 +40,13 @@ pub struct Base {
 const DEFAULT_GROUP_NORM_EPS: f32 = 64e-5;
 
 impl Base {
-    /// Reads the sizes from the tensors' shapes. `n_head` is the number of heads, which each version stores in another tensor.
+    /// Reads the sizes from the tensors' shapes. `n_head` is the number of heads. The caller reads `n_head` from a tensor that depends on the
+    /// version.
     ///
     /// # Errors
     ///
-    /// `Model` if a tensor is missing or empty, if widths disagree, or if a head has more than 128 channels. Also if the number of a layer is
-    /// skipped, or if an epsilon is unsupported.
+    /// `Model` if a tensor is missing or empty, if widths disagree, or if a head has more than 128 channels. Also if a layer in the middle has
+    /// no tensors, or if an epsilon is unsupported.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
         // The columns of both key matrices are checked below, because a matrix with 0 columns could claim any number of rows.
@@ -97,8 +99,8 @@ impl Base {
         })
     }
 
-    /// Returns the sizes of the published World model of this size, with heads of 64 channels. `n_ffn` computes F from C. Returns `None` if
-    /// `size` is unknown.
+    /// Returns the sizes of the published World model of this size, with heads of 64 channels. `n_ffn` computes the width of the channel mix
+    /// from the width of the residual stream. Returns `None` if `size` is unknown.
     pub fn published(size: &str, n_ffn: fn(usize) -> usize) -> Option<Base> {
         let (n_layer, n_embd) = match size {
             "0.1b" => (12, 768),
@@ -128,7 +130,7 @@ impl Base {
         }
     }
 
-    /// Returns the number of heads, A / S.
+    /// Returns the number of heads.
     pub fn n_head(&self) -> usize {
         self.n_att / self.head_size
     }
@@ -194,7 +196,7 @@ impl Layer<'_> {
         vector(self.name(&format!("ffn.{tensor}")))
     }
 
-    /// Returns the weight and the bias of the group norm `att.ln_x`, `[A]` each.
+    /// Returns the weight and the bias of the group norm `att.ln_x`. Both vectors have the width of the time mix.
     pub fn ln_x(&self) -> [VectorPart; 2] {
         norm(&self.name("att.ln_x"))
     }
@@ -210,43 +212,47 @@ impl Layer<'_> {
         Lerps { layer: self, norm: norm.into(), mixes: Vec::new(), projections: Vec::new() }
     }
 
-    /// Returns the matrix `att.NAME.weight [A, C]`.
+    /// Returns the matrix `att.NAME.weight`. Its inputs are the C channels of the residual stream, its outputs the A channels of the time mix.
     pub fn matrix(&self, name: &str) -> MatrixPart {
         MatrixPart::new(self.name(&format!("att.{name}.weight")), self.base.n_att, self.base.n_embd)
     }
 
-    /// Returns the first matrix of a low-rank pair: the tensor `att.NAME`, which the file stores as `[C, rank]`.
+    /// Returns the first matrix of a low-rank pair: the tensor `att.NAME`, which the file stores as `[C, rank]`. C is the width of the residual
+    /// stream.
     pub fn reduce(&self, name: &str, rank: usize) -> MatrixPart {
         MatrixPart::in_out(self.name(&format!("att.{name}")), rank, self.base.n_embd)
     }
 
-    /// Returns the second matrix of a low-rank pair: the tensor `att.NAME`, which the file stores as `[rank, A]`.
+    /// Returns the second matrix of a low-rank pair: the tensor `att.NAME`, which the file stores as `[rank, A]`. A is the width of the time
+    /// mix.
     pub fn expand(&self, name: &str, rank: usize) -> MatrixPart {
         MatrixPart::in_out(self.name(&format!("att.{name}")), self.base.n_att, rank)
     }
 
-    /// Records x += W_o y.
+    /// Records x += W_o y, the output of the time mix. W_o is the matrix of [`output_part`](Self::output_part).
     pub fn output(&self, t: &mut Tape, y: Var, x: Var) {
         t.linear_add(self.output_part(), y, x);
     }
 
-    /// Returns the matrix W_o, `att.output.weight [C, A]`.
+    /// Returns the matrix W_o of the time mix, `att.output.weight`. Its inputs are the A channels of the time mix, its outputs the C channels of
+    /// the residual stream.
     pub fn output_part(&self) -> MatrixPart {
         MatrixPart::new(self.name("att.output.weight"), self.base.n_embd, self.base.n_att)
     }
 
-    /// Declares the token-shift state of the time mix: LN1(x) of the previous token, `[C]`.
+    /// Declares the token-shift state of the time mix: LN1(x) of the previous token, a vector as wide as the residual stream x.
     pub fn att_shift(&self, t: &mut Tape) -> State {
         let shift = t.state(self.name("att.shift"), &[self.base.n_embd], true);
         self.begin_with(t, shift, "att.ts_state", self.base.has_ts_state)
     }
 
-    /// Declares the token-shift state of the channel mix: LN2(x) of the previous token, `[C]`.
+    /// Declares the token-shift state of the channel mix: LN2(x) of the previous token, a vector as wide as the residual stream x.
     pub fn ffn_shift(&self, t: &mut Tape) -> State {
         t.state(self.name("ffn.shift"), &[self.base.n_embd], true)
     }
 
-    /// Declares the recurrent state of the time mix, `[heads, S, S]`: per head, a row for each value channel and a column for each key channel.
+    /// Declares the recurrent state of the time mix, `[heads, S, S]`. S is the number of channels per head. Each head has a matrix with a row
+    /// for each value channel and a column for each key channel.
     pub fn wkv_state(&self, t: &mut Tape) -> State {
         let size = self.base.head_size;
         let wkv = t.state(self.name("att.wkv"), &[self.base.n_head(), size, size], false);
@@ -301,7 +307,7 @@ impl Lerps<'_> {
     }
 }
 
-/// Returns F of RWKV-5 and 6: 3.5 C, rounded down to a multiple of 32.
+/// Returns the width of the channel mix of RWKV-5 and 6: 3.5 times the width of the residual stream, rounded down to a multiple of 32.
 pub fn seven_halves(n_embd: usize) -> usize {
     n_embd * 7 / 2 / 32 * 32
 }

@@ -1,7 +1,7 @@
-//! Finds a short ending of a text under a grammar: bytes that complete the text.
+//! Searches for bytes that complete an unfinished text under a grammar. Such bytes are called an *ending* here. Short endings are preferred.
 //!
-//! A second parser follows the text byte by byte, independently of the vocabulary, and searches for a short ending. A text can be completed as long
-//! as its token limit leaves room for the tokens of this ending.
+//! A second parser follows the text byte by byte, independently of the vocabulary, and keeps a short ending up to date. The text can be
+//! completed as long as its token limit leaves room for the tokens of this ending.
 
 #[cfg(test)]
 mod tests;
@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use toktrie::{TokEnv, TokTrie};
 
-/// The largest length in bytes of an ending that a search may find.
+/// The largest number of bytes that a search may append to complete a text.
 const LONGEST: usize = 16 << 10;
 
-/// The largest number of bytes that the search for an ending with fewer tokens may try. The search runs once, at the beginning of a text.
+/// The largest number of bytes that [`Closer::shorter`] may try in total. It runs once, at the beginning of a text.
 const TRIES: usize = 4000;
 
 /// If more than this many bytes may come next, the search tries only the first `ALIKE` bytes of each rank. The function `rank` computes ranks.
@@ -23,14 +23,14 @@ const CHOICES: usize = 8;
 /// The number of bytes with the same rank that the search tries, for example two of the ten digits.
 const ALIKE: usize = 2;
 
-/// This number is added to the rank of a byte that occurs in tokens but is no token itself.
+/// This number is added to the rank of a byte that is no token itself and occurs only within longer tokens. The search tries such a byte later.
 const WITHIN: usize = 5;
 
-/// The largest number of bytes that may be dropped from the beginning of the known ending. If the ending begins with a value, the next token may
-/// already contain this value.
+/// If the known ending begins with a value, such as a number, the next token may already contain this value. At most this many bytes are then
+/// dropped from the beginning of the ending.
 const REPLACED: usize = 12;
 
-/// A text under a grammar, with the shortest known ending of the text.
+/// An unfinished text under a grammar, with the shortest known bytes that would complete it.
 #[derive(Clone)]
 pub struct Closer {
     /// Parses the text byte by byte. An id of this parser is a byte.
@@ -38,7 +38,7 @@ pub struct Closer {
     vocab: TokEnv,
     order: Arc<Order>,
     ending: Arc<Ending>,
-    /// The id that [`Closer::fits`] accepted last, and an ending that completes the text plus this id.
+    /// The id for which [`Closer::fits`] returned true last, and the bytes that complete the text after this id is appended.
     next: Option<(u32, Arc<Ending>)>,
 }
 
@@ -50,7 +50,8 @@ struct Ending {
 }
 
 impl Closer {
-    /// Searches for an ending at the beginning of a text. Returns `None` if no ending is found, or if the vocabulary has no tokens for the ending.
+    /// Searches for the shortest whole text under the grammar. `bytes` is a parser at the beginning of a text. Returns `None` if the search
+    /// fails, or if the vocabulary has no tokens for the bytes that it finds.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
         let order = Arc::new(Order::of(vocab.tok_trie()));
         let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };
@@ -59,7 +60,7 @@ impl Closer {
         Some(closer)
     }
 
-    /// Returns the tokens of the shortest known ending of the text.
+    /// Returns the shortest known sequence of tokens that completes the text. The sequence is empty if the text may end here.
     pub fn tokens(&self) -> &[u32] {
         &self.ending.tokens
     }
@@ -76,7 +77,7 @@ impl Closer {
         }
     }
 
-    /// Appends a token to the text. Returns `None` if no ending of the longer text is known.
+    /// Appends the token `id` to the text. `bytes` is the token's text. Returns `None` if no way is found to complete the longer text.
     pub fn accept(mut self, id: u32, bytes: &[u8]) -> Option<Closer> {
         let ending = match self.next.take() {
             Some((known, ending)) if known == id => ending,
@@ -86,7 +87,8 @@ impl Closer {
         Some(Closer { ending, ..self })
     }
 
-    /// Returns an ending of the text plus the token `id`, or `None` if the search finds no ending. `bytes` is the token's text.
+    /// Returns bytes and tokens that complete the text after the token `id` is appended, or `None` if the search finds none. `bytes` is the text
+    /// of the token `id`.
     fn ending_after(&mut self, id: u32, bytes: &[u8]) -> Option<Ending> {
         let known = self.ending.clone();
         if let Some(rest) = known.text.strip_prefix(bytes) {
@@ -105,8 +107,9 @@ impl Closer {
         }
     }
 
-    /// Returns the shortest end of `ending` that completes the text plus `bytes`. At most the first `REPLACED` bytes of `ending` are dropped, and
-    /// only if `ending` begins with a value: `bytes` may already contain this value. Returns `None` if no such end completes the text.
+    /// Returns the part of `ending` that completes the text after `bytes` are appended. If `ending` begins with a value, up to `REPLACED` of its
+    /// first bytes are dropped, because `bytes` may already contain the value. As many bytes as possible are dropped. Returns `None` if no part
+    /// completes the text.
     fn still_ends<'w>(&mut self, bytes: &[u8], ending: &'w [u8]) -> Option<&'w [u8]> {
         let is_value = ending.first().is_some_and(u8::is_ascii_alphanumeric);
         let replaced = if is_value { REPLACED.min(ending.len()) } else { 0 };
@@ -118,7 +121,7 @@ impl Closer {
         })
     }
 
-    /// Splits an ending into tokens. Returns `None` if the vocabulary has no tokens for the ending.
+    /// Splits bytes that complete the text into tokens. Returns `None` if the vocabulary has no tokens for these bytes.
     fn ending_of(&self, text: Vec<u8>) -> Option<Ending> {
         let tokens = self.tokens_of(&text)?;
         Some(Ending { text, tokens })
@@ -157,8 +160,9 @@ impl Closer {
         Some(tokens)
     }
 
-    /// Searches for an ending with fewer tokens than the ending `text`, by trying other bytes at each offset of `text`. Returns the best ending
-    /// found, which may be `text` itself. Returns `None` if the vocabulary has no tokens for any of these endings.
+    /// Searches for an ending of fewer tokens than `text`, which is a known ending of what `start` has parsed. The search tries other bytes at
+    /// each offset of `text`. Returns the best ending found, which may be `text` itself. Returns `None` if the vocabulary has no tokens for
+    /// `text` or for any ending that was found.
     fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<Ending> {
         let size = |ending: &Ending| (ending.tokens.len(), ending.text.len());
         let (mut best, mut text) = (self.ending_of(text.clone()), text);
@@ -186,9 +190,9 @@ impl Closer {
     }
 }
 
-/// Searches for an ending of the text that `at` has parsed, and returns the ending. At each step, the search appends the byte that is likely to end
-/// the text soonest. As soon as `known`, an earlier ending, completes the text, the search appends `known` and stops. Returns `None` if no ending
-/// of at most `longest` bytes is found.
+/// Returns bytes that complete the text that `at` has parsed. At each step, the search appends the byte that is likely to end the text soonest.
+/// `known` are bytes that completed an earlier text: as soon as they also complete this text, the search appends them and stops. Returns `None`
+/// if the search has not completed the text after about `longest` bytes.
 fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     // for each set of allowed bytes: how often the search had to choose from this set
@@ -217,7 +221,8 @@ fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
 
 /// The order in which the search tries bytes. Bytes that are likely to end a text soonest are first.
 struct Order {
-    /// For each byte: whether a token consists of this byte alone, or longer tokens contain the byte, or no token contains the byte.
+    /// For each byte: `Alone` if a token consists of this byte alone, `Within` if only longer tokens contain the byte, `Nowhere` if no token
+    /// contains the byte.
     found: [Found; 256],
 }
 
@@ -239,7 +244,7 @@ impl Order {
         Order { found }
     }
 
-    /// Returns the bytes to try next, the most promising byte first.
+    /// Returns the allowed bytes that the search should try next, the most promising byte first.
     fn choices(&self, allowed: &Allowed<'_>) -> Vec<u8> {
         let may = |byte: u8| allowed.ids.get(usize::from(byte) / 32).is_some_and(|word| word >> (byte % 32) & 1 == 1);
         let is_text = may(b'q') && may(b'z');

@@ -4,7 +4,7 @@ use llguidance::CancellationHandle;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval between two checks of the running steps.
+/// The interval at which the watching thread checks whether a running step has exceeded its limit.
 const TICK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]

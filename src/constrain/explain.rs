@@ -54,7 +54,7 @@ pub fn explain(error: &dyn std::fmt::Display) -> String {
 ///
 /// `said` is llguidance's error for the whole schema `root`. `compile` returns llguidance's error for a schema, or `None` if the schema compiles.
 pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Option<String>) -> Error {
-    /// The time limit of this search.
+    /// The time limit of the search for the faulty subschema.
     const LIMIT: Duration = Duration::from_secs(3);
     const STEPS: usize = 100;
     let begun = Instant::now();
@@ -84,7 +84,8 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
     meaning(schema, &said).at(at)
 }
 
-/// Returns a schema of an object whose properties have the subschemas `parts`. Every property is required, and no other property is allowed.
+/// Returns a schema of an object whose properties have the subschemas `parts`. Every property is required, and no other property is allowed. The
+/// search compiles this schema to test `parts` apart from the rest of the schema.
 fn alone(root: &Value, parts: &[(Pointer, &Value)]) -> Value {
     let below: Map<String, Value> = parts.iter().enumerate().map(|(i, (_, part))| (i.to_string(), (*part).clone())).collect();
     let names: Vec<&String> = below.keys().collect();

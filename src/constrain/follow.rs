@@ -22,7 +22,7 @@ const STACK_BYTES: usize = 256 << 20;
 pub struct Pieces {
     /// Creates parsers whose ids are the tokens of the vocabulary.
     tokens: Ids,
-    /// Creates parsers whose ids are single bytes, to search for endings.
+    /// Creates parsers whose ids are single bytes, to search for bytes that complete a text.
     bytes: Ids,
 }
 
@@ -110,7 +110,7 @@ impl Ids {
     }
 }
 
-/// Returns the limits of the parser. A step may do more work than by llguidance's default, because a slow step is better than an error.
+/// Returns the limits of the parser. A step may do more work than llguidance allows by default, because a slow step is better than an error.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 5_000_000,
@@ -127,7 +127,8 @@ fn limits() -> ParserLimits {
 #[derive(Clone)]
 pub struct Follower {
     parse: Parse,
-    /// The shortest known ending of the text. `None` if the grammar does not complete texts ([`Grammar::close`]), or if no ending is known.
+    /// Knows the tokens that would complete the text. `None` if the grammar does not complete texts ([`Grammar::close`]), or if no way to
+    /// complete the text is known.
     closer: Option<Closer>,
     vocab: TokEnv,
 }

@@ -45,7 +45,7 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// Returns the repeated expression if this expression is a repetition.
+    /// Returns the expression that is repeated, or `None` if `self` is not a repetition.
     fn repeated(&self) -> Option<&Expr> {
         match self {
             Expr::Repeat(one, ..) => Some(one),

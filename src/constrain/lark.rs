@@ -9,8 +9,8 @@ use std::fmt::Write;
 /// The largest number of rules in a chain in which each rule refers to the next rule. llguidance's compiler recurses for each rule.
 const MAX_DEPTH: usize = 4000;
 
-/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. Part N of the grammar becomes the Lark rule `nN`. A part that is a
-/// lexeme or inside a lexeme becomes the terminal `TN` instead.
+/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. The parts of a grammar are its expressions and subexpressions, with
+/// numbers N. Part N becomes the Lark rule `nN` or, if the part is a lexeme or inside a lexeme, the terminal `TN`.
 ///
 /// # Errors
 /// `Input` if a rule can never match, or if a chain of rules is too long.

@@ -3,11 +3,12 @@
 //! llguidance reads *lexemes*, which are regular expressions, and always takes the longest match of a lexeme. GBNF has no lexemes: `[a-z]* "e"` is
 //! any word that ends with e. If `[a-z]*` were a lexeme, the lexer would take the e as part of this lexeme.
 //!
-//! So a part becomes a lexeme only if this does not change the language. The test: no match of a lexeme, followed by a byte that may come next, is
-//! the beginning of a match of another lexeme. A part that fails the test is split into smaller parts. Single characters never fail, because the
-//! UTF-8 of a character never begins with the UTF-8 of another character.
+//! So a part becomes a lexeme only if this does not change the language. For each lexeme L, the test looks at every lexeme S (L itself included)
+//! and at the bytes that may follow S in the grammar. L fails if a match of S and such a byte together begin a match of L: the lexer would
+//! continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because the UTF-8 of a character
+//! never begins with the UTF-8 of another character.
 //!
-//! Long lexemes make the computation of masks fast. The strings and numbers of JSON pass the test.
+//! Long lexemes make the computation of masks fast. JSON's strings and numbers pass the test.
 
 use super::parts::{Bytes, Node, Parts};
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
@@ -20,7 +21,7 @@ const WORK: u64 = 25_000_000;
 const FUEL: u64 = 100_000;
 /// The work that is charged for building the regular expressions of one comparison, in llguidance's units of work.
 const MAKE: u64 = 2_500;
-/// The number of pairs of lexemes that are skipped without a comparison for one unit of work.
+/// Looking at this many pairs of lexemes, without a comparison, is charged as one unit of llguidance's work.
 const LOOKS: usize = 16;
 /// The largest number of characters in a part that is compared as a text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
@@ -50,17 +51,17 @@ pub fn class(part: &super::gbnf::Chars) -> String {
 
 struct Finder<'p> {
     parts: &'p Parts,
-    /// For each part: whether it must not be a lexeme.
+    /// For each part: true if the part must not be a lexeme, because the lexeme would change the language.
     is_apart: Vec<bool>,
     /// Known results of `begins`, by its arguments: short lexeme, bytes that may follow, long lexeme.
     known: HashMap<(usize, Bytes, usize), bool>,
-    /// The work that is left of the limit `WORK`.
+    /// The work that may still be done. It begins at the limit `WORK`.
     work: u64,
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether the part is a lexeme in a grammar with the present choice of lexemes. Parts that the root does not reach,
-    /// and parts inside lexemes, are none.
+    /// Returns, for each part, whether the part is a lexeme with the present choice in `is_apart`. The result is false for parts inside lexemes,
+    /// and for parts that the rule `root` does not refer to.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);
@@ -77,7 +78,7 @@ impl Finder<'_> {
         is_lexeme
     }
 
-    /// Returns the lexemes that must be split: their longer match could hide a match of another lexeme.
+    /// Returns the lexemes that must be split into smaller parts. The lexer could continue such a lexeme where the grammar ends another lexeme.
     fn clashes(&mut self, is_lexeme: &[bool]) -> Vec<usize> {
         let parts = self.parts;
         let follow = parts.followers(|part| !is_lexeme[part]);
@@ -114,8 +115,8 @@ impl Finder<'_> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Returns whether a match of `short`, followed by one of the bytes `next`, can be the beginning of a match of `long`. Returns true if no work
-    /// is left.
+    /// Returns whether a match of `short`, followed by one of the bytes `next`, can be the beginning of a match of `long`. Returns true without
+    /// a comparison if the limit `WORK` is reached.
     fn begins(&mut self, short: usize, next: Bytes, long: usize) -> bool {
         let (parts, work) = (self.parts, &mut self.work);
         *self.known.entry((short, next, long)).or_insert_with(|| {
@@ -128,7 +129,8 @@ impl Finder<'_> {
     }
 }
 
-/// Returns those lexemes in `longs` whose only text begins with the text of a lexeme in `shorts` and a byte that may follow this shorter lexeme.
+/// Compares the lexemes that match only one text, which is in `texts`. Returns every lexeme in `longs` whose text begins with the text of a
+/// lexeme S in `shorts` and then a byte of `follow[S]`, the bytes that may follow S.
 fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], follow: &[Bytes]) -> Vec<usize> {
     let mut sorted: Vec<(&[u8], usize)> = longs.iter().filter_map(|&p| Some((texts[p].as_deref()?, p))).collect();
     sorted.sort_unstable();

@@ -108,8 +108,8 @@ impl Allowed<'_> {
         self.may_end && self.ids.iter().all(|&word| word == 0)
     }
 
-    /// Sets the logits, `[V]`, of all ids that are not allowed to minus infinity. `ends` lists the ids that end a text. These ids keep their logits
-    /// if the text may end, and are masked if it may not.
+    /// Sets the logits of all ids that are not allowed to minus infinity. `logits` has one element per id. `ends` lists the ids that end a text.
+    /// These ids keep their logits if the text may end, and are masked if it may not.
     pub fn mask(&self, logits: &mut [f32], ends: &[u32]) {
         let words = self.ids.iter().copied().chain(std::iter::repeat(0));
         let kept: Vec<(u32, f32)> = ends.iter().filter_map(|&id| Some((id, *logits.get(id as usize)?))).collect();
@@ -124,23 +124,25 @@ impl Allowed<'_> {
     }
 }
 
-/// The largest number of drawn tokens that are tested. If every tested token leaves too few tokens to complete the text, the first token of the
-/// known ending is taken instead.
+/// The largest number of tokens that are drawn and tested at one position. If the token limit leaves too little room to complete the text after
+/// any of them, the constraint's [`closing`](Constraint::closing) sequence is used instead.
 const DRAWS: usize = 4;
 
 /// The result of drawing a token under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The drawn token. `None` if the text must end here, because every drawn token leaves too few tokens to complete the text.
+    /// The chosen token. `None` if the text must end here, because the token limit leaves too little room to complete the text after any drawn
+    /// token.
     pub token: Option<u32>,
-    /// `true` if the first drawn token was replaced, because it left too few tokens to complete the text.
+    /// `true` if the first drawn token was replaced, because the token limit left too little room to complete the text after it.
     pub is_closing: bool,
 }
 
 /// Draws the next token of a text under a constraint. The text may have at most `left` more tokens, including this token.
 ///
-/// If the constraint knows an ending of at most `left` tokens, the drawn token leaves enough tokens to complete the text. `logits`, `[V]`, must
-/// already be masked, and this function changes them. `ends` lists the ids that end a text. `draw` draws a token from logits.
+/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), the text can still be completed within its
+/// limit after the chosen token. `logits`, one per id, must already be masked, and this function changes them. `ends` lists the ids that end a
+/// text. `draw` draws a token from logits.
 ///
 /// # Errors
 /// Returns the error of the first call of `draw`.

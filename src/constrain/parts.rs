@@ -8,11 +8,11 @@ use crate::error::{Error, Result, short};
 use extent::{NodeExtent, Operator, extents};
 use std::collections::HashMap;
 
-/// The largest number of alternatives in a rule. Alternatives that are regular expressions count as one. llguidance compares each alternative with
-/// all other alternatives at every byte.
+/// The largest number of alternatives in a rule. All alternatives that are regular expressions together count as one. llguidance compares each
+/// alternative with all other alternatives at every byte.
 pub const MAX_CHOICES: usize = 2000;
 
-/// The largest number of elements in a sequence. Adjacent regular expressions count as one.
+/// The largest number of elements in a sequence. Adjacent regular expressions together count as one.
 const MAX_ELEMENTS: usize = 2000;
 
 /// A set of bytes: one bit per byte.
@@ -227,8 +227,8 @@ impl Parts {
         first.or(next)
     }
 
-    /// Returns, for each part, the bytes that may follow a match of the part. Only parts for which `is_open` returns true are examined inside: the
-    /// parts inside all others get no bytes from them.
+    /// Returns, for each part, the bytes that may follow a match of the part. If `is_open` returns false for a part, the parts inside it are not
+    /// visited: such a part gets bytes only from other places where it occurs.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<Bytes> {
         let mut follow = vec![Bytes::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();
@@ -263,7 +263,7 @@ struct Maker<'r> {
     rule_extents: &'r [Option<NodeExtent>],
     /// The extent of each part, by the part's number. `None` if the part is not a regular expression of a supported size.
     extents: Vec<Option<NodeExtent>>,
-    /// For each rule: the number of its body, or `None` until the body has a number.
+    /// For each rule: the number of the part that is the rule's body, or `None` until this part has a number.
     made: Vec<Option<usize>>,
     parts: Parts,
     numbers: HashMap<Node, usize>,

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// The largest number of subschemas, required names, and values of `enum` and `const` together. The work of llguidance's compiler may grow with the
-/// square of this number. The compiler may copy one half of the parts once for each part of the other half.
+/// The largest number of subschemas, required names, and values of `enum` and `const` together. The work of llguidance's compiler may grow with
+/// the square of this number. An example: the compiler may copy one half of the schema once for each subschema in the other half.
 const MAX_PARTS: usize = 10_000;
 /// The largest depth of nested subschemas.
 const MAX_DEPTH: usize = 64;

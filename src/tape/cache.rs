@@ -19,25 +19,25 @@ pub struct CacheSpec {
     pub name: String,
     pub n_heads: usize,
     pub head_size: usize,
-    /// `true` for keys, `false` for values. It determines how a device stores the numbers of one head in a block. Keys are `[head_size / PAD,
-    /// tokens, PAD]`, because neighbouring lanes read the same channels of consecutive keys. Values are `[tokens, head_size]`, because neighbouring
-    /// lanes read consecutive channels of one value.
+    /// `true` for keys, `false` for values. This determines how a device stores the elements of one head in a block. Keys are `[head_size / PAD,
+    /// tokens, PAD]`, because neighbouring lanes read the same channels of consecutive keys. Values are `[tokens, head_size]`, because
+    /// neighbouring lanes read consecutive channels of one value.
     pub is_keys: bool,
 }
 
 impl CacheSpec {
-    /// Returns how many numbers the cache holds per token: `n_heads * head_size`.
+    /// Returns how many elements the cache holds per token: `n_heads * head_size`.
     pub fn width(&self) -> usize {
         self.n_heads * self.head_size
     }
 
-    /// Returns how many numbers the cache holds per block.
+    /// Returns how many elements the cache holds per block.
     pub fn block_len(&self) -> usize {
         TOKENS_PER_BLOCK * self.width()
     }
 
-    /// Returns where a device stores number `i` of a token, as an index into the numbers of the token's block. `token` is the token's index in the
-    /// block, and `i` is an index in `[n_heads, head_size]`.
+    /// Returns where a device stores element `i` of a token's key or value, as an index into the elements of the token's block. `token` is the
+    /// token's index in the block. `i` is a row-major index into the key or value, `[n_heads, head_size]`.
     pub fn place(&self, token: usize, i: usize) -> usize {
         let (head, channel) = (i / self.head_size, i % self.head_size);
         let head_at = head * TOKENS_PER_BLOCK * self.head_size;
@@ -71,7 +71,7 @@ impl Room {
 /// Rotary position embedding. At position p, it rotates the channels 2 i and 2 i + 1 of every head by `p / base^(2 i / size)` radians.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotary {
-    /// The number of a head's channels that are rotated. It is even.
+    /// The number of channels of each head that are rotated, an even number.
     pub size: usize,
     pub base: f64,
 }

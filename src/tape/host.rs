@@ -77,14 +77,14 @@ impl HostCache {
         at..at + self.row
     }
 
-    /// Encodes the numbers of one token, `[n_heads, head_size]`, and stores them as row `token` of block `block`.
+    /// Encodes the key or value of one token, `row`, and stores it as row `token` of block `block`. `row` is `[n_heads, head_size]`.
     pub fn write(&mut self, format: &dyn Format, block: u32, token: usize, row: &[f32]) {
         let encoded = quant::encode_within(format, row);
         let place = self.place(block, token);
         self.bytes[place].copy_from_slice(&encoded);
     }
 
-    /// Decodes the numbers of the first `n` tokens of a block into `rows`. Sets the length of `rows` to the length of these numbers.
+    /// Decodes the keys or values of the first `n` tokens of a block into `rows`, `[n, n_heads, head_size]`. Sets the length of `rows` to fit.
     fn read(&self, format: &dyn Format, block: u32, n: usize, rows: &mut Vec<f32>) {
         let at = self.place(block, 0).start;
         let bytes = &self.bytes[at..at + n * self.row];
@@ -92,7 +92,7 @@ impl HostCache {
         format.decode(bytes, rows);
     }
 
-    /// Returns the numbers of a slot's first `n` tokens, `[n, n_heads, head_size]`. `blocks` lists the slot's blocks in order.
+    /// Returns the cached keys (or values) of a slot's first `n` tokens, `[n, n_heads, head_size]`. `blocks` lists the slot's blocks in order.
     pub fn rows(&self, format: &dyn Format, blocks: &[u32], n: usize) -> Vec<f32> {
         let (mut rows, mut all) = (Vec::new(), Vec::new());
         for (first, &block) in (0..n).step_by(TOKENS_PER_BLOCK).zip(blocks) {
@@ -109,8 +109,8 @@ impl HostCache {
     }
 }
 
-/// Everything that a twin may read and write. The index in a handle is the index in the list for this kind of handle: [`Var`] in `vars`, [`Matrix`]
-/// in `matrices`, [`State`] in `states`.
+/// Everything that a twin may read and write. A handle is an index into the list of its kind: [`Var`] in `vars`, [`Matrix`] in `matrices`,
+/// [`State`] in `states`.
 pub struct Host {
     pub tape: Arc<Tape>,
     pub step: Step,
@@ -122,17 +122,18 @@ pub struct Host {
     /// cos and sin of the rotary position embedding: `[positions, rotary size / 2, 2]`.
     pub angles: Vec<f32>,
     pub batch_invariant: bool,
-    /// The number of rows in an activation with one row per token. If the activation has planes, every plane has this many rows.
+    /// The number of rows in an activation with one row per token. If the activation has planes ([`VarSpec::planes`](super::VarSpec::planes)),
+    /// every plane has this many rows.
     pub capacity: usize,
 }
 
 impl Host {
-    /// Takes the numbers of an activation out of the host. A twin can then write them while it reads other activations. [`Host::put`] puts them
-    /// back.
+    /// Takes the elements of an activation out of the host. A twin can then write these elements while it reads other activations. [`Host::put`]
+    /// puts them back.
     pub fn take(&mut self, v: Var) -> Vec<f32> {
         std::mem::take(&mut self.vars[v.0])
     }
-    /// Puts the numbers of an activation back.
+    /// Puts the elements of an activation back into the host.
     pub fn put(&mut self, v: Var, values: Vec<f32>) {
         self.vars[v.0] = values;
     }
@@ -140,7 +141,7 @@ impl Host {
     pub fn take_state(&mut self, s: State) -> Vec<f32> {
         std::mem::take(&mut self.states[s.0])
     }
-    /// Puts all pages of a state back.
+    /// Puts all pages of a state back into the host.
     pub fn put_state(&mut self, s: State, values: Vec<f32>) {
         self.states[s.0] = values;
     }
@@ -149,7 +150,7 @@ impl Host {
     pub fn take_cache(&mut self, c: Cache) -> HostCache {
         std::mem::take(&mut self.caches[c.0])
     }
-    /// Puts a cache back.
+    /// Puts a cache back into the host.
     pub fn put_cache(&mut self, c: Cache, cache: HostCache) {
         self.caches[c.0] = cache;
     }
@@ -158,7 +159,7 @@ impl Host {
         &self.caches[c.0]
     }
 
-    /// Returns the numbers of an activation, including padding.
+    /// Returns the elements of an activation, including padding.
     pub fn var(&self, v: Var) -> &[f32] {
         &self.vars[v.0]
     }

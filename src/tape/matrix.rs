@@ -220,8 +220,9 @@ impl MatrixPiece {
 }
 
 impl MatrixSpec {
-    /// Returns the direction in which consecutive weights share a scale: along rows, or along columns if the inputs are mostly zeros. A matrix with
-    /// such inputs is quantised along columns even if a device stores it row-major, so that its numbers are the same on every device.
+    /// Returns the direction in which consecutive weights share a scale: along rows, or along columns if the inputs are mostly zeros. A matrix
+    /// with such inputs is quantised along columns even if a device stores it row-major, so that the quantised weights are the same on every
+    /// device.
     pub fn axis(&self) -> Axis {
         if self.has_sparse_input { Axis::Column } else { Axis::Row }
     }
@@ -266,9 +267,9 @@ impl MatrixSpec {
         pieces
     }
 
-    /// Returns the only matrix of the stack, cut by output rows into column pieces of at most `limit` bytes. A column piece is `[k, units]`: it has
-    /// the weights of its output rows for all input channels. Rows that share scales stay in one piece, even if the piece then exceeds the limit.
-    /// Only the small limits of tests are ever exceeded.
+    /// Returns the only matrix of the stack, cut by output rows into column pieces of at most `limit` bytes. A column piece is `[k, units]`: for
+    /// each of the k input channels, it has the weights of some output rows, in units of [`PAD`] rows. Rows that share scales stay in one piece,
+    /// even if the piece then exceeds the limit. Only the small limits of tests are ever exceeded.
     ///
     /// # Panics
     /// If the stack does not have exactly one matrix.
@@ -361,8 +362,8 @@ impl MatrixSpec {
     }
 }
 
-/// Returns the first number in `0..n` for which `holds` is false, or `n` if `holds` is true for all these numbers. Once `holds` is false for a
-/// number, `holds` must be false for all larger numbers.
+/// Returns the smallest i below `n` for which `holds(i)` is false, or `n` if `holds(i)` is true for every i below `n`. If `holds` is false for
+/// some i, it must be false for every larger i.
 fn partition(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, n);
     while low < high {

@@ -30,7 +30,7 @@ pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 use crate::error::{Error, Result};
 use crate::quant::{self, Format, padded};
 
-/// The handle of an activation. An activation is an array of f32 numbers, `[rows, stride]`, whose columns are padded.
+/// The handle of an activation. An activation is an f32 array `[rows, stride]`, whose columns are padded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Var(pub(crate) usize);
 
@@ -42,7 +42,7 @@ pub struct Matrix(pub(crate) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector(pub(crate) usize);
 
-/// The meaning of an activation's rows.
+/// Determines what one row of an activation stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
     /// One row per token of the step.
@@ -67,12 +67,13 @@ impl Rows {
 /// The declaration of an activation.
 #[derive(Debug, Clone)]
 pub struct VarSpec {
-    /// The name in tests and errors. Scratch activations with the same name, rows and columns are one activation.
+    /// The name in tests and errors. If scratch activations ([`Tape::scratch`]) have the same name, rows and columns, they are one activation.
     pub name: &'static str,
     pub rows: Rows,
     /// The columns of a row, each given by its width in floats. Each column starts at a multiple of [`quant::PAD`] floats.
     pub columns: Vec<usize>,
-    /// The number of planes. An activation with planes is `[planes, capacity, stride]`, where `capacity` is the number of rows per plane.
+    /// The number of planes: arrays of rows that are stored one after another, such as one plane per mix. An activation with several planes is
+    /// `[planes, capacity, stride]`, where `capacity` is the number of rows of each plane.
     pub planes: usize,
     /// `true` if only the word's kernels use the activation, and the word's twin does not.
     pub device_only: bool,
@@ -108,9 +109,9 @@ pub struct VectorPart {
     /// The number of elements if the vector is shorter than [`VectorSpec::width`]. The remainder of the width is zero. `None` if the vector has the
     /// full width.
     pub len: Option<usize>,
-    /// The number of consecutive elements of the vector that repeat one number of the checkpoint.
+    /// The number of times that each element of the checkpoint's tensor is repeated. The repetitions are consecutive elements of the vector.
     pub repeat: usize,
-    /// A function that is applied to every number while loading. `None` if the numbers are loaded unchanged.
+    /// A function that is applied to every element while loading. `None` if the elements are loaded unchanged.
     pub map: Option<fn(f32) -> f32>,
 }
 
@@ -125,12 +126,12 @@ impl VectorPart {
         VectorPart { shape: Some([rows, columns]), ..self }
     }
 
-    /// Returns the same declaration for a vector that repeats every number of the checkpoint `n` times.
+    /// Returns the same declaration for a vector that repeats every element of the checkpoint's tensor `n` times.
     pub fn repeated(self, n: usize) -> Self {
         VectorPart { repeat: n, ..self }
     }
 
-    /// Returns the same declaration for a vector whose numbers are changed by `map` in f32 while loading.
+    /// Returns the same declaration for a vector whose elements are changed by `map` in f32 while loading.
     pub fn map(self, map: fn(f32) -> f32) -> Self {
         VectorPart { map: Some(map), ..self }
     }
@@ -229,7 +230,8 @@ impl Tape {
         v
     }
 
-    /// Declares scratch like [`Tape::internal`], with one row per token and at least `planes` planes of the same width.
+    /// Declares scratch like [`Tape::internal`], with at least `planes` planes ([`VarSpec::planes`]). Each plane has one row of `width` floats
+    /// per token.
     pub fn planes(&mut self, name: &'static str, width: usize, planes: usize) -> Var {
         let v = self.internal(name, Rows::Tokens, &[width]);
         self.vars[v.0].planes = self.vars[v.0].planes.max(planes);

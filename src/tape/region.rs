@@ -9,7 +9,8 @@ pub const WORD_BYTES: usize = 16;
 /// The order in which a device stores the codes of a matrix. A unit is eight codes of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Groups of four rows, which a lane reads together. A word of 16 bytes holds the same unit of as many consecutive rows as fit.
+    /// Groups of four rows, which a lane reads together. A word of 16 bytes holds unit i of several consecutive rows, as many as fit: four rows
+    /// of 4-bit codes, two rows of 8-bit codes, one row of f16.
     Quads,
     /// Row after row.
     Plain,
@@ -34,7 +35,7 @@ impl Region {
         self.format.size_bytes(PAD)
     }
 
-    /// Returns how many rows have codes in one word.
+    /// Returns how many rows share one word of 16 bytes.
     fn rows_per_word(&self) -> usize {
         match self.order {
             Order::Quads => (WORD_BYTES / self.unit_bytes()).max(1),

@@ -1,4 +1,4 @@
-//! Sources of a tape's weights: a checkpoint, or numbers that are computed for a test or a benchmark.
+//! Sources of a tape's weights: a checkpoint, or weights that are computed for a test or a benchmark.
 
 use super::Bytes;
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub trait Source: Send + Sync {
     /// difference.
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()>;
 
-    /// Returns the bytes of a tensor without a copy: the numbers of a dense tensor, or the codes of a quantised matrix. Returns `None` if the
+    /// Returns the bytes of a tensor without a copy: the elements of a dense tensor, or the codes of a quantised matrix. Returns `None` if the
     /// source cannot share the bytes.
     fn share(&self, _name: &str, _shape: &[usize]) -> Result<Option<Bytes>> {
         Ok(None)

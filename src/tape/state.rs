@@ -14,12 +14,12 @@ pub struct StateSpec {
     pub name: String,
     /// The shape of the state of one slot, which is stored in one page.
     pub shape: Vec<usize>,
-    /// `true` if a page has two halves. A step reads one half and writes the other half. Vectors that one dispatch both reads and writes need two
-    /// halves.
+    /// `true` if a page has two halves. A step reads one half and writes the other half. Two halves are needed for a vector that one dispatch
+    /// both reads and writes.
     pub halves: bool,
     /// The value of the state before the first token.
     pub initial: Initial,
-    /// The format in which a device stores the state. Twins store f32 numbers that are rounded to this format.
+    /// The format in which a device stores the state. Twins store the state as f32, with every element rounded to this format.
     pub format: &'static dyn Format,
 }
 
@@ -28,19 +28,19 @@ pub struct StateSpec {
 pub enum Initial {
     #[default]
     Zeros,
-    /// One number per row. All elements of a row begin with the row's number.
+    /// One initial value per row. All elements of a row begin with this value.
     Rows(Vec<f32>),
-    /// The numbers of a tensor in the checkpoint, given by the tensor's name. The tensor has the shape of the state.
+    /// The elements of a tensor in the checkpoint, which has the shape of the state. The field is the tensor's name.
     Tensor(String),
 }
 
 impl StateSpec {
-    /// Returns how many numbers of the state a page has. If the state has halves, returns how many numbers half a page has.
+    /// Returns how many elements the state has per slot. If a page has two halves, this is the number of elements in one half.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Returns whether the state has no numbers.
+    /// Returns whether the state has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -87,8 +87,8 @@ impl StateSpec {
         self.page_bytes() * self.n_pages(pages)
     }
 
-    /// Returns the numbers of a page, or of half a page, in the form in which a device stores them. Numbers beyond the format's range are clamped,
-    /// because an infinite number would stay in the state forever.
+    /// Encodes `values`, the elements of a page or of half a page, in the form in which a device stores them. Elements beyond the format's range
+    /// are clamped, because an infinite element would stay in the state forever.
     pub fn encode(&self, values: &[f32]) -> Vec<u8> {
         let (width, stored) = self.row();
         let mut rows = vec![0.0; values.len() / width.max(1) * stored];
@@ -97,7 +97,7 @@ impl StateSpec {
         quant::encode_within(self.format, &rows)
     }
 
-    /// Returns the numbers of a page, or of half a page, that a device stores as `bytes`.
+    /// Returns the elements of a page, or of half a page, that a device stores as `bytes`.
     pub fn decode(&self, bytes: &[u8]) -> Vec<f32> {
         let (width, stored) = self.row();
         let mut rows = vec![0.0; self.len() / width.max(1) * stored];
@@ -105,7 +105,8 @@ impl StateSpec {
         rows.chunks_exact(stored.max(1)).flat_map(|row| &row[..width]).copied().collect()
     }
 
-    /// Rounds each number to a number that the format can store. The result is the same as storing the numbers on a device and reading them back.
+    /// Rounds each element to a value that the format can store. The result is the same as storing the elements on a device and reading them
+    /// back.
     pub fn round(&self, values: &mut [f32]) {
         // f32 needs no rounding.
         if self.format.largest().is_finite() {

@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Result};
 
-/// The size of the cursor in 32-bit numbers. The cursor is the uniform buffer that describes a step to kernels. It takes 64 KiB, a size that every
+/// The size of the cursor in 32-bit words. The cursor is the uniform buffer that describes a step to kernels. It takes 64 KiB, a size that every
 /// WebGPU device supports.
 pub const CURSOR_WORDS: usize = 16384;
 
@@ -19,9 +19,9 @@ pub struct Run {
     pub page_in: u32,
     /// The page to which the step writes the slot's recurrent states. It differs from `page_in` if another slot shares that page.
     pub page_out: u32,
-    /// The half page that the step reads, for states with halves. Half h (0 or 1) of page p has the number 2 p + h.
+    /// The half page that the step reads, for states with halves. Half h (0 or 1) of page p has the index 2 p + h.
     pub shift_in: u32,
-    /// The half page that the step writes, numbered like `shift_in`. It always differs from `shift_in`.
+    /// The half page that the step writes, with an index like `shift_in`. It always differs from `shift_in`.
     pub shift_out: u32,
     /// The position of the run's first token: the number of tokens that the slot has read before this step. Only models with caches use `position`.
     pub position: u32,
@@ -50,7 +50,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns how many tokens a step of `runs` runs may have. The cursor has room for such a step even if every token is an output.
+    /// Returns the largest number of tokens that a step of `runs` runs may have. The cursor has room for all of them, even if every token is an
+    /// output.
     pub fn max_tokens(runs: usize) -> usize {
         (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5
     }
@@ -68,7 +69,8 @@ impl Step {
         self.runs.iter().map(Run::end).max().unwrap_or(0)
     }
 
-    /// Fills `words` with the cursor, in rows of four numbers: two rows of header, one row per token, two rows per run, one row per four outputs.
+    /// Fills `words` with the cursor, in rows of four 32-bit words: two rows of header, one row per token, two rows per run, one row per four
+    /// outputs.
     ///
     /// # Errors
     /// `Input` if the cursor has no room for so many tokens, runs and outputs.
@@ -109,7 +111,8 @@ impl Step {
         }
     }
 
-    /// Returns an iterator over the tokens of the step: the index of the token's row, the token's run, and the index of the token in the run.
+    /// Returns an iterator with one item per token of the step: the index of the token's row, the token's run, and the index of the token in
+    /// this run.
     pub fn rows(&self) -> impl Iterator<Item = (usize, &Run, usize)> {
         self.runs.iter().flat_map(|r| (0..r.len as usize).map(move |i| (r.first_row as usize + i, r, i)))
     }

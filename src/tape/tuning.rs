@@ -1,6 +1,6 @@
 //! Sizes of the kernels for GPUs ([`Class::Groups`](super::Class::Groups)): the defaults, and the candidates that a tuning pass tries.
 //!
-//! A kernel adds numbers in the same order for all sizes. So the sizes change the speed and never a result.
+//! The order of a kernel's additions does not depend on these sizes. So the sizes change the speed and never a result.
 
 use serde::{Deserialize, Serialize};
 
@@ -74,9 +74,9 @@ pub struct Tuning {
 }
 
 impl Default for Tuning {
-    /// Returns sizes that were calculated and not measured. A lane uses each number that it loads from workgroup memory in 2 multiplications if the
-    /// lane has 4 x 4 sums. With 8 x 4 sums, each number is used in 2.7 multiplications on average, and with 8 x 8 sums in 4. Tiles of 64 x 128
-    /// sums read half as many weights as tiles of 64 x 64. Steps of few tokens have small tiles, so that the device has more workgroups.
+    /// Returns sizes that were calculated and not measured. A lane uses each value that it loads from workgroup memory in 2 multiplications if
+    /// the lane has 4 x 4 sums. With 8 x 4 sums, each value is used in 2.7 multiplications on average, and with 8 x 8 sums in 4. Tiles of 64 x
+    /// 128 sums read half as many weights as tiles of 64 x 64. Steps of few tokens have small tiles, so that the device has more workgroups.
     fn default() -> Tuning {
         Tuning { rows: 4, batch_rows: 8, input_rows: 16, tiles: TILES.map(|[first, ..]| first) }
     }

@@ -9,7 +9,7 @@ pub trait Word: Send + Sync {
     /// Returns the word's name in profiles, tests and errors.
     fn name(&self) -> &'static str;
 
-    /// Returns the dispatches of the word. They are correct for every step within the upper bounds in `cx`.
+    /// Returns the dispatches that compute the word on a device. The dispatches are correct for every step within the upper bounds in `cx`.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
 
     /// Computes the word on the CPU, with loops that are as simple as possible. This is the word's reference implementation.
@@ -44,7 +44,7 @@ pub struct Caps {
     pub max_binding: usize,
     /// `true` if steps of all sizes use the same kernels, so that no result depends on the other slots of the batch.
     pub batch_invariant: bool,
-    /// `true` if kernels may add numbers across the lanes of a subgroup.
+    /// `true` if kernels may use subgroup operations to add the values of several lanes.
     pub subgroups: bool,
     /// The size of a cooperative matrix: 16 for 16 x 16, or 8 for 8 x 8. `None` if the adapter has no cooperative matrices.
     pub cooperative: Option<usize>,
@@ -93,20 +93,22 @@ pub struct Lowering<'a> {
     pub runs: usize,
     /// The largest number of outputs in the step.
     pub outputs: usize,
-    /// The number of rows in an activation with one row per token. If the activation has planes, every plane has this many rows.
+    /// The number of rows in an activation with one row per token. If the activation has planes ([`VarSpec::planes`](super::VarSpec::planes)),
+    /// every plane has this many rows.
     pub capacity: usize,
     /// The largest number of tokens that any slot has read after the step.
     pub context: usize,
 }
 
 impl Lowering<'_> {
-    /// Returns whether products must not round activations to f16. This is true under batch invariance. It is also true for a step with more
-    /// outputs than runs, because the result of such a step is the logits themselves.
+    /// Returns whether products must not round activations to f16. The result is true under batch invariance. It is also true for a step with
+    /// more outputs than runs: the caller of such a step wants exact logits of many tokens, not only the next token.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }
 
-    /// Returns how many rows an activation has in the largest step within these bounds. `rows` is the meaning of its rows.
+    /// Returns how many rows an activation has in the largest step within these bounds. `rows` says what one row stands for: a token, an output,
+    /// or one of a fixed number of rows.
     pub fn n_rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }
@@ -126,7 +128,7 @@ pub struct Dispatch {
     pub params: Vec<(&'static str, Param)>,
     /// The resources that the shader's variables are bound to, by the names of the variables.
     pub bindings: Vec<(&'static str, Binding)>,
-    /// The numbers of workgroups in x, y and z.
+    /// How many workgroups the dispatch has in x, y and z.
     pub grid: [u32; 3],
 }
 

@@ -1,7 +1,7 @@
 //! Quantised matrices in a safetensors file: each matrix is a tensor of bytes, and the file's metadata describe the format of the matrix.
 //!
-//! The bytes of a matrix are the codes of its rows, then its scales as f16. [`Coded`](crate::quant::Coded) describes this layout. The number of
-//! bytes is checked when a view of the tensor is created.
+//! The bytes of a matrix are the codes (quantised weights) of its rows, then its scales as f16. [`Coded`](crate::quant::Coded) describes this
+//! layout. The number of bytes is checked when a view of the tensor is created.
 
 use super::located::{Located, check_shape};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ struct Description {
     format: String,
     /// The shape that the tensor had before quantisation.
     shape: Vec<usize>,
-    /// The direction in which the numbers of a block follow each other.
+    /// The direction of the blocks of weights that share a scale: along a row or along a column.
     axis: Direction,
     #[serde(rename = "turned")]
     transposed: bool,

@@ -1,8 +1,8 @@
 //! Rewrites a checkpoint as safetensors: in the official layout, in web-rwkv's layout for programs that read `.st`, or as a Hugging Face
 //! folder.
 //!
-//! Numbers change only if the type changes, if a matrix is quantised, or if an adapter is merged. Tensors are written in small blocks. Only a
-//! tensor that is both merged and quantised is in memory as a whole.
+//! The values of tensors change only if their type changes, if a matrix is quantised, or if an adapter is merged. Tensors are written in small
+//! blocks. Only a tensor that is both merged and quantised is in memory as a whole.
 
 use super::hf_folder::{self, SideFile};
 use super::layout::{LAYOUT_KEY, Layout};
@@ -21,14 +21,14 @@ use std::path::Path;
 pub struct CodedTensors<'a> {
     /// The coding of each matrix, by its canonical name.
     pub codings: BTreeMap<String, Coding>,
-    /// Writes the codes and the scales of the tensor with this name.
+    /// Writes the codes and the scales of a matrix. The first argument is the canonical name of the matrix.
     pub write: &'a dyn Fn(&str, &mut dyn Write) -> Result<()>,
 }
 
 /// The options of [`convert()`].
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
-    /// The type to which floating-point numbers are converted. Integers keep their type. If `None`, tensors keep their type, but become F16 in
+    /// The type to which floating-point tensors are converted. Integers keep their type. If `None`, tensors keep their type, but become F16 in
     /// web-rwkv's layout. Quantised blocks of a GGUF file become F16 in every layout.
     pub dtype: Option<DType>,
     /// The layout of the written files.
@@ -46,7 +46,7 @@ pub struct Conversion<'a> {
 ///
 /// # Errors
 ///
-/// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if a number does not fit the type, or if the
+/// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if an element does not fit the type, or if the
 /// adapter belongs to another model. `File` if the output cannot be written, or if `out` is a folder that is not empty.
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let Conversion { dtype, layout, lora, coded, files } = *what;
@@ -123,8 +123,8 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     write_safetensors(out, &metadata, entries, progress)
 }
 
-/// Returns the file entry of a tensor. If `repeat` is more than 1, each number is written `repeat` times, and the shape gets a last dimension
-/// of this size.
+/// Returns the file entry of a tensor. If `repeat` is more than 1, each element is written `repeat` times, and the shape gets a last dimension
+/// of size `repeat`.
 fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry<'a> {
     let mut shape = view.shape().to_vec();
     let data: WriteData<'a> = if repeat == 1 {

@@ -1,4 +1,4 @@
-//! Encodes a view's numbers as little-endian bytes of a chosen type, in small blocks.
+//! Encodes a view's elements as little-endian bytes of a chosen type, in small blocks.
 //!
 //! If the view's bytes already have this type and order, they are copied unchanged.
 
@@ -13,8 +13,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 ///
-/// `Model` if `dtype` cannot be written, or if a finite number does not fit `dtype`. The message names the number and its index. `File` if
-/// writing fails.
+/// `Model` if `dtype` cannot be written, or if a finite element does not fit `dtype`. The message names the element's value and its index.
+/// `File` if writing fails.
 pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> {
     let io = |e: std::io::Error| Error::io(e, std::path::Path::new("output"));
     if let Some(bytes) = view.dense_bytes().filter(|_| view.dtype() == dtype) {
@@ -36,8 +36,8 @@ pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> 
     Ok(())
 }
 
-/// Writes numbers as `dtype`, a floating-point type. `start` is the index of the first number in its tensor, for errors. `bytes` is a buffer
-/// whose content is replaced.
+/// Writes the elements `numbers` as `dtype`, a floating-point type. `start` is the index of the first element in its tensor, for errors. `bytes`
+/// is a buffer whose content is replaced.
 pub(super) fn write_numbers(numbers: &[f32], start: usize, dtype: DType, bytes: &mut Vec<u8>, out: &mut dyn Write) -> Result<()> {
     bytes.clear();
     encode(numbers, dtype, bytes)
@@ -45,7 +45,7 @@ pub(super) fn write_numbers(numbers: &[f32], start: usize, dtype: DType, bytes: 
     out.write_all(bytes).map_err(|e| Error::io(e, std::path::Path::new("output")))
 }
 
-/// Appends `numbers` as `dtype`. The error is the index and the value of the first finite number that does not fit.
+/// Appends `numbers` as `dtype`. The error is the index and the value of the first finite element that does not fit.
 fn encode(numbers: &[f32], dtype: DType, bytes: &mut Vec<u8>) -> std::result::Result<(), (usize, f32)> {
     let misfit = |infinite: &dyn Fn(usize) -> bool| {
         let found = numbers.iter().enumerate().find(|(i, x)| x.is_finite() && infinite(*i));

@@ -1,6 +1,6 @@
 //! Writes an RWKV-7 model as a Hugging Face folder of 2026: the weights in shards, an index of the shards, and `config.json`.
 //!
-//! The class `RwkvForCausalLM` defines the names and shapes of the tensors. Vectors have the shape `[C]`, and layer 0 has no value residual.
+//! The class `RwkvForCausalLM` defines the names and shapes of the tensors. Vectors have one dimension, and layer 0 has no value residual.
 
 use super::names::to_decoder;
 use super::write::{Entry, write_safetensors};
@@ -33,7 +33,7 @@ pub(super) fn name_of(canonical: &str) -> Result<Option<String>> {
     })
 }
 
-/// Reshapes a vector from [1, 1, C] to [C]. Returns any other tensor unchanged.
+/// Reshapes a vector of C elements from `[1, 1, C]` to `[C]`. Returns any other tensor unchanged.
 pub(super) fn squeezed(view: View<'_>) -> View<'_> {
     match *view.shape() {
         [1, 1, width] => view.reshaped(&[width]).unwrap_or(view),
@@ -119,8 +119,7 @@ fn write_files(out: &Path, entries: Vec<Entry<'_>>, max_bytes: u64, progress: &m
     Ok(())
 }
 
-/// Returns how many bytes the numbers of an entry take. The writer checks the entry later: a wrong size here only changes the division into
-/// shards.
+/// Returns how many bytes the data of an entry take. The writer checks the entry later: a wrong size here only changes the division into shards.
 fn size_of(entry: &Entry<'_>) -> u64 {
     let size = entry.dtype.size_bytes().unwrap_or(0) as u64;
     entry.shape.iter().fold(size, |bytes, &n| bytes.saturating_mul(n as u64))

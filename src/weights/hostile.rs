@@ -73,7 +73,7 @@ pub(crate) fn small_glm_gguf() -> Vec<u8> {
     g.finish()
 }
 
-/// Opens a checkpoint from bytes and reads every number.
+/// Opens a checkpoint from bytes and reads every element.
 fn judge(bytes: &[u8]) -> Result<()> {
     let kind = locate::sniff(bytes)?;
     let bytes: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice()); // a few megabytes, in a test

@@ -13,7 +13,7 @@ const MAX_RANK: usize = 8;
 /// The length of the longest tensor name, in bytes. Real names have less than 150 bytes.
 pub(super) const MAX_NAME_BYTES: usize = 512;
 
-/// A tensor of a file: its name, type, shape and place, without its numbers.
+/// A tensor of a file: its name, type, shape and place, without its data.
 #[derive(Debug, Clone)]
 pub(super) struct Located {
     pub name: String,
@@ -23,16 +23,16 @@ pub(super) struct Located {
     pub strides: Vec<usize>,
     /// The byte range in the file. The range begins with the tensor's first element.
     pub bytes: Range<usize>,
-    /// A power of two by which all numbers are multiplied, to undo a converter's rescaling.
+    /// A power of two by which all elements are multiplied, to undo a converter's rescaling.
     pub scale: f32,
     /// The index of the tensor's file in the list of the checkpoint's files.
     pub file: usize,
-    /// The encoding of a quantised matrix, or `None` for plain numbers and GGUF blocks.
+    /// The encoding of a quantised matrix, or `None` for plain elements and GGUF blocks.
     pub coding: Option<Coding>,
 }
 
 impl Located {
-    /// Returns a view of the tensor's numbers. `file` has all bytes of the tensor's file.
+    /// Returns a view of the tensor's elements. `file` has all bytes of the tensor's file.
     ///
     /// # Errors
     ///

@@ -32,9 +32,9 @@ pub struct Lora {
 /// A low-rank pair: the names of its two matrices in the file, and their sizes.
 #[derive(Debug)]
 struct Pair {
-    /// The name of A, [r, in].
+    /// The name of the matrix A, `[r, in]`. r is the rank of the pair.
     a: String,
-    /// The name of B, [out, r].
+    /// The name of the matrix B, `[out, r]`. r is the rank of the pair.
     b: String,
     rank: usize,
     n_in: usize,
@@ -162,7 +162,7 @@ impl Lora {
         self.pairs.contains_key(target) || self.trained.contains_key(target)
     }
 
-    /// Returns the numbers of the model's tensor `target` after the adapter is applied, as little-endian f32. `w` is this tensor in the model.
+    /// Returns the elements of the model's tensor `target` after the adapter is applied, as little-endian f32. `w` is this tensor in the model.
     /// Returns `None` if the adapter does not change this tensor.
     ///
     /// # Errors
@@ -190,8 +190,8 @@ impl Lora {
         Some(Box::new(move |out: &mut dyn Write| self.merge(pair, &w, dtype, out)))
     }
 
-    /// Writes W + (alpha / r)·B·A, computed in f32 and rounded once. The whole matrix A `[r, in]` is in memory. W and B are read in blocks of
-    /// rows.
+    /// Writes the merged matrix W + (alpha / r)·B·A, computed in f32 and rounded once. The whole matrix A `[r, in]` is in memory. W and B are
+    /// read in blocks of rows.
     fn merge(&self, pair: &Pair, w: &View<'_>, dtype: DType, out: &mut dyn Write) -> Result<()> {
         let &Pair { rank, n_in, n_out, .. } = pair;
         let (a, b) = (self.view(&pair.a)?.to_f32()?, self.view(&pair.b)?);

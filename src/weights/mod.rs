@@ -256,7 +256,7 @@ impl Checkpoint {
         self.0.slots.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns a view of a tensor by its canonical name, in the canonical orientation. The view copies no numbers. Returns `None` if no tensor
+    /// Returns a view of a tensor by its canonical name, in the canonical orientation. The view copies no elements. Returns `None` if no tensor
     /// has this name, or if the tensor's shape and bytes contradict each other.
     pub fn tensor(&self, name: &str) -> Option<View<'_>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];

@@ -1,7 +1,8 @@
 //! Detects which tensors of a file have their last two dimensions swapped, compared with the official `.pth`.
 //!
-//! Shapes show the orientation of most low-rank pairs. An official pair of rank D has the matrices M1 `[C, D]` and M2 `[D, C]`. web-rwkv's
-//! converter swaps both matrices. Older converters and re-uploads swap neither. If D = C, other tensors, names and metadata decide.
+//! Shapes show the orientation of most low-rank pairs. An official pair of rank D has the matrices M1 `[C, D]` and M2 `[D, C]`, where C is the
+//! width of the model. web-rwkv's converter swaps both matrices. Older converters and re-uploads swap neither. If D = C, other tensors, names
+//! and metadata decide.
 
 use super::layout::Layout;
 use super::located::Located;

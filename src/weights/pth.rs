@@ -1,4 +1,4 @@
-//! `.pth` files: a zip archive with one pickle that describes tensors, and one member of raw numbers per storage.
+//! `.pth` files: a zip archive with one pickle that describes tensors, and one member of raw elements per storage.
 //!
 //! This module connects the modules `archive` and `pickle`. It does not know what the tensors are for.
 

@@ -1,4 +1,4 @@
-//! Tests that one model has identical names, shapes and numbers in every file format. Also tests folders that contradict themselves.
+//! Tests that one model has identical names, shapes and elements in every file format. Also tests folders that contradict themselves.
 
 use super::sets::{
     C, Made, N_LAYER, V, VERSIONS, Words, as_pth, decoder, fla, hugging_face, official, prefixed, write_plain, write_sharded,
@@ -9,7 +9,7 @@ use crate::tensor::DType;
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
 
-/// Checks that a checkpoint has exactly the expected names, shapes and numbers. `what` names the case in a failure.
+/// Checks that a checkpoint has exactly the expected names, shapes and elements. `what` names the case in a failure.
 pub(super) fn check(opened: &Checkpoint, expected: &[Made], what: &str) {
     let mut names: Vec<&str> = expected.iter().map(|t| t.name.as_str()).collect();
     names.sort();

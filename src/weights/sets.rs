@@ -1,5 +1,5 @@
-//! Tiny RWKV models of every version, with the names of every program, for tests. The tables of names were copied from published files, so they
-//! do not depend on the code under test.
+//! Tiny RWKV models of every version, for tests. The tensors can be named as each of the programs that write such files names them. The tables
+//! of names were copied from published files, so they do not depend on the code under test.
 
 use super::testing::{Dice, pth, singles};
 use crate::error::Error;
@@ -17,7 +17,7 @@ pub const N_LAYER: usize = 2;
 
 pub const VERSIONS: [&str; 4] = ["v4", "v5.2", "v6", "v7"];
 
-/// A tensor in F32 whose numbers also fit F16.
+/// A tensor in F32 whose elements also fit F16.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Made {
     pub name: String,
@@ -228,7 +228,7 @@ pub fn decoder(is_late: bool) -> Vec<Made> {
     official("v7").into_iter().map(|t| (rename(&t.name), t)).map(|(name, t)| squeezed(t).named(name)).collect()
 }
 
-/// Reshapes a tensor [1, 1, C] to [C]. Returns any other tensor unchanged.
+/// Reshapes a tensor of C elements from `[1, 1, C]` to `[C]`. Returns any other tensor unchanged.
 fn squeezed(t: Made) -> Made {
     if t.shape[..] == [1, 1, C] { t.flat() } else { t }
 }

@@ -18,22 +18,22 @@ pub type WriteData<'a> = Box<dyn FnMut(&mut dyn Write) -> Result<()> + 'a>;
 pub struct Entry<'a> {
     /// The name in the file.
     pub name: String,
-    /// The type of the numbers.
+    /// The type of the elements.
     pub dtype: DType,
     /// The shape. The data are row-major: the last dimension is contiguous.
     pub shape: Vec<usize>,
-    /// Writes the numbers in little-endian order. The number of bytes must agree with the shape and the type.
+    /// Writes the elements in little-endian order. The number of bytes must agree with the shape and the type.
     pub data: WriteData<'a>,
 }
 
 /// Writes a safetensors file under a temporary name, then renames it to `path`. After an error, no new file remains.
 ///
-/// Tensors of the type with the most bytes per number come first. Tensors of equally large types keep the given order. `progress` is called
+/// Tensors of the type with the most bytes per element come first. Tensors of equally large types keep the given order. `progress` is called
 /// with the bytes written so far and the bytes in total. A new file gets its permissions from the umask.
 ///
 /// # Errors
 ///
-/// `Input` if two entries have the same name, if a type has no fixed size per number, or if a shape or the header is too large. `File` if the
+/// `Input` if two entries have the same name, if a type has no fixed size per element, or if a shape or the header is too large. `File` if the
 /// disk is full, if the file cannot be written, or if an entry writes a wrong number of bytes. An entry's error gets the tensor's name.
 pub fn write_safetensors(
     path: &Path,
@@ -75,7 +75,7 @@ pub(crate) fn write_for(
     new.finish()
 }
 
-/// Returns how many bytes an entry's numbers take. Returns `None` if this number overflows or if the type has no fixed size per number.
+/// Returns how many bytes an entry's elements take. Returns `None` if this size overflows, or if the type has no fixed size per element.
 fn data_bytes(entry: &Entry) -> Option<u64> {
     n_elements(&entry.shape)?.checked_mul(entry.dtype.size_bytes()?)?.try_into().ok()
 }

@@ -67,7 +67,7 @@ impl Sum {
         }
     }
 
-    /// Returns, for each field, the larger number of both sizes.
+    /// Returns a size that has, in each field, the larger value of both sizes.
     fn or(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.max(other.n_patterns),
@@ -88,8 +88,8 @@ struct Merger<'s> {
 impl<'s> Merger<'s> {
     /// Returns the size of a schema, including the schemas that are merged into it. A circular reference counts once.
     fn sum(&mut self, schema: &'s Value, depth: usize) -> Sum {
-        /// The largest number of nested or referenced schemas in a chain. Schemas after these count as nothing. The limit protects the stack of
-        /// this check; `MAX_LEVELS` protects the stack of llguidance's compiler.
+        /// The largest depth of nested or referenced schemas. Schemas at a greater depth are not counted. The limit protects the stack of this
+        /// check; `MAX_LEVELS` protects the stack of llguidance's compiler.
         const DEEPEST: usize = 1000;
         let (Some(all), true) = (schema.as_object(), depth < DEEPEST) else { return Sum::NOTHING };
         let key: *const Value = schema;

@@ -24,7 +24,7 @@ pub(in crate::low_level::weights) struct GlmConfig {
     n_ffn: Size,
 }
 
-/// A key and its value, which is a size.
+/// A key of the configuration and its value, which is a size.
 #[derive(Debug, Clone, Copy)]
 struct Size(&'static str, usize);
 
@@ -167,7 +167,7 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
 /// top-level keys. A key in the object takes precedence.
 struct Rope {
     theta: f64,
-    /// The fraction of a head's channels that are rotated, R / D.
+    /// The fraction of a head's channels that are rotated.
     factor: f64,
 }
 
@@ -198,7 +198,7 @@ impl Rope {
     }
 }
 
-/// Returns width / heads, or an error if the result is not a whole number.
+/// Returns the width divided by the number of heads, or an error if the result is not a whole number.
 fn divided(width: Size, heads: Size) -> Result<usize> {
     match width.1.is_multiple_of(heads.1) {
         true => Ok(width.1 / heads.1),

@@ -20,7 +20,7 @@ use std::ops::Range;
 const MAX_ENTRIES: u64 = 100_000;
 const DEFAULT_ALIGNMENT: usize = 32;
 
-/// The supported types of tensors, with their numbers in ggml.
+/// The supported types of tensors, with their type ids in ggml.
 const TYPES: [(u32, DType); 15] = [
     (0, DType::F32),
     (1, DType::F16),
@@ -39,7 +39,7 @@ const TYPES: [(u32, DType); 15] = [
     (30, DType::BF16),
 ];
 
-/// The unsupported types of tensors, with their numbers in ggml. Error messages name these types.
+/// The unsupported types of tensors, with their type ids in ggml. Error messages name these types.
 #[rustfmt::skip]
 const REFUSED: [(u32, &str); 18] = [
     (9, "Q8_1"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
@@ -231,7 +231,7 @@ impl Info {
     }
 }
 
-/// Returns the type whose number in ggml is `id`, or an error if this type is unsupported.
+/// Returns the type whose id in ggml is `id`, or an error if this type is unsupported.
 fn dtype_of(id: u32) -> Result<DType> {
     if let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == id) {
         return Ok(*dtype);

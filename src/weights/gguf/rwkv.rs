@@ -39,11 +39,11 @@ const KEPT: [(&str, &str); 11] = [
 /// How the shape of an official tensor may differ from the tensor's shape in the GGUF file.
 #[derive(Clone, Copy)]
 enum Form {
-    /// A vector with the shape `[1, 1, C]`.
+    /// A vector with the shape `[1, 1, C]`. C is the width of the model.
     Vector,
     /// A matrix of a low-rank pair. The file stores this matrix with its last two dimensions swapped.
     Swapped,
-    /// A matrix `[H, S]`, which the file may store as one vector.
+    /// A matrix with one row per head, which the file may store as one vector.
     Heads,
 }
 use Form::{Heads, Swapped, Vector};
@@ -59,7 +59,8 @@ struct Version {
     fused_least: usize,
     /// The GGUF names of tensors of block 0 that the model does not use. The reader skips these tensors.
     unused: &'static [&'static str],
-    /// Matrices that the file stores divided by 2^⌊block / P⌋ if its metadata have a period P (`rescale_every_n_layers`). Reading undoes this.
+    /// Matrices that the file stores divided by 2^⌊block / P⌋ if its metadata have a period P (`rescale_every_n_layers`). Reading undoes this
+    /// division.
     rescaled: &'static [&'static str],
 }
 
@@ -156,7 +157,7 @@ impl Model {
         }
     }
 
-    /// Returns the factor that undoes the rescaling of a block, 2^⌊block / P⌋.
+    /// Returns the factor that undoes the rescaling of a block: 2^⌊block / P⌋, where P is the period of rescaling.
     fn undo_rescale(&self, block: usize) -> Result<f32> {
         let Some(period) = self.rescale_every else { return Ok(1.0) };
         let factor = 2f32.powi(i32::try_from(block / period).unwrap_or(i32::MAX));
@@ -164,8 +165,8 @@ impl Model {
         Some(factor).filter(|f| f.is_finite()).ok_or_else(|| Error::file(text()))
     }
 
-    /// Splits `time_mix_lerp_fused` into vectors `[1, 1, C]`. The rows of the fused tensor are contiguous, so each vector is a range of its
-    /// bytes.
+    /// Splits `time_mix_lerp_fused` into one vector per row, with the shape `[1, 1, row width]`. The rows of the fused tensor are contiguous, so
+    /// each vector is a range of its bytes.
     fn split(&self, t: &Listed, block: usize) -> Result<Vec<Located>> {
         let (width, n) = (t.shape[t.shape.len() - 1], t.shape[..t.shape.len() - 1].iter().product());
         let (least, most) = (self.version.fused_least, self.version.fused.len());

@@ -100,12 +100,12 @@ impl Glm {
         vec![]
     }
 
-    /// Returns the number of rows of the query projection, H · D.
+    /// Returns the number of rows of the query projection: query heads times channels of a head.
     pub fn q_rows(&self) -> usize {
         self.n_head * self.head_size
     }
 
-    /// Returns the number of rows of the key projection, which is also the number of rows of the value projection, G · D.
+    /// Returns the number of rows of the key projection: key heads times channels of a head. The value projection has as many rows.
     pub fn kv_rows(&self) -> usize {
         self.n_kv_head * self.head_size
     }

@@ -1,6 +1,6 @@
 //! The names of RWKV-7 in Hugging Face folders of 2026 (`RwkvForCausalLM`), whose decoder layers have the parts `linear_attn` and `mlp`.
 //!
-//! Values and orientations are the same as in the official `.pth`. Vectors have the shape [C] instead of [1, 1, C].
+//! Values and orientations are the same as in the official `.pth`. Vectors of C elements have the shape `[C]` instead of `[1, 1, C]`.
 
 use super::{block_and_part, outside, restore_row, with_part_renamed, zip};
 use crate::weights::Slot;

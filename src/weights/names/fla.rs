@@ -62,7 +62,8 @@ fn low_rank(part: &str) -> Option<(String, bool)> {
     }
 }
 
-/// Splits the stacked mixes `[6, C]` or `[6, 1, …, C]` into six tensors `[1, 1, C]` over the same bytes.
+/// Splits the stacked mixes into six tensors over the same bytes. The stack is `[6, C]` or `[6, 1, …, C]`, where C is the width of the model.
+/// Each tensor is `[1, 1, C]`.
 fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
     let &[n, .., width] = &t.shape[..] else { return Err(misfit(t)) };
     if n != STACK.len() || t.shape[1..t.shape.len() - 1].iter().any(|&d| d != 1) {

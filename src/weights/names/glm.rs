@@ -1,7 +1,7 @@
 //! The names of GLM. The canonical names are the names in `transformers`. Names of ChatGLM's own code are converted to canonical names, and its
 //! fused tensors are split into q, k and v.
 //!
-//! Each of q, k and v is a range of the fused tensor's rows, so no numbers are copied. Some files have a table of rotary wave lengths. This
+//! Each of q, k and v is a range of the fused tensor's rows, so no elements are copied. Some files have a table of rotary wave lengths. This
 //! table is left out, because it is rounded and ignores `rope_ratio`.
 
 use super::{Style, bare, with_part_renamed};
@@ -87,7 +87,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
     Ok((slots.into_iter().map(|located| Slot { located, swapped: false }).collect(), style))
 }
 
-/// Splits a fused weight or bias by rows into q (H · D rows), k (G · D rows) and v (G · D rows).
+/// Splits a fused weight or bias by rows into q ([`Glm::q_rows`] rows), k and v ([`Glm::kv_rows`] rows each).
 ///
 /// # Errors
 ///

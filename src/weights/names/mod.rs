@@ -56,7 +56,7 @@ const PREFIXES: [&str; 7] = ["model.", "module.", "rwkv.", "rwkv7.", "_forward_m
 const BLOCK_PARTS: [&str; 6] = ["att.", "ffn.", "attention.", "feed_forward.", "attn.", "linear_attn."];
 /// The names of the embedding and of the output matrix, which are one tensor in a tied model.
 const TIED: [(&str, &str); 2] = [("emb.weight", "head.weight"), ("model.embed_tokens.weight", "lm_head.weight")];
-/// The vectors of RWKV-7 that the official file stores as [1, 1, C].
+/// The vectors of RWKV-7 that the official file stores with the shape `[1, 1, C]`. C is the width of the model.
 const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"];
 
 /// Returns the canonical names with their tensors, in natural order, and the style of the file. In a model with tied embeddings, the embedding
@@ -160,7 +160,7 @@ fn outside(name: &str) -> String {
     }
 }
 
-/// Reshapes a vector of RWKV-7 from `[C]` to its official shape `[1, 1, C]`. Other tensors stay unchanged.
+/// Reshapes a vector of C elements in an RWKV-7 model from `[C]` to its official shape `[1, 1, C]`. Other tensors stay unchanged.
 fn restore_row(t: &mut Located) {
     let is_row = t.name.rsplit('.').next().is_some_and(|last| ROWS.contains(&last));
     if let (true, &[width], &[stride]) = (is_row, &t.shape[..], &t.strides[..]) {

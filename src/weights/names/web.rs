@@ -24,8 +24,8 @@ pub(super) fn to_official(tensors: &mut [Located]) -> bool {
     renamed
 }
 
-/// Returns true if the bonus has one number per channel. In RWKV-5, the official `time_first [H]` stores ln u, where u is the bonus. web-rwkv's
-/// `time_first [H, S]` stores u itself, whose official name is `time_faaaa`.
+/// Returns true if the bonus has one element per channel. In RWKV-5, the official `time_first` has one element per head and stores ln u, where u
+/// is the bonus. web-rwkv's `time_first` has one element per channel and stores u itself, whose official name is `time_faaaa`.
 pub(super) fn is_per_channel(bonus: &Located) -> bool {
     bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)
 }

@@ -38,7 +38,7 @@ pub(super) enum Function {
     OrderedDict,
 }
 
-/// A torch storage: a member of the archive with raw numbers.
+/// A torch storage: a member of the archive with raw elements.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Storage<'a> {
     pub key: &'a str,
