@@ -77,12 +77,12 @@ impl Kind {
 pub struct Error {
     /// The kind of the error: who can act on it.
     pub kind: Kind,
-    /// The fault, often as what was expected and what was found. Does not include `place`, `field` and `hint`.
+    /// The description of the fault, often with the expected and the found value. Does not include `place`, `field` and `hint`.
     pub message: String,
     /// The place of the fault: a path, a tensor, a line, a shader and its binding.
     pub place: Option<String>,
-    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. The place in the option's value may follow after `:
-    /// ` or `, `: `grammar: line 1, column 12`. [`field_name`](Self::field_name) returns the name alone.
+    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. A place in the option's value may follow, such as
+    /// `grammar: line 1, column 12`. [`field_name`](Self::field_name) returns the name alone.
     pub field: Option<Box<str>>,
     /// The advice. Options and items of the library are between backticks.
     pub hint: Option<String>,
@@ -178,8 +178,8 @@ impl Error {
         self
     }
 
-    /// Adds advice, with options and items of the library between backticks. If the error already has a hint, that hint is kept, because it
-    /// is nearer to the cause.
+    /// Adds advice, with options and items of the library between backticks. If the error already has a hint, that hint is kept, because an
+    /// earlier hint is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert(one_line(hint.into(), MAX_MESSAGE));
         self

@@ -326,8 +326,8 @@ fn table_params(model: &Model) -> u64 {
     2 * model.facts().n_vocab as u64 * model.facts().n_embd as u64
 }
 
-/// Runs one repetition on forks of `base`. Returns the time of the repetition in nanoseconds, and the time of each decode step in
-/// milliseconds.
+/// Runs one repetition of a test on forks of the slot `base`. Returns the time of the repetition in nanoseconds, and the time of each decode
+/// step in milliseconds.
 fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)> {
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
     let model = session.model().clone();

@@ -1,5 +1,5 @@
-//! Measures the highest rates that matrix products reach on a device. They are the ceilings of decoding (bytes) and of prefill
-//! (operations).
+//! Measures the highest rates that matrix products reach on a device. The rate of reading weights limits the speed of decoding. The rate of
+//! arithmetic operations limits the speed of prefill.
 //!
 //! The measurement runs the models' own kernels on large matrices, so the rates are below the vendor's figures.
 

@@ -221,15 +221,15 @@ struct Chat {
     conversation: Conversation,
     screen: Screen,
     source: Source,
-    /// The file that `--save` names. The chat is saved to it at the end.
+    /// The file that `--save` names. At the end, the chat is saved to this file.
     target: Option<StateTarget>,
     reading: Reading,
     /// The name of the grammar or schema that answers follow. `None` if answers are not constrained.
     grammar: Option<String>,
     /// Determines whether the grammar completes an answer that reaches its length limit.
     close: Close,
-    /// The error that determines the exit code: the first error through a pipe, or `Interrupted`. An error at a terminal does not count,
-    /// because the user has seen it.
+    /// The kind of error that determines the exit code: `Interrupted`, or the kind of the first error while messages come from a pipe. An
+    /// error at a terminal does not count, because the user has seen the error.
     failed: Option<Kind>,
 }
 
@@ -321,14 +321,14 @@ impl Chat {
         }
     }
 
-    /// Keeps the kind of the first error for the exit code. Does nothing at a terminal.
+    /// Keeps the kind of the first error for the exit code. Does nothing if messages come from a terminal.
     fn note(&mut self, kind: Kind) {
         if !self.is_terminal() {
             self.failed.get_or_insert(kind);
         }
     }
 
-    /// Returns what the chat does after Ctrl-C: at a terminal it continues, through a pipe it ends.
+    /// Returns what the chat does after Ctrl-C. The chat continues if messages come from a terminal, and ends if messages come from a pipe.
     fn stopped(&mut self) -> Then {
         if self.is_terminal() {
             return Then::Next;

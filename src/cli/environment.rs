@@ -6,7 +6,7 @@ use super::variables::{CACHE, DEVICE};
 use crate::error::Result;
 use crate::exec::environment as models;
 
-/// The maximum number of letters by which a mistyped name may differ from the name that it means.
+/// The maximum number of letters by which a mistyped name may differ from the right name.
 const TYPOS: usize = 2;
 
 /// Returns the names of all environment variables that wingbeat reads.

@@ -12,7 +12,7 @@ pub struct EscapeArgs {
 }
 
 impl EscapeArgs {
-    /// Returns the text of an argument. With `--escape`, escapes are replaced. Without it, a note is printed for the first text that
+    /// Returns the text of an argument. With `--escape`, escapes are replaced. Without this flag, a note is printed for the first text that
     /// contains a backslash and an `n`.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! `generate`: prefills a prompt and continues it.
+//! `generate`: prefills a prompt and generates its continuation.
 
 use super::endings::Endings;
 use super::grammar_options::{GrammarArgs, constraint};
@@ -202,8 +202,8 @@ fn play(
     Ok((timings, first_ms, closed))
 }
 
-/// Returns the ids of all tokens that the slot has read. If the loaded state had no token ids, prints a note and returns only the later
-/// ids.
+/// Returns the ids of all tokens that the slot has read. If the loaded state had no token ids, prints a note and returns only the ids of the
+/// prompt and of the generated text.
 fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32], made: &[u32]) -> Vec<u32> {
     let all = [loaded.tokens.as_deref().unwrap_or_default(), prompt, made].concat();
     if session.n_tokens(slot).is_ok_and(|n| n != all.len()) {

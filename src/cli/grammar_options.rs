@@ -43,7 +43,7 @@ impl GrammarArgs {
     /// Returns the rules (grammar or JSON schema) of the flags, or `None` without such flags.
     ///
     /// # Errors
-    /// `File` if the file cannot be read, `Input` if it is too long or not UTF-8.
+    /// `File` if the file of the rules cannot be read, `Input` if this file is too long or not UTF-8.
     pub fn asked(&self) -> Result<Option<Asked>> {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Asked::in_file(path, Rules::Gbnf).map(Some),

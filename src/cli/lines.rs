@@ -51,7 +51,8 @@ impl Budget {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `bytes` more bytes fit into [`MAX_HELD`], then counts them. If no bytes are counted, a line of any length fits.
+    /// Waits until `bytes` more bytes fit into [`MAX_HELD`], then counts these bytes. While no other bytes are counted, a line of any length
+    /// fits.
     fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         let is_full = |used: &mut usize| *used > 0 && *used + bytes > MAX_HELD;
         let mut used = self.freed.wait_while(self.used(), is_full).unwrap_or_else(PoisonError::into_inner);

@@ -26,7 +26,7 @@ impl Output {
         Output { is_terminal: io::stdout().is_terminal(), out, raw, at_line_start: true }
     }
 
-    /// Prints text of a model or a file and flushes it. Control characters are escaped on a terminal, unless `raw` is set.
+    /// Prints text from a model or a file, and flushes the output. Control characters are escaped on a terminal, unless `raw` is set.
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.is_terminal && !self.raw { printable(text) } else { Cow::Borrowed(text) };
         self.bytes(shown.as_bytes())
@@ -40,7 +40,7 @@ impl Output {
         check(self.out.flush())
     }
 
-    /// Prints bytes unchanged and flushes them.
+    /// Prints bytes unchanged, and flushes the output.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if let Some(last) = bytes.last() {
             self.at_line_start = *last == b'\n';
@@ -70,7 +70,7 @@ impl Output {
         if self.is_terminal && !self.at_line_start { self.line("") } else { Ok(()) }
     }
 
-    /// Ends the current line, if it is not ended yet.
+    /// Prints a newline, unless the last output ended with a newline.
     pub fn new_line(&mut self) -> Result<(), Failure> {
         if self.at_line_start { Ok(()) } else { self.line("") }
     }

@@ -6,12 +6,12 @@ use crate::exec::host_memory;
 use crate::report::devices;
 use crate::session::Model;
 
-/// The maximum number of slots if the user gives no number. More slots gain little: with 16 tokens, a step already reads each weight only
-/// once for all of them.
+/// The maximum number of slots if the user gives no number. More slots gain little: a step with 16 tokens already reads each weight only once
+/// for all 16 tokens.
 const SLOTS: usize = 16;
 
-/// Returns `asked` if the free memory has room for so many slots. If `asked` is `None`, returns the number of slots that fit into half of
-/// the free memory, from 1 to 16.
+/// Returns `asked` if the free memory has room for `asked` slots. If `asked` is `None`, returns the number of slots that fit into half of the
+/// free memory, from 1 to 16.
 ///
 /// # Errors
 /// `Memory` if the slots do not fit. The error names `--slots`.

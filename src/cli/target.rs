@@ -108,11 +108,11 @@ impl StateTarget {
         self.may_replace |= is_same(&self.path, path);
     }
 
-    /// Calls `save` with the target's path. If that fails, tries the first free name of `NAME.1`, `NAME.2` and so on, then a name in the
-    /// folder for temporary files.
+    /// Calls `save` with the target's path. If the file cannot be written, tries the first free name of `NAME.1`, `NAME.2` and so on, then a
+    /// name in the folder for temporary files.
     ///
     /// # Errors
-    /// The error of the first attempt. Its hint names the file to which the state was saved instead.
+    /// The error of the first attempt. Its hint names the file to which the state was saved instead, or says that nothing is saved.
     pub fn save(&self, save: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
         let appeared = !self.may_replace && std::fs::metadata(&self.path).is_ok_and(|m| m.len() > 0);
         let saved = if appeared { Err(exists(&self.path)) } else { save(&self.path) };
@@ -132,7 +132,8 @@ impl StateTarget {
     }
 }
 
-/// Saves to the first of `names` that no file has. Returns the name, or `None` if saving fails.
+/// Calls `save` with the first of `names` that is not the name of a file. Returns this name, or `None` if all names are taken or `save`
+/// fails.
 fn first_free(names: impl Iterator<Item = PathBuf>, save: &mut dyn FnMut(&Path) -> Result<()>) -> Option<PathBuf> {
     let free = names.into_iter().find(|name| name.symlink_metadata().is_err())?;
     save(&free).is_ok().then_some(free)

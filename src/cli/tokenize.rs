@@ -105,7 +105,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns bytes as quoted text. If they are not UTF-8, bytes that are not printable ASCII are escaped in hexadecimal.
+/// Returns bytes as quoted text. If the bytes are not UTF-8, each byte that is not printable ASCII is escaped in hexadecimal.
 fn quoted(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => format!("{text:?}"),

@@ -113,7 +113,7 @@ pub struct Completion {
     pub finish: Finish,
     /// True if the whole text satisfies the request's rules, false if the text ended too early for this. `None` if the request has no rules.
     pub complete: Option<bool>,
-    /// The named state that was saved, or the error because of which the state was not saved. `None` if the request does not set `save_state`.
+    /// The named state that was saved, or the error that prevented this. `None` if the request does not set `save_state`.
     pub state: Option<Result<StateInfo>>,
     /// The seed of this continuation's sampler.
     pub seed: u64,

@@ -10,9 +10,9 @@ pub struct EngineOptions {
     pub slots: usize,
     /// The most requests that may wait for slots. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// The limit on the time of a step that prefills one request while others decode, as a multiple of the time of a step that only decodes. At
-    /// 2.0, such a step takes at most about twice as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
-    /// throughput.
+    /// The limit on the time of a step that prefills one request while others decode, as a multiple of the time of a step that only decodes.
+    /// At 2.0, a step with prefill takes at most about twice as long as a step that only decodes. `None` sets no limit: each step prefills a
+    /// whole chunk, which gives the highest throughput.
     pub prefill_slowdown: Option<f64>,
     /// The most bytes of events that may wait for the reader of one request. At this limit the request pauses: it keeps its slots, but takes part
     /// in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after
@@ -58,8 +58,9 @@ pub struct CacheOptions {
     pub folder: Option<PathBuf>,
     /// The most bytes that all files of entries may take together.
     pub folder_bytes: u64,
-    /// The number of tokens between two entries of one long prompt. This number doubles until the prompt leaves at most 8 such entries. Models with
-    /// attention leave no such entries, because they continue from any prefix.
+    /// The number of tokens between two entries that one long prompt leaves in the cache. For longer prompts, this number is doubled until
+    /// the prompt leaves at most 8 entries at these distances. A model with attention needs no entries at these distances, because the model
+    /// can continue from any prefix.
     pub every: usize,
 }
 

@@ -33,9 +33,10 @@ pub struct Prepared {
 /// Prepares requests for one model. Keeps chat formats and compiled grammars for later requests.
 pub struct Preparer {
     model: Model,
-    /// The engine's chat format, or the error of finding the model's own format. `None` until a request needs the model's own format.
+    /// The engine's chat format. Without a format in the options, this is the model's own format, or an error if the model's format is not
+    /// known. `None` until a request first needs the model's own format.
     format: Option<Result<Format>>,
-    /// True if [`Prepared::ends`] is determined; otherwise this list is empty.
+    /// True if requests get a list of positions in [`Prepared::ends`]. Otherwise this list stays empty.
     finds_ends: bool,
     /// Chat formats that requests have selected, with their names.
     named: Vec<(String, Result<Format>)>,
@@ -99,7 +100,7 @@ impl Preparer {
         }
     }
 
-    /// Sets whether [`Prepared::ends`] is determined. By default, this list is empty.
+    /// Sets whether requests get a list of positions in [`Prepared::ends`]. By default, this list stays empty.
     pub fn with_ends(self, finds_ends: bool) -> Preparer {
         Preparer { finds_ends, ..self }
     }
@@ -204,10 +205,10 @@ impl Preparer {
         format
     }
 
-    /// Returns two positions in `prompt`, as numbers of tokens, up to which a later prompt of the same conversation equals `prompt`. The first
-    /// position is for a later prompt whose last message was edited. The second position is for a later prompt with an answer and a further
-    /// message. If `prompt` ends with the beginning of a thought, the second position is before the thought. Returns an empty list if the positions
-    /// would not be used.
+    /// Returns two positions in `prompt`, as numbers of tokens. Up to these positions, later prompts of the same conversation equal `prompt`.
+    /// The first position is for a later prompt in which the last message is edited. The second position is for a later prompt with an answer
+    /// and a further message. If `prompt` ends with the beginning of a thought, the second position is before the thought. Returns an empty
+    /// list if no later request can use the positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
         // A model with attention can continue from any token, so it needs no positions.

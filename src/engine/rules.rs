@@ -11,7 +11,7 @@ use crate::{
 pub enum Rules {
     /// A grammar in GBNF, the format of llama.cpp. The text must match the grammar's rule `root`.
     Gbnf(String),
-    /// A JSON schema, as text. The order of its properties is the order in which the model writes them.
+    /// A JSON schema, as text. The model writes the properties of an object in the order of the schema.
     Schema(String),
     /// Any JSON object.
     Object,

@@ -54,7 +54,7 @@ pub(super) struct Scheduler {
     batcher: Batcher,
     inbox: Inbox,
     shared: Arc<Shared>,
-    /// Requests without slots, by falling priority, then in the order of arrival.
+    /// Requests without slots, from high to low priority. Requests with the same priority are in the order of arrival.
     waiting: Vec<Submission>,
     cache: PrefixCache,
     /// The number of slots that the session has in addition to the slots for continuations.

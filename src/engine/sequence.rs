@@ -84,7 +84,8 @@ impl Sequence {
         events.send(Event::Logprobs { index: self.index, logprobs: logprobs.clone() });
     }
 
-    /// Sends the events of a sampled token. `piece` is the text that this token completes.
+    /// Sends the events of a sampled token. `piece` is the text that this token completes. `token` is `None` if the text comes without a new
+    /// token.
     pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Outbox) {
         match self.reader.take() {
             Some(mut reader) => {

@@ -12,7 +12,8 @@ thread_local! {
     static HANDLES_FAILURE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread handles failed allocations itself. The program's allocator calls this before it reports a failure.
+/// Returns whether this thread handles failed allocations itself. The program's allocator calls this function before it reports a failed
+/// allocation.
 #[cfg(feature = "cli")]
 pub(crate) fn is_handled() -> bool {
     HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)

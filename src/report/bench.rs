@@ -1,5 +1,5 @@
-//! The record of one benchmark test. It has the keys of llama-bench, so that tools for llama-bench can read it. Keys that only wingbeat has
-//! are in `wingbeat`.
+//! The record of one benchmark test. The record has the keys of llama-bench, so that tools for llama-bench can read the record. Keys that
+//! only wingbeat has are in the field `wingbeat`.
 
 use super::BuildReport;
 use serde::Serialize;
@@ -63,8 +63,8 @@ pub struct BenchExtra {
     /// Weights that are skipped because an input is zero do not count. For prefill, the rate is operations per second. `None` for other
     /// tests and if no ceiling was measured.
     pub share_of_ceiling: Option<f64>,
-    /// The mean fraction of zeros in the inputs of the ffn's value matrices while one token is decoded. The zeros are counted even if the
-    /// device does not skip them. `None` for models without sparse ffn inputs, such as GLM.
+    /// The mean fraction of zeros in the inputs of the ffn's value matrices while one token is decoded. Zeros count even if the device does
+    /// not skip zeros. `None` for models without sparse ffn inputs, such as GLM.
     pub ffn_sparsity: Option<f64>,
     pub dispatches_per_token: Option<usize>,
     /// The median time of a decode step in milliseconds. `None` if no token was decoded.

@@ -27,7 +27,7 @@ pub struct Printer {
     is_first: bool,
 }
 
-/// Removes and returns the kept records, so that each record is printed once.
+/// Removes all records from `kept` and returns the records. So each record is printed only once.
 fn taken(kept: &Mutex<Vec<BenchRecord>>) -> Vec<BenchRecord> {
     std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
 }

@@ -140,9 +140,9 @@ impl ConditionalEventHandler for Watch {
     }
 }
 
-/// When Enter is pressed after a backslash at the end of the line, replaces the backslash by a new line. This is done by Tab completion,
-/// because no other editor command replaces text and moves the cursor after the new text. Pasted text keeps its backslashes, because
-/// pasting presses no key.
+/// When Enter is pressed after a backslash at the end of the line, replaces the backslash by a newline. The editor's completion command (Tab)
+/// makes this replacement, because no other editor command replaces text and moves the cursor after the new text. Pasted text keeps its
+/// backslashes, because pasting presses no key.
 struct Continuation;
 
 impl ConditionalEventHandler for Continuation {

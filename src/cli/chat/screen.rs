@@ -27,11 +27,12 @@ pub struct Screen {
     is_terminal: [bool; 2],
     is_coloured: bool,
     color: Color,
-    /// The bot's name, which is shown before the answer's first part. `None` after the name was shown, or if the answer has no name.
+    /// The bot's name, which is shown before the answer's first part. `None` after the name was shown, or if the answer is shown without a
+    /// name.
     who: Option<String>,
     /// True if the last part that was shown was a thought.
     is_thinking: bool,
-    /// The error of a failed output. It ends the answer, and `end` returns it.
+    /// The error of writing to the output. This error ends the answer, and `end` returns the error.
     failure: Option<Failure>,
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A family of kernels, which is the set of kernels for the same capabilities, and the results of its check.
+/// A family of kernels and the results of its check. A family is the set of kernels for the same capabilities of an adapter.
 #[derive(Debug, Serialize)]
 pub struct Family {
     /// `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
@@ -62,7 +62,7 @@ pub struct Kernels {
     /// The capabilities of each family, and whether models use the family on this adapter.
     families: Vec<(Caps, bool)>,
     extent: Extent,
-    /// True if the kernel that samples tokens is checked. The quick check omits it if models sample on the host.
+    /// True if the kernel that samples tokens is checked. The quick check omits this kernel if models sample on the host.
     with_draws: bool,
 }
 

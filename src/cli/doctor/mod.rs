@@ -95,9 +95,10 @@ struct Results {
     /// True if the user stopped the check.
     interrupted: bool,
     checks: Counts,
-    /// One entry per family of kernels. Empty for the device `cpu`, which has no kernels: it runs the reference implementations.
+    /// One entry per family of kernels. Empty for the device `cpu`, because this device runs the reference implementations instead of
+    /// kernels.
     kernels: Vec<Family>,
-    /// The comparison with the golden logits. `None` if the user stopped the check before it.
+    /// The comparison with the golden logits. `None` if the user stopped the check before this comparison.
     golden: Option<Golden>,
     bandwidth: Option<Bandwidth>,
     /// The first error that prevented the check of the kernels or the measurement of the speed.

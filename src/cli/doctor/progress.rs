@@ -1,4 +1,4 @@
-//! Counts checks, shows their progress and the remaining time, and stops them on request.
+//! Counts checks, and shows their progress and the remaining time. Stops the checks if the user asks for it.
 
 use crate::cli::output::say;
 use crate::cli::progress::{self, Progress, Unit};

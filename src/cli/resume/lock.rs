@@ -29,8 +29,8 @@ impl Lock {
     /// file cannot be opened.
     ///
     /// # Errors
-    /// `File` if another process holds the lock, or if the lock file's path is taken by a file that is not a lock. `File` if the folder of
-    /// the results does not exist.
+    /// `File` if another process holds the lock, or if another file, which is not a lock file, has the path of the lock file. `File` if the
+    /// folder of the results does not exist.
     pub fn take(results: &Path) -> Result<Option<Lock>> {
         let path = beside(results, "lock")?;
         for _ in 0..ATTEMPTS {
@@ -102,7 +102,7 @@ pub fn beside(results: &Path, extension: &str) -> Result<PathBuf> {
     Ok(name.into())
 }
 
-/// Returns whether `path` still names the open file. The process that held the lock before may have removed the file.
+/// Returns whether `path` still names the open file. The process that held the lock before this process may have removed the file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// Determines what happens to the error lines of earlier runs.
 ///
-/// An error line that has no id but the number of its input line is always removed. The input may have another line at that number now, and
-/// the error is quickly found again.
+/// An error line without an id names its input line by the line's number. Such an error line is always removed: the input may have another
+/// line at that number now, and a line that is still wrong is quickly reported again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errors {
     Keep,
@@ -51,7 +51,7 @@ pub enum Was {
     Error,
 }
 
-/// The keys of the ids in the results of earlier runs. Some of these ids may come from another input.
+/// The keys (hashes, `Id::key`) of the ids in the results of earlier runs. Some of these ids may come from another input.
 #[derive(Default)]
 struct Left {
     texts: HashSet<u128>,
@@ -60,7 +60,7 @@ struct Left {
     has_unnamed: bool,
 }
 
-/// An open destination of results. Knows the keys of the results that it already contains.
+/// An open destination of results, and the keys of the ids whose results earlier runs wrote there.
 pub struct Results {
     sink: Sink,
     left: Left,

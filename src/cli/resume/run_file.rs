@@ -29,7 +29,7 @@ pub struct RunFile {
     wingbeat: String,
     /// The model's name. It is shown but not compared.
     name: String,
-    /// The seed of the run. Lines without their own seed derive their seeds from it.
+    /// The seed of the run. Lines without their own seed derive their seeds from this seed.
     seed: u64,
     /// Names and values of everything else: the hash of the weights, the weight format, the settings.
     made_with: Map<String, Value>,
@@ -41,8 +41,9 @@ impl RunFile {
         RunFile { format_version: FORMAT_VERSION, wingbeat: env!("CARGO_PKG_VERSION").into(), name: name.into(), seed, made_with }
     }
 
-    /// Compares this record with the record beside the results, if `has_results`. Then writes this record there. Returns the seed of the
-    /// run: `asked_seed` if it is not `None`, else the seed of the earlier record, else this record's seed.
+    /// Compares this record with the record of the earlier run beside the results, if `has_results` is true. Then replaces the earlier record
+    /// by this record. Returns the seed of the run: `asked_seed` if it is not `None`, else the seed of the earlier record, else this record's
+    /// seed.
     ///
     /// # Errors
     /// `File` if the records differ or the earlier record is damaged. With `force`, a note is printed instead.

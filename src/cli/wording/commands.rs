@@ -80,7 +80,7 @@ quality --against i8
 completions
 completions foo";
 
-/// Command lines with which a subcommand ends with an error. The device is the CPU unless a line names another.
+/// Command lines whose subcommand ends with an error. The device is the CPU unless a line names another.
 const FAILING: &str = "\
 generate
 generate x -e --stop '\\q'

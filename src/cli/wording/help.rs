@@ -1,5 +1,5 @@
-//! Returns all help texts. An option that several subcommands share is printed in full with the first of these subcommands, and only named
-//! with the others.
+//! Returns all help texts. An option that several subcommands share is printed in full with the first of these subcommands. With the other
+//! subcommands, only its name is printed.
 
 use crate::cli::command;
 use crate::cli::help::Shows;
@@ -22,7 +22,7 @@ pub fn all() -> Vec<(String, String)> {
     texts
 }
 
-/// Returns the text of `--help-all` without the options that an earlier text has. `seen` has the options of earlier texts.
+/// Returns a title, and the text of `--help-all` without the options that an earlier text has. `seen` has the options of earlier texts.
 fn text(command: Command, seen: &mut HashSet<String>) -> (String, String) {
     let shared: Vec<String> =
         command.get_arguments().filter(|arg| !seen.insert(rendered(arg))).map(|arg| arg.get_id().to_string()).collect();
@@ -40,7 +40,7 @@ fn rendered(arg: &Arg) -> String {
     format!("{arg} {help} {:?} {:?}", arg.get_default_values(), arg.get_help_heading())
 }
 
-/// Returns the names of the options that `--help` of a subcommand shows.
+/// Returns a title, and the names of the options that `--help` of a subcommand shows.
 fn basic_options(verb: &Command) -> (String, String) {
     let shown = verb.get_arguments().filter(|arg| !arg.is_hide_short_help_set() && !arg.is_hide_set());
     (format!("wingbeat {} --help shows", verb.get_name()), shown.map(|arg| arg.get_id().to_string()).collect::<Vec<_>>().join(", "))

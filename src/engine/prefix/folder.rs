@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The metadata key under which a file has its hashed namespace. The namespace is hashed because it may be an API key.
+/// The metadata key under which a file has its hashed namespace. The namespace is hashed because a namespace may be an API key.
 const NAMESPACE: &str = "prefix_namespace";
 
 /// The most snapshots that may wait to be written to files. A waiting snapshot is in host memory.
@@ -121,8 +121,8 @@ pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file stays: the
-/// prefix cache leaves no partial files, so another program may have written it.
+/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. A damaged or foreign
+/// file stays in the folder: the prefix cache leaves no partial files, so another program may have written the file.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;

@@ -102,7 +102,7 @@ pub(super) struct PrefixCache {
     idle: Idle,
     host_bytes: u64,
     folder: Option<Folder>,
-    /// The number of tokens between two entries of one long prompt.
+    /// The number of tokens between two entries that one long prompt leaves: see [`CacheOptions::every`].
     every: usize,
     /// True if the model has attention, so that a slot can be rewound to any of its tokens.
     can_rewind: bool,
@@ -207,8 +207,9 @@ impl PrefixCache {
         Ok(Some(slot))
     }
 
-    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes the entries that the new entry replaces. Closes the slot
-    /// instead if the cache is off, the tokens are fewer than `FEWEST`, or a longer entry already covers the tokens.
+    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens. For a model with
+    /// attention, also removes entries whose tokens are a prefix of `tokens`. Makes no entry and closes the slot if the cache is off, if
+    /// there are fewer than `FEWEST` tokens, or if a longer entry already serves these tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {
             return session.close(slot);

@@ -78,7 +78,7 @@ impl Request {
     }
 }
 
-/// Reads the largest number of tokens. Returns [`UNLIMITED`] for -1.
+/// Reads the maximum number of tokens. Returns [`UNLIMITED`] for -1.
 fn limit(name: &str, value: &str) -> Result<usize> {
     let number = whole_number(value);
     let parsed = number.as_deref().and_then(|text| if text == "-1" { Some(UNLIMITED) } else { text.parse().ok() });

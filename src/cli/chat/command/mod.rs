@@ -1,4 +1,4 @@
-//! Parses typed lines: messages, ChatRWKV's commands (they begin with `+`), and commands that begin with a slash.
+//! Parses typed lines: messages, ChatRWKV's commands, which begin with `+`, and commands that begin with a slash.
 
 mod plus;
 mod slash;
