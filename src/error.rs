@@ -126,8 +126,8 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
-    /// Adds a place around the places that were added before: `tensor blocks.0.att.w1`, then `model.pth`, becomes `model.pth: tensor …`. A
-    /// place that is already the outermost is not added again. An empty place is not added.
+    /// Adds a place before the places that the error already has: first `tensor blocks.0.att.w1`, then `model.pth`, becomes
+    /// `model.pth: tensor …`. A place that is already the first place is not added again. An empty place is not added.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string(), MAX_PLACE);
         if place.is_empty() {
@@ -141,9 +141,9 @@ impl Error {
         self
     }
 
-    /// Sets the wrong option or field to `name`. If the error already has a field, that field becomes a part of `name`: `content`, then
-    /// `messages[2]`, becomes `messages[2].content`. If the error has a place but no field, the place becomes a place in the value of
-    /// `name`: `grammar: line 1`. A field that already has this name is not added again.
+    /// Sets the wrong option or field to `name`. A field that the error already has becomes a part of `name`: first `content`, then
+    /// `messages[2]`, becomes `messages[2].content`. If the error has a place but no field, the place becomes a place in the value of `name`:
+    /// `grammar: line 1`. A field that already has this name is not added again.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {

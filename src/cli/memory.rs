@@ -119,8 +119,8 @@ fn say(descriptor: i32, bytes: &[u8]) {
     let _ = if descriptor == 1 { std::io::stdout().write_all(bytes) } else { std::io::stderr().write_all(bytes) };
 }
 
-/// Under a memory limit (`ulimit -v`), installs a crash handler, which prints an error and sets the exit code. Drivers and their compilers
-/// are written in C and C++ and end the process with a signal if memory runs out. Without a limit, this function does nothing.
+/// Installs a crash handler if the process has a memory limit (`ulimit -v`). The handler prints an error and sets the exit code. Drivers and
+/// their compilers are written in C and C++, and crash with a signal if memory runs out. Without a memory limit, this function does nothing.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 pub fn explain_crashes() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};

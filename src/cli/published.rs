@@ -108,7 +108,7 @@ fn is_bare(text: &str) -> bool {
     !text.is_empty() && !text.contains(['/', '\\']) && !text.starts_with(['.', '~']) && !has_extension
 }
 
-/// Returns the letters, digits and points of a name, in lower case. Names with equal letters count as equal, such as `RWKV_7 G1:1.5b` and
+/// Returns the letters, digits and dots of a name, in lower case. Names with equal letters count as equal, such as `RWKV_7 G1:1.5b` and
 /// `rwkv7-g1-1.5b`.
 fn letters(name: &str) -> String {
     name.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == '.').collect()

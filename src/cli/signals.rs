@@ -1,7 +1,7 @@
 //! Handles signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
 //!
-//! Some subcommands can stop and save their files. They do so at the first signal. A second Ctrl-C ends these subcommands at once. All
-//! other subcommands end at the first signal. No temporary file remains.
+//! Some subcommands can stop early: at the first signal, such a subcommand saves its files and ends. A second Ctrl-C ends such a subcommand
+//! at once. All other subcommands end at the first signal. No temporary file remains.
 
 #[cfg(unix)]
 mod unix;
@@ -34,7 +34,7 @@ pub fn listen() {
     poll();
 }
 
-/// From now on, a signal sets `stop` instead of ending the program. If `stop` is already set, Ctrl-C ends the program at once.
+/// Makes later signals set `stop` instead of ending the program. If `stop` is already set, Ctrl-C ends the program at once.
 pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
 }

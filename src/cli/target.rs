@@ -33,8 +33,8 @@ impl Existing {
         }
     }
 
-    /// Checks that a state can be written to `path`. `continued` is the state file that the subcommand loads: it may be replaced without
-    /// `--force`. A file that is not a state is never replaced.
+    /// Checks that a state can be written to `path`. `continued` is the state file that the subcommand loads. This file may be replaced
+    /// without `--force`. A file that is not a state is never replaced.
     pub fn check_state(self, path: &Path, continued: Option<&Path>) -> Result<StateTarget> {
         let found = found(path)?;
         if found.is_some() {

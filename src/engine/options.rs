@@ -10,9 +10,9 @@ pub struct EngineOptions {
     pub slots: usize,
     /// The most requests that may wait for slots. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// The limit on the time of a step that prefills one request while others decode, as a multiple of the time of a step that only decodes.
-    /// At 2.0, a step with prefill takes at most about twice as long as a step that only decodes. `None` sets no limit: each step prefills a
-    /// whole chunk, which gives the highest throughput.
+    /// Limits how much the prefill of one request slows the decoding of other requests. The value is the maximum time of a step with prefill,
+    /// as a multiple of the time of a step that only decodes. At 2.0, a step with prefill takes at most about twice as long as a step that
+    /// only decodes. `None` sets no limit: each step prefills a whole chunk, which gives the highest throughput.
     pub prefill_slowdown: Option<f64>,
     /// The most bytes of events that may wait for the reader of one request. At this limit the request pauses: it keeps its slots, but takes part
     /// in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after
@@ -52,11 +52,11 @@ pub struct CacheOptions {
     pub device_bytes: u64,
     /// The most bytes of host memory that entries may take.
     pub host_bytes: u64,
-    /// The folder for files of entries. `None` keeps no entry in a file. A later engine with the same weights and the same kind of device uses
-    /// these files, too. [`Engine::drain`](super::Engine::drain) writes the entries in memory to the folder. The files contain the tokens of
-    /// prompts. Only the user who runs the engine may read the files.
+    /// The folder for the files of cache entries. `None` keeps no entry in a file. A later engine with the same weights and the same kind of
+    /// device uses these files, too. [`Engine::drain`](super::Engine::drain) writes the entries in memory to the folder. The files contain
+    /// the tokens of prompts. Only the user who runs the engine may read the files.
     pub folder: Option<PathBuf>,
-    /// The most bytes that all files of entries may take together.
+    /// The most bytes that the files of all cache entries may take together.
     pub folder_bytes: u64,
     /// The number of tokens between two entries that one long prompt leaves in the cache. For longer prompts, this number is doubled until
     /// the prompt leaves at most 8 entries at these distances. A model with attention needs no entries at these distances, because the model

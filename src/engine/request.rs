@@ -59,7 +59,7 @@ pub struct Request {
     pub input: Input,
     /// The most tokens of each continuation. [`UNLIMITED`] sets no limit. `None` selects [`EngineOptions::max_tokens`](super::EngineOptions).
     pub max_tokens: Option<usize>,
-    /// Stop texts. A continuation ends just before the first of these texts that occurs in it. `None` means no stop texts.
+    /// Stop texts. A continuation ends just before the first occurrence of a stop text. `None` means no stop texts.
     pub stop: Option<Vec<String>>,
     /// If true, the model's stop ids do not end a continuation. `None` means false.
     pub ignore_eos: Option<bool>,

@@ -89,7 +89,8 @@ impl Shared {
     }
 }
 
-/// Checks that a prompt can follow a state. The context must have room for both. A prompt without tokens needs a state with logits.
+/// Checks that a prompt can follow a state. The context must have room for the tokens of both. A prompt without tokens needs a state with
+/// logits.
 fn check_after(state: &NamedState, prepared: Prepared, request: &Request, context: Option<usize>) -> Result<Prepared> {
     let n = prepared.prompt.len();
     let all = n + state.snapshot.n_tokens();

@@ -33,7 +33,8 @@ pub fn write(name: &str, path: &Path) -> Result<()> {
     write_safetensors(path, &metadata, entries, &mut |done, total| bar.show(done, total))
 }
 
-/// Returns the shape of a tensor in official files. These files store the token-shift vectors and a few other vectors as `[1, 1, C]`.
+/// Returns the shape of a tensor in official files. These files store the token-shift vectors and a few other vectors as `[1, 1, C]`, where C
+/// is the length of the vector.
 fn official_shape(tensor: &str, shape: &[usize]) -> Vec<usize> {
     let last = tensor.rsplit('.').next().unwrap_or(tensor);
     let is_mix = ["x_", "time_mix_", "time_maa_"].iter().any(|p| last.starts_with(p));

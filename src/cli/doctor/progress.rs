@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// How often a line of progress is printed if stderr is no terminal.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// The numbers of checks: planned, done, and right among the done checks.
+/// The numbers of planned checks, of done checks, and of done checks with a right result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub planned: usize,

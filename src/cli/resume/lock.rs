@@ -29,8 +29,8 @@ impl Lock {
     /// file cannot be opened.
     ///
     /// # Errors
-    /// `File` if another process holds the lock, or if another file, which is not a lock file, has the path of the lock file. `File` if the
-    /// folder of the results does not exist.
+    /// `File` if another process holds the lock, or if a file that is not a lock file has the path of the lock file. `File` if the folder of
+    /// the results does not exist.
     pub fn take(results: &Path) -> Result<Option<Lock>> {
         let path = beside(results, "lock")?;
         for _ in 0..ATTEMPTS {

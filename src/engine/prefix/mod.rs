@@ -208,8 +208,8 @@ impl PrefixCache {
     }
 
     /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens. For a model with
-    /// attention, also removes entries whose tokens are a prefix of `tokens`. Makes no entry and closes the slot if the cache is off, if
-    /// there are fewer than `FEWEST` tokens, or if a longer entry already serves these tokens.
+    /// attention, also removes entries whose tokens are a prefix of `tokens`. Makes no entry and closes the slot in three cases: the cache is
+    /// off, there are fewer than `FEWEST` tokens, or a longer entry already serves these tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {
             return session.close(slot);

@@ -130,7 +130,7 @@ pub const COMMANDS: &[Slash] = &[
     },
 ];
 
-/// Names that other programs use for the same commands. A pair is the name in other programs, then the command.
+/// Other names of commands, as other programs use them. The first item of a pair is the other name, the second item is the command.
 pub const ALIASES: &[(&str, &str)] = &[("/?", "/help"), ("/quit", "/exit"), ("/bye", "/exit"), ("/q", "/exit")];
 
 const KEYS: &[(&str, &str)] = &[
