@@ -58,9 +58,7 @@ pub struct Labels {
 /// The architecture GLM-4.
 pub struct Glm4Arch;
 
-/// The name of the embedding tensor.
 const EMBED: &str = "model.embed_tokens.weight";
-/// The name of a language model's head tensor.
 const HEAD: &str = "lm_head.weight";
 /// The name of a classifier's head, without the endings `.weight` and `.bias`.
 const SCORE: &str = "score";

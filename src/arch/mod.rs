@@ -72,7 +72,7 @@ pub trait Architecture: Sync {
     /// `Model` if a tensor is missing or has an unsupported shape.
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>>;
 
-    /// Returns the sizes that [`Architecture::published`] accepts, in ascending order.
+    /// Returns the names of the sizes that [`Architecture::published`] accepts, from the smallest to the largest size.
     fn sizes(&self) -> &'static [&'static str] {
         stack::SIZES
     }
@@ -82,8 +82,8 @@ pub trait Architecture: Sync {
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 }
 
-/// All supported architectures. [`detect()`] chooses the first architecture that recognises a file. So an architecture comes before the older
-/// ones whose tensor names it also uses.
+/// All supported architectures. [`detect()`] chooses the first architecture that recognises a file. So an architecture comes before older
+/// architectures whose tensor names it also uses.
 pub static ARCHS: &[&dyn Architecture] = &[&glm4::Glm4Arch, &rwkv7::Rwkv7Arch, &rwkv6::Rwkv6Arch, &rwkv5::Rwkv5Arch, &rwkv4::Rwkv4Arch];
 
 /// The hyper-parameters of one model, from which the model's tape (its program) is recorded.

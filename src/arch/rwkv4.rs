@@ -84,7 +84,6 @@ impl Blueprint for Rwkv4 {
 }
 
 impl Rwkv4 {
-    /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
         // The projections r, k and v. Each projection reads its own lerp between LN1(x) of the previous token and LN1(x) of this token.
         let mix = |name: &str| l.att(name).map(of_current);

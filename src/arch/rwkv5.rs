@@ -104,7 +104,6 @@ impl Blueprint for Rwkv5 {
 }
 
 impl Rwkv5 {
-    /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
         // The projections r, k, v and g. Each projection reads its own lerp between LN1(x) of the previous token and LN1(x) of this token.
         let mix = |name: &str| l.att(name).map(of_current);

@@ -55,7 +55,7 @@ enum Mix {
 impl Mix {
     const ALL: [Mix; 5] = [Mix::W, Mix::K, Mix::V, Mix::R, Mix::G];
 
-    /// Returns the name of the tensor that stores m_m, the mix of this lerp.
+    /// Returns the name of the tensor that stores the mix of this lerp, a vector.
     fn tensor(self) -> &'static str {
         match self {
             Mix::W => "time_maa_w",
@@ -120,7 +120,6 @@ impl Blueprint for Rwkv6 {
 }
 
 impl Rwkv6 {
-    /// Records one block.
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
         let (a, base) = (self.base.n_att, &self.base);
 

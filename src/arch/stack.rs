@@ -201,7 +201,8 @@ impl Layer<'_> {
         norm(&self.name("att.ln_x"))
     }
 
-    /// Declares the vectors that [`Tape::norm_shift_linear`] takes: weight and bias of the layer's norm `name`, then the mixes of its lerps.
+    /// Declares the vectors that [`Tape::norm_shift_linear`] takes: weight and bias of the layer's norm `name`, then `mixes`, the mixes of the
+    /// word's lerps.
     pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Vector {
         t.vectors(self.base.n_embd, norm(&self.name(name)).into_iter().chain(mixes).collect())
     }

@@ -26,8 +26,8 @@ const ALIKE: usize = 2;
 /// This number is added to the rank of a byte that is no token itself and occurs only within longer tokens. The search tries such a byte later.
 const WITHIN: usize = 5;
 
-/// If the known ending begins with a value, such as a number, the next token may already contain this value. At most this many bytes are then
-/// dropped from the beginning of the ending.
+/// The known bytes that complete a text (its ending) may begin with a value, such as a number. The next token may already contain this value. At
+/// most `REPLACED` bytes are then dropped from the beginning of the ending.
 const REPLACED: usize = 12;
 
 /// An unfinished text under a grammar, with the shortest known bytes that would complete it.

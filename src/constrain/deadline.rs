@@ -4,7 +4,7 @@ use llguidance::CancellationHandle;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval at which the watching thread checks whether a running step has exceeded its limit.
+/// The interval at which a watching thread checks whether a running step has exceeded its time limit.
 const TICK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -17,11 +17,11 @@ struct Watch {
 struct Running {
     steps: Vec<(u64, Instant, CancellationHandle)>,
     n_begun: u64,
-    /// `true` while the watching thread sleeps because no step runs.
+    /// `true` while the thread that checks the time limits sleeps, because no step runs.
     is_asleep: bool,
 }
 
-/// Runs `step`, a step of the parser, and returns its result. If the step takes longer than `limit`, the watching thread cancels it through
+/// Runs `step`, a step of the parser, and returns its result. If the step takes longer than `limit`, a watching thread cancels the step through
 /// `handle`. The step has no time limit if `handle` is `None`, or if the watching thread cannot be started.
 pub fn within<T>(limit: Duration, handle: Option<CancellationHandle>, step: impl FnOnce() -> T) -> T {
     static WATCH: OnceLock<Option<&Watch>> = OnceLock::new();

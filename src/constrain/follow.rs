@@ -123,7 +123,8 @@ fn limits() -> ParserLimits {
     }
 }
 
-/// The parser's state after the tokens of a text that follows a grammar. A clone continues from the same state, independently of the original.
+/// The state of a parser that follows a text under a grammar, after the tokens so far. A clone continues from the same state, independently of
+/// the original.
 #[derive(Clone)]
 pub struct Follower {
     parse: Parse,

@@ -33,7 +33,8 @@ struct Next {
 }
 
 impl Parse {
-    /// Begins a text and computes its first mask, so that errors appear before generation starts. The error is llguidance's error message.
+    /// Begins a text and computes which ids may come first, so that errors appear before generation starts. The error is llguidance's error
+    /// message.
     pub fn new(matcher: Matcher, n_ids: u32) -> std::result::Result<Parse, String> {
         let mut parse = Parse { matcher, next: None, n_ids };
         parse.next = Some(parse.compute()?);

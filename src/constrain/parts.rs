@@ -214,8 +214,8 @@ impl Parts {
         users
     }
 
-    /// Returns the bytes with which a match of the parts `all`, one after another, may begin. If all these parts may be empty, the bytes `next` are
-    /// included.
+    /// Returns the bytes with which a match of the sequence `all` may begin. If every part of the sequence may match the empty text, the result
+    /// includes the bytes `next`.
     fn first_of(&self, all: &[usize], next: Bytes) -> Bytes {
         let mut first = Bytes::default();
         for &part in all {

@@ -193,8 +193,8 @@ pub fn below<'s>(at: &Pointer, schema: &'s Value) -> Vec<(Pointer, &'s Value)> {
     all
 }
 
-/// Returns the JSON pointer and the schema that a reference refers to, or `None` if they are missing. Escapes in the reference are not decoded, as
-/// in llguidance's compiler.
+/// Returns the schema that the reference `target` refers to, with its JSON pointer. Returns `None` if `root` has no such schema. Escapes in the
+/// reference are not decoded, as in llguidance's compiler.
 pub fn find<'s>(root: &'s Value, target: &str) -> Option<(Pointer, &'s Value)> {
     let mut found = (Pointer::default(), root);
     let steps = target.strip_prefix('#')?;

@@ -115,7 +115,8 @@ impl Survey {
         Survey { found }
     }
 
-    /// Takes row `i` in the first pass. This pass computes my, and mx if mx is computed before my.
+    /// Takes row `i` in the first pass. This pass computes my. If the matrix does not have more columns than rows, the pass also computes mx,
+    /// because my then depends on mx.
     pub fn first(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
         // min and max ignore NaN. So the first NaN or infinity of the row is stored in mx, and `done` reports it.
@@ -129,7 +130,7 @@ impl Survey {
         found.my.iter_mut().zip(row).for_each(|(my, x)| *my = my.min(x - mx));
     }
 
-    /// Takes row `i` in the second pass. Every row must have been in the first pass before.
+    /// Takes row `i` in the second pass. All rows of the matrix must have been in the first pass before.
     pub fn second(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
         if found.columns_first && found.mx[i].is_finite() {
@@ -142,7 +143,7 @@ impl Survey {
         }
     }
 
-    /// Returns the scales and offsets of the matrix.
+    /// Returns the scales and offsets of the matrix after both passes.
     ///
     /// # Errors
     ///

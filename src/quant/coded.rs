@@ -95,7 +95,6 @@ impl<'a> Coded<'a> {
         &self.bytes[..self.rows * self.row_bytes()]
     }
 
-    /// Returns the number of rows of a slice.
     fn slice_rows(&self) -> usize {
         self.rows / self.coding.slices
     }

@@ -52,7 +52,7 @@ fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
     portable::<C>(row, x)
 }
 
-/// Returns the dot product of a row and `x`: the sum over all blocks of the block's scale times Σ code·x.
+/// Returns the dot product of a row and `x`. The sum Σ code·x of each block is multiplied by the block's scale, and the products are added.
 fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if avx2() {

@@ -88,8 +88,8 @@ pub trait Format: Send + Sync {
         (self.loops().dot)(bytes, x)
     }
 
-    /// Returns the dot product of a row and `x`: the sum over all blocks of the block's scale times Σ code·x. A block has [`WEIGHTS_PER_BLOCK`]
-    /// weights.
+    /// Returns the dot product of a row and `x`, for a row in blocks of [`WEIGHTS_PER_BLOCK`] weights. The sum Σ code·x of each block is
+    /// multiplied by the block's scale, and the products are added.
     fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
         (self.loops().dot_blocks)(bytes, scales, x)
     }

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 /// From this number of tokens on, a product of decoded rows is faster than dot products of codes.
 const DENSE_FROM: usize = 6;
-/// The number of rows that one task of the thread pool multiplies. It divides the 64 rows of a block along a column. So all rows of a task are
-/// in the same block of each column and share that block's scale.
+/// The number of rows that one task of the thread pool multiplies. A block along a column has 64 rows, a multiple of `TASK`. So all rows of a
+/// task are in the same block of each column and share that block's scale.
 const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
 

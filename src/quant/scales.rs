@@ -46,7 +46,7 @@ impl Axis {
         &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
     }
 
-    /// Returns the direction that the blocks of this direction have in the transposed matrix.
+    /// Returns the other direction, which the same blocks have after the matrix is transposed.
     pub fn transposed(self) -> Axis {
         match self {
             Axis::Row => Axis::Column,
@@ -64,7 +64,8 @@ pub enum Scales {
     Rows(Vec<f32>),
     /// One scale per block of a column, `[blocks per column, columns]`.
     Columns(Vec<f32>),
-    /// The scales rx and offsets mx of rows, the scales ry and offsets my of columns. The product rx · ry includes the division by 256.
+    /// The scales rx and offsets mx of rows, the scales ry and offsets my of columns. The format's division of rx · ry by 256 is already done:
+    /// both scales are divided by 16.
     Affine { rx: Vec<f32>, mx: Vec<f32>, ry: Vec<f32>, my: Vec<f32> },
 }
 

@@ -4,7 +4,7 @@
 //! - *Pieces* hold padded rows. All rows of a piece have one format, and the piece fits a storage binding.
 //! - *Blocks* hold groups of rows. Each block is cut along its width into at most eight tiles. A tile has at most 64 KiB, the largest uniform
 //!   binding of WebGPU. Blocks are for software adapters, which read uniform buffers many times faster than storage buffers.
-//! - *Column pieces* are for matrices whose inputs are mostly zeros. A column piece is `[k, rows]`: the weights of one input channel are
+//! - *Column pieces* are for matrices whose inputs are mostly zeros. A column piece is `[inputs, outputs]`: the weights of one input channel are
 //!   contiguous. The matrix is cut by output rows, so each column piece has all input channels.
 
 use super::region::{Order, Region, WORD_BYTES};
@@ -336,7 +336,7 @@ impl MatrixSpec {
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
-    /// Returns how many bytes the weights and scales of the stack take in a file. They take about as many on a device.
+    /// Returns how many bytes the weights and scales of the stack take in a file. They take about as many bytes on a device.
     pub fn size_bytes(&self) -> usize {
         self.size_in(&|part| part.format)
     }

@@ -54,7 +54,7 @@ pub enum Rows {
 }
 
 impl Rows {
-    /// Returns the number of rows in a step of `tokens` tokens and `outputs` outputs.
+    /// Returns how many rows the activation has in a step of `tokens` tokens and `outputs` outputs.
     pub fn count(self, tokens: usize, outputs: usize) -> usize {
         match self {
             Rows::Tokens => tokens,

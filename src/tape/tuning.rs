@@ -10,8 +10,8 @@ pub const BATCH: usize = 16;
 /// The largest number of tokens for which one kernel computes a product together with the product's input.
 pub const FUSED: usize = 4;
 
-/// The sums that one workgroup of the tiled product computes (`rows` x `tokens`), and that one lane computes (`lane_rows` x `lane_tokens`). All
-/// fields are multiples of four.
+/// The size of a tile of the tiled product. One workgroup computes `rows` x `tokens` sums, and each of its lanes computes `lane_rows` x
+/// `lane_tokens` of these sums. All fields are multiples of four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tile {
     pub rows: usize,

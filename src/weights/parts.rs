@@ -50,7 +50,7 @@ impl Parts {
         Ok(Parts { maps: vec![Arc::new(map)], kind, tensors, metadata, path })
     }
 
-    /// Opens all shards of an index.
+    /// Opens all shards of the index at `path`.
     fn sharded(path: &Path) -> Result<Parts> {
         let index = Index::read(path)?;
         let n = index.shards.len();

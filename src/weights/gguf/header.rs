@@ -51,7 +51,7 @@ const REFUSED: [(u32, &str); 18] = [
 pub struct Header<'a> {
     /// The metadata values that are numbers or short texts, by key. A number is formatted as text.
     pub metadata: BTreeMap<String, String>,
-    /// All metadata keys, including the keys of arrays and long texts, each with a reader before the type of its value.
+    /// All metadata keys, including the keys of arrays and long texts, each with a reader whose position is the type of the key's value.
     keys: BTreeMap<&'a str, Reader<'a>>,
     n_tensors: u64,
     /// A reader whose position is the first entry of the tensor list.
@@ -113,11 +113,11 @@ impl<'a> Header<'a> {
         self.keys.get(key).map(|reader| { *reader }.texts().map_err(|e| e.at(key))).transpose()
     }
 
-    /// Returns the numbers of an array of 32-bit whole numbers in the metadata, or `None` if the key is missing.
+    /// Returns an array of 32-bit integers in the metadata, or `None` if the key is missing.
     ///
     /// # Errors
     ///
-    /// `File` if the value is not such an array, or has too many items.
+    /// `File` if the value is not an array of 32-bit integers, or has too many items.
     pub fn whole_numbers(&self, key: &str) -> Result<Option<Vec<i32>>> {
         self.keys.get(key).map(|reader| { *reader }.whole_numbers().map_err(|e| e.at(key))).transpose()
     }
@@ -164,8 +164,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys with
-/// readers before the types of their values.
+/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys. Each key has a reader whose position
+/// is the type of the key's value.
 fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, BTreeMap<&'a str, Reader<'a>>)> {
     let mut keys = BTreeMap::new();
     let mut metadata = BTreeMap::new();

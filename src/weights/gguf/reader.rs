@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Reads an array of texts, with its types and its length before the texts.
+    /// Reads an array of texts. The position of the reader must be the type of the value.
     ///
     /// # Errors
     ///
@@ -106,17 +106,18 @@ impl<'a> Reader<'a> {
         (0..n).map(text).collect()
     }
 
-    /// Reads an array of 32-bit whole numbers, with its types and its length before the numbers.
+    /// Reads an array of 32-bit integers. The position of the reader must be the type of the value.
     ///
     /// # Errors
     ///
-    /// `File` if the value is not such an array, or has too many items.
+    /// `File` if the value is not an array of 32-bit integers, or has too many items.
     pub fn whole_numbers(&mut self) -> Result<Vec<i32>> {
         let n = self.items(&[I32, U32], "32-bit whole numbers")?;
         (0..n).map(|_| self.number().map(i32::from_le_bytes)).collect()
     }
 
-    /// Reads the beginning of an array. Returns the number of items. `kinds` are the types that an item may have, and `what` names these types.
+    /// Reads the types and the length at the beginning of an array. Returns the number of items. `kinds` are the types that an item may have,
+    /// and `what` names these types.
     fn items(&mut self, kinds: &[u32], what: &str) -> Result<u64> {
         let found = self.u32()?;
         let inner = if found == ARRAY { self.u32()? } else { found };

@@ -1,9 +1,10 @@
-//! Reads the lists of a vocabulary in the metadata of a GGUF file. Their meaning is not known here.
+//! Reads the lists of a vocabulary (tokens, types and merges) in the metadata of a GGUF file. This module does not know the meaning of the
+//! lists.
 
 use super::Header;
 use crate::error::{Error, Result};
 
-/// The type of a token that text may contain, in `tokenizer.ggml.token_type`.
+/// The value of `tokenizer.ggml.token_type` for a normal token, which text may contain.
 const NORMAL: i32 = 1;
 
 /// The lists of a vocabulary in a GGUF file, as the file has them. The texts borrow the file's map.
@@ -13,9 +14,9 @@ pub struct TokenLists<'a> {
     pub model: String,
     /// The name of the rule that splits text before merges, `tokenizer.ggml.pre`. `None` if the file has no such key.
     pub pre: Option<String>,
-    /// The tokens in the file's notation. The index is the token's id. `[n]`
+    /// The tokens, one per id, in the file's notation.
     pub tokens: Vec<&'a str>,
-    /// The types of the tokens in GGUF's numbers: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. `[n]`
+    /// The type of each token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub types: Vec<i32>,
     /// The merges of a BPE vocabulary, in order. Empty for other vocabularies.
     pub merges: Vec<&'a str>,

@@ -275,12 +275,11 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(from))
     }
 
-    /// Returns the top of the stack.
     fn top(&self) -> Result<Id> {
         self.stack.last().copied().ok_or_else(underflow)
     }
 
-    /// Stores the top of the stack as object `slot` of the memo.
+    /// Stores the object on top of the stack in the memo, under the number `slot`.
     fn put(&mut self, slot: u32) -> Result<()> {
         let top = self.top()?;
         self.arena.budget.pay(MEMO_BYTES)?;
@@ -288,7 +287,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Pushes object `slot` of the memo.
+    /// Pushes the object that the memo has under the number `slot`.
     fn get(&mut self, slot: u32) -> Result<()> {
         let id = *self
             .memo

@@ -179,7 +179,7 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Returns the integers of the tuple `id`, which must be at least 0.
+    /// Returns the integers of the tuple `id`. Each integer must be at least 0.
     fn sizes(&self, id: Id) -> Result<Vec<usize>> {
         let ids = self.tuple(id)?;
         if ids.len() > MAX_RANK {
