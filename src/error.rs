@@ -243,7 +243,8 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// The maximum length of a message or a hint, in bytes.
 const MAX_MESSAGE: usize = 1000;
-/// The maximum length of one place or one field name, in bytes. The longest path of a file system and a place in the file fit.
+/// The maximum length of one place or one field name, in bytes. This is enough for the longest path that a file system allows, followed by a
+/// place in the file.
 const MAX_PLACE: usize = 5000;
 
 /// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, its

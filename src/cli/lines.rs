@@ -117,7 +117,7 @@ pub fn is_standard(path: &Path) -> bool {
     path == Path::new(STANDARD)
 }
 
-/// Returns the number of lines of a file that are not blank. Returns `None` for a pipe and for standard input.
+/// Returns the number of non-blank lines of a file. Returns `None` for a pipe and for standard input.
 pub fn count(path: &Path) -> Option<u64> {
     // Do not open a pipe a second time: opening it would wait for another writer.
     let is_file = !is_standard(path) && std::fs::metadata(path).is_ok_and(|m| m.is_file());

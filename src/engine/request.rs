@@ -12,7 +12,7 @@ use crate::sample::Setting;
 /// the request is cancelled.
 pub const UNLIMITED: usize = usize::MAX;
 
-/// The largest `n`: the most continuations of one request.
+/// The largest `n`: the maximum number of continuations of one request.
 pub(super) const MAX_N: usize = 128;
 
 /// The largest value of `logprobs`, the same as in OpenAI's API.
@@ -57,7 +57,8 @@ pub enum Follows {
 pub struct Request {
     /// The input to continue.
     pub input: Input,
-    /// The most tokens of each continuation. [`UNLIMITED`] sets no limit. `None` selects [`EngineOptions::max_tokens`](super::EngineOptions).
+    /// The maximum number of tokens of each continuation. [`UNLIMITED`] sets no limit. `None` selects
+    /// [`EngineOptions::max_tokens`](super::EngineOptions).
     pub max_tokens: Option<usize>,
     /// Stop texts. A continuation ends just before the first occurrence of a stop text. `None` means no stop texts.
     pub stop: Option<Vec<String>>,
@@ -136,7 +137,7 @@ impl Request {
         Request::new(Input::Messages(messages.into()))
     }
 
-    /// Sets the most tokens of each continuation.
+    /// Sets the maximum number of tokens of each continuation.
     pub fn max_tokens(self, n: usize) -> Request {
         Request { max_tokens: Some(n), ..self }
     }

@@ -392,7 +392,8 @@ impl PrefixCache {
         }
     }
 
-    /// Records the result of a finished write in its entry. Removes the entry if the write failed. Removes the file if the entry no longer exists.
+    /// Records the result of a finished write in the entry that was written. Removes the entry if the write failed. Removes the written file
+    /// if the entry no longer exists.
     fn settle(&mut self, (id, written): Written) {
         let is_anothers = written.as_ref().is_some_and(|(path, _)| self.has_file(path));
         match (self.entries.get_mut(&id), written) {
