@@ -94,7 +94,8 @@ impl Rwkv4 {
         let shift = l.att_shift(t);
         let rkv = lerps.record(t, "proj", x, shift);
 
-        // Two numbers per channel: the decay w = −exp(time_decay) and the bonus u of the current token. Both are added to exponents.
+        // Two vectors with one element per channel: the decay w = −exp(time_decay) and the bonus u of the current token. Both are added to
+        // exponents.
         let wu = t.vectors(self.0.n_att, vec![l.att("time_decay").map(|d| -d.exp()), l.att("time_first")]);
         let state = t.wkv4_state(l.name("att.wkv"), self.0.n_att);
         t.wkv4_linear_add(rkv, wu, state, l.output_part(), x);

@@ -26,7 +26,7 @@ const LOOKS: usize = 16;
 /// The largest number of characters in a part that is compared as a text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
 
-/// Returns, for each part of the grammar, whether the part is a lexeme.
+/// Returns, for each part of the grammar, whether the part becomes a lexeme: a regular expression that llguidance's lexer matches as a whole.
 pub fn choose(parts: &Parts) -> Vec<bool> {
     let mut finder = Finder { parts, is_apart: vec![false; parts.all.len()], known: HashMap::new(), work: WORK };
     loop {

@@ -18,8 +18,9 @@ pub struct Coding {
 }
 
 impl Coding {
-    /// Returns the number of rows and the number of columns of the encoded matrix for a tensor of this shape. The columns are the last dimension
-    /// of the tensor, or the last but one if the matrix is transposed. The number of rows is the product of all other dimensions.
+    /// Returns the number of rows and the number of columns of the encoded matrix for a tensor of this shape. The number of columns is the
+    /// tensor's last dimension or, if the coding is of the transposed tensor, the last but one. The number of rows is the product of all other
+    /// dimensions.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
             [.., k, _] if self.transposed => *k,

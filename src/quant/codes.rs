@@ -21,7 +21,8 @@ pub trait Codes {
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256;
 }
 
-/// The inner loops of a format, as functions: decoding, and dot products without and with scales of blocks.
+/// The inner loops of a format, as functions: one function decodes, one computes dot products without scales, and one computes dot products with
+/// the scales of blocks.
 pub struct Loops {
     pub(super) decode: fn(&[u8], &mut [f32]),
     pub(super) dot: fn(&[u8], &[f32]) -> f32,

@@ -3,7 +3,7 @@
 use super::product::Weights;
 use super::*;
 
-/// Returns deterministic numbers of many magnitudes.
+/// Returns deterministic weights of many magnitudes.
 fn numbers(n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 2654435761 % 1000) as f32 - 500.0) * 1.5f32.powi((i % 9) as i32 - 6)).collect()
 }
@@ -26,7 +26,7 @@ fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usi
     (out.codes, Scales::new(format.scaling(), axis, &out.scales, rows))
 }
 
-/// Returns the largest error that the number `x` may have. `most` is the largest magnitude in the block of `x`.
+/// Returns the largest error that the weight `x` may have after encoding and decoding. `most` is the largest magnitude in the block of `x`.
 fn bound(format: &dyn Format, x: f32, most: f32) -> f32 {
     match format.name() {
         "f32" => 0.0,

@@ -54,7 +54,7 @@ mod tests {
             c.with(name, &shape, &mut |view| view.to_f32().map(|x| found = x)).unwrap();
             assert_eq!(found, x, "{name}");
         }
-        // A product of an f16 number and the scale may exceed the range of f16, so the tensor counts as F32.
+        // A product of an f16 element and the scale may exceed the range of f16, so the tensor counts as F32.
         let mut g = Gguf::new("rwkv6");
         g.u32("rwkv6.rescale_every_n_layers", 1).tensor("blk.1.channel_mix_value.weight", 1, &shape, &halves(&x));
         let c = Checkpoint::open(&put(&dir, "half.gguf", &g.finish())).unwrap();

@@ -139,7 +139,7 @@ impl Section {
     }
 }
 
-/// A list with one item per matrix, vector, state or cache of a section. It is indexed by the handle's index in the whole tape.
+/// A list with one item per matrix, vector, state or cache of a section. An item is found by the index of its handle in the whole tape.
 #[derive(Clone)]
 pub struct Held<T> {
     first: usize,

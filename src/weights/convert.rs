@@ -72,7 +72,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         lora.check(input)?;
     }
     let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-    // The shapes do not determine these two numbers, and the output has no config.json.
+    // The shapes do not determine these two values, and the output has no config.json.
     let epsilons = [config::GROUP_NORM_EPS, config::LAYER_NORM_EPS].into_iter().filter_map(|key| input.metadata().get_key_value(key));
     metadata.extend(epsilons.map(|(key, value)| (key.clone(), value.clone())));
     if layout == Layout::Official {
@@ -145,7 +145,7 @@ fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry
 /// Returns the file entry of a tensor in web-rwkv's layout.
 fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType) -> Result<Entry<'a>> {
     let view = if swapped_by_web(name) { view.transposed() } else { view };
-    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv expects both per channel, [H, S], so each number is repeated S times.
+    // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv expects both per channel, [H, S], so each element is repeated S times.
     let block = name.strip_suffix("time_decay").or_else(|| name.strip_suffix("time_faaaa")).or_else(|| name.strip_suffix("time_first"));
     let norm = block.and_then(|b| input.tensor(&format!("{b}ln_x.weight"))).map(|v| v.len());
     let Some(width) = norm.filter(|_| view.shape().len() == 1) else {

@@ -31,7 +31,7 @@ impl Map {
         if file.metadata().map_err(io)?.len() == 0 {
             return Err(super::kinds::refusal(&[]).at(path.display()));
         }
-        // SAFETY: the map is read-only and private to this process. If another process writes to the file, numbers change, which every reader
+        // SAFETY: the map is read-only and private to this process. If another process writes to the file, the bytes change, which every reader
         // tolerates: names and sizes are copied before they are checked. If another process truncates the file, a read faults. `check_uncut`
         // makes this unlikely, but nothing can exclude it.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;

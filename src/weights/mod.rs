@@ -108,7 +108,7 @@ static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::R
 pub struct Checkpoint(Arc<Inner>);
 
 struct Inner {
-    /// The files that hold tensors. `Located::file` is an index of this list.
+    /// The files that hold tensors. `Located::file` is an index into this list.
     maps: Vec<Arc<Map>>,
     /// The path of the file, or of the index of several files. `None` if the bytes are static.
     path: Option<PathBuf>,

@@ -87,8 +87,8 @@ impl Widths {
         Widths { channels, attention }
     }
 
-    /// Returns true if the shape shows that the file stores the matrix swapped, or false if it shows the official orientation. Returns `None`
-    /// if the tensor belongs to no low-rank pair, or if the shape does not decide: both sides or no side have the width.
+    /// Returns true if the shape shows that the file stores the matrix swapped, or false if it shows the official orientation. Returns `None` if
+    /// the tensor belongs to no low-rank pair, or if the shape does not decide: both sides or neither side equal the width.
     fn swapped(&self, t: &Located) -> Option<bool> {
         let is_first = PAIRS.iter().any(|(first, _)| t.name.ends_with(first));
         let is_second = PAIRS.iter().any(|(_, second)| t.name.ends_with(second));

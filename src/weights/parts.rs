@@ -17,7 +17,7 @@ const MAX_TENSORS: usize = 100_000;
 
 /// The files of a checkpoint: one file, or all shards of an index.
 pub(super) struct Parts {
-    /// The files. `Located::file` is an index of this list.
+    /// The files. `Located::file` is an index into this list.
     pub maps: Vec<Arc<Map>>,
     pub kind: FileKind,
     pub tensors: Vec<Located>,

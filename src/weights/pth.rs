@@ -70,7 +70,7 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
     let start = storage.dtype.bytes_of(tensor.offset).and_then(|n| n.checked_add(range.start)).filter(|&n| n <= end);
     let start =
         start.ok_or_else(|| Error::file(format!("it begins at number {} of the {} in {name}", tensor.offset, storage.n_elements)))?;
-    // Strides may skip or reorder numbers, but not repeat them. With repeats, a few bytes could claim terabytes.
+    // Strides may skip or reorder elements, but not repeat them. With repeats, a few bytes could claim terabytes.
     let n_elements: usize = tensor.shape.iter().product();
     if n_elements > storage.n_elements {
         let text = format!("expected at most the {} numbers in {name}, found shape {:?}", storage.n_elements, tensor.shape);

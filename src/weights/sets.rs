@@ -1,5 +1,5 @@
-//! Tiny RWKV models of every version, for tests. The tensors can be named as each of the programs that write such files names them. The tables
-//! of names were copied from published files, so they do not depend on the code under test.
+//! Tiny RWKV models of every version, for tests. Each program that writes such files has its own tensor names, and a function here that returns
+//! a model under these names. The tables of names were copied from published files, so they do not depend on the code under test.
 
 use super::testing::{Dice, pth, singles};
 use crate::error::Error;

@@ -42,7 +42,8 @@ pub(super) trait ModelConfig {
 ///
 /// # Errors
 ///
-/// `File` if the file is not JSON. `Model` if no [family](super::Family) supports its model type, or if the family refuses the configuration.
+/// `File` if the file is not JSON. `Model` if no [family](super::Family) supports the file's model type, or if the family refuses the
+/// configuration.
 pub(super) fn read(path: &Path) -> Result<Box<dyn ModelConfig>> {
     parse(&read_small(path, MAX_CONFIG_BYTES)?).map_err(|e| e.at(path.display()))
 }

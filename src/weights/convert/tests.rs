@@ -5,7 +5,7 @@ use super::*;
 
 const C: usize = 8;
 
-/// Returns a checkpoint of the given shapes, with numbers that F16 stores exactly.
+/// Returns a checkpoint of the given shapes, with elements that F16 stores exactly.
 fn checkpoint(dir: &tempfile::TempDir, file: &str, shapes: &[(&str, &[usize])]) -> Checkpoint {
     let mut dice = Dice(7);
     let numbers: Vec<Vec<u8>> =

@@ -158,7 +158,7 @@ impl<'a> Header<'a> {
     fn alignment(&self) -> Result<usize> {
         let key = "general.alignment";
         let Some(text) = self.metadata.get(key) else { return Ok(DEFAULT_ALIGNMENT) };
-        // The GGUF format requires an alignment of at least 8. With a smaller alignment, numbers could not be read in place.
+        // The GGUF format requires an alignment of at least 8. With a smaller alignment, elements could not be read in place.
         let good = text.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n >= 8);
         good.ok_or_else(|| Error::file(format!("expected a power of two of at least 8, found {}", short(text, 64))).at(key))
     }

@@ -95,7 +95,7 @@ fn open(dir: &tempfile::TempDir, file: &[u8]) -> Checkpoint {
     Checkpoint::open(&put(dir, "m.gguf", file)).unwrap()
 }
 
-/// Checks that the checkpoint has the names, the official shapes and the numbers of `model`.
+/// Checks that the checkpoint has the names, the official shapes and the elements of `model`.
 fn same(c: &Checkpoint, model: &Numbers) {
     for (name, shape, x) in model {
         let view = c.tensor(name).unwrap_or_else(|| panic!("{name} is missing"));

@@ -40,7 +40,8 @@ fn glm(model_type: &str) -> Glm {
     }
 }
 
-/// Returns the tensors of the test model under their canonical names. Their numbers are whole, so that blocks of Q8_0 store them exactly.
+/// Returns the tensors of the test model under their canonical names. Their elements are whole numbers, so that blocks of Q8_0 store them
+/// exactly.
 fn canonical(model_type: &str) -> Vec<Made> {
     let mut dice = Dice(0x61f4);
     let mut out = Vec::new();

@@ -33,7 +33,7 @@ fn find<'a>(tensors: &'a [Made], name: &str) -> &'a Made {
     tensors.iter().find(|t| t.name == name).unwrap()
 }
 
-/// Returns the numbers of the merged matrix, computed one by one.
+/// Returns the elements of the merged matrix, computed one by one.
 fn expected(w: &Made, a: &Made, b: &Made, alpha: f32) -> Vec<f32> {
     let (n_in, rank) = (a.shape[1], a.shape[0]);
     let number = |i: usize| {

@@ -24,7 +24,7 @@ const PARTS: [(&str, &str); 13] = [
 ];
 
 /// Returns true if a layer has a projection or a mix of RWKV under `linear_attn`. Other models such as Qwen3-Next also have `linear_attn`, but
-/// with other names inside. Wrappers' prefixes must already be stripped.
+/// with other names inside. Prefixes that wrappers such as DDP add must already be stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     let is_ours = |part: &str| part.starts_with("linear_attn.r_proj.") || part == "linear_attn.x_r";
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| is_ours(part)))
@@ -40,7 +40,8 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     zip(tensors, swapped)
 }
 
-/// Converts a name of this style to the official name. Wrappers' prefixes must already be stripped. An unknown name stays unchanged.
+/// Converts a name of this style to the official name. Prefixes that wrappers such as DDP add must already be stripped. An unknown name stays
+/// unchanged.
 fn official(name: &str) -> String {
     let Some((number, part)) = block_and_part(name) else { return outside(name) };
     format!("blocks.{number}.{}", with_part_renamed(part, &PARTS))

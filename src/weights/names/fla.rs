@@ -20,7 +20,7 @@ const PARTS: [(&str, &str); 9] = [
 /// The official names of the mixes in the rows of the stacked tensor `x_x`.
 const STACK: [&str; 6] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
 
-/// Returns true if the tensors have names of flash-linear-attention. Wrappers' prefixes must already be stripped.
+/// Returns true if the tensors have names of flash-linear-attention. Prefixes that wrappers such as DDP add must already be stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| part.starts_with("attn.")))
 }

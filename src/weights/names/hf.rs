@@ -12,7 +12,7 @@ const PARTS: [(&str, &str); 4] = [("attention.", "att."), ("feed_forward.", "ffn
 /// The last words of mixes' names, as pairs (word in `transformers`, official letter).
 const MIXES: [(&str, &str); 4] = [("key", "k"), ("value", "v"), ("receptance", "r"), ("gate", "g")];
 
-/// Returns true if the tensors have names of `transformers`. Wrappers' prefixes must already be stripped.
+/// Returns true if the tensors have names of `transformers`. Prefixes that wrappers such as DDP add must already be stripped.
 pub(super) fn recognises(tensors: &[Located]) -> bool {
     let in_block = |name: &str| block_and_part(name).is_some_and(|(_, p)| p.starts_with(PARTS[0].0) || p.starts_with(PARTS[1].0));
     tensors.iter().any(|t| t.name == "embeddings.weight" || in_block(&t.name))
@@ -26,7 +26,7 @@ pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");
     let raw_bonus = any(".att.ln_x.weight") && !any(".att.r_k");
     for t in &mut tensors {
-        // One converter of RWKV-6 gives the mixes the names of RWKV-5. Their numbers are shares of the previous token, as in RWKV-6.
+        // One converter of RWKV-6 gives the mixes the names of RWKV-5. Their elements are shares of the previous token, as in RWKV-6.
         if v6 {
             t.name = t.name.replace(".time_mix_", ".time_maa_");
         }

@@ -128,7 +128,7 @@ fn id(dtype: DType) -> u32 {
     }
 }
 
-/// Encodes rows as Q8_0. A block of 32 numbers is exact if all its numbers are n times one power of two, with whole n in -127 ..= 127.
+/// Encodes rows as Q8_0. A block of 32 elements is exact if all its elements are n times one power of two, with whole n in -127 ..= 127.
 pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
     let block = |x: &[f32]| {
         let most = x.iter().fold(0f32, |m, x| m.max(x.abs()));
