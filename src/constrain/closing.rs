@@ -15,7 +15,7 @@ use toktrie::{TokEnv, TokTrie};
 /// The largest number of bytes that a search may append to complete a text.
 const LONGEST: usize = 16 << 10;
 
-/// The largest number of bytes that [`Closer::shorter`] may try in total. It runs once, at the beginning of a text.
+/// The largest number of bytes that [`Closer::shorter`] may try in total. This search runs once, at the beginning of a text.
 const TRIES: usize = 4000;
 
 /// If more than this many bytes may come next, the search tries only the first `ALIKE` bytes of each rank. The function `rank` computes ranks.

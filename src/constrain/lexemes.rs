@@ -55,7 +55,7 @@ struct Finder<'p> {
     is_apart: Vec<bool>,
     /// Known results of `begins`, by its arguments: short lexeme, bytes that may follow, long lexeme.
     known: HashMap<(usize, Bytes, usize), bool>,
-    /// The work that may still be done. It begins at the limit `WORK`.
+    /// The work that may still be done. The initial value is the limit `WORK`.
     work: u64,
 }
 

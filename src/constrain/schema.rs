@@ -38,7 +38,7 @@ pub fn check(root: &Value) -> Result<()> {
     merge::check(root, &parts)
 }
 
-/// The JSON pointer of a subschema. It is empty at the root of the schema. Errors show only the beginning of a long pointer.
+/// The JSON pointer of a subschema. The pointer is empty at the root of the schema. Errors show only the beginning of a long pointer.
 #[derive(Debug, Clone, Default)]
 pub struct Pointer(Option<Rc<(Pointer, String)>>);
 

@@ -1,4 +1,5 @@
-//! The inner loops that all formats share. They decode units of eight codes, and compute dot products of a row of codes and f32 activations.
+//! The inner loops that all formats share. The loops decode units of eight codes, and compute dot products of a row of codes and f32
+//! activations.
 //!
 //! A dot product has 32 partial sums, which are added up in a fixed order. So the result for a sequence does not depend on the rest of the
 //! batch. On x86-64, the AVX2 code is used if the CPU has AVX2. In all other cases, the compiler vectorises the portable code.

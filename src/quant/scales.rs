@@ -1,4 +1,4 @@
-//! The scales of a matrix. They convert the unscaled values of codes to weights.
+//! The scales of a matrix. Scales convert the unscaled values of codes to weights.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;

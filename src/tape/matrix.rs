@@ -28,7 +28,7 @@ pub struct MatrixPart {
     /// `true` if the inputs that are multiplied with the matrix may exceed the range of f16.
     pub is_wide: bool,
     pub kind: Kind,
-    /// The format in which the executor stores the matrix. It is chosen when the model is opened.
+    /// The format in which the executor stores the matrix. The format is chosen when the model is opened.
     pub format: &'static dyn Format,
 }
 
@@ -321,8 +321,8 @@ impl MatrixSpec {
         blocks
     }
 
-    /// Returns whether kernels can read the stack in blocks. They can if the stack is no embedding, every row fits the tiles of one dispatch, and
-    /// the scales of a block and the inputs of one token each fit a uniform binding of 64 KiB.
+    /// Returns whether kernels can read the stack in blocks. Kernels can do so if the stack is no embedding, every row fits the tiles of one
+    /// dispatch, and the scales of a block and the inputs of one token each fit a uniform binding of 64 KiB.
     pub fn fits_windows(&self) -> bool {
         let fits = |p: &MatrixPart| {
             let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);
@@ -336,7 +336,7 @@ impl MatrixSpec {
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
-    /// Returns how many bytes the weights and scales of the stack take in a file. They take about as many bytes on a device.
+    /// Returns how many bytes the weights and scales of the stack take in a file. On a device, the weights and scales take about as many bytes.
     pub fn size_bytes(&self) -> usize {
         self.size_in(&|part| part.format)
     }

@@ -169,7 +169,7 @@ pub struct Tape {
     pub vectors: Vec<VectorSpec>,
     pub states: Vec<StateSpec>,
     pub caches: Vec<CacheSpec>,
-    /// The format in which all caches are stored. It is chosen when the model is opened.
+    /// The format in which all caches are stored. The format is chosen when the model is opened.
     pub cache_format: &'static dyn Format,
     /// The rotary position embedding of all attention words. `None` if the model has no rotary position embedding.
     pub rotary: Option<Rotary>,

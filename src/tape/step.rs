@@ -4,8 +4,8 @@
 
 use crate::error::{Error, Result};
 
-/// The size of the cursor in 32-bit words. The cursor is the uniform buffer that describes a step to kernels. It takes 64 KiB, a size that every
-/// WebGPU device supports.
+/// The size of the cursor in 32-bit words. The cursor is the uniform buffer that describes a step to kernels. The cursor takes 64 KiB, a size
+/// that every WebGPU device supports.
 pub const CURSOR_WORDS: usize = 16384;
 
 /// Consecutive tokens of one slot in a step.
@@ -17,11 +17,12 @@ pub struct Run {
     pub len: u32,
     /// The page from which the step reads the slot's recurrent states.
     pub page_in: u32,
-    /// The page to which the step writes the slot's recurrent states. It differs from `page_in` if another slot shares that page.
+    /// The page to which the step writes the slot's recurrent states. `page_out` differs from `page_in` if another slot shares the page
+    /// `page_in`.
     pub page_out: u32,
     /// The half page that the step reads, for states with halves. Half h (0 or 1) of page p has the index 2 p + h.
     pub shift_in: u32,
-    /// The half page that the step writes, with an index like `shift_in`. It always differs from `shift_in`.
+    /// The half page that the step writes, with an index like `shift_in`. `shift_out` always differs from `shift_in`.
     pub shift_out: u32,
     /// The position of the run's first token: the number of tokens that the slot has read before this step. Only models with caches use `position`.
     pub position: u32,

@@ -62,7 +62,7 @@ const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 /// The sizes of all kernels of the family [`Class::Groups`](super::Class::Groups).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuning {
-    /// The number of matrix rows per workgroup in a product for one token. It is a multiple of four.
+    /// The number of matrix rows per workgroup in a product for one token, a multiple of four.
     pub rows: usize,
     /// The largest number of matrix rows per workgroup in a product for 2 to [`BATCH`] tokens. A workgroup has fewer rows if a lane would keep more
     /// than 64 sums.

@@ -212,8 +212,8 @@ fn overflow(shape: &[usize]) -> Error {
     Error::file(format!("shape {shape:?} spans more than this machine can address"))
 }
 
-/// An iterator over the storage indices of a strided tensor, in elements. It visits the elements in row-major order of the shape, then
-/// begins again at the first element: it never returns `None`.
+/// An iterator over the storage indices of a strided tensor, in elements. The iterator visits the elements in row-major order of the shape, then
+/// begins again at the first element. So `next` never returns `None`.
 pub struct Walk<'s> {
     shape: &'s [usize],
     strides: &'s [usize],

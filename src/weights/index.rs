@@ -1,4 +1,4 @@
-//! The index of a checkpoint that has several files (shards). It maps each tensor to its shard.
+//! The index of a checkpoint that has several files (shards). The index maps each tensor to its shard.
 //!
 //! An index may name only files of its own folder, so that a downloaded index cannot read other files. Index and shards must agree about every
 //! tensor. If they disagree, they come from different downloads.

@@ -1,6 +1,6 @@
 //! A LoRA adapter and its merge into the model that it was trained on: W += (alpha / r)·B·A.
 //!
-//! Tensors of the adapter that belong to no low-rank pair (mixes, norms, whole matrices) were trained in full. They replace the model's
+//! Tensors of the adapter that belong to no low-rank pair (mixes, norms, whole matrices) were trained in full. These tensors replace the model's
 //! tensors, as in the trainers' merge scripts. Every tensor of the adapter must fit a tensor of the model, because a partial merge is not the
 //! trained model.
 

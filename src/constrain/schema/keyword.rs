@@ -28,7 +28,7 @@ const UNSUPPORTED: [(&str, &str); 18] = [
     ("$recursiveAnchor", REMOVE),
 ];
 const REMOVE: &str = "remove it";
-/// The largest value of keywords such as `maxLength`, `minItems` or `maxProperties`. It is the limit of llguidance's compiler for repetitions.
+/// The largest value of keywords such as `maxLength`, `minItems` or `maxProperties`. llguidance's compiler has the same limit for repetitions.
 const MAX_COUNT: u64 = 1_000_000_000;
 /// The largest length of a pattern in bytes.
 const MAX_PATTERN: usize = 64 << 10;

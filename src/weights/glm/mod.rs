@@ -1,5 +1,5 @@
-//! The settings of a GLM that the tensors' shapes do not determine. They are read from a `config.json`, from the metadata of a GGUF file, or
-//! from the metadata that `convert` writes.
+//! The settings of a GLM that the tensors' shapes do not determine. The settings are read from a `config.json`, from the metadata of a GGUF
+//! file, or from the metadata that `convert` writes.
 
 mod shapes;
 #[cfg(test)]
@@ -110,8 +110,8 @@ impl Glm {
         self.n_kv_head * self.head_size
     }
 
-    /// Returns true if llama.cpp's converter probably lost the model's ε and rotary base. Both then equal the converter's defaults, and half of
-    /// each head is rotated. GLM-Edge really has these defaults, but rotates whole heads.
+    /// Returns true if llama.cpp's converter probably lost the model's ε and rotary base. Both values then equal the converter's defaults, and
+    /// half of each head is rotated. GLM-Edge really has these defaults, but rotates whole heads.
     pub(super) fn is_of_a_lossy_gguf(&self) -> bool {
         self.model_type == "glm" && self.rope_theta == DEFAULT_THETA && self.rms_norm_eps == 1e-5 && self.rotary_size * 2 == self.head_size
     }
