@@ -84,8 +84,8 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
     meaning(schema, &said).at(at)
 }
 
-/// Returns a schema of an object whose properties have the subschemas `parts`. Every property is required, and no other property is allowed. The
-/// search compiles this schema to test `parts` apart from the rest of the schema.
+/// Returns a schema of an object whose properties have the subschemas `parts`. Every property is required, and no other property is allowed.
+/// [`blame`] compiles this schema to test `parts` without the rest of `root`.
 fn alone(root: &Value, parts: &[(Pointer, &Value)]) -> Value {
     let below: Map<String, Value> = parts.iter().enumerate().map(|(i, (_, part))| (i.to_string(), (*part).clone())).collect();
     let names: Vec<&String> = below.keys().collect();

@@ -80,8 +80,8 @@ impl<'a> Coded<'a> {
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
     }
 
-    /// Returns the same matrix without its scales, so that [`read`](Self::read) returns the unscaled values of the codes. If these values are
-    /// encoded without scales, the result is the same codes.
+    /// Returns the same matrix without its scales, so that [`read`](Self::read) returns the unscaled values of the codes. To encode these values
+    /// again without scales gives the same codes.
     pub fn unscaled(&self) -> Coded<'a> {
         Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }
     }

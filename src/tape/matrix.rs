@@ -268,8 +268,8 @@ impl MatrixSpec {
     }
 
     /// Returns the only matrix of the stack, cut by output rows into column pieces of at most `limit` bytes. A column piece is `[k, units]`: for
-    /// each of the k input channels, it has the weights of some output rows, in units of [`PAD`] rows. Rows that share scales stay in one piece,
-    /// even if the piece then exceeds the limit. Only the small limits of tests are ever exceeded.
+    /// each of the k input channels, the piece has the weights of some output rows, in units of [`PAD`] rows. Rows that share scales stay in one
+    /// piece, even if the piece then exceeds the limit. Only the small limits of tests are ever exceeded.
     ///
     /// # Panics
     /// If the stack does not have exactly one matrix.
@@ -362,8 +362,8 @@ impl MatrixSpec {
     }
 }
 
-/// Returns the smallest i below `n` for which `holds(i)` is false, or `n` if `holds(i)` is true for every i below `n`. If `holds` is false for
-/// some i, it must be false for every larger i.
+/// Returns the smallest i below `n` for which `holds(i)` is false, or `n` if `holds(i)` is true for every i below `n`. If `holds(i)` is false
+/// for some i, `holds` must be false for every larger i.
 fn partition(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, n);
     while low < high {

@@ -157,7 +157,7 @@ impl Lora {
         Ok(())
     }
 
-    /// Returns true if the adapter changes or replaces this tensor of the model.
+    /// Returns true if the adapter changes or replaces the model's tensor `target`.
     pub fn changes(&self, target: &str) -> bool {
         self.pairs.contains_key(target) || self.trained.contains_key(target)
     }

@@ -22,7 +22,7 @@ pub enum Form {
 }
 
 impl NodeExtent {
-    /// The largest depth of nesting. The code that handles regular expressions is recursive.
+    /// The largest depth of nested subexpressions in a regular expression. The code that handles regular expressions is recursive.
     const MAX_DEPTH: usize = 120;
     /// The largest number of characters, with references expanded. Rules such as `a ::= b b`, `b ::= c c` double the number with every rule. A
     /// repeated expression counts once.

@@ -56,7 +56,7 @@ struct Sum {
 impl Sum {
     const NOTHING: Sum = Sum { n_patterns: 0, n_properties: 0, n_names: 0, is_counted: false, divisor: 1 };
 
-    /// Returns the size of a schema into which both schemas are merged.
+    /// Returns the size of the schema that results if the schemas of sizes `self` and `other` are merged.
     fn and(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.saturating_add(other.n_patterns),

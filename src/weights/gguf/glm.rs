@@ -120,9 +120,9 @@ impl Values<'_> {
 
     /// Returns the configuration in the metadata. A missing key has the default of llama.cpp.
     ///
-    /// The converter of `chatglm` writes no `attention.key_length`: it assumes that the heads share the width equally, and writes half of a
-    /// head's channels as `rope.dimension_count`. The converter of `glm4` writes both keys if the model has a `head_dim`. The tensors' shapes
-    /// are compared later.
+    /// The converter of `chatglm` writes no `attention.key_length`: it assumes that the heads share the width equally, and writes half the
+    /// number of a head's channels as `rope.dimension_count`. The converter of `glm4` writes both keys if the model has a `head_dim`. The
+    /// tensors' shapes are compared later.
     fn glm(&self, attention_bias: bool) -> Result<Glm> {
         let (n_head, width) = (self.need::<usize>("attention.head_count")?, self.need::<usize>("embedding_length")?);
         let head_size = match self.get("attention.key_length")? {
