@@ -7,9 +7,11 @@
 //! options and items of the library between backticks (`` `context` ``, `` `device=cpu` ``). A front end replaces these names with
 //! [`Error::with_names`].
 
+mod json;
 mod names;
 mod room;
 
+pub(crate) use json::{in_words, with_place};
 pub use names::renamed;
 #[cfg(feature = "cli")]
 pub(crate) use room::{HINT as MEMORY_HINT, is_handled, read_at_most};
@@ -218,7 +220,10 @@ impl Error {
             _ => None,
         };
         let kind = if error.kind() == E::OutOfMemory { Kind::Memory } else { Kind::File };
-        let e = Error::new(kind, error.to_string()).caused_by(error);
+        // The number of the system is of no use to a user.
+        let text = error.to_string();
+        let text = text.split_once(" (os error ").map_or(text.as_str(), |(text, _)| text).to_string();
+        let e = Error::new(kind, text).caused_by(error);
         match hint {
             Some(h) => e.hint(h),
             None => e,

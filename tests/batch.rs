@@ -146,20 +146,20 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"far","tokens":[99999999]}"#, "out of range"),
         (r#"{"id":"field","prompt":"x","temprature":1}"#, "temprature"),
         (r#"{"id":"value","prompt":"x","top_p":7}"#, "from 0 to 1"),
-        (r#"{"id":"none"}"#, "one of prompt, messages and tokens"),
+        (r#"{"id":"none"}"#, "one of the fields prompt, messages and tokens"),
         (r#"{"id":"tool","messages":[{"role":"observation","content":"x"}]}"#, "tool results"),
         (r#"{"id":"ban","prompt":"x","ban":[99999999]}"#, "size of the vocabulary"),
         (r#"{"id":"gbnf","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"gbnf again","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"schema","prompt":"x","json_schema":{"type":"strin"}}"#, "json_schema"),
         (r##"{"id":"endless","prompt":"x","json_schema":{"$ref":"#"}}"##, "no token of the vocabulary"),
-        (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "expected JSON: EOF"),
+        (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "the JSON schema is not valid JSON: the JSON ends"),
         (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of grammar"),
     ];
     let nameless = [
-        ("{", "an object of JSON"),
-        (r#"{"prompt":"x"}"#, "the line has no id"),
-        (r#"{"id":1,"prompt":"again"}"#, "two lines have the id 1"),
+        ("{", "a JSON object"),
+        (r#"{"prompt":"x"}"#, "id: the field id is missing"),
+        (r#"{"id":1,"prompt":"again"}"#, "an earlier line has the same id 1"),
     ];
     let all: Vec<&str> = wrong.iter().chain(&nameless).map(|(line, _)| *line).collect();
     let input = format!("{}\n{}\n{}", r#"{"id":1,"prompt":"x"}"#, all.join("\n"), r#"{"id":2,"prompt":"y"}"#);
@@ -204,8 +204,8 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         let all: Vec<Value> = kept(Path::new(out)).into_iter().filter(|line| line["id"].is_null()).collect();
         (status, all.iter().map(|line| line["error"]["message"].as_str().unwrap().chars().take(20).collect::<String>()).collect::<Vec<_>>())
     };
-    assert_eq!(nameless(r#"{"prompt":"x"}"#), (1, vec!["the line has no id".into()]));
-    assert_eq!(nameless("GARBAGE"), (1, vec!["expected an object o".into()]));
+    assert_eq!(nameless(r#"{"prompt":"x"}"#), (1, vec!["id: the field id is missing".into()]));
+    assert_eq!(nameless("GARBAGE"), (1, vec!["expected a JSON object".into()]));
     assert_eq!(nameless(r#"{"id":2,"prompt":"x"}"#), (0, vec![]));
 }
 
@@ -359,12 +359,12 @@ fn flags_that_do_not_fit_are_refused_and_no_file_is_harmed() {
     let text = prompts(2, 4);
     let path = put(&folder, "in.jsonl", text.as_bytes());
     let path = path.to_str().unwrap();
-    refused(&run(&["batch", path, "-o", path]), 2, "the prompts are read from this file");
+    refused(&run(&["batch", path, "-o", path]), 2, "the results cannot go to the file of the prompts");
     refused(&run(&["batch", path, "-o", "-", "--json"]), 2, "--output: --json and --retry-errors need a file");
     let output = run(&["batch", path, "-o", "-"]);
     assert_eq!((lines(&String::from_utf8(output.stdout).unwrap()).len(), Path::new("-").exists()), (2, false));
     let other = put(&folder, "other.jsonl", text.as_bytes());
-    refused(&run(&["batch", path, "-o", other.to_str().unwrap()]), 1, "line 1: expected results of batch");
+    refused(&run(&["batch", path, "-o", other.to_str().unwrap()]), 1, "line 1: expected a file of batch results");
     assert_eq!(std::fs::read_to_string(&other).unwrap(), text);
     refused(&run(&["batch", "/no/such/file"]), 1, "No such file");
     refused(&run(&["batch", path, "-o", "/no/such/folder/out"]), 1, "/no/such/folder/out");

@@ -100,7 +100,7 @@ fn usage_errors_exit_with_2_and_bad_ids_with_1() {
     refused(&run(&words("generate x --logit-bias 5")), 2, "--logit-bias");
     refused(&run(&words("generate x --dry-base 0.5")), 2, "--dry-base");
     refused(&run(&words("generate x --repeat-last-n -2")), 2, "--repeat-last-n");
-    refused(&run(&words("generate x --preset best")), 2, "one of pip, demo, chat");
+    refused(&run(&words("generate x --preset best")), 2, "presets: pip, demo, chat");
     for (line, expected) in [
         ("generate x -n abc", "expected a whole number of at least 0, or -1 for no limit"),
         ("generate x -t some", "expected a whole number from 1 to 4096"),
@@ -108,7 +108,7 @@ fn usage_errors_exit_with_2_and_bad_ids_with_1() {
         ("generate x --trials 2000", "expected a whole number from 1 to 1024"),
         ("batch in.jsonl -o out.jsonl --slots many", "expected a whole number from 1 to 1023"),
         ("bench -p 12,abc", "expected a whole number of at least 0"),
-        ("bench -n -5", "unexpected argument"),
+        ("bench -n -5", "takes no negative number"),
         ("bench -r 0", "expected a whole number from 1 to 4294967295"),
         ("inspect x -c 1k", "expected a whole number from 1 to 4294967295"),
     ] {

@@ -64,11 +64,11 @@ fn a_file_of_another_kind_is_named() {
             "(the state file is not whole: save the state again)",
             "(the state file is not whole",
         ),
-        (file("a.png", b"\x89PNG\r\n\x1a\n........"), "found a PNG image", "found a PNG image (make one with generate --save-state)"),
+        (file("a.png", b"\x89PNG\r\n\x1a\n........"), "found a PNG image", "found a PNG image (make a state with generate --save-state)"),
         (file("a.zip", zip), "found an empty zip archive", "found an empty zip archive"),
         (file("page.pth", b"<!DOCTYPE html>"), "found a web page", "found a web page"),
         (file("lfs.pth", b"version https://git-lfs.github.com/spec/v1\n"), "found a Git-LFS pointer", "found a Git-LFS pointer"),
-        (file("none.pth", b""), "found an empty file", "found an empty file (make one with generate --save-state)"),
+        (file("none.pth", b""), "found an empty file", "found an empty file (make a state with generate --save-state)"),
         (file("notes.txt", b"hello"), "found text that begins with \"hello\"", "found text"),
         (file("vocab.txt", b"1 '\\x00' 1\n2 '\\x01' 1\n"), "found a vocabulary (load it with --vocab", "found a vocabulary"),
         (file("tokenizer.json", br#"{"version":"1.0","added_tokens":[],"model":{}}"#), "found a tokenizer.json", "found a tokenizer.json"),
@@ -76,7 +76,7 @@ fn a_file_of_another_kind_is_named() {
         (file("out.jsonl", b"{\"id\":1,\"text\":\"x\"}\n{\"id\":2,\"text\":\"y\"}\n"), "prompts or results of batch", "results of batch"),
         (folder.path().join("empty"), "the folder has no checkpoint", "the folder has no checkpoint"),
         (folder.path().join("absent"), "no such file", "no such file"),
-        (PathBuf::from(tiny()), "", "found a model (name a model with -m"),
+        (PathBuf::from(tiny()), "", "found a model (give a model with -m"),
     ];
     for (path, as_model, as_state) in &files {
         let path = path.to_str().unwrap();
@@ -99,9 +99,13 @@ fn a_file_of_another_kind_is_named() {
             once(&output);
         }
     }
-    refused(&run(&["generate", "x", "--vocab", "world"]), 1, "world: the vocabulary has ids up to 65529");
+    refused(&run(&["generate", "x", "--vocab", "world"]), 1, "world: the vocabulary has token ids up to 65529");
     let image = folder.path().join("a.png");
-    refused(&run(&["generate", "x", "--grammar", image.to_str().unwrap()]), 1, "a.png: expected UTF-8, found the byte 0x89 at 0");
+    refused(
+        &run(&["generate", "x", "--grammar", image.to_str().unwrap()]),
+        1,
+        "a.png: expected UTF-8 text, found the invalid byte 0x89 at byte 0",
+    );
     // Paths that are not vocabulary files.
     for (path, want) in [("empty", "expected a vocabulary file, found a folder"), ("a.png", "a.png: line 1"), ("absent", "absent")] {
         let path = folder.path().join(path);
@@ -129,7 +133,7 @@ fn a_state_is_not_converted_as_if_it_were_a_model() {
 fn a_backend_that_is_not_there_is_an_error() {
     for backend in ["metal", "dx12", "Metal"] {
         let name = backend.to_lowercase();
-        let want = format!("--backend: this program has no support for {name} on this system; it supports vulkan, gl");
+        let want = format!("--backend: this program does not support the backend {name} on this system; it supports vulkan, gl");
         for line in
             ["generate x -n 1 --device auto", "generate x -n 1 --device gpu", "devices --device auto", "bench -p 1 -n 1 --device auto"]
         {
@@ -138,11 +142,15 @@ fn a_backend_that_is_not_there_is_an_error() {
         let object = run(&words(&format!("generate x --json --device auto --backend {backend}")));
         let object: Value = serde_json::from_slice(&object.stdout).unwrap();
         assert_eq!((object["error"]["kind"].as_str(), object["error"]["where"].as_str()), (Some("device"), Some("--backend")));
-        refused(&run(&words(&format!("generate x --device cpu --backend {backend}"))), 2, "--backend: the device cpu has no graphics API");
+        refused(
+            &run(&words(&format!("generate x --device cpu --backend {backend}"))),
+            2,
+            &format!("--backend: the backend {name} needs a GPU"),
+        );
     }
     // The Vulkan loader finds no driver.
     let output = with_variable("VK_DRIVER_FILES", "/nowhere.json", "generate x -n 1 --backend vulkan");
-    refused(&output, 3, "--backend: no adapter was found through vulkan");
+    refused(&output, 3, "--backend: no GPU was found with the backend vulkan");
     let output = with_variable("VK_DRIVER_FILES", "/nowhere.json", "generate x -n 1 --seed 1");
     assert!(code(&output) == 0 && stderr(&output).contains("device: cpu, because no GPU adapter was found"), "{}", stderr(&output));
 }
@@ -154,14 +162,14 @@ fn devices_are_named_in_any_case() {
     }
     assert_eq!(code(&run(&words("devices --device AUTO"))), 0);
     refused(&run(&words("generate x -n 1 --device GPU:99")), 3, "--device: ");
-    refused(&run(&words("generate x -n 1 --device Gpu:x")), 2, "--device: expected a number after gpu:");
+    refused(&run(&words("generate x -n 1 --device Gpu:x")), 2, "--device: expected the number of an adapter after gpu:,");
     refused(&run(&["generate", "x", "-n", "1", "--device", ""]), 2, "--device: expected auto, cpu, gpu, gpu:N");
 }
 
 #[test]
 fn a_wrong_variable_is_named() {
     refused(&with_variable("WINGBEAT_DEVICE", "nothing-like-it", "generate x -n 1"), 3, "WINGBEAT_DEVICE: ");
-    refused(&with_variable("WINGBEAT_DEVICE", "gpu:x", "generate x -n 1 --json"), 2, "WINGBEAT_DEVICE: expected a number");
+    refused(&with_variable("WINGBEAT_DEVICE", "gpu:x", "generate x -n 1 --json"), 2, "WINGBEAT_DEVICE: expected the number");
     refused(&with_variable("WINGBEAT_DEVICE", "cpu", "generate x -n 1 --device nothing-like-it"), 3, "--device: ");
     assert_eq!(code(&with_variable("WINGBEAT_DEVICE", "CPU", "generate x -n 1")), 0);
     for (variable, value, want) in [
@@ -194,30 +202,30 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
     let [absent, gbnf, json] = ["absent", "bad.gbnf", "bad.json"].map(path);
     let (beyond, new) = (path("absent/out"), path("new.st"));
     let cases: Vec<(Vec<&str>, i32, &str, &str)> = vec![
-        (words("generate x --dtype f17"), 2, "--dtype", "possible values: auto, f16, f32"),
-        (words("generate x --tempp 3"), 2, "--tempp", "unexpected argument"),
+        (words("generate x --dtype f17"), 2, "--dtype", "expected one of auto, f16, f32"),
+        (words("generate x --tempp 3"), 2, "--tempp", "unknown flag"),
         (words("generate x --temp abc"), 2, "--temperature", "expected a number of at least 0"),
         (words("generate x --top-p 7"), 2, "--top-p", "from 0 to 1, found 7"),
-        (words("generate x -n"), 2, "--max-tokens", "a value is required"),
-        (words("generate x --quant i9"), 2, "--quant", "found \"i9\""),
+        (words("generate x -n"), 2, "--max-tokens", "the value is missing"),
+        (words("generate x --quant i9"), 2, "--quant", "unknown weight format \"i9\""),
         (words("generate x --logit-bias 1"), 2, "--logit-bias", "ID=X"),
         (words("generate x --ban 99999"), 2, "--ban", "below 2048"),
         (words("generate --tokens 1,x"), 2, "--tokens", "token ids such as 1,2,3"),
         (words("generate x --chunk 0"), 2, "--chunk", "expected a whole number from 1"),
         (words("generate x --device nothing-like-it"), 3, "--device", "nothing-like-it"),
         (vec!["generate", "x", "--strategy", "gpu fp17"], 2, "--strategy, column 5", "found \"fp17\""),
-        (words("generat x"), 2, "generat", "unrecognized subcommand"),
-        (words("completions foo"), 2, "<SHELL>", "possible values: bash"),
-        (words("batch"), 2, "<IN.jsonl>", "were not provided"),
+        (words("generat x"), 2, "generat", "unknown command"),
+        (words("completions foo"), 2, "<SHELL>", "expected one of bash"),
+        (words("batch"), 2, "<IN.jsonl>", "the argument is missing"),
         (vec!["batch", &input, "-o", &beyond], 1, &beyond, "found no such folder"),
         (vec!["batch", &absent], 1, &absent, "No such file"),
-        (vec!["batch", &input, "-o", &input], 2, "--output", "the prompts are read from this file"),
+        (vec!["batch", &input, "-o", &input], 2, "--output", "the results cannot go to the file of the prompts"),
         (vec!["generate", "-m", &absent, "x"], 1, &absent, "no such file"),
         (vec!["generate", "-f", &absent], 1, &absent, "No such file"),
         (vec!["generate", "x", "--state", &absent], 1, &absent, "no such file"),
         (vec!["generate", "x", "--grammar", &absent], 1, &absent, "No such file"),
         (vec!["generate", "x", "--grammar", &gbnf], 1, &gbnf, "expected ]"),
-        (vec!["generate", "x", "--json-schema", &json], 1, &json, "expected JSON"),
+        (vec!["generate", "x", "--json-schema", &json], 1, &json, "the JSON schema is not valid JSON"),
         (vec!["generate", "x", "--vocab", &absent], 1, &absent, "No such file"),
         (vec!["generate", "x", "-n", "1", "--save-state", &beyond], 1, &beyond, ""),
         (vec!["score", "--text", "a b", "--logits", &beyond], 1, &beyond, ""),
@@ -233,7 +241,7 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
         (vec!["chat", "--load", tiny()], 1, tiny(), "found a model"),
         (vec!["chat", "--load", &tuned], 1, &tuned, ""),
         (vec!["chat", "--prompt", &absent], 1, &absent, ""),
-        (words("chat --format best"), 2, "--format", "possible values"),
+        (words("chat --format best"), 2, "--format", "expected one of"),
     ]
     .into_iter()
     .map(|(args, code, place, text)| (args.into_iter().map(|a| &*a.to_string().leak()).collect(), code, &*place.to_string().leak(), text))
@@ -268,7 +276,7 @@ fn a_tensor_that_is_wrong_is_named_with_its_file_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = tensors(&folder, "tuned.safetensors", (0..6).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 63])));
     let output = run(&["generate", "x", "-n", "1", "--state", path.to_str().unwrap()]);
-    refused(&output, 1, "tensor blocks.0.att.time_state: expected shape [2, 64, 64], found [2, 64, 63]");
+    refused(&output, 1, "tensor blocks.0.att.time_state: expected a tensor of shape [2, 64, 64], found the shape [2, 64, 63]");
     assert_eq!(stderr(&output).matches("tuned.safetensors").count(), 1, "{}", stderr(&output));
     // Runs verbs that open a model, on a file that lacks one tensor of its model.
     let (all, _) = wingbeat::low_level::weights::read_safetensors(include_bytes!("../assets/models/tiny-rwkv7.safetensors")).unwrap();

@@ -42,7 +42,7 @@ fn an_output_is_refused_before_a_model_is_opened() {
         (text(folder.path()), "found a folder"),
         (text(&missing), "missing/x.st: "),
         (text(&inside), "there.st/x.st: "),
-        ("-", "./- is a file of that name"),
+        ("-", "write ./-"),
     ];
     if cfg!(target_os = "linux") {
         cases.extend([("/dev/null", "found a device"), ("/proc/x.st", "/proc/x.st: ")]);
@@ -55,7 +55,7 @@ fn an_output_is_refused_before_a_model_is_opened() {
     }
     for args in writers(text(&file)) {
         let is_state = args[0] == "generate" || args[0] == "chat";
-        let expected = if is_state { "a state file to replace, found a file of another kind" } else { "(--force replaces it)" };
+        let expected = if is_state { "a state file, so it is not replaced" } else { "replace the file with --force" };
         refused(&run(&args), 1, expected);
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
@@ -70,14 +70,14 @@ fn force_replaces_a_file_and_a_state_only_a_state() {
     let save = ["generate", "In", "-n", "1", "--save-state", text(&state)];
     stdout(&run(&save));
     let first = std::fs::read(&state).unwrap();
-    refused(&run(&save), 1, "s.st: expected a new file, found one that exists (--force replaces it)");
+    refused(&run(&save), 1, "s.st: the output file exists already (choose another name, or replace the file with --force)");
     stdout(&run(&[&save[..], &["--force", "--temp", "0"]].concat()));
     assert!(std::fs::read(&state).unwrap() != first);
-    refused(&run(&["generate", "In", "-n", "1", "--save-state", text(&model), "--force"]), 1, "found a file of another kind");
+    refused(&run(&["generate", "In", "-n", "1", "--save-state", text(&model), "--force"]), 1, "is not a state file");
 
     stdout(&run(&["convert", TINY, text(&model), "--force"]));
     assert!(std::fs::read(&model).unwrap() == std::fs::read(TINY).unwrap() || model.metadata().unwrap().len() > 1 << 20);
-    refused(&run(&["convert", text(&model), text(&model), "--force"]), 2, "is a file that is read");
+    refused(&run(&["convert", text(&model), text(&model), "--force"]), 2, "is also an input file");
     stdout(&run(&["score", "--text", "In the", "--logits", text(&logits), "--force"]));
     assert!(logits.metadata().unwrap().len() > 1000);
     // An empty file may be overwritten, because it holds nothing that could be lost.

@@ -52,7 +52,7 @@ fn a_second_run_on_the_same_results_is_refused() {
         }
         for more in [&[][..], &["--retry-errors"], &["--force"]] {
             let second = run(&[&args[..], more].concat());
-            refused(&second, 1, &format!("out.jsonl: another run of batch, process {}, writes to this file", first.id()));
+            refused(&second, 1, &format!("out.jsonl: another run of batch, process {}, is writing to this file", first.id()));
         }
         // A killed process no longer holds the lock.
         first.kill().unwrap();
@@ -64,7 +64,7 @@ fn a_second_run_on_the_same_results_is_refused() {
     assert_eq!((results(&out).len(), lock.exists()), (3, cfg!(windows)));
     // A file of this name that is no lock is left alone.
     std::fs::write(&lock, "mine").unwrap();
-    refused(&run(&args), 1, "out.jsonl.lock: expected the lock of a run of batch");
+    refused(&run(&args), 1, "out.jsonl.lock: expected a lock file of batch");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn an_error_of_a_schema_is_one_line_with_a_pointer() {
     let path = put(&folder, "schema.json", schema.to_string().as_bytes());
     let args = ["generate", "x", "-n", "1", "--json-schema", path.to_str().unwrap()];
     let output = run(&args);
-    refused(&output, 1, "schema.json: schema at /properties/age: keyword \"not\" is unsupported (remove it)");
+    refused(&output, 1, "schema.json: schema at /properties/age: the keyword \"not\" of JSON schemas is unsupported (remove it)");
     assert!(!stderr(&output).contains("secret"));
     std::fs::write(&path, r#"{"type": "object", "properties": {"a": {"minimum": 3, "maximum": 2, "type": "integer"}}, "required": ["a"]}"#)
         .unwrap();
@@ -62,5 +62,5 @@ fn a_chain_of_rules_ends_within_bounds() {
     let script = "ulimit -v 4000000; exec \"$0\" generate x --device cpu -n 1 --grammar \"$1\"";
     let output = std::process::Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_wingbeat")]).arg(path).output().unwrap();
     assert_eq!(code(&output), 1, "{}", stderr(&output));
-    refused(&output, 1, "rules refer to one another in a chain of more than 4000");
+    refused(&output, 1, "rules refer to one another more than 4000 deep");
 }

@@ -30,7 +30,7 @@ const REFUSED: &[(&str, &str)] = &[
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     let runs = || ARCHS.iter().rev().map(|arch| arch.about()).collect::<Vec<_>>().join(", ");
     let refuse = |what: &str, tensor: &str| {
-        Err(Error::model(format!("this model is {what}: it has {tensor}")).hint(format!("wingbeat runs {}", runs())))
+        Err(Error::model(format!("unsupported model, {what}: it has the tensor {tensor}")).hint(format!("wingbeat runs {}", runs())))
     };
     if let Some((what, name)) = REFUSED.iter().find_map(|(part, what)| Some((what, shapes.find(&|name| name.contains(part))?))) {
         return refuse(what, &name);
@@ -64,9 +64,9 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         }
         Some(arch) => arch.read(shapes),
         None => Err(Error::model(
-            "no known architecture: no tensor of an RWKV such as emb.weight or blocks.0.att.key.weight, and no configuration of a GLM",
+            "unknown model: the file has neither tensors of an RWKV, such as emb.weight and blocks.0.att.key.weight, nor the config.json of a GLM",
         )
-        .hint("`Checkpoint::names` lists the tensors of the file")),
+        .hint("`Checkpoint::names` lists the tensors of the file; for a GLM, put config.json into the same folder")),
     }
 }
 
@@ -91,5 +91,7 @@ pub fn dims<const N: usize>(shapes: &dyn Shapes, tensor: &str) -> Result<[usize;
     while kept.len() > N && kept[kept.len() - 1] == 1 {
         kept.pop();
     }
-    kept.try_into().map_err(|_| Error::model(format!("expected {N} dimensions, found {shape:?}")).at(tensor))
+    kept.try_into().map_err(|_| {
+        Error::model(format!("expected a shape with {N} dimensions, found the shape {shape:?}")).at(format!("tensor {tensor}"))
+    })
 }

@@ -80,7 +80,7 @@ impl Architecture for Glm4Arch {
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         let Some(config) = shapes.metadata(GLM) else {
-            return Err(Error::model("the weights of a GLM have no configuration: their shapes determine neither heads nor norms")
+            return Err(Error::model("config.json is missing: the tensors of a GLM do not determine its heads and norms")
                 .hint("put the model's config.json into the same folder"));
         };
         let config = Glm::parse(config)?;
@@ -88,7 +88,7 @@ impl Architecture for Glm4Arch {
         let n_layer = shapes.n_layer();
         let is_beyond = |name: &str| layer_of(name).is_some_and(|layer| layer >= n_layer);
         if let Some(name) = shapes.find(&is_beyond) {
-            return Err(Error::model(format!("expected layers without a gap, found {name} but no tensor of layer {n_layer}")));
+            return Err(Error::model(format!("layer {n_layer} has no tensors, although a later layer has the tensor {name}")));
         }
         let labels = labels(shapes, &config, n_embd)?;
         if shapes.shape(HEAD).is_none() && labels.is_none() {
@@ -96,17 +96,17 @@ impl Architecture for Glm4Arch {
         }
         let [rows, width] = dims(shapes, &layer(0, "mlp.gate_up_proj.weight"))?;
         if n_vocab == 0 || n_embd == 0 || rows == 0 || width != n_embd {
-            let text = format!("expected sizes of at least 1 and an mlp as wide as the embedding, found embedding [{n_vocab}, {n_embd}]");
-            return Err(Error::model(format!("{text}, mlp.gate_up_proj [{rows}, {width}]")));
+            let text = format!("expected a feed-forward as wide as the embedding, found the shapes [{n_vocab}, {n_embd}] of the embedding");
+            return Err(Error::model(format!("{text} and [{rows}, {width}] of mlp.gate_up_proj")));
         }
         if rows % 2 == 1 {
             return Err(Error::model(format!(
-                "expected an even number of rows, half of them for the gate, found {rows} in mlp.gate_up_proj"
+                "expected an even number of rows in mlp.gate_up_proj (half of them are the gate), found {rows} rows"
             )));
         }
         let size = config.head_size;
         if !size.is_multiple_of(8) || size > 256 {
-            return Err(Error::model(format!("expected a head size of at most 256, a multiple of 8, found {size} in the configuration")));
+            return Err(Error::model(format!("unsupported head size {size} in the configuration, expected a multiple of 8 up to 256")));
         }
         Ok(Box::new(Glm4 { n_layer, n_embd, n_ffn: rows / 2, n_vocab, config, labels }))
     }

@@ -93,7 +93,7 @@ impl Architecture for Rwkv6Arch {
             return Err(Error::model(text).at("blocks.0.att.time_maa_w1"));
         }
         if decay_rank == 0 {
-            return Err(Error::model("expected a low-rank matrix with columns, found none").at("blocks.0.att.time_decay_w1"));
+            return Err(Error::model("expected a low-rank matrix with at least 1 column, found 0 columns").at("blocks.0.att.time_decay_w1"));
         }
         Ok(Box::new(Rwkv6 { base: Base::read(shapes, n_head)?, mix_rank: mixes / n, decay_rank }))
     }

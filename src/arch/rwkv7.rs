@@ -86,7 +86,8 @@ impl Architecture for Rwkv7Arch {
         };
         if ranks.w == 0 || ranks.a == 0 || ranks.g == 0 || (base.n_layer > 1 && ranks.v == 0) {
             return Err(Error::model(format!(
-                "expected low-rank matrices with columns, found none in `w1`, `a1`, `v1` or `g1`: {ranks:?}"
+                "expected low-rank matrices with at least 1 column, found {} columns in att.w1, {} in att.a1, {} in att.v1 and {} in att.g1",
+                ranks.w, ranks.a, ranks.v, ranks.g
             )));
         }
         Ok(Box::new(Rwkv7 { base, ranks }))

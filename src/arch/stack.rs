@@ -71,7 +71,7 @@ impl Base {
                 .parse()
                 .ok()
                 .filter(|e: &f32| *e > 0.0 && e.is_finite())
-                .ok_or_else(|| Error::model(format!("expected a positive number in metadata {key}, found {text:?}"))),
+                .ok_or_else(|| Error::model(format!("expected a positive number as metadata value {key}, found {text:?}"))),
             None => Ok(default),
         };
         let layer_norm_eps = eps(LAYER_NORM_EPS, words::LAYER_NORM_EPS)?;

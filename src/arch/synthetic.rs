@@ -11,7 +11,9 @@ use crate::error::{Error, Result};
 pub fn named(name: &str) -> Result<Box<dyn Blueprint>> {
     let found = name.split_once('-').and_then(|(arch, size)| ARCHS.iter().find(|a| a.name() == arch)?.published(size));
     found.ok_or_else(|| {
-        let known: Vec<_> = ARCHS.iter().map(|a| format!("{}-{}", a.name(), a.sizes().join("|"))).collect();
-        Error::usage(format!("unknown synthetic model {name:?}, expected {}", known.join(" or "))).field("synthetic")
+        let known: Vec<_> = ARCHS.iter().map(|a| format!("{} with {}", a.name(), a.sizes().join(", "))).collect();
+        Error::usage(format!("unknown synthetic model {name:?}, expected ARCHITECTURE-SIZE such as rwkv7-0.1b"))
+            .field("synthetic")
+            .hint(format!("architectures and their sizes: {}", known.join("; ")))
     })
 }

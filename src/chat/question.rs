@@ -23,6 +23,8 @@ pub struct Question {
     pub stop_ids: Option<Vec<u32>>,
     /// Texts that end the answer. Stop texts do not apply to an answer with a constraint.
     pub stop_texts: Vec<String>,
+    /// The most tokens of the answer, from `max_new_tokens` of the model's `generation_config.json`. `None` if it sets none.
+    pub max_new_tokens: Option<usize>,
     pub(super) place: AnswerPlace,
     start: ReplyStart,
     /// True if a template rendered the prompt. False for a prompt in lines, such as `User: hello`.
@@ -44,7 +46,7 @@ impl Question {
     /// Does the same as [`new`](Self::new), with the vocabulary of the caller instead of the model's vocabulary.
     pub(super) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
-            return Err(Error::input("expected at least one message, found none").field("messages"));
+            return Err(Error::input("expected at least 1 message, found an empty list").field("messages"));
         }
         let sampling = format.settings().sampling;
         let has_tools = messages.iter().any(|message| !message.tools.is_empty());
@@ -54,12 +56,13 @@ impl Question {
                 let (tokens, place) = (encode(&parts, vocab)?, AnswerPlace::of_message(opening(&whole(&parts))));
                 let stop_ids = Some(options.stop_ids(vocab)?);
                 let (stop_texts, start) = (options.generation.stop_strings.clone(), ReplyStart::after(&place.opening));
-                Question { tokens, sampling, stop_ids, stop_texts, place, start, is_message: true, has_tools }
+                let max_new_tokens = options.generation.max_new_tokens;
+                Question { tokens, sampling, stop_ids, stop_texts, max_new_tokens, place, start, is_message: true, has_tools }
             }
             Kind::Lines(lines) => {
                 let tokens = vocab.encode_further(lines.whole(messages)?.as_bytes())?;
                 let (stop_texts, place, start) = (vec![lines.end()], lines.place(vocab), lines.begins());
-                Question { tokens, sampling, stop_ids: None, stop_texts, place, start, is_message: false, has_tools }
+                Question { tokens, sampling, stop_ids: None, stop_texts, max_new_tokens: None, place, start, is_message: false, has_tools }
             }
         })
     }

@@ -95,7 +95,10 @@ pub fn run(mut args: Args) -> Outcome {
     }
     if args.output.as_deref().is_some_and(lines::is_standard) {
         if args.json || args.retry_errors {
-            return Err(Error::usage("--json and --retry-errors need a file for the results").at("--output").into());
+            return Err(Error::usage("--json and --retry-errors need a file for the results, found standard output")
+                .at("--output")
+                .hint("name a file: -o OUT.jsonl")
+                .into());
         }
         args.output = None;
     }

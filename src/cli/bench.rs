@@ -150,7 +150,9 @@ pub fn run(mut args: Args) -> Outcome {
     let tests = tests(&args)?;
     if let Some(path) = &args.write {
         let [name] = args.synthetic.as_slice() else {
-            return Err(Error::usage("expected one --synthetic to write, found several").at("--write").into());
+            return Err(Error::usage(format!("expected one flag --synthetic, the model to save, found {}", args.synthetic.len()))
+                .at("--write")
+                .into());
         };
         args.existing.check(path)?;
         synthetic::write(name, path)?;
@@ -211,14 +213,16 @@ fn tests(args: &Args) -> Result<Vec<Test>> {
     kinds.extend(args.n_gen.iter().map(|&g| (0, g)));
     for text in &args.pg {
         let pair = text.split_once(',').and_then(|(p, g)| Some((p.trim().parse().ok()?, g.trim().parse().ok()?)));
-        kinds.push(pair.ok_or_else(|| Error::usage(format!("expected P,G such as 512,128, found {text:?}")).at("-pg"))?);
+        kinds.push(pair.ok_or_else(|| {
+            Error::usage(format!("expected P,G, the tokens to prefill and to decode, such as 512,128; found {text:?}")).at("--pg")
+        })?);
     }
     kinds.retain(|&kind| kind != (0, 0));
     let mut tests = Vec::new();
     for &n_depth in &args.n_depth {
         for &n_batch in &args.n_batch {
             if !(1..=1023).contains(&n_batch) {
-                return Err(Error::usage(format!("expected 1 to 1023 slots, found {n_batch}")).at("-b"));
+                return Err(Error::usage(format!("expected 1 to 1023 texts at once, found {n_batch}")).at("--n-batch"));
             }
             tests.extend(kinds.iter().map(|&(n_prompt, n_gen)| Test { n_prompt, n_gen, n_depth, n_batch }));
         }

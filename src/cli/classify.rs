@@ -35,7 +35,7 @@ pub struct Args {
 pub fn run(args: Args) -> Outcome {
     let given = args.input.require(args.newline.last())?;
     if args.model.state.is_some() {
-        return Err(Error::usage("classify always starts from an empty state").at("--state").into());
+        return Err(Error::usage("classify always starts from an empty state").hint("leave out --state").at("--state").into());
     }
     let model = args.model.load()?;
     let mut session = Session::new(&model, 1)?;

@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Outcome {
     let tokens = prompt::parse_ids(&text)?;
     let vocab = args.vocab.open()?;
     if let Some(&id) = tokens.iter().find(|&&id| id > vocab.max_id()) {
-        return Err(Error::input(format!("token {id} is out of range: the vocabulary ends at {}", vocab.max_id())).into());
+        return Err(Error::input(format!("token id {id} is out of range: the largest id of the vocabulary is {}", vocab.max_id())).into());
     }
     let bytes = vocab.decode(&tokens);
     let mut out = Output::new(args.raw);

@@ -44,7 +44,7 @@ fn unescaped(text: &str) -> Result<String> {
     while let Some(at) = rest.find('\\') {
         bytes.extend_from_slice(&rest.as_bytes()[..at]);
         let mut after = rest[at + 1..].chars();
-        let kind = after.next().ok_or_else(|| Error::usage("the text ends within an escape").hint("write \\\\ for a backslash"))?;
+        let kind = after.next().ok_or_else(|| Error::usage("the text ends with a single backslash").hint("write \\\\ for a backslash"))?;
         rest = after.as_str();
         match kind {
             'n' => bytes.push(b'\n'),
@@ -56,20 +56,25 @@ fn unescaped(text: &str) -> Result<String> {
                 let c = character(&mut rest)?;
                 bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
             }
-            _ => return Err(Error::usage(format!("unknown escape \\{kind}")).hint("write \\\\ for a backslash")),
+            _ => {
+                return Err(Error::usage(format!("unknown escape \\{kind}"))
+                    .hint("escapes are \\n, \\t, \\r, \\\", \\xNN and \\uNNNN; write \\\\ for a backslash"));
+            }
         }
     }
     bytes.extend_from_slice(rest.as_bytes());
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Error::usage(format!("expected UTF-8 after escapes, found the byte {:#04x} at {at}", e.as_bytes()[at]))
+        Error::usage(format!("the text with its escapes replaced is not UTF-8: invalid byte {:#04x} at byte {at}", e.as_bytes()[at]))
     })
 }
 
 /// Removes `n` hexadecimal digits from the front of `rest` and returns their value.
 fn hex(rest: &mut &str, n: usize) -> Result<u32> {
     let digits = rest.get(..n).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
-    let digits = digits.ok_or_else(|| Error::usage(format!("expected {n} hexadecimal digits in an escape, found {:?}", short(rest, n))))?;
+    let digits = digits.ok_or_else(|| {
+        Error::usage(format!("expected {n} hexadecimal digits after \\{}, found {:?}", if n == 2 { 'x' } else { 'u' }, short(rest, n)))
+    })?;
     *rest = &rest[n..];
     Ok(u32::from_str_radix(digits, 16).expect("hexadecimal digits were checked"))
 }
@@ -82,7 +87,9 @@ fn character(rest: &mut &str) -> Result<char> {
         *rest = low;
     }
     let decoded = String::from_utf16(&units).ok().filter(|c| c.chars().count() == 1);
-    decoded.and_then(|c| c.chars().next()).ok_or_else(|| Error::usage(format!("\\u{:04x} is half of a surrogate pair", units[0])))
+    decoded.and_then(|c| c.chars().next()).ok_or_else(|| {
+        Error::usage(format!("\\u{:04x} is half of a character: the other \\uNNNN of its surrogate pair must follow", units[0]))
+    })
 }
 
 #[cfg(test)]
@@ -106,14 +113,14 @@ mod tests {
     #[test]
     fn what_is_no_escape_is_refused() {
         for (text, want) in [
-            (r"a\", "ends within an escape"),
+            (r"a\", "ends with a single backslash"),
             (r"\d", r"unknown escape \d"),
             (r"\x4", "2 hexadecimal digits"),
             (r"\x4é", "2 hexadecimal digits"),
             (r"\u12g4", "4 hexadecimal digits"),
-            (r"\ud83d", "half of a surrogate pair"),
-            (r"\ud83d\u0041", "half of a surrogate pair"),
-            (r"\xff", "0xff at 0"),
+            (r"\ud83d", "is half of a character"),
+            (r"\ud83d\u0041", "is half of a character"),
+            (r"\xff", "0xff at byte 0"),
         ] {
             let e = unescaped(text).unwrap_err().to_string();
             assert!(e.contains(want), "{text}: {e}");

@@ -1,11 +1,12 @@
 //! Reports the error with which the program ends. Prints a line on stderr and, if a flag asks for JSON, an object on stdout. Determines the
 //! exit code.
 
-use super::flags;
 use super::output::{Output, say, say_error};
 use super::style::Color;
+use super::{Cli, flags, prompt};
 use crate::error::{Error, Kind};
-use clap::error::{ContextKind, ContextValue};
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -21,12 +22,16 @@ pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
     ExitCode::from(e.kind.exit_code())
 }
 
-/// Prints the text that clap returned: the help, the version, or an error in the arguments. Returns the exit code.
-pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
+/// Prints clap's answer: an error of the flags, the help or the version. `args` are the arguments of the process.
+pub fn report_usage(e: &clap::Error, args: &[OsString], json: bool) -> ExitCode {
+    let is_help = !e.use_stderr() || e.kind() == ClapKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if e.use_stderr() && json {
-        let _ = Output::new(true).json(&flags::report(&usage(e)));
+        let _ = Output::new(true).json(&flags::report(&usage(e, args)));
     }
-    if let Err(e) = e.print()
+    if !is_help {
+        say_error(Color::Auto, &usage(e, args));
+        say(format_args!("\n{}For more information, try '--help'.", synopsis(e)));
+    } else if let Err(e) = e.print()
         && e.kind() != ErrorKind::BrokenPipe
     {
         say(format_args!("error: {}", Error::io(e, "standard output".as_ref())));
@@ -35,24 +40,102 @@ pub fn report_usage(e: &clap::Error, json: bool) -> ExitCode {
     ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 })
 }
 
-/// Converts an error of clap. The wrong flag or subcommand becomes the error's place. A tip in clap's text becomes the hint.
-fn usage(e: &clap::Error) -> Error {
+/// Returns the line `Usage: …` of clap's error and an empty line, or an empty text.
+fn synopsis(e: &clap::Error) -> String {
     let text = e.to_string();
-    let mut paragraphs = text.split("\n\n").map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
-    let message = paragraphs.next().unwrap_or_default();
-    let mut found = Error::usage(message.strip_prefix("error: ").unwrap_or(&message));
-    let place = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].into_iter().find_map(|kind| match e.get(kind)? {
-        ContextValue::String(arg) => Some(flag(arg).to_string()),
-        ContextValue::Strings(args) => Some(args.iter().map(|arg| flag(arg)).collect::<Vec<_>>().join(", ")),
-        _ => None,
-    });
-    if let Some(place) = place {
-        found = found.at(place);
-    }
-    match paragraphs.find_map(|p| p.strip_prefix("tip: ").map(str::to_owned)) {
-        Some(tip) => found.hint(tip),
-        None => found,
-    }
+    text.split("\n\n").find(|part| part.starts_with("Usage:")).map(|usage| format!("{usage}\n\n")).unwrap_or_default()
+}
+
+/// Converts clap's error: the argument becomes the place, and the message says what is wrong in the words of other errors.
+pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
+    let flag = |arg: &str| match flag(arg) {
+        "--prompt" => prompt::flag(given).to_owned(),
+        flag => flag.to_owned(),
+    };
+    let all = |kind: ContextKind| match e.get(kind) {
+        Some(ContextValue::String(one)) => vec![one.clone()],
+        Some(ContextValue::Strings(all)) => all.clone(),
+        _ => Vec::new(),
+    };
+    let (args, similar) = (all(ContextKind::InvalidArg), all(ContextKind::SuggestedArg));
+    let arg = args.first().map_or("", String::as_str);
+    let value = all(ContextKind::InvalidValue).concat();
+    let found = match e.kind() {
+        ClapKind::InvalidSubcommand => {
+            let name = all(ContextKind::InvalidSubcommand).concat();
+            let similar = all(ContextKind::SuggestedSubcommand);
+            let all = "`wingbeat --help` lists the commands";
+            let hint = if similar.is_empty() { all.into() } else { format!("similar commands: {}; {all}", similar.join(", ")) };
+            return Error::usage("unknown command").at(name).hint(hint);
+        }
+        ClapKind::UnknownArgument if arg.starts_with("--") => {
+            let all = "--help-all lists all flags";
+            let hint = similar.first().map_or_else(|| all.into(), |flag| format!("a similar flag is {flag}; {all}"));
+            Error::usage("unknown flag").hint(hint)
+        }
+        ClapKind::UnknownArgument if arg.parse::<f64>().is_ok() && arg.starts_with('-') => {
+            Error::usage("the flag before this number takes no negative number")
+        }
+        ClapKind::UnknownArgument if arg.starts_with('-') => Error::usage("unknown flag").hint("--help-all lists all flags"),
+        ClapKind::UnknownArgument => {
+            Error::usage("one argument too many").hint("put an argument with spaces between quotes; --help shows the arguments")
+        }
+        ClapKind::InvalidValue if value.is_empty() => Error::usage(format!("the value is missing: write {arg}")),
+        ClapKind::InvalidValue => {
+            let known = all(ContextKind::ValidValue);
+            let e = Error::usage(format!("expected one of {}, found {value:?}", known.join(", ")));
+            all(ContextKind::SuggestedValue).first().map_or(e.clone(), |similar| e.hint(format!("a similar value is {similar}")))
+        }
+        ClapKind::ValueValidation => {
+            let why = std::error::Error::source(e).map(ToString::to_string).unwrap_or_default();
+            let why = if why.contains("float literal") { "expected a number".into() } else { why };
+            let is_whole = why.contains("found ") || why.starts_with("unknown");
+            let (why, hint) = why.split_once("; hint: ").map_or((why.as_str(), None), |(why, hint)| (why, Some(hint.to_owned())));
+            let e = Error::usage(if is_whole { why.into() } else { format!("{why}, found {value:?}") });
+            hint.map_or(e.clone(), |hint| e.hint(hint))
+        }
+        ClapKind::ArgumentConflict => match all(ContextKind::PriorArg) {
+            others if others.is_empty() || others[0] == arg => Error::usage("the flag is given twice").hint("give the flag once"),
+            others => {
+                let others: Vec<String> = others.iter().map(|other| flag(other)).collect();
+                Error::usage(format!("cannot be used with {}", others.join(" or "))).hint("use only one of them")
+            }
+        },
+        ClapKind::MissingRequiredArgument => {
+            let what = match args.len() {
+                1 if arg.starts_with('-') => "the flag is missing, and another flag of this command needs it",
+                1 => "the argument is missing",
+                _ => "these arguments are missing",
+            };
+            Error::usage(what).hint(args.iter().map(|arg| described(arg)).collect::<Vec<_>>().join("; "))
+        }
+        _ => {
+            let text = e.to_string();
+            let message = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+            Error::usage(message.strip_prefix("error: ").unwrap_or(&message))
+        }
+    };
+    found.at(args.iter().map(|arg| flag(arg)).collect::<Vec<_>>().join(", "))
+}
+
+/// Returns an argument with its help and its possible values: `<SHELL>: Shell that reads the script (bash, zsh)`.
+fn described(arg: &str) -> String {
+    let mut program = Cli::command();
+    program.build();
+    let Some(known) = program.get_subcommands().flat_map(clap::Command::get_arguments).find(|known| bare(&known.to_string()) == bare(arg))
+    else {
+        return arg.into();
+    };
+    let help =
+        known.get_help().map(|help| format!(": {}", help.to_string().split(" [default").next().unwrap_or_default())).unwrap_or_default();
+    let values: Vec<String> = known.get_possible_values().iter().map(|value| value.get_name().into()).collect();
+    let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(", ")) };
+    format!("{arg}{help}{values}")
+}
+
+/// Returns the name of a positional argument without its brackets, which differ between optional and required arguments.
+fn bare(arg: &str) -> &str {
+    if arg.starts_with('-') { arg } else { arg.trim_matches(['<', '>', '[', ']', '.']) }
 }
 
 /// Returns the name of a flag without its value: `--top-p` for `--top-p <X>`. A positional argument is returned unchanged.
@@ -63,23 +146,33 @@ fn flag(arg: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
     use clap::Parser;
 
     #[test]
     fn errors_of_flags_name_the_flag() {
         for (line, place, message, hint) in [
-            ("w generate --dtype f17", "--dtype", "possible values: auto, f16, f32", Some("'f16'")),
-            ("w generate --tempp 3", "--tempp", "unexpected argument '--tempp'", Some("'--temp'")),
-            ("w generate x --top-p 7", "--top-p", "from 0 to 1, found 7", None),
-            ("w generate x -n", "--max-tokens", "a value is required", None),
-            ("w generat", "generat", "unrecognized subcommand", Some("'generate'")),
-            ("w batch --json", "--output, <IN.jsonl>", "were not provided: --output <OUT.jsonl> <IN.jsonl>", None),
-            ("w completions foo", "<SHELL>", "possible values: bash", None),
+            ("w generate --dtype f17", "--dtype", "expected one of auto, f16, f32, found \"f17\"", Some("similar value is f16")),
+            ("w generate --tempp 3", "--tempp", "unknown flag", Some("a similar flag is --temp;")),
+            ("w generate --bogus", "--bogus", "unknown flag", Some("--help-all")),
+            ("w generate x --top-p 7", "--top-p", "expected a number from 0 to 1, found 7", None),
+            ("w generate x -t some", "--threads", "expected a whole number from 1 to 4096, found \"some\"", None),
+            ("w generate x -n", "--max-tokens", "the value is missing: write --max-tokens <N>", None),
+            ("w generate x y", "y", "one argument too many", Some("quotes")),
+            ("w generate x --json --jsonl", "--json", "cannot be used with --jsonl", Some("only one")),
+            ("w generate x -n 1 -n 2", "--max-tokens", "the flag is given twice", Some("once")),
+            ("w bench -p -1", "-1", "takes no negative number", None),
+            ("w generat", "generat", "unknown command", Some("generate")),
+            ("w xyzzy", "xyzzy", "unknown command", Some("`wingbeat --help`")),
+            ("w batch --json", "--output, <IN.jsonl>", "these arguments are missing", Some("<IN.jsonl>: File of prompts")),
+            ("w score --text a --tokens 1", "--text", "cannot be used with --tokens", Some("only one")),
+            ("w generate x --quant i9", "--quant", "unknown weight format \"i9\"", Some("NAME=FORMAT")),
+            ("w completions", "<SHELL>", "the argument is missing", Some("bash, elvish, fish, powershell, zsh")),
+            ("w completions foo", "<SHELL>", "expected one of bash, elvish", None),
+            ("w convert a b --lora c --lora-alpha x", "--lora-alpha", "expected a number, found \"x\"", None),
         ] {
-            let e = usage(&Cli::try_parse_from(line.split(' ')).err().unwrap());
+            let e = usage(&Cli::try_parse_from(line.split(' ')).err().unwrap(), &line.split(' ').map(Into::into).collect::<Vec<_>>());
             assert_eq!(e.place.as_deref(), Some(place), "{line}: {e:?}");
-            assert!(e.message.contains(message) && !e.message.contains("error:"), "{line}: {e:?}");
+            assert!(e.message.contains(message), "{line}: {e:?}");
             assert_eq!(hint.is_some(), e.hint.is_some(), "{line}: {e:?}");
             assert!(hint.is_none_or(|hint| e.hint.as_ref().unwrap().contains(hint)), "{line}: {e:?}");
         }

@@ -76,7 +76,9 @@ pub fn run(args: Args) -> Outcome {
     }
     let n_trials = args.trials as usize;
     if n_trials > 1 && args.save_state.is_some() {
-        return Err(Error::usage("--save-state saves one state, but --trials makes several").hint("leave out one of the two flags").into());
+        return Err(Error::usage("--save-state saves one state, but --trials makes one state per continuation")
+            .hint("leave out one of the two flags")
+            .into());
     }
     let target = args.save_state.as_ref().map(|path| args.existing.check_state(path, None)).transpose()?;
     let given = args.input.read(args.newline.last())?;

@@ -119,7 +119,9 @@ impl Asked {
         let (mut bytes, mut file) = (Vec::new(), File::open(path).map_err(|e| Error::io(e, path))?.take(MAX_BYTES + 1));
         file.read_to_end(&mut bytes).map_err(|e| Error::io(e, path))?;
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(Error::input(format!("expected rules of at most {MAX_BYTES} bytes, found more")).at(path.display()));
+            return Err(
+                Error::input(format!("expected a grammar or schema of at most {MAX_BYTES} bytes, found a larger file")).at(path.display())
+            );
         }
         let text = utf8(bytes).map_err(|e| e.at(path.display()))?;
         Ok(Asked { name: path.display().to_string(), rules: of(text) })

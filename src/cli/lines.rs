@@ -89,7 +89,9 @@ impl Lines {
             let file = File::open(path).map_err(|e| Error::io(e, path))?;
             reader().spawn(move || send(BufReader::new(file), &place, &to))
         }
-        .map_err(|e| Error::memory(format!("the system refuses a thread that reads lines: {e}")).hint("raise the limit, ulimit -u"))?;
+        .map_err(|e| {
+            Error::memory(format!("the system does not start a thread that reads lines: {e}")).hint("raise the limit on threads, ulimit -u")
+        })?;
         Ok(Lines { from })
     }
 

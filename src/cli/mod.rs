@@ -131,7 +131,7 @@ pub fn run() -> ExitCode {
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, threads_of(&matches))));
     let (cli, threads) = match parsed {
         Ok(parsed) => parsed,
-        Err(e) => return failure::report_usage(&e, json),
+        Err(e) => return failure::report_usage(&e, &args, json),
     };
     start_log(cli.verbose);
     signals::listen();

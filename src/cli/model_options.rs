@@ -133,7 +133,7 @@ impl DeviceArgs {
     pub fn backend(&self) -> Result<Backend> {
         let backend = self.backend.parse::<Backend>()?;
         if backend != Backend::Auto && self.device.as_deref().is_some_and(|d| d.trim().eq_ignore_ascii_case("cpu")) {
-            let e = Error::usage(format!("the device cpu has no graphics API, found {}", backend.name())).field("backend");
+            let e = Error::usage(format!("the backend {} needs a GPU, but the device is cpu", backend.name())).field("backend");
             return Err(e.hint("leave out `backend`, or choose `device=gpu`"));
         }
         Ok(backend)
@@ -250,7 +250,7 @@ pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> 
 
 /// Checks the value of `--quant` and returns it unchanged.
 fn quant(text: &str) -> std::result::Result<String, String> {
-    text.parse::<QuantPlan>().map(|_| text.to_string()).map_err(|e| e.message)
+    text.parse::<QuantPlan>().map(|_| text.to_string()).map_err(|e| format!("{}; hint: {}", e.message, e.hint.unwrap_or_default()))
 }
 
 fn epsilon(text: &str) -> std::result::Result<f32, String> {

@@ -4,6 +4,7 @@ use super::escape::EscapeArgs;
 use super::lines::is_standard;
 use crate::error::{Error, Result, read_at_most};
 use clap::ValueHint;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 
@@ -89,7 +90,7 @@ impl TextArgs {
             return self.escape.text(text, "TEXT").map(Given::Text);
         }
         if let Some(text) = &self.prompt {
-            return self.escape.text(text, "--prompt").map(Given::Text);
+            return self.escape.text(text, flag(&std::env::args_os().collect::<Vec<_>>())).map(Given::Text);
         }
         match self.file.as_deref() {
             Some(path) if is_standard(path) => piped(all_of_stdin()?, last),
@@ -136,7 +137,7 @@ pub const INPUTS: &str = "TEXT, --prompt TEXT, --file FILE, --tokens IDS";
 
 /// Returns the error for missing input. `ways` lists the arguments and flags that give input.
 pub fn no_input(ways: &str) -> Error {
-    Error::usage(format!("expected something to read: {ways}, or standard input"))
+    Error::usage(format!("nothing to read: give {ways}, or a text on standard input"))
 }
 
 fn required(given: Given, ways: &str) -> Result<Given> {
@@ -153,6 +154,12 @@ fn ended(mut bytes: Vec<u8>, last: LastNewline) -> Vec<u8> {
         bytes.truncate(bytes.len() - if bytes.ends_with(b"\r\n") { 2 } else { 1 });
     }
     bytes
+}
+
+/// Returns the flag of the prompt as the user wrote it in `args`: `--text` is another name of `--prompt`.
+pub fn flag(args: &[OsString]) -> &'static str {
+    let is_text = |arg: &OsString| arg.to_str().is_some_and(|arg| arg == "--text" || arg.starts_with("--text="));
+    if args.iter().any(is_text) { "--text" } else { "--prompt" }
 }
 
 /// Reads standard input to its end. Returns `None` if standard input is a terminal.
@@ -183,8 +190,8 @@ pub fn utf8(mut bytes: Vec<u8>) -> Result<String> {
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Error::input(format!("expected UTF-8, found the byte {:#04x} at {at}", e.as_bytes()[at]))
-            .hint("convert it first, for example with iconv")
+        Error::input(format!("expected UTF-8 text, found the invalid byte {:#04x} at byte {at}", e.as_bytes()[at]))
+            .hint("convert the text to UTF-8 first, for example with iconv")
     })
 }
 
@@ -207,6 +214,6 @@ mod tests {
         assert!(parse_ids("").unwrap().is_empty());
         assert!(parse_ids("1,x").is_err() && parse_ids("-1").is_err());
         assert_eq!(utf8(b"\xef\xbb\xbfa".to_vec()).unwrap(), "a");
-        assert!(utf8(b"ab\xff".to_vec()).unwrap_err().to_string().contains("0xff at 2"));
+        assert!(utf8(b"ab\xff".to_vec()).unwrap_err().to_string().contains("0xff at byte 2"));
     }
 }

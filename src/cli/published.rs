@@ -21,7 +21,7 @@ const PAGE: &str = "docs/models.md";
 pub fn check(path: &Path) -> Result<()> {
     let text = path.to_string_lossy();
     if let Some(address) = address(&text) {
-        return Err(Error::file("wingbeat reads files and downloads nothing").at(&text).hint(for_address(&address)));
+        return Err(Error::file("expected a file, found an address: wingbeat downloads nothing").at(&text).hint(for_address(&address)));
     }
     if exists(path) {
         return Ok(());

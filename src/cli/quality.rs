@@ -182,7 +182,11 @@ impl Table {
                 self.out.line("")?;
                 self.out.line(format_args!("{} tokens predicted, windows: {} of {}", report.n, report.n_windows, report.window))?
             }
-            None => return Err(Error::usage("nothing differs from the reference").hint("name what to compare with --dtype").into()),
+            None => {
+                return Err(Error::usage("nothing to compare: every variant is the same as the reference")
+                    .hint("name other formats with --dtype, --quant or --strategy")
+                    .into());
+            }
         }
         self.out.finish()
     }

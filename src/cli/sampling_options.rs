@@ -6,7 +6,7 @@ use super::{Outcome, flags};
 use crate::error::Result;
 use crate::sample::{RANDOM_SEED, Sampling, Setting, random_seed};
 use crate::session::Model;
-use clap::builder::PossibleValue;
+use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ pub struct SamplingArgs {
     #[command(flatten)]
     asked: Asked,
     /// End the text before TEXT; repeatable
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
     /// Continue after the end-of-text token
     #[arg(long, hide_short_help = true)]
@@ -68,7 +68,7 @@ fn flag(setting: &'static Setting) -> Arg {
     let name = setting.name;
     let check = move |text: &str| match Sampling::rwkv().set(name, text) {
         Err(e) if name != "preset" || text != LIST => {
-            Err([Some(e.message), e.hint.as_deref().map(flags::in_text)].into_iter().flatten().collect::<Vec<_>>().join("; "))
+            Err([Some(e.message), e.hint.as_deref().map(flags::in_text)].into_iter().flatten().collect::<Vec<_>>().join("; hint: "))
         }
         _ => Ok(text.to_string()),
     };

@@ -50,17 +50,17 @@ impl Existing {
 }
 
 fn exists(path: &Path) -> Error {
-    Error::file("expected a new file, found one that exists").at(path.display()).hint("--force replaces it")
+    Error::file("the output file exists already").at(path.display()).hint("choose another name, or replace the file with --force")
 }
 
 /// Returns the metadata of the file at `path`. Returns `None` if the file does not exist or is empty.
 fn found(path: &Path) -> Result<Option<Metadata>> {
     let refused = |text: &str, hint: &str| Err(Error::file(text).at(path.display()).hint(hint));
     if path.as_os_str() == "-" {
-        return refused("expected the name of a file to write, found -", "./- is a file of that name");
+        return refused("expected the name of a file to write, found -", "for a file of the name -, write ./-");
     }
     if path.file_name().is_none() || path.to_string_lossy().ends_with(std::path::is_separator) {
-        return refused("expected the name of a file to write, found that of a folder", "add a file name");
+        return refused("expected the name of a file to write, found the name of a folder", "add a file name");
     }
     match std::fs::metadata(path) {
         Ok(m) if m.is_dir() => refused("expected the name of a file to write, found a folder", "add a file name"),
@@ -162,7 +162,9 @@ mod tests {
         std::fs::write(path("full"), "x").unwrap();
         std::fs::write(path("empty"), "").unwrap();
         let said = |existing: Existing, name: &str| existing.check(&path(name)).unwrap_err().to_string();
-        assert!(said(KEEP, "full").contains("full: expected a new file, found one that exists (--force replaces it)"));
+        assert!(
+            said(KEEP, "full").contains("full: the output file exists already (choose another name, or replace the file with --force)")
+        );
         assert!(said(FORCE, "").contains("folder") && said(FORCE, "new/").contains("folder"));
         assert!(said(FORCE, "no/such").contains("no/such: ") && said(FORCE, "full/x").contains("full/x: "), "{}", said(FORCE, "full/x"));
         assert!(FORCE.check(Path::new("-")).unwrap_err().to_string().contains("./-"));
@@ -209,6 +211,6 @@ mod tests {
         target.save(&mut |path| std::fs::write(path, "end").map_err(|e| Error::io(e, path))).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "end");
         let said = FORCE.check_state(&path, Some(&path)).err().unwrap().to_string();
-        assert!(said.contains("expected a new file or a state file to replace"), "{said}");
+        assert!(said.contains("the file exists and is not a state file, so it is not replaced"), "{said}");
     }
 }

@@ -28,8 +28,8 @@ pub fn start(flag: Option<u32>) -> Result<()> {
     };
     let builder = ThreadPoolBuilder::new().num_threads(n.unwrap_or(0) as usize).thread_name(|i| format!("wingbeat-{i}"));
     builder.build_global().map_err(|e| {
-        let hint = format!("give fewer with --threads or {THREADS}, or raise the limit (ulimit -u)");
-        Error::memory(format!("the system refuses to start threads: {e}")).hint(hint)
+        let hint = format!("ask for fewer threads with --threads or {THREADS}, or raise the limit (ulimit -u)");
+        Error::memory(format!("the system does not start more threads: {e}")).hint(hint)
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Phrases in llguidance's error messages, each with its meaning for the author of a grammar.
 const MEANT: [(&str, &str); 9] = [
-    ("NoExtensionBias", "no token of the vocabulary can come next, and the text cannot end here"),
+    ("NoExtensionBias", "the grammar allows no text: no token can come first, and an empty text is not allowed"),
     ("Current row has", AMBIGUOUS),
     ("Too many items", AMBIGUOUS),
     ("cancelled", AMBIGUOUS),
@@ -108,7 +108,7 @@ fn meaning(schema: &Value, said: &str) -> Error {
             if let (Some(from), Some(to)) = (number(&least), number(&most))
                 && from > to
             {
-                return Error::input(format!("\"{least}\" is larger than \"{most}\""));
+                return Error::input(format!("\"{least}\" is larger than \"{most}\", so that no value matches"));
             }
         }
         return Error::input("no JSON matches this schema: its parts contradict each other");

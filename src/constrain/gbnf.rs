@@ -84,7 +84,7 @@ impl Chars {
 /// if the grammar is too large or has no rule `root`.
 pub fn parse(text: &str) -> Result<Rules> {
     if text.len() > MAX_BYTES {
-        return Err(Error::input(format!("expected a grammar of at most {MAX_BYTES} bytes, found {}", text.len())));
+        return Err(Error::input(format!("expected a grammar of at most {MAX_BYTES} bytes, found {} bytes", text.len())));
     }
     let mut reader = Reader { text, at: 0, names: HashMap::new(), rules: Vec::new() };
     reader.blanks(LineEnds::Skip);
@@ -215,7 +215,7 @@ impl<'t> Reader<'t> {
         let inner = self.either(nesting + 1)?;
         if self.peek() != Some(')') {
             let (line, column) = place(self.text, open);
-            return Err(self.expected(&format!("an element, | or ) to close the ( in line {line}, column {column}"), self.at));
+            return Err(self.expected(&format!("an element, | or ) to close the ( at line {line}, column {column}"), self.at));
         }
         self.at += 1;
         Ok(inner)
@@ -249,7 +249,7 @@ impl<'t> Reader<'t> {
         }
         self.at += 1;
         if most.is_some_and(|most| most < least) {
-            return Err(self.refuse(begin..self.at, "expected the smaller number first"));
+            return Err(self.refuse(begin..self.at, "expected the smaller number first, as in {2,3}"));
         }
         Ok((least, most))
     }
@@ -262,7 +262,7 @@ impl<'t> Reader<'t> {
         }
         match number.parse() {
             Ok(n) if n <= MAX_REPEAT => Ok(n),
-            _ => Err(self.refuse(digits.clone(), &format!("expected a number up to {MAX_REPEAT}, found {}", short(number, 20)))),
+            _ => Err(self.refuse(digits.clone(), &format!("expected a repetition of at most {MAX_REPEAT}, found {}", short(number, 20)))),
         }
     }
 
@@ -294,13 +294,13 @@ impl<'t> Reader<'t> {
                 to = self.character(open, "]")?;
             }
             if to < from {
-                return Err(self.refuse(begin..self.at, "expected the smaller character first"));
+                return Err(self.refuse(begin..self.at, "expected the smaller character first, as in [a-z]"));
             }
             ranges.push((from, to));
         }
         self.at += 1;
         if ranges.is_empty() {
-            return Err(self.refuse(open..self.at, "expected characters between [ and ]").hint("any character is a . alone"));
+            return Err(self.refuse(open..self.at, "the class [ ] has no characters").hint("any character is a . alone"));
         }
         Ok(Expr::Char(Chars { is_negated, ranges }))
     }
@@ -312,8 +312,8 @@ impl<'t> Reader<'t> {
         let Some(c) = self.take().filter(|&c| c != '\n') else {
             self.at = begin;
             let (line, column) = place(self.text, open);
-            let what = if end == "]" { "class" } else { "text" };
-            return Err(self.expected(&format!("{end} to close the {what} from line {line}, column {column}"), begin));
+            let what = if end == "]" { "character class" } else { "string" };
+            return Err(self.expected(&format!("{end} to close the {what} that begins at line {line}, column {column}"), begin));
         };
         if c != '\\' {
             return Ok(c);
@@ -326,7 +326,11 @@ impl<'t> Reader<'t> {
             Some('x') => 2,
             Some('u') => 4,
             Some('U') => 8,
-            _ => return Err(self.refuse(begin..self.at, "expected one of \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH \\UHHHHHHHH")),
+            _ => {
+                return Err(
+                    self.refuse(begin..self.at, "unknown escape; expected one of \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH \\UHHHHHHHH")
+                );
+            }
         };
         let from = self.at;
         while self.at < from + n_digits && self.peek().is_some_and(|c| c.is_ascii_hexdigit()) {
@@ -336,7 +340,7 @@ impl<'t> Reader<'t> {
             return Err(self.expected(&format!("{n_digits} hexadecimal digits"), self.at));
         }
         let code = u32::from_str_radix(&self.text[from..self.at], 16).ok();
-        code.and_then(char::from_u32).ok_or_else(|| self.refuse(begin..self.at, "expected the code of a character"))
+        code.and_then(char::from_u32).ok_or_else(|| self.refuse(begin..self.at, "this code is not a Unicode character"))
     }
 
     /// Reads a name of letters, digits, `-` and `_`. Returns the byte range of the name, which is empty if no such character comes next.
@@ -382,13 +386,12 @@ impl<'t> Reader<'t> {
 
     fn finish(self) -> Result<Rules> {
         let Some(&root) = self.names.get(ROOT) else {
-            return Err(
-                Error::input(format!("the grammar has no rule {ROOT}")).hint(format!("define {ROOT} ::= …, which the output must match"))
-            );
+            return Err(Error::input(format!("the grammar has no rule {ROOT}"))
+                .hint(format!("define the rule {ROOT} ::= …; the output must match it")));
         };
         if let Some(missing) = self.rules.iter().find(|r| r.body.is_none()) {
             let name = short(&self.text[missing.named.clone()], 60);
-            return Err(refuse(self.text, missing.named.clone(), &format!("rule {name} is not defined")));
+            return Err(refuse(self.text, missing.named.clone(), &format!("rule {name} is used, but not defined")));
         }
         let names = self.rules.iter().map(|r| self.text[r.named.clone()].to_owned()).collect();
         let bodies = self.rules.into_iter().filter_map(|r| r.body).map(|(body, _)| body).collect();

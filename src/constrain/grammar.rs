@@ -1,7 +1,7 @@
 //! Grammars and JSON schemas that an output text must follow.
 
 use super::{gbnf, lark, schema};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -59,8 +59,13 @@ impl Grammar {
         let mut schema = match schema {
             Value::Object(_) => schema.clone(),
             Value::Bool(true) => json!({}),
-            Value::Bool(false) => return Err(Error::input("the JSON schema is false, which allows no JSON")),
-            _ => return Err(Error::input("expected a JSON schema, which is an object or true, found another value")),
+            Value::Bool(false) => return Err(Error::input("the JSON schema is false, which allows no value")),
+            _ => {
+                return Err(Error::input(format!(
+                    "expected a JSON schema, which is an object or true; found {}",
+                    short(&schema.to_string(), 40)
+                )));
+            }
         };
         if schema.get("x-guidance").is_none() {
             schema["x-guidance"] = spacing();

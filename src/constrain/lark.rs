@@ -22,7 +22,7 @@ pub fn write(rules: &Rules) -> Result<String> {
             let name = short(&rules.names[rule], 60);
             format!("; rule {name} is too deep")
         });
-        let e = Error::input(format!("rules refer to one another in a chain of more than {MAX_DEPTH}{at}"));
+        let e = Error::input(format!("rules refer to one another more than {MAX_DEPTH} deep{at}"));
         return Err(e.hint("write a repetition, such as x*, instead of a chain of rules"));
     }
     let mut writer = Writer { parts: &parts, is_lexeme: &is_lexeme, text: String::new(), done: vec![[false; 2]; parts.all.len()] };

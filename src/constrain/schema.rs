@@ -128,10 +128,10 @@ impl<'s> Walk<'s> {
         let shown = short(target, QUOTED);
         if target != "#" && !target.starts_with("#/") {
             let e = Error::input(format!("\"$ref\" to {shown} is unsupported")).at(&part.at);
-            return Err(e.hint("refer to a part of this document, such as #/$defs/name"));
+            return Err(e.hint("refer to a part of the same schema, such as #/$defs/name"));
         }
         let Some((at, schema)) = find(self.root, target) else {
-            return Err(Error::input(format!("\"$ref\" refers to {shown}, which is missing")).at(&part.at));
+            return Err(Error::input(format!("\"$ref\" refers to {shown}, which this schema does not have")).at(&part.at));
         };
         let levels = self.n_levels + 1;
         if levels > MAX_LEVELS {

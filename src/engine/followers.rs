@@ -41,7 +41,7 @@ fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, 
         None => {
             let vocab = model.vocab().ok_or_else(|| {
                 let e = Error::input("a grammar needs a vocabulary, and none was found for this model");
-                e.hint(model.vocab_hint().unwrap_or("give one with `vocab`"))
+                e.hint(model.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))
             })?;
             pieces.insert(Pieces::new(vocab, model.facts().n_vocab)?)
         }
@@ -106,7 +106,9 @@ mod tests {
             let said = followers.of(rules, Close::ByKind, "").map(drop).map_err(|e| e.to_string());
             match rules {
                 Rules::Gbnf(_) => assert!(said.unwrap_err().starts_with("line 1, column 12: expected ]")),
-                Rules::Schema(text) if text == "[" => assert!(said.unwrap_err().starts_with("expected JSON: EOF")),
+                Rules::Schema(text) if text == "[" => {
+                    assert!(said.unwrap_err().starts_with("the JSON schema is not valid JSON: the JSON ends"))
+                }
                 _ => said.unwrap(),
             }
         }

@@ -32,7 +32,7 @@ use web_time::Instant;
 /// use wingbeat::session::{Model, ModelSource, Options};
 ///
 /// let mut options = Options::default();
-/// options.device = "cpu".parse()?; // default: the fastest GPU
+/// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
 /// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 /// let engine = Engine::start(&model, EngineOptions::default())?;
 /// let request = Request::text("In the beginning").max_tokens(8).set("temperature", 0);
@@ -118,7 +118,7 @@ impl Engine {
         let state = state.transpose()?;
         let mut prepared = self.shared.prepare(request, state.as_deref())?;
         if request.max_tokens.is_none() {
-            prepared.limits.max_tokens = self.shared.options.max_tokens;
+            prepared.limits.max_tokens = prepared.limits.max_tokens.min(self.shared.options.max_tokens);
         }
         self.queue(prepared, request.clone(), state)
     }

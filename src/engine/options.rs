@@ -22,7 +22,8 @@ pub struct EngineOptions {
     pub cache: CacheOptions,
     /// Options of the storage of named states.
     pub states: StateOptions,
-    /// The maximum number of tokens of each continuation of a request that does not set `max_tokens`.
+    /// The maximum number of tokens of each continuation of a request that does not set `max_tokens`. A smaller `max_new_tokens`
+    /// of the model's `generation_config.json` takes precedence for requests with messages.
     pub max_tokens: usize,
     /// The chat format that converts messages to a prompt. `None` selects the model's own format.
     pub format: Option<Format>,

@@ -53,22 +53,26 @@ const MAX_STOP_BYTES: usize = 16 << 10;
 fn check_counts(request: &Request) -> Result<()> {
     let check = |name: &str, n: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&n) {
         true => Ok(()),
-        false => Err(Error::input(format!("expected a number from {} to {}, found {n}", range.start(), range.end())).field(name)),
+        false => Err(Error::input(format!("expected a whole number from {} to {}, found {n}", range.start(), range.end())).field(name)),
     };
     check("n", request.n, 1..=MAX_N)?;
     if request.echo && matches!(request.input, Input::Messages(_)) {
-        return Err(Error::input("`echo` works with `prompt` and `tokens`, not with `messages`").field("echo"));
+        return Err(Error::input("echo works with prompt and tokens, not with messages").field("echo"));
     }
     if request.save_state.is_some() && request.n > 1 {
-        return Err(Error::input(format!("a saved state needs `n` = 1, found {}", request.n)).field("save_state"));
+        return Err(Error::input(format!("expected n = 1 together with save_state, found n = {}", request.n)).field("save_state"));
     }
     for (field, name) in [("state", &request.state), ("save_state", &request.save_state)] {
         name.iter().try_for_each(|name| super::states::check_name(name)).map_err(|e| e.field(field))?;
     }
     check("logprobs", request.logprobs.unwrap_or(0), 0..=MAX_LOGPROBS)?;
     let stops = request.stop.as_deref().unwrap_or_default();
+    if stops.iter().any(String::is_empty) {
+        return Err(Error::input("expected stop texts of at least 1 byte, found an empty text").field("stop"));
+    }
     if stops.len() > MAX_STOPS || stops.iter().map(String::len).sum::<usize>() > MAX_STOP_BYTES {
-        let text = format!("expected at most {MAX_STOPS} stop texts of at most {MAX_STOP_BYTES} bytes together, found {}", stops.len());
+        let text =
+            format!("expected at most {MAX_STOPS} stop texts of at most {MAX_STOP_BYTES} bytes together, found {} texts", stops.len());
         return Err(Error::input(text).field("stop"));
     }
     Ok(())
@@ -77,7 +81,7 @@ fn check_counts(request: &Request) -> Result<()> {
 /// Returns the messages with `tools` in the system message. Inserts a system message without text if the first message is not a system message.
 fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     if messages.iter().any(|message| !message.tools.is_empty()) {
-        return Err(Error::input("both the request and a message declare tools: declare all of them in the request").field("tools"));
+        return Err(Error::input("both the request and a message declare tools").field("tools"));
     }
     let mut messages = messages.to_vec();
     if messages.first().is_none_or(|first| first.role != Role::System) {
@@ -136,7 +140,8 @@ impl Preparer {
         let sampling = self.sampling(request, question.as_ref())?;
         let constraint = self.constraint(request, question.as_ref())?;
         let ends = self.ends(request, &prompt);
-        let mut limits = Limits::new(request.max_tokens.unwrap_or(UNLIMITED));
+        let of_model = question.as_ref().and_then(|question| question.max_new_tokens);
+        let mut limits = Limits::new(request.max_tokens.or(of_model).unwrap_or(UNLIMITED));
         limits.stop_texts = request.stop.clone().unwrap_or_default();
         if let Some(question) = &question {
             limits.stop_ids.clone_from(&question.stop_ids);
@@ -155,11 +160,11 @@ impl Preparer {
     fn check_tokens(&self, prompt: &[u32]) -> Result<()> {
         let n_vocab = self.model.facts().n_vocab;
         if let Some(token) = prompt.iter().find(|&&token| token as usize >= n_vocab) {
-            return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab}")));
+            return Err(Error::input(format!("token id {token} is out of range: the largest id of the model is {}", n_vocab - 1)));
         }
         match self.model.context() {
             Some(context) if prompt.len() > context => {
-                let text = format!("the prompt has {} tokens, and the context has {context}", prompt.len());
+                let text = format!("the prompt has {} tokens, but the context holds {context} tokens", prompt.len());
                 Err(Error::input(text).hint("give a larger `context`, or a shorter prompt"))
             }
             _ => Ok(()),
@@ -169,8 +174,10 @@ impl Preparer {
     /// Tokenizes a text with `encode`.
     fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let vocab = self.model.vocab().ok_or_else(|| {
-            let e = Error::input("a text prompt needs a vocabulary, and this model has none; `tokens` works without one");
-            e.hint(self.model.vocab_hint().unwrap_or("give one with `vocab`"))
+            let e = Error::input(
+                "a text prompt needs a vocabulary, and none was found for this model; token ids in the field tokens need no vocabulary",
+            );
+            e.hint(self.model.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))
         })?;
         encode(vocab, text.as_bytes())
     }
@@ -263,7 +270,9 @@ impl Preparer {
         match &request.follows {
             Some(Follows::Rules(rules)) => {
                 let _ = Close::asked(request.close);
-                Err(Error::input("this build of wingbeat has no grammars").field(rules.field()).hint("build it with the feature `grammar`"))
+                Err(Error::input("this build of wingbeat has no grammars and JSON schemas")
+                    .field(rules.field())
+                    .hint("build wingbeat with the feature `grammar`"))
             }
             _ => Ok(None),
         }

@@ -1,6 +1,7 @@
 //! The rules of a text: a grammar or a JSON schema.
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+use crate::error::with_place;
 use crate::{
     constrain::Grammar,
     error::{Error, Result},
@@ -81,7 +82,8 @@ impl Rules {
         match self {
             Rules::Gbnf(text) => Grammar::gbnf(text),
             Rules::Schema(text) => {
-                let schema = serde_json::from_str(text).map_err(|e| Error::input(format!("expected JSON: {e}")).caused_by(e))?;
+                let schema = serde_json::from_str(text)
+                    .map_err(|e| Error::input(format!("the JSON schema is not valid JSON: {}", with_place(&e))).caused_by(e))?;
                 Grammar::json_schema(&schema)
             }
             Rules::Object => Ok(Grammar::json_object()),

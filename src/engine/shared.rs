@@ -78,7 +78,7 @@ impl Shared {
         }
         let waiting = state.stats.waiting.saturating_sub(state.stats.free_slots);
         if waiting >= self.options.queue.max(1) {
-            return Err(Error::new(Kind::Busy, format!("the queue is full: {waiting} requests wait")).hint("try again later"));
+            return Err(Error::new(Kind::Busy, format!("the queue is full: {waiting} requests are waiting")).hint("try again later"));
         }
         Ok(state)
     }
@@ -95,7 +95,7 @@ fn check_after(state: &NamedState, prepared: Prepared, request: &Request, contex
     let n = prepared.prompt.len();
     let all = n + state.snapshot.n_tokens();
     if let Some(context) = context.filter(|context| all > *context) {
-        let text = format!("the prompt and the state have {all} tokens together, and the context has {context}");
+        let text = format!("the prompt and the state have {all} tokens together, but the context holds {context} tokens");
         return Err(Error::input(text).field(request.input.field()).hint("give a larger `context`, or a shorter prompt"));
     }
     if n == 0 && !state.snapshot.has_logits() {
@@ -105,5 +105,5 @@ fn check_after(state: &NamedState, prepared: Prepared, request: &Request, contex
 }
 
 pub(super) fn gone() -> Error {
-    Error::device("the engine has ended and takes no more requests")
+    Error::device("the engine is shutting down and takes no more requests")
 }

@@ -171,7 +171,7 @@ impl States {
                 self.inner.hold(&mut self.inner.lock(), key, state.clone())?;
                 Ok(state)
             }
-            (None, None) => Err(unknown(name)),
+            (None, None) => Err(self.inner.unknown(&self.inner.lock(), namespace, name)),
         }
     }
 
@@ -260,7 +260,7 @@ impl States {
         match self.inner.path(namespace, name).filter(|path| path.exists()) {
             Some(path) => fs::remove_file(&path).map_err(|e| Error::io(e, &path)),
             None if was_held => Ok(()),
-            None => Err(unknown(name)),
+            None => Err(self.inner.unknown(&held, namespace, name)),
         }
     }
 
@@ -298,7 +298,7 @@ impl Inner {
             }
         } else if others(held) + new > self.bytes {
             let text = format!("no room for a state of {}: other states take {} of {}", size(new), size(others(held)), size(self.bytes));
-            return Err(Error::memory(text).hint("delete a state, or give the engine a folder for states"));
+            return Err(Error::memory(text).hint("delete another state, or give the engine a folder for states"));
         }
         held.clock += 1;
         let now = held.clock;
@@ -318,6 +318,23 @@ impl Inner {
 
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the error for an unknown name. Its hint lists the names of the namespace.
+    fn unknown(&self, held: &Held, namespace: &str, name: &str) -> Error {
+        let mut names: Vec<String> = held.list(namespace).into_iter().map(|known| known.name).collect();
+        let files = self.folder_of(namespace).and_then(|folder| fs::read_dir(folder).ok());
+        let in_folder =
+            files.into_iter().flatten().flatten().filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(EXTENSION)?.into()));
+        names.extend(in_folder.take(MAX_LISTED));
+        names.sort();
+        names.dedup();
+        names.truncate(MAX_LISTED);
+        let e = Error::input(format!("unknown state {name:?}"));
+        match names.is_empty() {
+            true => e.hint("no state has been saved yet"),
+            false => e.hint(format!("saved states: {}", names.join(", "))),
+        }
     }
 }
 
@@ -350,9 +367,8 @@ fn key(namespace: &str, name: &str) -> Key {
     (namespace.into(), name.into())
 }
 
-fn unknown(name: &str) -> Error {
-    Error::input(format!("unknown state {name:?}"))
-}
+/// The most names that the error of an unknown state lists.
+const MAX_LISTED: usize = 20;
 
 fn info(name: &str, state: &State) -> StateInfo {
     StateInfo { name: name.into(), n_tokens: state.snapshot.n_tokens(), bytes: state.snapshot.n_bytes() }
@@ -366,7 +382,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     match is_name {
         true => Ok(()),
         false => Err(Error::input(format!(
-            "expected a name of 1 to {MAX_NAME} letters, digits, dots, dashes and underscores, found {:?}",
+            "expected a state's name of 1 to {MAX_NAME} letters, digits, dots, dashes and underscores, without a dot at the beginning; found {:?}",
             crate::error::short(name, 40)
         ))),
     }

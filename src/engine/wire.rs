@@ -1,6 +1,6 @@
 //! The fields of a JSON object. Each value stays text until it is parsed with its expected type, so a hostile value takes little memory.
 
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, in_words, short, with_place};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::error::Category;
@@ -23,7 +23,12 @@ impl<'a> Fields<'a> {
     pub fn read(json: &'a [u8]) -> Result<Fields<'a>> {
         let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
         serde_json::from_slice(json).map_err(|e| {
-            let text = format!("expected an object of JSON, found {:?}: {e}", short(&String::from_utf8_lossy(json), 40));
+            let found = short(&String::from_utf8_lossy(json), 40);
+            let text = match e.classify() {
+                Category::Data if !found.trim_start().starts_with('{') => format!("expected a JSON object, found {found:?}"),
+                Category::Data => in_words(&e),
+                _ => format!("invalid JSON, found {found:?}: {}", with_place(&e)),
+            };
             Error::input(text).caused_by(e)
         })
     }
@@ -56,7 +61,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                     found.retain(|(known, _)| *known != name);
                     found.push((name, value));
                     if found.len() > MAX_FIELDS {
-                        return Err(serde::de::Error::custom(format_args!("more than {MAX_FIELDS} fields")));
+                        return Err(serde::de::Error::custom(format_args!("the object has more than {MAX_FIELDS} fields")));
                     }
                 }
                 Ok(Fields(found))
@@ -89,9 +94,7 @@ pub(super) fn nested<T: DeserializeOwned>(name: &str, value: &str, expected: &st
 fn mistaken(name: &str, expected: &str, e: serde_json::Error) -> Error {
     // The position in serde's message counts from the start of the field's value, not of the line. Such a position misleads, so the message is cut
     // before it.
-    let said = e.to_string();
-    let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
-    Error::input(format!("expected {expected}: {said}")).field(name).caused_by(e)
+    Error::input(format!("expected {expected}: {}", in_words(&e))).field(name).caused_by(e)
 }
 
 /// Returns true if a value, given as JSON text, is a string.

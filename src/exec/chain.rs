@@ -30,7 +30,7 @@ impl Chain {
     /// `Usage` if `links` is empty, or if the sections together are not the whole tape.
     pub fn new(links: Vec<Link>) -> Result<Arc<Chain>> {
         let layers: Vec<Range<usize>> = links.iter().map(|l| l.part.section().layers.clone()).collect();
-        let tape = links.first().ok_or_else(|| Error::usage("expected at least one part, found none"))?.part.tape().clone();
+        let tape = links.first().ok_or_else(|| Error::usage("expected at least 1 part of the model, found no part"))?.part.tape().clone();
         Section::cut(&tape, &layers)?;
         Ok(Arc::new(Chain { links, whole: tape.into() }))
     }

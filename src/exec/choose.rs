@@ -45,7 +45,7 @@ impl FromStr for DeviceChoice {
         let text = text.trim();
         Ok(match text.to_lowercase().as_str() {
             "" => {
-                let e = Error::usage("expected auto, cpu, gpu, gpu:N or a part of an adapter's name, found nothing");
+                let e = Error::usage("expected auto, cpu, gpu, gpu:N or a part of an adapter's name, found an empty text");
                 return Err(e.field("device"));
             }
             "auto" => DeviceChoice::Auto,
@@ -53,7 +53,9 @@ impl FromStr for DeviceChoice {
             "gpu" => DeviceChoice::Gpu(None),
             lower => match lower.strip_prefix("gpu:") {
                 Some(n) => {
-                    let wrong = |_| Error::usage(format!("expected a number after gpu:, found {n:?}")).field("device");
+                    let wrong = |_| {
+                        Error::usage(format!("expected the number of an adapter after gpu:, such as gpu:0; found {n:?}")).field("device")
+                    };
                     DeviceChoice::Gpu(Some(n.parse().map_err(wrong)?))
                 }
                 None => DeviceChoice::Named(text.to_owned()),
@@ -113,7 +115,9 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Cho
     let at = match device {
         DeviceChoice::Gpu(Some(n)) => (*n < all.len()).then_some(*n),
         DeviceChoice::Named(name) => all.iter().position(|a| a.name.to_lowercase().contains(&name.to_lowercase())),
-        DeviceChoice::Own => return Err(Error::device("expected the caller's device, found none").field("device")),
+        DeviceChoice::Own => {
+            return Err(Error::device("the option asks for the caller's own device, but no device was passed").field("device"));
+        }
         _ => (!all.is_empty()).then_some(0),
     };
     match at {
@@ -125,7 +129,7 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Cho
         None if all.is_empty() => Err(Error::device("no GPU adapter was found").field("device").hint(NO_ADAPTER)),
         None => {
             let names: Vec<_> = all.iter().enumerate().map(|(i, a)| format!("gpu:{i} {} ({})", a.name, a.backend)).collect();
-            let text = format!("no adapter matches {:?}; available: cpu, {}", device.to_string(), names.join(", "));
+            let text = format!("no device matches {:?}; available devices: cpu, {}", device.to_string(), names.join(", "));
             Err(Error::device(text).field("device"))
         }
     }
@@ -143,9 +147,9 @@ async fn no_adapter_through(backend: Backend) -> Error {
             }
         }
         let found = if others.is_empty() { "no other backend".into() } else { names(&others) };
-        format!("no adapter was found through {}; adapters were found through {found}", backend.name())
+        format!("no GPU was found with the backend {}; GPUs were found with {found}", backend.name())
     } else {
-        format!("this program has no support for {} on this system; it supports {}", backend.name(), names(&built_in))
+        format!("this program does not support the backend {} on this system; it supports {}", backend.name(), names(&built_in))
     };
     Error::device(text).field("backend").hint("choose another backend, or use `device=cpu`")
 }
@@ -161,7 +165,11 @@ mod tests {
             assert_eq!(of(text).unwrap().to_string(), text);
         }
         assert_eq!(of(" GPU:1 ").unwrap(), DeviceChoice::Gpu(Some(1)));
-        for (text, want) in [("", "found nothing"), (" ", "found nothing"), ("gpu:x", "expected a number after gpu:, found \"x\"")] {
+        for (text, want) in [
+            ("", "found an empty text"),
+            (" ", "found an empty text"),
+            ("gpu:x", "expected the number of an adapter after gpu:, such as gpu:0; found \"x\""),
+        ] {
             let e = of(text).unwrap_err();
             assert!(e.message.contains(want) && e.field_name() == Some("device"), "{e}");
         }

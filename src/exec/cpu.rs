@@ -346,7 +346,12 @@ impl Executor for CpuExecutor {
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
         let spec = self.host.tape.state_spec(state);
         if values.len() != spec.len() {
-            return Err(Error::input(format!("expected {} numbers for state {}, found {}", spec.len(), spec.name, values.len())));
+            return Err(Error::input(format!(
+                "expected {} numbers for the state {}, found {} numbers",
+                spec.len(),
+                spec.name,
+                values.len()
+            )));
         }
         let at = page * spec.stride();
         let to = &mut self.host.states[state.0][at..at + values.len()];

@@ -135,9 +135,7 @@ impl QuantPlan {
             if let Which::Named(name) = which
                 && !parts().any(|p| which.is(p))
             {
-                return Err(
-                    Error::usage(format!("expected a part of a tensor's name, found {name:?}, which matches no matrix")).field("quant")
-                );
+                return Err(Error::usage(format!("no matrix of the model has {name:?} in its name")).field("quant"));
             }
         }
         let Some(budget) = self.budget else { return Ok(self) };
@@ -192,7 +190,11 @@ fn exception(word: &str) -> Result<Exception> {
     let kind = KINDS.iter().find(|(name, _)| *name == which).map(|(_, kind)| Which::Kind(*kind));
     // An exception for tensors by name must contain a dot, so that a misspelt kind is refused.
     let named = || which.contains('.').then(|| Which::Named(which.to_string()));
-    Ok((kind.or_else(named).ok_or_else(|| unknown(which))?, format(name)?))
+    let kind = kind.or_else(named).ok_or_else(|| {
+        let text = format!("unknown name {which:?} of an exception, expected {} or a part of a tensor's name with a dot", kinds());
+        Error::usage(text).field("quant").hint("write an exception as NAME=FORMAT, such as head=i8 or att.output=f16")
+    })?;
+    Ok((kind, format(name)?))
 }
 
 impl Which {
@@ -213,13 +215,17 @@ fn format(name: &str) -> Result<Choice> {
     }
 }
 
+/// Returns the names of all kinds of matrices, separated by commas.
+fn kinds() -> String {
+    KINDS.map(|(name, _)| name).join(", ")
+}
+
 fn unknown(word: &str) -> Error {
-    let kinds: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
     let names: Vec<_> = QuantPlan::names().collect();
     let names = names.join(", ");
-    let text = format!("expected f16 (floats), one of {names}, or a format with exceptions (i4,head=i8,att.output=f16), found {word:?}");
-    let kinds = kinds.join(", ");
-    Error::usage(text).field("quant").hint(format!("an exception is NAME=FORMAT; NAME is {kinds}, or a part of a tensor's name with a dot"))
+    let text = format!("unknown weight format {word:?}, expected one of f16 (no quantisation), {names}");
+    let kinds = kinds();
+    Error::usage(text).field("quant").hint(format!("exceptions follow after commas as NAME=FORMAT, such as i4,head=i8,att.output=f16; NAME is {kinds}, or a part of a tensor's name with a dot"))
 }
 
 /// Sets the format of every matrix. `plan` chooses the format of quantised parts, `dtype` the format of all other parts. With `Auto`, the
@@ -312,7 +318,8 @@ mod tests {
         }
         for wrong in ["", "i3", "f32", "i8,i4", "i8,foot=i4", "i8,head=i3", "I8", "i8,", "head"] {
             let error = wrong.parse::<QuantPlan>().unwrap_err().to_string();
-            assert!(error.contains("i4-mixed"), "{error}");
+            let known = if wrong.contains("foot") { "unknown name \"foot\" of an exception" } else { "i4-mixed" };
+            assert!(error.contains(known), "{wrong}: {error}");
         }
         let spec = MatrixSpec { parts: vec![MatrixPart::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };
         let plan = "i8,att.kay=i4".parse::<QuantPlan>().unwrap();

@@ -154,7 +154,7 @@ impl Survey {
         let misfit = scales.chain(mx.iter().chain(my).copied()).find(|x| !f16::from_f32(*x).is_finite());
         match misfit {
             Some(x) => {
-                Err(Error::model(format!("a scale or an offset of {x} does not fit i8rc, which stores both as f16"))
+                Err(Error::model(format!("the weights need a scale of {x}, which is too large for the format i8rc"))
                     .hint("leave out `quant`"))
             }
             None => Ok(self.found),

@@ -67,14 +67,20 @@ impl<'a> Coded<'a> {
     /// `File` if the matrix is empty, if the rows cannot be divided into the slices, or if the number of bytes is wrong.
     pub fn new(coding: Coding, rows: usize, k: usize, bytes: &'a [u8]) -> Result<Coded<'a>> {
         if rows == 0 || k == 0 || coding.slices == 0 || !rows.is_multiple_of(coding.slices) {
-            return Err(Error::file(format!("expected rows that divide into {} slices, found a matrix [{rows}, {k}]", coding.slices)));
+            return Err(Error::file(format!(
+                "expected a quantised matrix whose rows divide into {} slices, found the shape [{rows}, {k}]",
+                coding.slices
+            )));
         }
         match coding.size_bytes(rows, k) {
             Some(expected) if expected == bytes.len() => {}
             expected => {
                 let name = coding.format.name();
                 let expected = expected.map_or("fewer elements".to_string(), |n| format!("{n} bytes"));
-                return Err(Error::file(format!("expected {expected} for {rows} rows of {k} in {name}, found {} bytes", bytes.len())));
+                return Err(Error::file(format!(
+                    "a matrix of shape [{rows}, {k}] in the format {name} needs {expected}, found {} bytes",
+                    bytes.len()
+                )));
             }
         }
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
@@ -232,7 +238,7 @@ mod tests {
     #[test]
     fn sizes_are_checked() {
         let (coding, bytes, _) = coded(FORMATS[2], Axis::Row, 1, 8, 64);
-        assert!(Coded::new(coding, 8, 64, &bytes[1..]).unwrap_err().to_string().contains("8 rows of 64 in i8"));
+        assert!(Coded::new(coding, 8, 64, &bytes[1..]).unwrap_err().to_string().contains("shape [8, 64] in the format i8"));
         assert!(Coded::new(Coding { slices: 0, ..coding }, 8, 64, &bytes).is_err());
         assert!(Coded::new(Coding { slices: 3, ..coding }, 8, 64, &bytes).is_err());
         assert!(Coded::new(coding, usize::MAX, 64, &bytes).is_err());

@@ -94,14 +94,15 @@ fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec
 /// `Model` if a weight is not finite, or if the scale is too large for f16.
 fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
-        return Err(Error::model(format!("{x} cannot be stored in {}", format.name())).hint("leave out `quant`"));
+        return Err(Error::model(format!("the weight {x} cannot be stored in the format {}", format.name())).hint("leave out `quant`"));
     }
     let scale = f16::from_f32(format.scale(numbers));
     match scale.is_finite() {
         true => Ok(scale),
         false => {
             let most = numbers.iter().fold(0f32, |most, x| most.max(x.abs()));
-            Err(Error::model(format!("{most} is too large for the scales of {}", format.name())).hint("leave out `quant`"))
+            Err(Error::model(format!("the weight {most} is too large for the scales of the format {}", format.name()))
+                .hint("leave out `quant`"))
         }
     }
 }

@@ -41,7 +41,7 @@ impl Format for F16 {
         let mut halves = vec![f16::ZERO; row.len()];
         halves.convert_from_f32_slice(row);
         if let Some((v, _)) = row.iter().zip(&halves).find(|(v, h)| h.is_infinite() && v.is_finite()) {
-            return Err(Error::model(format!("{v} does not fit f16")).hint("use `dtype=f32`, or fp32 in a strategy"));
+            return Err(Error::model(format!("the weight {v} is too large for f16")).hint("use `dtype=f32`, or fp32 in a strategy"));
         }
         if cfg!(target_endian = "little") {
             out.extend_from_slice(bytemuck::cast_slice(&halves));

@@ -15,7 +15,8 @@ impl Sampling {
         for &(id, bias) in &self.logit_bias {
             check_id("logit_bias", id, n_vocab)?;
             if bias.is_nan() || bias == f32::INFINITY {
-                return Err(Error::usage(format!("expected a finite number or -inf for id {id}, found {bias}")).field("logit_bias"));
+                return Err(Error::usage(format!("expected a finite number or -inf as the bias of token id {id}, found {bias}"))
+                    .field("logit_bias"));
             }
         }
         if self.dry_breakers.len() > MAX_BREAKERS {
@@ -34,5 +35,5 @@ fn check_id(setting: &str, id: u32, n_vocab: usize) -> Result<()> {
     if (id as usize) < n_vocab {
         return Ok(());
     }
-    Err(Error::usage(format!("expected an id below {n_vocab}, the size of the vocabulary, found {id}")).field(setting))
+    Err(Error::usage(format!("expected a token id below {n_vocab}, the size of the vocabulary; found {id}")).field(setting))
 }

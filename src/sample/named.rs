@@ -69,10 +69,12 @@ static SETTINGS: &[Setting] = &[
     share("top-p", "Keep the likeliest tokens up to this total probability; 1 turns it off [default: 0.85; GLM 0.8]", |s| &mut s.top_p),
     setting("top-k", "N", "Keep the N likeliest tokens; 0 turns it off [default: 0; GLM 50]", Field::Count(|s| &mut s.top_k)),
     share("min-p", "Keep tokens at least X times as likely as the likeliest one; 0 turns it off [default: 0]", |s| &mut s.min_p),
-    share(
+    number(
         "typical",
         "Keep tokens whose surprise is closest to the entropy, up to this total probability; 1 turns it off [default: 1]",
         |s| &mut s.typical,
+        f32::MIN_POSITIVE..=1.0,
+        "a number above 0 and at most 1",
     ),
     positive("top-n-sigma", "Keep logits at most X standard deviations below the largest; 0 turns it off [default: 0]", |s| {
         &mut s.top_n_sigma
@@ -172,7 +174,7 @@ impl Setting {
         let wanted = if wanted == "temp" { "temperature" } else { &wanted };
         SETTINGS.iter().find(|s| s.name == wanted).ok_or_else(|| {
             let all: Vec<&str> = SETTINGS.iter().map(|s| s.name).collect();
-            Error::usage(format!("unknown sampling setting {name:?}")).hint(format!("one of {}", all.join(", ")))
+            Error::usage(format!("unknown sampling setting {name:?}")).hint(format!("sampling settings: {}", all.join(", ")))
         })
     }
 
@@ -186,7 +188,7 @@ impl Setting {
             Field::Preset => s.begin_with(Sampling::preset(value)?),
             Field::Breakers => s.dry_breakers = texts::all(values, texts::breakers)?,
             Field::Biases => s.logit_bias = texts::all(values, |text| texts::items(text, texts::bias))?,
-            Field::Bans => s.ban = texts::all(values, |text| texts::items(text, |id| texts::number(id, "an id")))?,
+            Field::Bans => s.ban = texts::all(values, |text| texts::items(text, |id| texts::number(id, "a token id such as 261")))?,
             Field::Order => s.order = order(value)?,
             Field::Seed => s.seed = seed::parse(value)?,
         }
@@ -366,13 +368,13 @@ mod tests {
             ("dry-base", "0.9", "dry-base: expected a number of at least 1, found 0.9"),
             ("repeat-penalty", "0", "repeat-penalty: expected a number above 0, found 0"),
             ("repeat-last-n", "-2", "repeat-last-n: expected a whole number of at least 0, or all, found \"-2\""),
-            ("dry-breaker", "", "dry-breaker: expected texts that are not empty, found \"\""),
-            ("dry-breaker", "[\"", "dry-breaker: expected an array of texts"),
-            ("logit-bias", "5", "logit-bias: expected ID=X such as 261=-1.5, found \"5\""),
+            ("dry-breaker", "", "dry-breaker: expected strings that are not empty, found \"\""),
+            ("dry-breaker", "[\"", "dry-breaker: expected an array of strings"),
+            ("logit-bias", "5", "logit-bias: expected ID=X, a token id and a number, such as 261=-1.5, found \"5\""),
             ("logit-bias", "-7=1", "logit-bias: expected ID=X"),
-            ("ban", "x", "ban: expected an id, found \"x\""),
+            ("ban", "x", "ban: expected a token id such as 261, found \"x\""),
             ("sampler-order", "both", "sampler-order: expected pip or hf, found \"both\""),
-            ("preset", "best", "preset: unknown preset \"best\" (one of pip, "),
+            ("preset", "best", "preset: unknown preset \"best\" (presets: pip, "),
             ("seed", "-2", "seed: expected a whole number from 0 to 2^64 - 1, or -1 for a random seed, found \"-2\""),
         ];
         for (name, value, want) in cases {

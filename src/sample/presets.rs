@@ -74,7 +74,7 @@ impl Sampling {
     pub fn preset(name: &str) -> Result<Sampling> {
         let found = PRESETS.iter().find(|p| p.name == name);
         let names = || PRESETS.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
-        let unknown = || Error::usage(format!("unknown preset {name:?}")).hint(format!("one of {}", names()));
+        let unknown = || Error::usage(format!("unknown preset {name:?}")).hint(format!("presets: {}", names()));
         found.map(|p| (p.sampling)()).ok_or_else(unknown)
     }
 

@@ -355,9 +355,10 @@ fn largest(logits: &[f32], keys: &[u32], max: u32) -> u32 {
 }
 
 fn no_finite_logit() -> Error {
-    Error::model("the model returned no finite logit").hint("the parameters hold NaN, or the activations overflow: try `dtype=f32`")
+    Error::model("the model computed no finite logit, so that no token can be chosen")
+        .hint("the weights hold NaN, or activations are too large for f16: try `dtype=f32`")
 }
 
 fn all_banned() -> Error {
-    Error::usage("`ban` and `logit_bias` exclude every token that has a finite logit").hint("ban fewer ids")
+    Error::usage("the bans and logit biases exclude every token").hint("ban fewer ids")
 }

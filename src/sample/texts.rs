@@ -36,7 +36,7 @@ pub(super) fn items<T>(text: &str, item: impl Fn(&str) -> Result<T>) -> Result<V
 /// Reads an id and its bias from `ID=X`.
 pub(super) fn bias(text: &str) -> Result<(u32, f32)> {
     let parsed = text.split_once('=').and_then(|(id, x)| Some((id.trim().parse().ok()?, x.trim().parse().ok()?)));
-    parsed.ok_or_else(|| refuse("ID=X such as 261=-1.5", text))
+    parsed.ok_or_else(|| refuse("ID=X, a token id and a number, such as 261=-1.5", text))
 }
 
 /// Reads the texts that end a repetition for DRY: a JSON array, `none`, or one text with the escapes `\n`, `\t` and `\\`.
@@ -44,11 +44,11 @@ pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
     let texts: Vec<String> = match text {
         "none" | "[]" => return Ok(Vec::new()),
         array if array.starts_with("[\"") => {
-            serde_json::from_str(array).map_err(|_| refuse("an array of texts such as [\"\\n\", \":\"]", array))?
+            serde_json::from_str(array).map_err(|_| refuse("an array of strings such as [\"\\n\", \":\"]", array))?
         }
         text => vec![unescaped(text)],
     };
-    if texts.iter().any(String::is_empty) { Err(refuse("texts that are not empty", text)) } else { Ok(texts) }
+    if texts.iter().any(String::is_empty) { Err(refuse("strings that are not empty", text)) } else { Ok(texts) }
 }
 
 /// Replaces the escapes `\n`, `\t` and `\\` by the characters that they stand for. Other backslashes stay unchanged.

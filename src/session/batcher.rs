@@ -27,7 +27,7 @@ use step::Flight;
 /// use wingbeat::session::{Batcher, Job, Limits, Model, ModelSource, Options, Prompt, Session};
 ///
 /// let mut options = Options::default();
-/// options.device = "cpu".parse()?; // default: the fastest GPU
+/// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
 /// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 /// let mut batcher = Batcher::new(Session::new(&model, 2)?)?;
 /// let mut waiting = vec!["In the beginning", "And Moses said", "Thou shalt not"].into_iter();
@@ -203,7 +203,7 @@ impl Batcher {
     /// The errors of [`add`](Self::add); `Input` if there are fewer free slots than jobs, or if the jobs differ in `prompt` or `from`.
     pub fn add_alike(&mut self, jobs: Vec<Job>) -> Result<Vec<JobId>> {
         if jobs.len() > self.n_free() {
-            return Err(Error::input(format!("expected a free slot for each of {} jobs, found {}", jobs.len(), self.n_free())));
+            return Err(Error::input(format!("expected a free slot for each of {} jobs, found {} free slots", jobs.len(), self.n_free())));
         }
         if jobs.iter().any(|job| job.prompt != jobs[0].prompt || job.from != jobs[0].from) {
             return Err(Error::input("jobs that are added together must have the same `prompt` and the same `from`"));

@@ -41,7 +41,7 @@ fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u
             all.extend((0..n_vocab as u32).filter(contains));
         }
         if all.len() == before && !DRY_BREAKERS.contains(&text.as_str()) {
-            let expected = if vocab.is_some() { "a text that a token contains" } else { "a model with a vocabulary" };
+            let expected = if vocab.is_some() { "a string that a token contains" } else { "a model with a vocabulary" };
             return Err(Error::usage(format!("expected {expected}, found {text:?}")).field("dry_breaker"));
         }
     }

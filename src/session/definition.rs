@@ -41,8 +41,7 @@ impl Definition {
             ModelSource::Embedded => embedded()?,
             ModelSource::Synthetic(name) => {
                 if options.rope_theta.is_some() {
-                    return Err(Error::usage("the base of rotary positions can be set for files only, found a synthetic model")
-                        .hint("leave out `rope_theta`"));
+                    return Err(Error::usage("a synthetic model has no rotary base to change").hint("leave out `rope_theta`"));
                 }
                 let blueprint = arch::synthetic::named(name)?;
                 let (source, tape) = (Box::new(Synthetic { seed: MODEL_SEED }), record(blueprint.as_ref()));
@@ -171,7 +170,7 @@ pub fn embedded() -> Result<crate::weights::Checkpoint> {
 /// Returns a GLM's configuration with `theta` as the base of the rotary position embedding.
 fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     let Some(said) = checkpoint.metadata().get(GLM) else {
-        return Err(Error::usage("the base of rotary positions can be set for GLM only").hint("leave out `rope_theta`"));
+        return Err(Error::usage("only a GLM has a rotary base to change").hint("leave out `rope_theta`"));
     };
     let glm = Glm { rope_theta: theta, ..Glm::parse(said)? };
     Ok(glm.to_json())
@@ -216,7 +215,7 @@ pub fn tuned(checkpoint: &Checkpoint, tape: &Tape, orientation: StateOrientation
     let found = checkpoint.names().filter(|n| n.ends_with(TUNED)).count();
     let expected = tape.states.iter().filter(|s| s.name.ends_with(".att.wkv")).count();
     if found > expected {
-        return Err(Error::model(format!("expected a tuned state of {expected} layers, found {found} layers")));
+        return Err(Error::model(format!("expected a tuned state of {expected} layers, as in the model; found {found} layers")));
     }
     let source = oriented(checkpoint.clone(), orientation);
     let mut parts = Vec::new();

@@ -71,7 +71,8 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
     let adapters: Vec<(&str, u64)> = machine.adapters.iter().map(|(id, free)| (id.as_str(), usable(*free))).collect();
     let host = usable(machine.host);
     let fitted = |strategy: String, why: &str| Ok(Fitted { strategy, why: why.into() });
-    let narrowest = candidates.last().ok_or_else(|| Error::usage("expected at least one weight format, found none"))?;
+    let narrowest =
+        candidates.last().ok_or_else(|| Error::usage("expected at least 1 weight format to choose from, found an empty list"))?;
 
     if let Some((first, room)) = adapters.first()
         && let Some(c) = candidates.iter().find(|c| c.all() <= *room)

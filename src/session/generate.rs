@@ -306,5 +306,5 @@ impl Session {
 
 /// Returns the error for an empty prompt in a slot without logits.
 pub(crate) fn nothing_to_continue() -> Error {
-    Error::input("nothing to continue: the prompt is empty").hint("give at least one token")
+    Error::input("the prompt is empty: nothing to continue").hint("give a text, or at least 1 token id")
 }

@@ -39,7 +39,8 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
     if options.quant.is_some() || !options.parts.is_empty() {
-        return Err(Error::usage("a strategy already determines formats and devices").hint("use either `strategy` or `quant`"));
+        return Err(Error::usage("`strategy` and `quant` cannot be combined: a strategy already determines the weight formats")
+            .hint("use either `strategy` or `quant`"));
     }
     let mut notes = Vec::new();
     let strategy = match strategy {

@@ -129,7 +129,7 @@ impl Session {
         let n_all = n_slots.saturating_add(idle.slots);
         if n_slots == 0 || n_all > MAX_SLOTS {
             let found = if n_slots == 0 { 0 } else { n_all };
-            return Err(Error::input(format!("expected 1 to {MAX_SLOTS} slots, found {found}")));
+            return Err(Error::input(format!("expected 1 to {MAX_SLOTS} slots in a session, found {found}")));
         }
         let draws_ahead = model.loaded().prefers_to_draw(n_slots)?;
         let pages = Pages::new(n_all, draws_ahead);
@@ -255,7 +255,11 @@ impl Session {
     pub fn hidden(&mut self, slot: Slot, tokens: &[u32]) -> Result<Vec<f32>> {
         some(tokens)?;
         self.prefill(slot, tokens)?;
-        let var = self.model.tape().hidden.ok_or_else(|| Error::model("this model has no head"))?;
+        let var = self
+            .model
+            .tape()
+            .hidden
+            .ok_or_else(|| Error::model("this model has no output head, and so no hidden state before the head"))?;
         let mut row = self.executor.read_var(var, 1)?;
         row.truncate(self.model.facts().n_embd);
         Ok(row)
@@ -268,7 +272,8 @@ impl Session {
     /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty or all slots are in use; `Model` if the model is no classifier.
     pub fn classify(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         if self.model.facts().labels.is_none() {
-            return Err(Error::model("this model is not a classifier: it has no head for labels (`score.weight`)"));
+            return Err(Error::model("this model is not a classifier: it has no classification head (tensor score.weight)")
+                .hint("use a checkpoint that was trained as a classifier"));
         }
         some(tokens)?;
         let slot = self.open()?;
@@ -326,5 +331,5 @@ impl Session {
 
 /// Returns an `Input` error if `tokens` is empty.
 fn some(tokens: &[u32]) -> Result<()> {
-    if tokens.is_empty() { Err(Error::input("expected at least one token, found none")) } else { Ok(()) }
+    if tokens.is_empty() { Err(Error::input("expected at least 1 token, found an empty list")) } else { Ok(()) }
 }

@@ -80,7 +80,7 @@ impl Model {
         tape.store_states(options.state_dtype.format())?;
         let context = options.context_of(&facts);
         if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
-            return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context}")));
+            return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context} tokens")));
         }
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
         let hash = weights_hash(&tape, definition.source.as_ref())?;
@@ -258,7 +258,7 @@ fn vocab(source: &ModelSource, options: &Options, facts: &Facts, checkpoint: Opt
         },
     };
     if vocab.max_id() as usize >= facts.n_vocab {
-        let text = format!("the vocabulary has ids up to {}, but the model has {} embeddings", vocab.max_id(), facts.n_vocab);
+        let text = format!("the vocabulary has token ids up to {}, but the model has only {} tokens", vocab.max_id(), facts.n_vocab);
         let e = Error::input(text).hint("name the model's vocabulary file with `vocab`");
         return Err(options.vocab.iter().fold(e, |e, path| e.at(path.display())));
     }

@@ -172,6 +172,6 @@ impl FromStr for StateOrientation {
 
     fn from_str(text: &str) -> Result<StateOrientation> {
         let found = StateOrientation::ALL.into_iter().find(|orientation| orientation.name() == text);
-        found.ok_or_else(|| Error::usage("expected value-key or key-value").field("state_orientation"))
+        found.ok_or_else(|| Error::usage(format!("expected value-key or key-value, found {text:?}")).field("state_orientation"))
     }
 }

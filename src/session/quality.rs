@@ -85,14 +85,16 @@ pub fn quality(
     reference.check_speaks()?;
     let [expected, found] = [&*reference, &*model].map(|s| s.model().facts().n_vocab);
     if expected != found {
-        return Err(Error::model(format!("expected a vocabulary of {expected} tokens, as in the reference, found {found}")));
+        return Err(Error::model(format!(
+            "expected a model with a vocabulary of {expected} tokens, as the reference has; found {found} tokens"
+        )));
     }
     if let Some(token) = text.start.iter().chain(text.tokens).find(|&&t| t as usize >= expected) {
-        return Err(Error::input(format!("token {token} is out of range: the model has {expected} tokens")));
+        return Err(Error::input(format!("token id {token} is out of range: the largest id of the model is {}", expected - 1)));
     }
     if text.len <= text.first() {
         let least = text.first() + 1;
-        return Err(Error::input(format!("expected windows of at least {least} tokens, found {}", text.len)));
+        return Err(Error::input(format!("expected windows of at least {least} tokens, found windows of {} tokens", text.len)));
     }
     let total = text.n_predicted();
     if total == 0 {
@@ -114,7 +116,10 @@ pub fn quality(
 
 /// Returns the error for a text without a token to predict.
 pub(crate) fn too_short(n_tokens: usize) -> Error {
-    Error::input(format!("expected at least two tokens, found {n_tokens}: the first one has no probability"))
+    Error::input(format!(
+        "expected a text of at least 2 tokens, found {n_tokens} {}: the first token has no probability",
+        if n_tokens == 1 { "token" } else { "tokens" }
+    ))
 }
 
 /// The predictions of one token by both models.
@@ -212,7 +217,7 @@ pub fn logprob(logits: &[f32], token: u32) -> Result<f64> {
 }
 
 fn not_finite(token: u32) -> Error {
-    Error::model(format!("a logit before token {token} is not a finite number")).hint("try `dtype=f32`")
+    Error::model(format!("the logits for token {token} are not finite numbers")).hint("try `dtype=f32`")
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl Session {
 
     fn begin_chunk<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<Reading<'_>> {
         if self.begin_some(work, most, wanted)? == 0 {
-            return Err(Error::input("expected at least one token, found none"));
+            return Err(Error::input("expected at least 1 token, found an empty list"));
         }
         Ok(Reading { session: self })
     }
@@ -304,7 +304,7 @@ impl Session {
             let slot = work.slot(i);
             self.check_reads(slot, work.tokens(i), self.contents(slot)?.n_tokens)?;
             if (0..i).any(|other| work.slot(other) == slot) {
-                return Err(Error::input(format!("{slot} is listed twice in one step")));
+                return Err(Error::input(format!("{slot} occurs twice in one step; a step can have each slot once")));
             }
         }
         Ok(())
@@ -314,11 +314,12 @@ impl Session {
     pub(super) fn check_reads(&self, slot: Slot, tokens: &[u32], from: usize) -> Result<()> {
         let n_vocab = self.model.facts().n_vocab;
         if let Some(token) = tokens.iter().find(|&&t| t as usize >= n_vocab) {
-            return Err(Error::input(format!("token {token} is out of range: the model has {n_vocab} tokens")));
+            return Err(Error::input(format!("token id {token} is out of range: the largest id of the model is {}", n_vocab - 1)));
         }
         match self.model.context() {
             Some(context) if from + tokens.len() > context => {
-                let text = format!("{} tokens after {from} exceed the context of {context} in {slot}", tokens.len());
+                let text =
+                    format!("{slot} has read {from} tokens, and {} more tokens exceed the context of {context} tokens", tokens.len());
                 Err(Error::input(text).hint("use a larger `context`, or fewer tokens"))
             }
             _ => Ok(()),

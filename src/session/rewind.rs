@@ -29,12 +29,11 @@ impl Session {
     pub fn rewind(&mut self, slot: Slot, n: usize) -> Result<()> {
         let has = self.n_tokens(slot)?;
         if n > has {
-            return Err(Error::input(format!("cannot rewind to {n} tokens: the slot has read {has}")));
+            return Err(Error::input(format!("cannot rewind to {n} tokens: the slot has read only {has} tokens")));
         }
         if n > 0 && n < has && self.model.context().is_none() {
-            return Err(
-                Error::input("cannot rewind: the model is recurrent").hint("fork the slot before you continue, and return to the fork")
-            );
+            return Err(Error::input("cannot rewind: the state of a recurrent model holds no earlier states")
+                .hint("fork the slot before you continue, and return to the fork"));
         }
         let contents = self.slots.get_mut(slot)?;
         self.blocks.truncate(&mut contents.blocks, n);

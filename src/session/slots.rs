@@ -86,9 +86,10 @@ impl Slots {
     pub fn open(&mut self, contents: SlotContents) -> Result<Slot> {
         let n = self.places.len();
         let mut places = self.places.iter_mut().enumerate();
-        let (index, place) = places
-            .find(|(_, place)| place.contents.is_none())
-            .ok_or_else(|| Error::input(format!("all {n} slots are in use")).hint("close one first"))?;
+        let (index, place) = places.find(|(_, place)| place.contents.is_none()).ok_or_else(|| {
+            Error::input(format!("no slot is free: all slots of the session ({n}) are in use"))
+                .hint("close a slot, or open the session with more slots")
+        })?;
         place.contents = Some(contents);
         Ok(Slot { session: self.session, index: index as u32, generation: place.generation })
     }
@@ -119,7 +120,11 @@ impl Slots {
     }
 
     fn refused(&self, slot: Slot) -> Error {
-        let why = if slot.session == self.session { "was closed" } else { "belongs to another session" };
+        let why = if slot.session == self.session {
+            "cannot be used: it was closed"
+        } else {
+            "cannot be used here: it belongs to another session"
+        };
         Error::input(format!("{slot} {why}"))
     }
 }

@@ -35,7 +35,7 @@ impl Snapshot {
     pub fn check_model(&self, model: &Model) -> Result<()> {
         match self.weights == model.weights_hash() {
             true => Ok(()),
-            false => Err(Error::model("expected a snapshot of this model, found a snapshot of other weights")),
+            false => Err(Error::model("the state was made with other weights than those of this model")),
         }
     }
 
@@ -130,7 +130,7 @@ impl Session {
         let Snapshot { states, caches, logits, n_tokens, tokens, .. } = snapshot;
         snapshot.check_model(self.model())?;
         if let Some(context) = self.model().context().filter(|context| n_tokens > context) {
-            return Err(Error::input(format!("this state has read {n_tokens} tokens, more than the context of {context}")));
+            return Err(Error::input(format!("this state has read {n_tokens} tokens, but the context holds {context} tokens")));
         }
         let slot = self.open()?;
         self.pages.release(pages::ZERO);

@@ -170,8 +170,8 @@ impl Snapshot {
         let mut loaded = LoadedState::default();
         let meta = |key: &str| metadata.get(key).map(String::as_str).unwrap_or("");
         if meta("format_version") != FORMAT_VERSION {
-            let text = format!("expected a wingbeat state of format {FORMAT_VERSION}, found {:?}", meta("format_version"));
-            return Err(Error::file(text).hint("make one with `Session::save`"));
+            let text = format!("expected a wingbeat state of format version {FORMAT_VERSION}, found version {:?}", meta("format_version"));
+            return Err(Error::file(text).hint(HOW_TO_SAVE));
         }
         let architecture = model.facts().architecture;
         if meta("architecture") != architecture {
@@ -179,7 +179,8 @@ impl Snapshot {
         }
         if meta("weights_hash") != model.weights_hash() {
             if !any_weights {
-                return Err(Error::model("this state belongs to other weights").hint("use `any_weights` to load it anyway"));
+                return Err(Error::model("the state was made with other weights than those of this model")
+                    .hint("load the model of the state, or accept other weights with `any_weights`"));
             }
             loaded.note = Some("this state belongs to other weights".into());
         }
@@ -198,16 +199,17 @@ impl Snapshot {
         };
         loaded.tokens = integers(&tensors, "tokens")?;
         if let Some(id) = loaded.tokens.iter().flatten().find(|&&id| id as usize >= n_vocab) {
-            return Err(Error::file(format!("expected ids below {n_vocab}, found {id}")).at("tokens"));
+            return Err(Error::file(format!("expected token ids below {n_vocab}, found {id}")).at("tensor tokens"));
         }
         let counts = integers(&tensors, "penalty_counts")?.map(penalty_counts);
         if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, counts) {
             let mut seen = std::collections::HashSet::new();
             if let Some(twice) = ids.iter().find(|id| !seen.insert(**id)) {
-                return Err(Error::file(format!("the penalty id {twice} occurs twice")));
+                return Err(Error::file(format!("the token id {twice} occurs twice in penalty_ids")));
             }
             if ids.len() != counts.len() || ids.iter().any(|&id| id as usize >= n_vocab) {
-                return Err(Error::file(format!("{} penalty ids do not match {} counts and {n_vocab} tokens", ids.len(), counts.len())));
+                let text = format!("expected as many penalty_ids as penalty_counts, all below {n_vocab}; found {}", ids.len());
+                return Err(Error::file(format!("{text} ids and {} counts", counts.len())));
             }
             // Files of versions before DRY and mirostat lack `recent_tokens` and `mirostat_mu`.
             let recent = integers(&tensors, "recent_tokens")?.unwrap_or_default();
@@ -241,11 +243,11 @@ fn load_tuned(model: &Model, checkpoint: &Checkpoint) -> Result<(Snapshot, Loade
 /// Returns `n_tokens` if a state may have read that many tokens: at most the context and `MAX_TOKENS`. Otherwise returns an error.
 fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
     if let Some(context) = model.context().filter(|&context| n_tokens > context) {
-        let text = format!("this state has read {n_tokens} tokens, more than the context of {context}");
+        let text = format!("this state has read {n_tokens} tokens, but the context holds {context} tokens");
         return Err(Error::input(text).hint("use a larger `context`"));
     }
     match n_tokens > MAX_TOKENS {
-        true => Err(Error::file(format!("expected at most {MAX_TOKENS} tokens, found {n_tokens}")).at("n_tokens")),
+        true => Err(Error::file(format!("expected a state of at most {MAX_TOKENS} tokens, found {n_tokens} tokens")).at("n_tokens")),
         false => Ok(n_tokens),
     }
 }
@@ -287,7 +289,7 @@ pub fn saved_tokens(path: &Path) -> Result<SavedTokens> {
 fn map_of(checkpoint: &Checkpoint) -> Result<std::sync::Arc<dyn AsRef<[u8]> + Send + Sync>> {
     checkpoint.check_uncut()?;
     let map = checkpoint.names().next().and_then(|name| checkpoint.file_of(name));
-    map.ok_or_else(|| Error::file("expected tensors, found none"))
+    map.ok_or_else(|| Error::file("the file has no tensors"))
 }
 
 /// Returns whether a file is a state that wingbeat saved.
@@ -295,8 +297,8 @@ pub fn is_saved(checkpoint: &Checkpoint) -> bool {
     checkpoint.metadata().contains_key(WEIGHTS_HASH)
 }
 
-const EXPECTED_STATE: &str = "expected a saved state or a tuned one (blocks.N.att.time_state)";
-const HOW_TO_SAVE: &str = "make one with `Session::save`";
+const EXPECTED_STATE: &str = "expected a saved state or a tuned initial state";
+const HOW_TO_SAVE: &str = "make a state with `Session::save`";
 
 /// Changes the error of a file that is not a checkpoint: the new message says that a state was expected.
 fn no_state(e: Error) -> Error {
@@ -312,9 +314,9 @@ fn other_than_state(checkpoint: &Checkpoint) -> Error {
     let (found, hint) = if has(&|name| name.contains(".lora_A")) {
         ("a LoRA adapter", "merge it into its model with `Conversion::lora`")
     } else if has(&|name| name == "emb.weight" || name.ends_with("embed_tokens.weight")) {
-        ("a model", "name a model with `model`; make a state with `Session::save`")
+        ("a model", "give a model with `model`; make a state with `Session::save`")
     } else {
-        ("neither", HOW_TO_SAVE)
+        ("other tensors", HOW_TO_SAVE)
     };
     Error::file(format!("{EXPECTED_STATE}, found {found}")).hint(hint)
 }
@@ -327,7 +329,8 @@ fn other_than_state(checkpoint: &Checkpoint) -> Error {
 pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path) -> Result<()> {
     let checkpoint = Checkpoint::open(from)?;
     if !checkpoint.names().any(|n| n.ends_with(TUNED)) {
-        return Err(Error::file("expected a tuned initial state (blocks.N.att.time_state), found none").at(from.display()));
+        let e = Error::file("expected a tuned initial state, a file with tensors blocks.N.att.time_state; found no such tensor");
+        return Err(e.at(from.display()));
     }
     let definition = Definition::new(&ModelSource::Path(model.to_path_buf()), options)?;
     refuse_same_file(&checkpoint, to)?;
@@ -350,8 +353,8 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
 pub fn check_replaceable(path: &Path) -> Result<()> {
     let is_other = path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) && !Checkpoint::open(path).is_ok_and(|found| is_saved(&found));
     if is_other {
-        let e = Error::input("expected a new file or a state file to replace, found a file of another kind");
-        return Err(e.at(path.display()).hint("choose another name"));
+        let e = Error::input("the file exists and is not a state file, so it is not replaced");
+        return Err(e.at(path.display()).hint("choose another name for the state file"));
     }
     Ok(())
 }
@@ -404,10 +407,11 @@ impl StateFile {
 type Tensors<'a> = crate::weights::write::Tensors<'a>;
 
 fn floats(tensors: &Tensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    let at = |text: String| Error::file(text).at(format!("tensor {name}"));
     match tensors.get(name) {
         Some((dtype, found, bytes)) if found == shape => crate::tensor::View::dense(*dtype, shape, bytes)?.to_f32().map_err(|e| e.at(name)),
-        Some((_, found, _)) => Err(Error::file(format!("expected shape {shape:?}, found {found:?}")).at(name)),
-        None => Err(Error::file(format!("expected a tensor of shape {shape:?}, found none")).at(name)),
+        Some((_, found, _)) => Err(at(format!("expected a tensor of shape {shape:?}, found the shape {found:?}"))),
+        None => Err(at(format!("the tensor is missing; the model needs it with the shape {shape:?}"))),
     }
 }
 
@@ -417,10 +421,10 @@ fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec
     let Some((dtype, _, bytes)) = tensors.get(name) else { return Ok(None) };
     let n = bytes.len() / 4;
     if *dtype != DType::I32 {
-        return Err(at(Error::file(format!("expected I32, found {dtype}"))));
+        return Err(at(Error::file(format!("expected numbers of type I32, found {dtype}"))));
     }
     if n > most {
-        return Err(at(Error::file(format!("expected at most {most} numbers, found {n}"))));
+        return Err(at(Error::file(format!("expected at most {most} numbers in this tensor, found {n} numbers"))));
     }
     let mut numbers = room(n, "a list of numbers").map_err(at)?;
     numbers.extend(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
@@ -429,7 +433,7 @@ fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec
 
 /// Parses bytes from pairs of hexadecimal digits.
 fn from_hex(text: &str) -> Result<Vec<u8>> {
-    let wrong = || Error::file(format!("expected pairs of hexadecimal digits as {PENDING}, found {:?}", short(text, 40)));
+    let wrong = || Error::file(format!("expected pairs of hexadecimal digits as metadata value {PENDING}, found {:?}", short(text, 40)));
     let digits = text.as_bytes().chunks_exact(2);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let bytes: Option<Vec<u8>> = if digits.remainder().is_empty() { digits.map(byte).collect() } else { None };
@@ -437,7 +441,7 @@ fn from_hex(text: &str) -> Result<Vec<u8>> {
 }
 
 fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
-    text.parse().map_err(|_| Error::file(format!("expected a number as {key}, found {text:?}")))
+    text.parse().map_err(|_| Error::file(format!("expected a number as metadata value {key}, found {text:?}")))
 }
 
 /// Clears the flag [`sample::SEEN`] in each penalty count.

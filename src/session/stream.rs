@@ -216,7 +216,7 @@ impl Stream {
         allowed.mask(&mut self.scratch, &self.stop_ids);
         let sampler = &mut self.sampler;
         let drawn = constrain::draw(constraint.as_mut(), &mut self.scratch, &self.stop_ids, left, &mut |logits| sampler.draw(logits))
-            .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows none of the tokens that have a probability"))?;
+            .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows only tokens that are banned or have no probability"))?;
         self.is_closing |= drawn.is_closing;
         Ok(drawn.token)
     }

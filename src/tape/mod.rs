@@ -286,7 +286,9 @@ impl Tape {
         match format.name() {
             "f32" => (),
             "f16" if self.states.iter().any(StateSpec::is_matrices) => (),
-            "f16" => return Err(Error::usage("only the states of RWKV-5, 6 and 7 can be stored as f16").hint("leave out `state_dtype`")),
+            "f16" => {
+                return Err(Error::usage("only RWKV-5, 6 and 7 have a state that can be stored as f16").hint("leave out `state_dtype`"));
+            }
             other => return Err(Error::usage(format!("expected f16 or f32, found {other:?}")).field("state_dtype")),
         }
         self.states.iter_mut().filter(|s| s.is_matrices()).for_each(|s| s.format = format);

@@ -105,13 +105,16 @@ impl Section {
         let mut next = 0;
         for range in layers {
             if range.start != next || range.end <= next || range.end > tape.n_layers() {
-                let text = format!("expected layers from {next} to at most {}, found {range:?}", tape.n_layers());
+                let text = format!("expected a part with layers from {next} to at most {}, found layers {range:?}", tape.n_layers());
                 return Err(Error::usage(text).hint("every layer belongs to one part; the head counts as the last layer"));
             }
             next = range.end;
         }
         if next < tape.n_layers() {
-            return Err(Error::usage(format!("expected parts for {} layers, the head included, found {next}", tape.n_layers())));
+            return Err(Error::usage(format!(
+                "expected parts for all {} layers, the head included, found parts for {next} layers",
+                tape.n_layers()
+            )));
         }
         let section = |layers: &Range<usize>| Section {
             own: tape.extent(layers),

@@ -81,7 +81,7 @@ impl Step {
         let n = 4 * (outputs_at + self.outputs.len().div_ceil(4));
         if n > CURSOR_WORDS {
             let (t, r, o) = (self.tokens.len(), self.runs.len(), self.outputs.len());
-            return Err(Error::input(format!("a step of {t} tokens, {r} slots and {o} outputs is too large for one submission"))
+            return Err(Error::input(format!("a step of {t} tokens, {r} slots and {o} outputs is too large"))
                 .hint("use a smaller `chunk` or fewer slots"));
         }
         words.clear();

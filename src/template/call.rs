@@ -30,7 +30,7 @@ pub(super) fn arguments(content: &str) -> Result<Value> {
 }
 
 fn expected(what: &str, found: &str) -> Error {
-    Error::input(format!("expected {what}, found {:?}", short(found, 40)))
+    Error::input(format!("the model wrote an invalid tool call: expected {what}, found {:?}", short(found, 40)))
 }
 
 struct Reader<'a> {
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self, depth: usize) -> Result<Value> {
         if depth > MAX_DEPTH {
-            return Err(Error::input(format!("expected at most {MAX_DEPTH} nested lists or mappings, found more")));
+            return Err(Error::input(format!("the model wrote an invalid tool call: lists are nested more than {MAX_DEPTH} deep")));
         }
         self.blanks();
         match self.peek() {
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
             "True" => Ok(Value::Bool(true)),
             "False" => Ok(Value::Bool(false)),
             "None" => Ok(Value::Null),
-            other => Err(expected("a literal", other)),
+            other => Err(expected("a number, a string, True, False or None", other)),
         }
     }
 
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
         let digits = plain.contains(|c: char| c.is_ascii_digit());
         match number.or_else(|| float(&plain)).filter(|_| digits) {
             Some(number) => Ok(Value::Number(number)),
-            None => Err(expected("a literal", if text.is_empty() { self.rest() } else { text })),
+            None => Err(expected("a number, a string, True, False or None", if text.is_empty() { self.rest() } else { text })),
         }
     }
 
@@ -198,7 +198,8 @@ impl<'a> Reader<'a> {
             match c {
                 '\\' => {
                     let n = unescape_text(self.rest(), &mut text);
-                    self.at += n.map_err(|found| Error::input(format!("expected a string, found {found}")))?;
+                    self.at +=
+                        n.map_err(|found| Error::input(format!("the model wrote an invalid tool call: expected a string, found {found}")))?;
                 }
                 c => text.push(c),
             }
@@ -262,7 +263,7 @@ mod tests {
         ];
         for call in calls {
             let said = of(call).unwrap_err().to_string();
-            assert!(said.starts_with("expected") && said.len() < 150, "{call}: {said}");
+            assert!(said.starts_with("the model wrote an invalid tool call: ") && said.len() < 190, "{call}: {said}");
         }
         for content in ["", "tool_call(x=1)", "```\n```"] {
             assert!(arguments(content).is_err(), "{content:?}");

@@ -33,7 +33,7 @@ impl Template for ChatGlm3 {
                 }
                 _ => {
                     return Err(Error::input(format!(
-                        "tools must be in a system message, found tools in a message of role {}",
+                        "tools must be in a message of the role system, found tools in a message of the role {}",
                         message.role.name()
                     )));
                 }
@@ -105,6 +105,6 @@ mod tests {
         let builtin = Message::system("").with_tools(vec![Tool::Python]);
         assert!(ChatGlm3.render(&[builtin]).unwrap_err().to_string().contains("ChatGLM3 has no built-in tool python"));
         let misplaced = Message::user("x").with_tools(vec![Tool::Python]);
-        assert!(ChatGlm3.render(&[misplaced]).unwrap_err().to_string().contains("in a message of role user"));
+        assert!(ChatGlm3.render(&[misplaced]).unwrap_err().to_string().contains("in a message of the role user"));
     }
 }

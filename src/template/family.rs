@@ -2,7 +2,7 @@
 //! arguments.
 
 use super::{Role, call};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_place};
 use crate::vocab::Vocab;
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ impl Family {
     pub fn arguments(self, content: &str) -> Result<Value> {
         match self {
             Family::Glm4 => serde_json::from_str(content)
-                .map_err(|e| Error::input(format!("the arguments of a tool call must be JSON: {e}")).caused_by(e)),
+                .map_err(|e| Error::input(format!("the arguments of a tool call must be JSON: {}", with_place(&e))).caused_by(e)),
             Family::ChatGlm3 => call::arguments(content),
         }
     }
@@ -72,7 +72,7 @@ impl Family {
 /// Returns the id of a special token, or an `Input` error.
 pub(super) fn special(vocab: &Vocab, text: &str) -> Result<u32> {
     vocab.special(text).ok_or_else(|| {
-        let e = Error::input(format!("the vocabulary has no special token {text}"));
+        let e = Error::input(format!("the vocabulary has no special token {text}, which the chat template needs"));
         e.hint("use the vocabulary of the chat model, such as GLM-4's tokenizer.model")
     })
 }

@@ -28,7 +28,7 @@ impl Files {
         let name = "chat_template.jinja";
         let template = match read(folder, name)? {
             Some(bytes) => {
-                let source = std::str::from_utf8(&bytes).map_err(|_| in_file(name, Error::file("a chat template must be UTF-8")))?;
+                let source = std::str::from_utf8(&bytes).map_err(|_| in_file(name, Error::file("the chat template is not UTF-8 text")))?;
                 Some(Jinja::parse(source, family).map_err(|e| in_file(name, e))?)
             }
             None => None,
@@ -61,7 +61,7 @@ pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Error::io(e, path))?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(Error::file(format!("the file has more than {MAX_BYTES} bytes")).at(path.display()));
+        return Err(Error::file(format!("expected a file of at most {MAX_BYTES} bytes, found a larger file")).at(path.display()));
     }
     Ok(Some(bytes))
 }
@@ -97,6 +97,6 @@ mod tests {
         fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();
         write("generation_config.json", r#"{"num_beams": 2}"#);
         let said = read().unwrap_err().to_string();
-        assert!(said.contains("generation_config.json: num_beams: expected 1, found 2"), "{said}");
+        assert!(said.contains("generation_config.json: num_beams: expected 1 beam, found 2"), "{said}");
     }
 }

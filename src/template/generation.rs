@@ -1,6 +1,6 @@
 //! Settings of sampling and length, from a `generation_config.json` or from defaults.
 
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, in_words, short, with_place};
 use crate::sample::{Order, Sampling};
 use serde_json::{Map, Value};
 
@@ -10,7 +10,8 @@ pub struct GenerationConfig {
     /// In transformers, the most tokens of prompt and answer together. Here, the default of the setting `chat_len_max`: the most tokens of an
     /// answer.
     pub max_length: usize,
-    /// A second limit on the tokens of an answer; the smaller limit counts. `None` if the file does not set it.
+    /// The most tokens of an answer, for a conversation (in addition to the limit `chat_len_max`) and for requests with messages that do
+    /// not set `max_tokens`. `None` if unset.
     pub max_new_tokens: Option<usize>,
     /// If false, the most probable token is always chosen, after the penalties have been applied.
     pub do_sample: bool,
@@ -85,7 +86,7 @@ impl GenerationConfig {
     /// `File` if the file is not a JSON object, `Usage` if a setting is refused.
     pub fn read(mut self, json: &[u8]) -> Result<Self> {
         let settings: Map<String, Value> = serde_json::from_slice(json)
-            .map_err(|e| Error::file(format!("generation settings must be a JSON object: {e}")).caused_by(e))?;
+            .map_err(|e| Error::file(format!("expected generation settings as a JSON object: {}", with_place(&e))).caused_by(e))?;
         for (key, value) in &settings {
             if !value.is_null() {
                 self.set(key, value).map_err(|e| e.at(key))?;
@@ -125,7 +126,9 @@ impl GenerationConfig {
     pub fn check(&self) -> Result<()> {
         match self.num_beams {
             1 => Ok(()),
-            n => Err(Error::usage(format!("expected 1, found {n}: beam search is not supported")).at("num_beams").hint("set it to 1")),
+            n => Err(Error::usage(format!("expected 1 beam, found {n}: beam search is not supported"))
+                .at("num_beams")
+                .hint("set num_beams to 1 in generation_config.json")),
         }
     }
 
@@ -142,7 +145,7 @@ impl GenerationConfig {
 }
 
 fn of<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T> {
-    T::deserialize(value).map_err(|e| Error::usage(format!("invalid value: {e}")).caused_by(e))
+    T::deserialize(value).map_err(|e| Error::usage(format!("{}", in_words(&e))).caused_by(e))
 }
 
 /// Unsupported settings that change the text, with the values that turn them off. An empty list stands for `false`, 0 and empty values.
@@ -194,7 +197,8 @@ fn refuse(key: &str, value: &Value) -> Result<()> {
         return Ok(());
     }
     let shown = short(&value.to_string(), 40);
-    Err(Error::usage(format!("this setting is not supported, found {shown}")).hint("remove it from generation_config.json"))
+    Err(Error::usage(format!("this setting changes the text and is not supported; found the value {shown}"))
+        .hint("remove the setting from generation_config.json"))
 }
 
 #[cfg(test)]
@@ -231,18 +235,18 @@ mod tests {
     #[test]
     fn unsupported_settings_are_refused_by_name() {
         let cases = [
-            (r#"{"num_beams": 4}"#, "num_beams: expected 1, found 4"),
-            (r#"{"penalty_alpha": 0.6}"#, "penalty_alpha: this setting is not supported, found 0.6"),
-            (r#"{"typical_p": 0.9}"#, "typical_p: this setting is not supported, found 0.9"),
+            (r#"{"num_beams": 4}"#, "num_beams: expected 1 beam, found 4"),
+            (r#"{"penalty_alpha": 0.6}"#, "penalty_alpha: this setting changes the text and is not supported; found the value 0.6"),
+            (r#"{"typical_p": 0.9}"#, "typical_p: this setting changes the text and is not supported; found the value 0.9"),
             (r#"{"no_repeat_ngram_size": 3}"#, "no_repeat_ngram_size: "),
             (r#"{"bad_words_ids": [[1]]}"#, "bad_words_ids: "),
             (r#"{"forced_eos_token_id": 0}"#, "forced_eos_token_id: "),
             (r#"{"guidance_scale": 1.5}"#, "guidance_scale: "),
             (r#"{"token_healing": true}"#, "token_healing: "),
             (r#"{"watermarking_config": {"greenlist_ratio": 0.25}}"#, "watermarking_config: "),
-            (r#"{"top_p": "x"}"#, "top_p: invalid value"),
-            (r#"{"max_length": -1}"#, "max_length: invalid value"),
-            ("[]", "generation settings must be a JSON object"),
+            (r#"{"top_p": "x"}"#, "top_p: found the string \"x\" instead of a number"),
+            (r#"{"max_length": -1}"#, "max_length: found the number -1 instead of a whole number"),
+            ("[]", "expected generation settings as a JSON object"),
         ];
         for (json, want) in cases {
             let said = read(json).unwrap_err().to_string();

@@ -15,7 +15,7 @@ mod veil;
 
 use super::part::split_marked;
 use super::{Family, Message, Part, Template};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_place};
 use limits::RenderLimits;
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Serde;
@@ -62,13 +62,13 @@ impl Jinja {
     /// # Errors
     /// `File` if the file or the template is invalid, `Input` if there is no template `name`.
     pub fn from_tokenizer_config(json: &[u8], name: Option<&str>, family: Family) -> Result<Option<Jinja>> {
-        let config: Map<String, Value> =
-            serde_json::from_slice(json).map_err(|e| Error::file(format!("tokenizer settings must be a JSON object: {e}")).caused_by(e))?;
+        let config: Map<String, Value> = serde_json::from_slice(json)
+            .map_err(|e| Error::file(format!("expected tokenizer settings as a JSON object: {}", with_place(&e))).caused_by(e))?;
         let source = match config.get("chat_template") {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(source)) => source,
             Some(Value::Array(named)) => one_of(named, name.unwrap_or("default"))?,
-            Some(_) => return Err(Error::file("expected a text or a list of named texts").at("chat_template")),
+            Some(_) => return Err(Error::file("expected a string or a list of named templates as chat_template").at("chat_template")),
         };
         let mut jinja = Self::parse(source, family)?;
         for (key, token) in config.iter().filter(|(key, _)| key.ends_with("_token")) {
@@ -119,7 +119,7 @@ fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK_BYTES).spawn_scoped(scope, run);
         let thread = thread.map_err(|e| Error::memory(format!("cannot start a thread for the chat template: {e}")).caused_by(e))?;
-        thread.join().map_err(|_| Error::file("the chat template cannot render the conversation: the template engine panics"))
+        thread.join().map_err(|_| Error::file("the chat template cannot be applied to the conversation: the template engine failed"))
     })
 }
 
@@ -136,7 +136,7 @@ impl Template for Jinja {
         let veil = Veil::new(&self.source, messages)?;
         let text = self.run(messages, Some(&veil))?;
         if veil.hides_something() && veil.reveal(&text) != self.run(messages, None)? {
-            let e = Error::input("the output of the chat template depends on a \"|\" or a \"]\" in a message");
+            let e = Error::input("the chat template treats \"|\" or \"]\" in a message as its own syntax");
             return Err(e.hint("use the built-in template for this conversation"));
         }
         let mut parts = split_marked(&text);
@@ -155,7 +155,7 @@ fn one_of<'a>(named: &'a [Value], name: &str) -> Result<&'a str> {
     let found = named.iter().find(|value| text(value, "name") == Some(name));
     found.and_then(|value| text(value, "template")).ok_or_else(|| {
         let names: Vec<&str> = named.iter().filter_map(|value| text(value, "name")).take(20).collect();
-        Error::input(format!("there is no template {name}; the templates are {}", names.join(", "))).at("chat_template")
+        Error::input(format!("unknown chat template {name}; the file has the templates {}", names.join(", "))).at("chat_template")
     })
 }
 
@@ -170,6 +170,6 @@ fn failed(e: minijinja::Error) -> Error {
         (_, Some(detail)) if detail.starts_with(environment::RAISED) => {
             Error::input(format!("the chat template refuses the conversation: {}", &detail[environment::RAISED.len()..]))
         }
-        _ => Error::file(format!("the chat template cannot render the conversation: {e}")),
+        _ => Error::file(format!("the chat template cannot be applied to the conversation: {e}")),
     }
 }

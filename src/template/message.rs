@@ -124,7 +124,7 @@ impl Tool {
         match json.get("type").map(Value::as_str) {
             Some(Some("function")) => match json.remove("function") {
                 Some(function) => Tool::function(function),
-                None => Err(Error::input("a tool of type function needs the key function")),
+                None => Err(Error::input("a tool of type function needs the key function, an object with a name")),
             },
             Some(Some("python")) => Ok(Tool::Python),
             Some(Some("simple_browser")) => Ok(Tool::SimpleBrowser),
@@ -132,9 +132,9 @@ impl Tool {
             None if json.contains_key("name") => Tool::function(Value::Object(json)),
             Some(Some(other)) => {
                 let shown = short(other, 40);
-                Err(Error::input(format!("a tool's type must be function, python, simple_browser or cogview, found {shown:?}")))
+                Err(Error::input(format!("expected the tool type function, python, simple_browser or cogview, found {shown:?}")))
             }
-            _ => Err(Error::input("a tool needs a type").hint(r#"{"type": "function", "function": {"name": …}}"#)),
+            _ => Err(Error::input("a tool needs the key type").hint(r#"write {"type": "function", "function": {"name": …}}"#)),
         }
     }
 }
@@ -162,8 +162,8 @@ impl Function {
     fn new(described: Value) -> Result<Function> {
         match described.get("name").and_then(Value::as_str) {
             Some(_) => Ok(Function(described)),
-            None => Err(Error::input("a function must be an object with a name")
-                .hint(r#"{"name": "get_weather", "description": "…", "parameters": {…}}"#)),
+            None => Err(Error::input("a function of a tool must be an object with the key name")
+                .hint(r#"write {"name": "get_weather", "description": "…", "parameters": {…}}"#)),
         }
     }
 
@@ -210,12 +210,12 @@ mod tests {
             (r#"{"content":""}"#, "missing field `role`"),
             (r#"{"role":"user","content":[]}"#, "invalid type"),
             (r#"{"role":"assistant","tool_calls":[]}"#, "unknown field `tool_calls`"),
-            (r#"{"role":"system","tools":[{}]}"#, "a tool needs a type"),
-            (r#"{"role":"system","tools":[{"type":7}]}"#, "a tool needs a type"),
+            (r#"{"role":"system","tools":[{}]}"#, "a tool needs the key type"),
+            (r#"{"role":"system","tools":[{"type":7}]}"#, "a tool needs the key type"),
             (r#"{"role":"system","tools":[{"type":"retrieval"}]}"#, "found \"retrieval\""),
             (r#"{"role":"system","tools":[{"type":"function"}]}"#, "needs the key function"),
-            (r#"{"role":"system","tools":[{"type":"function","function":{"name":7}}]}"#, "an object with a name"),
-            (r#"{"role":"system","tools":[{"type":"function","function":[]}]}"#, "an object with a name"),
+            (r#"{"role":"system","tools":[{"type":"function","function":{"name":7}}]}"#, "an object with the key name"),
+            (r#"{"role":"system","tools":[{"type":"function","function":[]}]}"#, "an object with the key name"),
         ] {
             let said = read(json).unwrap_err();
             assert!(said.contains(want), "{json}: {said}");

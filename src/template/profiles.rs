@@ -73,6 +73,6 @@ mod tests {
         assert_eq!((tools.presence_penalty, tools.frequency_penalty, tools.penalty_decay, tools.top_k), (0.5, 0.25, 0.99, 32));
         write("fake_think_generation_config.json", r#"{"num_beams": 2}"#);
         let said = Profiles::read(folder.path()).unwrap_err().to_string();
-        assert!(said.contains("fake_think_generation_config.json: num_beams: expected 1, found 2"), "{said}");
+        assert!(said.contains("fake_think_generation_config.json: num_beams: expected 1 beam, found 2"), "{said}");
     }
 }

@@ -37,7 +37,7 @@ impl<'a> View<'a> {
     pub fn strided(dtype: DType, shape: &[usize], strides: &[usize], bytes: &'a [u8]) -> Result<Self> {
         if shape.len() != strides.len() {
             return Err(Error::file(format!(
-                "expected a stride per dimension, found {} dimensions and {} strides",
+                "expected one stride per dimension of a tensor, found {} dimensions and {} strides",
                 shape.len(),
                 strides.len()
             )));
@@ -48,7 +48,10 @@ impl<'a> View<'a> {
         match needed {
             Some(n) if n <= bytes.len() => {}
             Some(n) => {
-                return Err(Error::file(format!("expected {n} bytes for a {dtype} tensor of shape {shape:?}, found {}", bytes.len())));
+                return Err(Error::file(format!(
+                    "a {dtype} tensor of shape {shape:?} needs {n} bytes, but its storage has {} bytes",
+                    bytes.len()
+                )));
             }
             None => return Err(overflow(shape)),
         }
@@ -67,7 +70,10 @@ impl<'a> View<'a> {
             std::mem::swap(rows, columns);
         }
         if n_elements(shape) != matrix.rows.checked_mul(matrix.k) || stored.last() != Some(&matrix.k) {
-            return Err(Error::file(format!("expected a matrix for shape {shape:?}, found {} rows of {}", matrix.rows, matrix.k)));
+            return Err(Error::file(format!(
+                "a quantised matrix of {} rows of {} numbers does not fit the shape {shape:?}",
+                matrix.rows, matrix.k
+            )));
         }
         matrix.coding.transposed = false; // `View::transposed` sets it
         let dtype = DType::Coded(matrix.coding.format.name());
@@ -165,7 +171,11 @@ impl<'a> View<'a> {
     pub fn read_f32(&self, start: usize, out: &mut [f32]) -> Result<()> {
         let end = start.checked_add(out.len()).filter(|&e| e <= self.len());
         if end.is_none() {
-            return Err(Error::input(format!("cannot read {} elements from element {start} on: the tensor has {}", out.len(), self.len())));
+            return Err(Error::input(format!(
+                "cannot read {} numbers from number {start} on: the tensor has {} numbers",
+                out.len(),
+                self.len()
+            )));
         }
         if self.is_dense() {
             self.read_stored(start, out)?;
@@ -209,7 +219,7 @@ impl<'a> View<'a> {
 }
 
 fn overflow(shape: &[usize]) -> Error {
-    Error::file(format!("shape {shape:?} spans more than this machine can address"))
+    Error::file(format!("the shape {shape:?} is too large for this machine"))
 }
 
 /// An iterator over the storage indices of a strided tensor, in elements. The iterator visits the elements in row-major order of the shape, then

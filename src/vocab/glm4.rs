@@ -130,17 +130,17 @@ impl Glm4 {
     fn add(&mut self, expected: u32, byte: Option<u8>, entry: &Entry) -> Result<()> {
         let &Entry { rank, ref token, .. } = entry;
         if rank < expected {
-            return Err(Error::file(format!("rank {rank} occurs twice")));
+            return Err(Error::file(format!("two tokens have the rank {rank}")));
         }
         if rank > expected {
-            return Err(Error::file(format!("rank {expected} is missing: the next rank is {rank}")));
+            return Err(Error::file(format!("no token has the rank {expected}; the next rank is {rank}")));
         }
         if let Some(byte) = byte.filter(|&byte| *token != [byte]) {
             let found = String::from_utf8_lossy(token);
             return Err(not_glm4(format!("expected the token of rank {rank} to be byte 0x{byte:02x}, found {:?}", short(&found, 24))));
         }
         if let Some(before) = self.ranks.insert(token, rank, rank) {
-            return Err(Error::file(format!("the tokens of rank {before} and rank {rank} are the same")));
+            return Err(Error::file(format!("the tokens of the ranks {before} and {rank} are the same")));
         }
         self.table.add(rank, token)?;
         Ok(())
@@ -155,7 +155,7 @@ fn byte_order() -> Vec<u8> {
 }
 
 fn not_glm4(message: String) -> Error {
-    Error::file(message).hint("is this the complete file of GLM-4's tokenizer?")
+    Error::file(message).hint("the file is not GLM-4's complete tokenizer: download it again")
 }
 
 /// Appends the ids of a piece: one id if the whole piece is a token, otherwise the ids of its merged parts.

@@ -11,7 +11,7 @@ use super::table::Table;
 use super::tokenizer_json::{Added, Bpe, Merge, Model, TokenizerJson, WordLevel};
 use super::web::Pairs;
 use super::{Scheme, byte_chars, check_length, no_token, rwkv_trie, utf8_text};
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, short, with_place};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokenizers::models::bpe::{BPE, Vocab as IdByText};
@@ -61,7 +61,7 @@ enum Spelling {
 /// Errors of [`Vocab::parse`](super::Vocab::parse).
 pub(super) fn parse(json: &[u8]) -> Result<Arc<dyn Scheme>> {
     let file: TokenizerJson = serde_json::from_slice(json).map_err(|e| {
-        Error::file(format!("this is not a Hugging Face tokenizer: {e}"))
+        Error::file(format!("expected a Hugging Face tokenizer (tokenizer.json): {}", with_place(&e)))
             .hint("give the tokenizer.json of the model, or download it again")
             .caused_by(e)
     })?;
@@ -76,16 +76,16 @@ pub(super) fn parse(json: &[u8]) -> Result<Arc<dyn Scheme>> {
 pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
     let mut parts = Vec::new();
     if let Some(pre_tokenizer) = file.pre_tokenizer {
-        pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("a pattern of the pre_tokenizer: {e}")))?;
+        pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("the pre_tokenizer has an unsupported pattern: {e}")))?;
     }
     let splits_bytes = parts.iter().any(Part::spells_bytes);
     let (model, table, kind) = match file.model {
         Model::RwkvTrie(model) => return Ok(Arc::new(rwkv_trie::parse(model, &file.added_tokens)?)),
         Model::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
         Model::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
-        Model::Bpe(_) => return Err(Error::file("a BPE model needs a ByteLevel `pre_tokenizer`, and the file has none")),
+        Model::Bpe(_) => return Err(Error::file("a BPE tokenizer needs a ByteLevel pre_tokenizer, and the file has none")),
         Model::WordLevel(_) => {
-            return Err(Error::file("a WordLevel model with a `decoder` or a ByteLevel `pre_tokenizer` is not supported"));
+            return Err(Error::file("a WordLevel tokenizer with a decoder or a ByteLevel pre_tokenizer is not supported"));
         }
     };
 
@@ -95,7 +95,7 @@ pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
         let mut parts = Vec::new();
         normalizer.flatten(&mut parts);
         let sequence = normalizers::Sequence::new(parts);
-        tokenizer.with_normalizer(Some(sequence)).map_err(|e| Error::file(format!("the normalizer: {e}")))?;
+        tokenizer.with_normalizer(Some(sequence)).map_err(|e| Error::file(format!("the normalizer is unsupported: {e}")))?;
     }
     add(&mut tokenizer, file.added_tokens)?;
     Ok(Arc::new(HuggingFace { tokenizer, table, kind }))
@@ -110,12 +110,12 @@ fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> 
         ("end_of_word_suffix", has(&bpe.end_of_word_suffix)),
     ];
     if let Some((name, _)) = odd.iter().find(|(_, is_on)| *is_on) {
-        return Err(Error::file(format!("a BPE model with `{name}` is not supported")));
+        return Err(Error::file(format!("a BPE tokenizer with the setting {name} is not supported")));
     }
     let table = table(&bpe.vocab, added, Spelling::ByteChars)?;
     let by_text: IdByText = by_text(bpe.vocab)?;
     if let Some(unknown) = bpe.unk_token.as_ref().filter(|t| !by_text.contains_key(t.as_str())) {
-        return Err(Error::file(format!("the unk_token {:?} is missing in the vocabulary", short(unknown, 40))));
+        return Err(Error::file(format!("the vocabulary lacks the token {:?}, which unk_token names", short(unknown, 40))));
     }
     let merges = merges(bpe.merges, &by_text)?;
 
@@ -129,7 +129,7 @@ fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> 
     if let Some(unknown) = bpe.unk_token {
         builder = builder.unk_token(unknown);
     }
-    let model = builder.build().map_err(|e| Error::file(format!("the BPE model: {e}")))?;
+    let model = builder.build().map_err(|e| Error::file(format!("the BPE tokenizer is invalid: {e}")))?;
     Ok((model.into(), table, Kind::Bytes { newlines, absent }))
 }
 
@@ -143,11 +143,11 @@ fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>>
             Merge::Line(line) if i == 0 && line.starts_with("#version") => continue,
             Merge::Line(line) => match line.split_once(' ') {
                 Some((a, b)) => (a.into(), b.into()),
-                None => return Err(Error::file(format!("expected merge {i} to be two tokens, found {:?}", short(&line, 40)))),
+                None => return Err(Error::file(format!("expected 2 tokens in entry {i} of merges, found {:?}", short(&line, 40)))),
             },
         };
         if let Some(text) = [&a, &b, &format!("{a}{b}")].into_iter().find(|t| !by_text.contains_key(t.as_str())) {
-            return Err(Error::file(format!("merge {i} needs the token {:?}, which is missing in the vocabulary", short(text, 40))));
+            return Err(Error::file(format!("entry {i} of merges needs the token {:?}, which the vocabulary lacks", short(text, 40))));
         }
         pairs.push((a, b));
     }
@@ -160,7 +160,7 @@ fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, Table,
     if let Some(unknown) = words.unk_token {
         builder = builder.unk_token(unknown);
     }
-    let model = builder.build().map_err(|e| Error::file(format!("the WordLevel model: {e}")))?;
+    let model = builder.build().map_err(|e| Error::file(format!("the WordLevel tokenizer is invalid: {e}")))?;
     Ok((model.into(), table, Kind::Words))
 }
 
@@ -212,16 +212,16 @@ fn by_text(vocab: Pairs<u32>) -> Result<IdByText> {
 fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
     let n_bytes: usize = added.iter().map(|a| a.token.content.len()).sum();
     if n_bytes > MAX_ADDED_BYTES {
-        return Err(Error::file(format!("expected `added_tokens` of at most {MAX_ADDED_BYTES} bytes in total, found {n_bytes}")));
+        return Err(Error::file(format!("expected added_tokens of at most {MAX_ADDED_BYTES} bytes in total, found {n_bytes} bytes")));
     }
     let ids: Vec<(u32, String)> = added.iter().map(|a| (a.id, a.token.content.clone())).collect();
-    tokenizer.add_tokens(added.into_iter().map(|a| a.token)).map_err(|e| Error::file(format!("the added_tokens: {e}")))?;
+    tokenizer.add_tokens(added.into_iter().map(|a| a.token)).map_err(|e| Error::file(format!("the added_tokens are invalid: {e}")))?;
     for (id, content) in ids {
         let given = tokenizer.token_to_id(&content);
         if given != Some(id) {
             let given = given.map_or_else(|| "none".into(), |n| n.to_string());
             let content = short(&content, 40);
-            return Err(Error::file(format!("expected the added token {content:?} to have the next id, {given}, found {id}")));
+            return Err(Error::file(format!("expected the next free id {given} for the added token {content:?}, found the id {id}")));
         }
     }
     Ok(())
@@ -237,7 +237,8 @@ impl Scheme for HuggingFace {
         {
             return Err(no_token(text.as_bytes(), offset));
         }
-        let encoding = self.tokenizer.encode_fast(text, false).map_err(|e| Error::input(format!("the text cannot be tokenized: {e}")))?;
+        let encoding =
+            self.tokenizer.encode_fast(text, false).map_err(|e| Error::input(format!("the text cannot be split into tokens: {e}")))?;
         Ok(encoding.get_ids().to_vec())
     }
 

@@ -59,7 +59,7 @@ pub(crate) use literal::unescape_text;
 pub use stop::StopTexts;
 pub use utf8::Utf8Stream;
 
-use crate::error::{Error, Result, size};
+use crate::error::{Error, Kind, Result, size};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -142,7 +142,8 @@ impl Vocab {
         let mut text = Vec::new();
         let file = File::open(path).map_err(|e| Error::io(e, path))?;
         file.take(MAX_JSON_BYTES + 1).read_to_end(&mut text).map_err(|e| Error::io(e, path))?;
-        Self::parse(&text).map_err(|e| e.at(path.display()))
+        let parsed = Self::parse(&text).map_err(|e| e.at(path.display()));
+        parsed.map_err(|e| if e.kind == Kind::File { e.hint("download the vocabulary file again, or name another one") } else { e })
     }
 
     /// Opens a vocabulary file, or returns an embedded vocabulary. The names `world` and `tiny` select the embedded vocabularies, unless a file has
@@ -289,7 +290,7 @@ impl Vocab {
 }
 
 fn too_large(max: u64) -> Error {
-    Error::file(format!("expected a vocabulary of at most {max} bytes, found more"))
+    Error::file(format!("expected a vocabulary file of at most {max} bytes, found a larger file"))
 }
 
 /// Refuses a text of more than `most` bytes, because its conversion would take too much memory.
@@ -303,15 +304,15 @@ fn check_length(text: &[u8], most: usize) -> Result<()> {
 
 /// Returns the error for a text in which no token begins with the byte at `offset`.
 fn no_token(text: &[u8], offset: usize) -> Error {
-    Error::input(format!("no token of the vocabulary matches the text at offset {offset}, byte 0x{:02x}", text[offset]))
+    Error::input(format!("no token of the vocabulary matches the text at byte {offset}, which is 0x{:02x}", text[offset]))
 }
 
 /// Returns bytes as UTF-8 text, for vocabularies that convert only whole characters. Other bytes are an error.
 fn utf8_text(text: &[u8]) -> Result<&str> {
     std::str::from_utf8(text).map_err(|e| {
         let offset = e.valid_up_to();
-        let found = format!("byte 0x{:02x} at offset {offset}", text[offset]);
-        Error::input(format!("this vocabulary takes UTF-8 text, found {found}")).caused_by(e)
+        let found = format!("the invalid byte 0x{:02x} at byte {offset}", text[offset]);
+        Error::input(format!("this vocabulary takes UTF-8 text only, found {found}")).caused_by(e)
     })
 }
 

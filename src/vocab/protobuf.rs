@@ -79,6 +79,6 @@ impl<'f> Iterator for Fields<'f> {
         if field.is_none() {
             self.rest = &[];
         }
-        Some(field.ok_or_else(|| Error::file(format!("invalid protobuf field {n_left} bytes before the end"))))
+        Some(field.ok_or_else(|| Error::file(format!("invalid data {n_left} bytes before the end of the SentencePiece model"))))
     }
 }

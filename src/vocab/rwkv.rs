@@ -8,6 +8,9 @@ use super::trie::{Entry, Steps, Trie};
 use super::{Scheme, literal, no_token};
 use crate::error::{Error, Result, room, short};
 
+/// The hint for a file that is probably no vocabulary.
+const NO_VOCABULARY: &str = "name the model's vocabulary file, such as rwkv_vocab_v20230424.txt";
+
 pub(super) struct Rwkv {
     table: Table,
     trie: Trie,
@@ -33,7 +36,7 @@ impl Rwkv {
             entries.push(entry);
         }
         if entries.is_empty() {
-            return Err(Error::file("the file has no lines ID 'TEXT' LENGTH"));
+            return Err(Error::file("expected a vocabulary with one token per line, ID 'TEXT' LENGTH; found no line").hint(NO_VOCABULARY));
         }
         Ok(Self::new(table, &entries))
     }
@@ -44,24 +47,28 @@ fn utf8(text: &[u8]) -> Result<&str> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     std::str::from_utf8(text).map_err(|e| {
         let line = text[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count() + 1;
-        Error::file("expected UTF-8 text, found other bytes").at(format!("line {line}")).hint("is this a vocabulary file?")
+        Error::file("expected UTF-8 text, found other bytes").at(format!("line {line}")).hint(NO_VOCABULARY)
     })
 }
 
 /// Reads a line and adds its token to the table.
 fn parse_line(line: &str, table: &mut Table) -> Result<Entry> {
     let Some((id, literal, n_bytes)) = split(line) else {
-        let e = Error::file(format!("expected ID 'TEXT' LENGTH, found {}", short(line, 40)));
-        return Err(if line.starts_with(['{', '[']) { e.hint("this looks like JSON, but a JSON vocabulary must begin with {") } else { e });
+        let e = Error::file(format!("expected a token as ID 'TEXT' LENGTH, found {:?}", short(line, 40)));
+        return Err(if line.starts_with(['{', '[']) {
+            e.hint("the line looks like JSON, but a vocabulary in JSON must begin with {")
+        } else {
+            e.hint(NO_VOCABULARY)
+        });
     };
     let id = number(id)
         .and_then(|id| u32::try_from(id).ok())
-        .ok_or_else(|| Error::file(format!("expected an id below {ID_LIMIT}, found {}", short(id, 24))))?;
+        .ok_or_else(|| Error::file(format!("expected a token id below {ID_LIMIT}, found {}", short(id, 24))))?;
     let mut token = Vec::with_capacity(literal.len());
-    literal::append(literal, &mut token).map_err(|e| Error::file(format!("the token of id {id} {e}")))?;
+    literal::append(literal, &mut token).map_err(|e| Error::file(format!("the token with id {id} {e}")))?;
     if number(n_bytes) != Some(token.len() as u64) {
         let len = token.len();
-        return Err(Error::file(format!("the token of id {id} has {len} bytes, but the line says {}", short(n_bytes, 24))));
+        return Err(Error::file(format!("the token with id {id} has {len} bytes, but the LENGTH in its line is {}", short(n_bytes, 24))));
     }
     table.add(id, &token)
 }

@@ -98,7 +98,7 @@ mod tests {
         assert!(said(r#"{"type":"RwkvTrie"}"#).contains("RwkvTrie has no `vocab`"));
         assert!(said(r#"{"type":"RwkvTrie","vocab":{"<|endoftext|>":0}}"#).contains("no tokens"));
         assert!(said(r#"{"type":"RwkvTrie","vocab":{"a b":1}}"#).contains(r#"as the token of id 1, found "a b""#));
-        assert!(said(r#"{"type":"RwkvTrie","vocab":{"a":1,"b":1}}"#).contains("id 1 occurs twice"));
+        assert!(said(r#"{"type":"RwkvTrie","vocab":{"a":1,"b":1}}"#).contains("two tokens have the id 1"));
         let vocab = parse(r#"{"type":"RwkvTrie","vocab":{"<|endoftext|>":0,"a":1,"aĊ":2,"Ċ":3}}"#).unwrap();
         assert_eq!(vocab.encode(b"a\naa\n\n").unwrap(), [2, 1, 2, 3]);
     }

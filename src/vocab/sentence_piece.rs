@@ -58,7 +58,7 @@ pub(super) fn is_sentence_piece(file: &[u8]) -> bool {
 
 impl SentencePiece {
     pub(super) fn parse(file: &[u8]) -> Result<Self> {
-        Self::with_chatglm3(file, N_CHATGLM3).map_err(|e| e.hint("is this a complete SentencePiece model?"))
+        Self::with_chatglm3(file, N_CHATGLM3).map_err(|e| e.hint("use the tokenizer.model that belongs to the model"))
     }
 
     /// Reads a model. A model with exactly `n_chatglm3` pieces is ChatGLM3's.
@@ -76,7 +76,7 @@ impl SentencePiece {
                     special.insert(piece.text.clone(), id);
                     table.add(id, b"").map(drop)
                 }
-                Kind::Unknown if unknown.is_some() => Err(Error::file("the model has a second unknown piece")),
+                Kind::Unknown if unknown.is_some() => Err(Error::file("the SentencePiece model has two pieces for unknown text")),
                 Kind::Unknown => {
                     unknown = Some(id);
                     table.add(id, b"").map(drop)
@@ -88,7 +88,7 @@ impl SentencePiece {
             }
             .map_err(at)?;
         }
-        let unknown = unknown.ok_or_else(|| Error::file("the model has no unknown piece"))?;
+        let unknown = unknown.ok_or_else(|| Error::file("the SentencePiece model has no piece for unknown text"))?;
         let bytes = all_bytes(&bytes, byte_fallback)?;
         each_once(&pieces)?;
 

@@ -36,10 +36,11 @@ impl Table {
     /// Assigns a token to an id. Refuses an id that is too large or already assigned, and a token that is too long.
     pub fn add(&mut self, id: u32, token: &[u8]) -> Result<Entry> {
         if id >= ID_LIMIT {
-            return Err(Error::file(format!("expected an id below {ID_LIMIT}, found {id}")));
+            return Err(Error::file(format!("expected a token id below {ID_LIMIT}, found {id}")));
         }
         if token.len() > MAX_TOKEN_BYTES {
-            let message = format!("expected tokens of at most {MAX_TOKEN_BYTES} bytes, found {} for id {id}", token.len());
+            let message =
+                format!("expected tokens of at most {MAX_TOKEN_BYTES} bytes, found {} bytes for the token with id {id}", token.len());
             return Err(Error::file(message).hint("the file is hostile or damaged"));
         }
         let row = id as usize;
@@ -47,11 +48,11 @@ impl Table {
             self.spans.resize(row + 1, UNASSIGNED);
         }
         if self.spans[row].start != UNASSIGNED.start {
-            return Err(Error::file(format!("id {id} occurs twice")));
+            return Err(Error::file(format!("two tokens have the id {id}")));
         }
         let [start, end] = [self.bytes.len(), self.bytes.len() + token.len()].map(u32::try_from);
         let (Ok(start), Ok(end)) = (start, end) else {
-            return Err(Error::file("the tokens have more than 4 GiB in total"));
+            return Err(Error::file("the tokens of the vocabulary have more than 4 GiB in total"));
         };
         let len = end - start;
         self.bytes.extend_from_slice(token);

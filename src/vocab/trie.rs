@@ -35,7 +35,7 @@ impl Steps {
 
     fn take(&mut self, n: usize) -> Result<()> {
         self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
-            let message = format!("the vocabulary takes more than {MAX_STEPS} steps per byte to split this text");
+            let message = format!("this vocabulary splits the text too slowly, with more than {MAX_STEPS} steps per byte");
             Error::file(message).hint("the vocabulary is hostile, or made for another kind of text")
         })?;
         Ok(())

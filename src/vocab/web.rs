@@ -5,7 +5,7 @@
 
 use super::rwkv::{Rwkv, number};
 use super::table::{ID_LIMIT, Table};
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, short, with_place};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,14 +17,16 @@ pub(super) fn is_web(json: &[u8]) -> bool {
 }
 
 pub(super) fn parse(json: &[u8]) -> Result<Rwkv> {
-    let Pairs(pairs): Pairs<Token> =
-        serde_json::from_slice(json).map_err(|e| Error::file(format!("expected {{\"ID\": \"TEXT\" or [BYTES], …}}: {e}")).caused_by(e))?;
+    let Pairs(pairs): Pairs<Token> = serde_json::from_slice(json).map_err(|e| {
+        let text = format!("expected a vocabulary as a JSON object {{\"ID\": \"TEXT\" or [BYTES], …}}: {}", with_place(&e));
+        Error::file(text).caused_by(e)
+    })?;
     let mut table = Table::default();
     let mut entries = Vec::with_capacity(pairs.len());
     for (id, Token(bytes)) in pairs {
         let id = number(&id)
             .and_then(|id| u32::try_from(id).ok())
-            .ok_or_else(|| Error::file(format!("expected an id below {ID_LIMIT}, found {}", short(&id, 24))))?;
+            .ok_or_else(|| Error::file(format!("expected a token id below {ID_LIMIT}, found {}", short(&id, 24))))?;
         entries.push(table.add(id, &bytes)?);
     }
     Ok(Rwkv::new(table, &entries))
@@ -62,7 +64,7 @@ impl<'de> Deserialize<'de> for Token {
         impl<'de> Visitor<'de> for Bytes {
             type Value = Token;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or an array of bytes")
+                f.write_str("a string or an array of bytes")
             }
             fn visit_str<E>(self, text: &str) -> std::result::Result<Token, E> {
                 Ok(Token(text.as_bytes().to_vec()))

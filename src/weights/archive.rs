@@ -13,6 +13,7 @@ use zip::{CompressionMethod, ZipArchive};
 /// The size of the largest central directory of an archive, in bytes. A model of 10 000 tensors has a directory of 2 MB.
 const MAX_DIRECTORY_BYTES: usize = 32 << 20;
 const MAX_MEMBERS: usize = 100_000;
+const DAMAGED: &str = "the file is hostile or damaged: download it again";
 const AGAIN: &str = "the download may be incomplete: download it again";
 
 /// Returns the byte range of each member in the file, by the member's name.
@@ -25,13 +26,15 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
     let reader = Frugal { cursor: Cursor::new(file), left_bytes: MAX_DIRECTORY_BYTES };
     let mut archive = ZipArchive::with_config(config, reader).map_err(unreadable)?;
     if archive.len() > MAX_MEMBERS {
-        return Err(Error::file(format!("expected at most {MAX_MEMBERS} members in the zip archive, found {}", archive.len())));
+        return Err(
+            Error::file(format!("expected a zip archive of at most {MAX_MEMBERS} files, found {} files", archive.len())).hint(DAMAGED)
+        );
     }
     if archive.has_duplicate_names() {
-        return Err(Error::file("two members of the zip archive have the same name"));
+        return Err(Error::file("two files in the zip archive have the same name").hint(DAMAGED));
     }
     if archive.has_overlapping_entries().map_err(unreadable)? {
-        return Err(Error::file("two members of the zip archive share the same bytes"));
+        return Err(Error::file("two files in the zip archive share the same bytes").hint(DAMAGED));
     }
     let mut members = BTreeMap::new();
     for i in 0..archive.len() {
@@ -41,31 +44,43 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
             continue;
         }
         let refuse = |found: String| {
-            Error::file(format!("expected a member without compression, found {found}"))
+            Error::file(format!("expected an uncompressed file in the zip archive, found {found}"))
                 .at(&name)
-                .hint("save the checkpoint again from torch")
+                .hint("save the checkpoint again with torch.save")
         };
         if member.encrypted() {
-            return Err(refuse("an encrypted member".into()));
+            return Err(refuse("an encrypted file".into()));
         }
         if member.compression() != CompressionMethod::Stored || member.compressed_size() != member.size() {
             let (packed, size) = (member.compressed_size(), member.size());
-            return Err(refuse(format!("{} with {packed} bytes for {size}", member.compression())));
+            return Err(refuse(format!("compression {}, {size} bytes in {packed} bytes", member.compression())));
         }
         let range = (|| {
             let start = usize::try_from(member.data_start()?).ok()?;
             let end = start.checked_add(usize::try_from(member.size()).ok()?)?;
             (end <= file.len()).then_some(start..end)
         })();
-        let range = range
-            .ok_or_else(|| Error::file(format!("the file ends within this member of {} bytes", member.size())).at(&name).hint(AGAIN))?;
+        let range = range.ok_or_else(|| {
+            Error::file(format!("the checkpoint ends before the end of this file in its zip archive, which has {} bytes", member.size()))
+                .at(&name)
+                .hint(AGAIN)
+        })?;
         members.insert(name, range);
     }
     Ok(members)
 }
 
+/// Returns what an error of the zip reader means.
+fn meaning(error: &zip::result::ZipError) -> String {
+    let said = error.to_string();
+    match said.contains("EOCD") || said.contains("end of central directory") {
+        true => "the list of its files, which is at its end, is missing".into(),
+        false => said,
+    }
+}
+
 fn unreadable(error: zip::result::ZipError) -> Error {
-    Error::file(format!("the zip archive cannot be read: {error}")).hint(AGAIN).caused_by(error)
+    Error::file(format!("the zip archive of the checkpoint cannot be read: {}", meaning(&error))).hint(AGAIN).caused_by(error)
 }
 
 /// A reader that fails after `left_bytes` bytes. Without this limit, a directory of gigabytes would fill the memory.
@@ -117,8 +132,11 @@ mod tests {
             z.finish()
         };
         members(&build(|_| ())).unwrap();
-        assert!(refusal(&build(|z| z.directory[1].method = 8)).contains("b: expected a member without compression, found Deflate"));
-        assert!(refusal(&build(|z| z.directory[0].size = u32::MAX - 1)).contains("without compression"), "a ratio bomb");
+        assert!(
+            refusal(&build(|z| z.directory[1].method = 8))
+                .contains("b: expected an uncompressed file in the zip archive, found compression Deflate")
+        );
+        assert!(refusal(&build(|z| z.directory[0].size = u32::MAX - 1)).contains("uncompressed file"), "a ratio bomb");
         assert!(refusal(&build(|z| z.directory[0].flags = 1)).contains("encrypted"));
         assert!(refusal(&build(|z| z.directory[1].offset = 0)).contains("share the same bytes"));
         assert!(refusal(&build(|z| z.directory[1].name = "a".into())).contains("same name"));

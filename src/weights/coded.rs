@@ -4,7 +4,7 @@
 //! layout. The number of bytes is checked when a view of the tensor is created.
 
 use super::located::{Located, check_shape};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_place};
 use crate::quant::{self, Axis, Coding};
 use crate::tensor::{DType, dense_strides};
 use serde::{Deserialize, Serialize};
@@ -56,8 +56,11 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
 /// `File` if the entry is damaged, names a missing tensor, or names an unknown format.
 pub(super) fn recognise(tensors: &mut [Located], metadata: &mut BTreeMap<String, String>) -> Result<()> {
     let Some(json) = metadata.remove(KEY) else { return Ok(()) };
-    let described: BTreeMap<String, Description> = serde_json::from_str(&json)
-        .map_err(|e| Error::file(format!("expected the formats of quantised tensors as JSON: {e}")).at(KEY).caused_by(e))?;
+    let described: BTreeMap<String, Description> = serde_json::from_str(&json).map_err(|e| {
+        Error::file(format!("the metadata key {KEY} must list the formats of quantised tensors as JSON: {}", with_place(&e)))
+            .hint("convert the model again")
+            .caused_by(e)
+    })?;
     let places: HashMap<String, usize> = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
     for (name, described) in described {
         let at = |e: Error| e.at(format!("tensor {name}"));

@@ -51,7 +51,7 @@ pub struct Conversion<'a> {
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let Conversion { dtype, layout, lora, coded, files } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
-        return Err(Error::usage(format!("expected F32, F16 or BF16 as the type to write, found {d}")));
+        return Err(Error::usage(format!("expected F32, F16 or BF16 as the number type to write, found {d}")));
     }
     if layout != Layout::Official && coded.is_some() {
         return Err(Error::usage(format!("the layout {layout} has no quantised matrices")).hint("leave out `quant` or `layout`"));
@@ -61,7 +61,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         return Err(e.hint("leave out `layout`"));
     }
     if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
-        let e = Error::usage("web-rwkv's layout exists for RWKV only, this model is a GLM").at(input.place());
+        let e = Error::usage("the layout web-rwkv is for RWKV models only, and this model is a GLM").at(input.place());
         return Err(e.hint("convert it without `layout=web-rwkv`"));
     }
     for checkpoint in [Some(input), lora.map(Lora::checkpoint)].into_iter().flatten() {
@@ -158,9 +158,8 @@ fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType
     }
     let n_heads = view.len();
     if n_heads == 0 || !width.is_multiple_of(n_heads) {
-        return Err(
-            Error::model(format!("expected a number of heads that divides {width} channels, found {n_heads}")).at(format!("tensor {name}"))
-        );
+        return Err(Error::model(format!("expected a number of heads that divides the {width} channels, found {n_heads} heads"))
+            .at(format!("tensor {name}")));
     }
     Ok(entry(to_web(name), view, dtype, width / n_heads))
 }
@@ -183,8 +182,8 @@ pub fn refuse_same_path(source: &Path, out: &Path) -> Result<()> {
     // Two paths can be the same file only if both exist.
     let (Ok(source), Ok(target)) = (source.canonicalize(), out.canonicalize()) else { return Ok(()) };
     if source == target || same_inode(&source, &target) {
-        let e = Error::usage("the output is a file that is read");
-        return Err(e.at(out.display()).hint("write to another file"));
+        let e = Error::usage("the output file is also an input file");
+        return Err(e.at(out.display()).hint("choose another name for the output file"));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> 
         return bytes.chunks(BLOCK_BYTES).try_for_each(|block| out.write_all(block).map_err(io));
     }
     if !dtype.is_writable() {
-        return Err(Error::model(format!("expected F32, F16 or BF16 as the type to write, found {dtype}")));
+        return Err(Error::model(format!("expected F32, F16 or BF16 as the number type to write, found {dtype}")));
     }
     let block_len = BLOCK_BYTES / 4;
     let mut numbers = vec![0f32; block_len.min(view.len())];
@@ -40,8 +40,9 @@ pub fn write_view(view: &View, dtype: DType, out: &mut dyn Write) -> Result<()> 
 /// is a buffer whose content is replaced.
 pub(super) fn write_numbers(numbers: &[f32], start: usize, dtype: DType, bytes: &mut Vec<u8>, out: &mut dyn Write) -> Result<()> {
     bytes.clear();
-    encode(numbers, dtype, bytes)
-        .map_err(|(i, x)| Error::model(format!("{x} (element {}) does not fit {dtype}", start + i)).hint("write F32 or BF16"))?;
+    encode(numbers, dtype, bytes).map_err(|(i, x)| {
+        Error::model(format!("the number {x} (element {}) is too large for {dtype}", start + i)).hint("write the number type F32 or BF16")
+    })?;
     out.write_all(bytes).map_err(|e| Error::io(e, std::path::Path::new("output")))
 }
 
@@ -101,7 +102,7 @@ mod tests {
         let bytes = singles(&[1.0, f32::INFINITY, f32::NAN, -70_000.0]);
         let view = View::dense(DType::F32, &[4], &bytes).unwrap();
         let message = written(&view, DType::F16).unwrap_err().to_string();
-        assert!(message.contains("-70000 (element 3) does not fit F16"), "{message}");
+        assert!(message.contains("-70000 (element 3) is too large for F16"), "{message}");
         assert_eq!(written(&view, DType::BF16).unwrap().len(), 8);
         let max = singles(&[f32::MAX]);
         assert!(written(&View::dense(DType::F32, &[1], &max).unwrap(), DType::BF16).is_err());

@@ -61,7 +61,7 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     let refuse = |message: String, hint: &str| Err(Error::file(message).at(folder.display()).hint(hint));
     if found.is_empty() {
         let message = format!("the folder has no checkpoint (.{} or {})", EXTENSIONS.join(", ."), STANDARD[3]);
-        return refuse(message, "give the path of the file");
+        return refuse(message, "give the path of a checkpoint file");
     }
     let some: Vec<_> = found.iter().take(8).map(String::as_str).collect();
     let more = if found.len() > some.len() { ", …" } else { "" };
@@ -143,7 +143,8 @@ impl<'a> Shard<'a> {
 
     fn orphan(&self) -> Error {
         let n = self.of.trim_start_matches('0');
-        Error::file(format!("the index {} of the {n} shards is missing", self.index())).hint("download the index into the same folder")
+        Error::file(format!("the folder has shards of a checkpoint, but their index {} is missing ({n} shards)", self.index()))
+            .hint("download the index file into the same folder")
     }
 }
 
@@ -168,7 +169,7 @@ mod tests {
     fn an_index_and_its_shards_are_one() {
         let index = ("model.safetensors.index.json", MAP);
         assert_eq!(chosen(&[SHARDS[0], SHARDS[1], index, ("config.json", "{}")]), index.0);
-        assert!(chosen(&SHARDS).contains("the index model.safetensors.index.json of the 2 shards is missing"));
+        assert!(chosen(&SHARDS).contains("the folder has shards of a checkpoint, but their index model.safetensors.index.json is missing"));
         let both = chosen(&[SHARDS[0], SHARDS[1], index, ("old.pth", "x")]);
         assert!(both.contains("found 2: model.safetensors.index.json, old.pth"), "{both}");
         let other = chosen(&[("weights.safetensors.index.json", r#"{"weight_map":{"a":"one.st"}}"#), ("one.st", "x")]);
@@ -189,7 +190,7 @@ mod tests {
     fn a_shard_finds_its_index() {
         let dir = tempfile::tempdir().unwrap();
         let shard = put(&dir, SHARDS[1].0, b"x");
-        assert!(whole(&shard).unwrap_err().to_string().contains("00002-of-00002.safetensors: the index"));
+        assert!(whole(&shard).unwrap_err().to_string().contains("00002-of-00002.safetensors: the folder has shards"));
         let index = put(&dir, STANDARD[1], MAP.as_bytes());
         assert_eq!(whole(&shard).unwrap(), index);
         assert_eq!(whole(&dir.path().join("model-1-of-2.safetensors")).unwrap(), dir.path().join("model-1-of-2.safetensors"));

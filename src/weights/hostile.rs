@@ -134,10 +134,13 @@ fn messages_name_the_file() {
     let message = |name: &str, bytes: &[u8]| Checkpoint::open(&put(&dir, name, bytes)).unwrap_err().to_string();
     assert!(message("empty.pth", b"").contains("empty.pth: expected a .pth, .safetensors or .gguf checkpoint, found an empty file"));
     assert!(message("lfs.pth", b"version https://git-lfs.github.com/spec/v1\n").contains("lfs.pth: expected"));
-    assert!(message("x.gguf", b"GGUF\x03\0\0\0").contains("x.gguf: the GGUF header needs 8 bytes at byte 8"));
+    assert!(message("x.gguf", b"GGUF\x03\0\0\0").contains("x.gguf: the GGUF file ends early: the header needs 8 bytes at byte 8"));
     let evil = testing::zip(&[("r/data.pkl", b"\x80\x02cos\nsystem\nX\x02\0\0\0id\x85R.")]);
     let text = message("evil.pth", &evil);
-    assert!(text.contains("evil.pth: r/data.pkl: byte 2: refused: the pickle asks for os.system; nothing was executed"), "{text}");
+    assert!(
+        text.contains("evil.pth: r/data.pkl: byte 2: refused: the pickle asks to run the Python function os.system; nothing was executed"),
+        "{text}"
+    );
     let none = testing::zip(&[("r/data.pkl", b"\x80\x02}.")]);
     assert!(message("none.pth", &none).contains("the file has no tensors"));
     assert!(Checkpoint::from_static("built-in", b"short").unwrap_err().to_string().starts_with("built-in: "));

@@ -4,7 +4,7 @@
 //! tensor. If they disagree, they come from different downloads.
 
 use super::located::Located;
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, short, with_place};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -38,15 +38,18 @@ impl Index {
 
     fn parse(json: &[u8]) -> Result<Index> {
         let raw: Raw = serde_json::from_slice(json).map_err(|e| {
-            let message = format!("not an index of shards, a JSON object with a file name for each tensor in weight_map: {e}");
+            let message = format!(
+                "expected an index of shards, which is a JSON object with a file name for each tensor in weight_map: {}",
+                with_place(&e)
+            );
             Error::file(message).hint("give the checkpoint or its folder, or download the index again").caused_by(e)
         })?;
         let names: BTreeSet<&str> = raw.weight_map.0.iter().map(|(_, shard)| shard.as_str()).collect();
         if names.is_empty() {
-            return Err(Error::file("the weight_map is empty, expected a file name for each tensor"));
+            return Err(Error::file("the index of shards has an empty weight_map: expected a file name for each tensor"));
         }
         if names.len() > MAX_SHARDS {
-            return Err(Error::file(format!("expected at most {MAX_SHARDS} shards, found {}", names.len())));
+            return Err(Error::file(format!("expected an index of at most {MAX_SHARDS} shards, found {} shards", names.len())));
         }
         if let Some(name) = names.iter().find(|name| !is_plain(name)) {
             return Err(Error::file(format!("the shard path {:?} is not a plain file name", short(name, 80)))
@@ -57,7 +60,7 @@ impl Index {
         for (tensor, shard) in raw.weight_map.0 {
             let at = shards.binary_search(&shard).expect("shards are the sorted names of this map");
             if shard_of.insert(tensor.clone(), at).is_some() {
-                return Err(Error::file("the weight_map has this tensor twice").at(format!("tensor {tensor}")));
+                return Err(Error::file("the index of shards lists this tensor twice in weight_map").at(format!("tensor {tensor}")));
             }
         }
         Ok(Index { shards, shard_of })
@@ -82,13 +85,18 @@ impl Index {
             match self.shard_of.get(&t.name) {
                 Some(shard) if *shard == t.file => {}
                 Some(shard) => {
-                    return refuse(&t.name, format!("the index has it in {}, but it is in {}", self.shards[*shard], self.shards[t.file]));
+                    return refuse(
+                        &t.name,
+                        format!("the index places this tensor in {}, but {} has it", self.shards[*shard], self.shards[t.file]),
+                    );
                 }
-                None => return refuse(&t.name, format!("it is in {}, but not in the index", self.shards[t.file])),
+                None => return refuse(&t.name, format!("{} has this tensor, but the index does not list it", self.shards[t.file])),
             }
         }
         match self.shard_of.iter().find(|(tensor, _)| !found.contains_key(tensor.as_str())) {
-            Some((tensor, shard)) => refuse(tensor, format!("the index has it in {}, but no shard has it", self.shards[*shard])),
+            Some((tensor, shard)) => {
+                refuse(tensor, format!("the index places this tensor in {}, but no shard has it", self.shards[*shard]))
+            }
             None => Ok(()),
         }
     }
@@ -110,7 +118,7 @@ pub(super) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path).map_err(io)?.take(max_bytes + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > max_bytes {
-        return Err(Error::file(format!("expected at most {max_bytes} bytes of JSON, found more")).at(path.display()));
+        return Err(Error::file(format!("expected a JSON file of at most {max_bytes} bytes, found a larger file")).at(path.display()));
     }
     Ok(bytes)
 }
@@ -171,14 +179,14 @@ mod tests {
     #[test]
     fn other_json_is_refused() {
         for json in ["", "{", "[]", "{}", r#"{"weight_map":[]}"#, r#"{"weight_map":"x"}"#, r#"{"weight_map":null}"#, "\u{0}{}"] {
-            assert!(refusal(json).contains("not an index of shards"), "{json}");
+            assert!(refusal(json).contains("expected an index of shards"), "{json}");
         }
-        assert!(refusal(r#"{"weight_map":{"a":1}}"#).contains("expected a string"));
-        assert!(refusal(r#"{"weight_map":{"a":["x"]}}"#).contains("expected a string"));
+        assert!(refusal(r#"{"weight_map":{"a":1}}"#).contains("instead of a string"));
+        assert!(refusal(r#"{"weight_map":{"a":["x"]}}"#).contains("instead of a string"));
         assert!(refusal(r#"{"weight_map":{}}"#).contains("empty"));
-        assert!(refusal(r#"{"weight_map":{"a":"x","a":"y"}}"#).contains("tensor a: the weight_map has this tensor twice"));
-        assert!(refusal(r#"{"weight_map":{"a":"x"},"weight_map":{"a":"y"}}"#).contains("duplicate"));
-        assert!(refusal(&format!(r#"{{"x":{}"#, "[".repeat(100_000))).contains("not an index of shards"));
+        assert!(refusal(r#"{"weight_map":{"a":"x","a":"y"}}"#).contains("tensor a: the index of shards lists this tensor twice"));
+        assert!(refusal(r#"{"weight_map":{"a":"x"},"weight_map":{"a":"y"}}"#).contains("twice"));
+        assert!(refusal(&format!(r#"{{"x":{}"#, "[".repeat(100_000))).contains("expected an index of shards"));
         let many: Vec<String> = (0..5000).map(|i| format!(r#""{i}":"s-{i}""#)).collect();
         assert!(refusal(&format!(r#"{{"weight_map":{{{}}}}}"#, many.join(","))).contains("at most 512 shards, found 5000"));
     }

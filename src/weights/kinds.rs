@@ -50,11 +50,11 @@ fn describe(bytes: &[u8]) -> (String, &'static str) {
         [] => ("an empty file".into(), AGAIN),
         [0x80, 0..=5, ..] => (
             "a bare pickle, as torch wrote it before 2020; nothing was executed".into(),
-            "load it with torch in a sandbox and save it again, or download a .safetensors file",
+            "load the file with torch in a sandbox and save it again, or download a .safetensors file",
         ),
         _ if bytes.get(257..262) == Some(b"ustar") => ("a tar archive".into(), UNPACK),
         _ if start.trim_start().starts_with('<') => ("a web page".into(), "the download failed: download it again"),
-        _ if is_text && is_vocabulary(&start) => ("a vocabulary".into(), "load it with `vocab` and the checkpoint with `model`"),
+        _ if is_text && is_vocabulary(&start) => ("a vocabulary".into(), "give this file as `vocab` and the checkpoint as `model`"),
         _ if is_text => (format!("text that begins with {:?}", short(start.lines().next().unwrap_or_default(), 40)), PATH),
         _ if bytes.len() < 9 => (format!("a file of {} bytes", bytes.len()), AGAIN),
         _ => {
@@ -95,7 +95,9 @@ pub fn other_json(bytes: &[u8]) -> Option<Error> {
     let fields = values.next()?.ok()?;
     let (found, hint) = match fields {
         Fields { weight_map: Some(_), .. } => return None,
-        Fields { model: Some(_), added_tokens: Some(_), .. } => ("a tokenizer.json, which is a vocabulary", "load it with `vocab`"),
+        Fields { model: Some(_), added_tokens: Some(_), .. } => {
+            ("a tokenizer.json, which is a vocabulary", "give this file as `vocab` and the checkpoint as `model`")
+        }
         Fields { architectures: Some(_), .. } | Fields { model_type: Some(_), .. } => {
             ("a config.json, which describes a model", "give the folder of this file")
         }

@@ -54,9 +54,9 @@ fn with_extension(path: &Path) -> Result<PathBuf> {
     });
     match tried.into_iter().find(|p| p.is_file()) {
         Some(found) => Ok(found),
-        None => {
-            Err(Error::file(format!("no such file, with or without .{}", EXTENSIONS.join(", ."))).at(path.display()).hint("check the path"))
-        }
+        None => Err(Error::file(format!("no such file, also not with the extension .{}", EXTENSIONS.join(", .")))
+            .at(path.display())
+            .hint("check the path")),
     }
 }
 

@@ -39,7 +39,7 @@ impl Located {
     /// `File` or `Model` if shape, strides and byte range contradict each other.
     pub fn view<'a>(&self, file: &'a [u8]) -> Result<View<'a>> {
         let bytes = file.get(self.bytes.clone()).ok_or_else(|| {
-            Error::file(format!("expected bytes {}..{} in the file, which has {}", self.bytes.start, self.bytes.end, file.len()))
+            Error::file(format!("the tensor is at bytes {} to {}, but the file has {} bytes", self.bytes.start, self.bytes.end, file.len()))
         })?;
         if let Some(coding) = self.coding {
             let (rows, k) = coding.sides(&self.shape);
@@ -65,7 +65,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     if name.len() <= MAX_NAME_BYTES {
         return Ok(());
     }
-    let message = format!("expected a name of at most {MAX_NAME_BYTES} bytes, found {}", name.len());
+    let message = format!("expected a tensor name of at most {MAX_NAME_BYTES} bytes, found {} bytes", name.len());
     Err(Error::file(message).at(format!("tensor {}…", short(name, 40))).hint("the file is hostile or damaged"))
 }
 
@@ -73,11 +73,11 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 /// because a product of 0 would hide the sizes of the other dimensions.
 pub(super) fn check_shape(shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {
-        return Err(Error::file(format!("expected at most {MAX_RANK} dimensions, found {}", shape.len())));
+        return Err(Error::file(format!("expected a shape of at most {MAX_RANK} dimensions, found {} dimensions", shape.len())));
     }
     let span = shape.iter().try_fold(8usize, |n, &d| n.checked_mul(d.max(1)));
     match span {
         Some(n) if n <= isize::MAX as usize => Ok(()),
-        _ => Err(Error::file(format!("the shape {shape:?} has more elements than an address holds"))),
+        _ => Err(Error::file(format!("the shape {shape:?} is too large for this machine"))),
     }
 }

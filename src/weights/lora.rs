@@ -15,6 +15,8 @@ use std::path::Path;
 
 /// The approximate number of elements in a block of rows. A merge computes one such block at a time.
 const BLOCK_LEN: usize = 64 << 10;
+/// The hint for a file that lacks half of a pair.
+const AGAIN: &str = "save or download the whole adapter again";
 /// The purpose of the allocated memory, for error messages.
 const LORA: &str = "an adapter's product";
 
@@ -50,7 +52,7 @@ impl Lora {
     /// `Usage` if `alpha` is 0 or not finite. `File` or `Model` if the file is not an adapter.
     pub fn open(path: &Path, alpha: f32, model: &Checkpoint) -> Result<Lora> {
         if !alpha.is_finite() || alpha == 0.0 {
-            return Err(Error::usage(format!("expected the alpha of the adapter's training, a finite number other than 0, found {alpha}")));
+            return Err(Error::usage(format!("expected lora_alpha of the adapter's training, a number other than 0; found {alpha}")));
         }
         let file = Checkpoint::open(path)?;
         let mut lora = Self::sort(file, alpha).map_err(|e| e.at(path.display()))?;
@@ -78,14 +80,14 @@ impl Lora {
             let at = |e: Error| e.at(format!("tensor {name}"));
             let is_weight = file.tensor(name).is_some_and(|v| v.dtype().is_weight());
             if !is_weight {
-                return Err(at(Error::model("expected F32, F16 or BF16 numbers")));
+                return Err(at(Error::model("expected numbers of type F32, F16 or BF16 in a LoRA adapter")));
             }
             let twice = match half(name) {
                 Some((target, i)) => halves.entry(target).or_default()[i].replace(name.to_string()),
                 None => trained.insert(whole(name), name.to_string()),
             };
             if let Some(other) = twice {
-                return Err(at(Error::file(format!("it changes the same tensor of the model as {other}"))));
+                return Err(at(Error::file(format!("this tensor of the LoRA adapter changes the same weight as the tensor {other}"))));
             }
         }
         if halves.is_empty() {
@@ -96,12 +98,17 @@ impl Lora {
         for (target, found) in halves {
             let pair = match found {
                 [Some(a), Some(b)] => Pair::of(&file, a, b)?,
-                [Some(one), None] => return Err(Error::file("its lora_B is missing").at(format!("tensor {one}"))),
-                [None, Some(one)] => return Err(Error::file("its lora_A is missing").at(format!("tensor {one}"))),
+                [Some(one), None] => {
+                    return Err(Error::file("the LoRA adapter has no lora_B for this lora_A").hint(AGAIN).at(format!("tensor {one}")));
+                }
+                [None, Some(one)] => {
+                    return Err(Error::file("the LoRA adapter has no lora_A for this lora_B").hint(AGAIN).at(format!("tensor {one}")));
+                }
                 [None, None] => continue,
             };
             if trained.contains_key(&target) {
-                return Err(Error::file("the adapter has both a pair and a whole matrix for this tensor").at(format!("tensor {target}")));
+                return Err(Error::file("the LoRA adapter has both a low-rank pair and a fully trained matrix for this tensor")
+                    .at(format!("tensor {target}")));
             }
             pairs.insert(target, pair);
         }
@@ -218,7 +225,9 @@ impl Lora {
 
     /// Returns a view of a tensor of the adapter's file.
     fn view(&self, name: &str) -> Result<View<'_>> {
-        self.file.tensor(name).ok_or_else(|| Error::file("the tensor is missing").at(format!("tensor {name}")).at(self.file.place()))
+        self.file
+            .tensor(name)
+            .ok_or_else(|| Error::file("the LoRA adapter lacks this tensor").at(format!("tensor {name}")).at(self.file.place()))
     }
 }
 

@@ -51,7 +51,7 @@ pub use lora::Lora;
 pub use new_file::{NewFile, Readers};
 pub use write::{Entry, read_safetensors, write_safetensors};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::tensor::View;
 use config::ModelConfig;
 #[cfg(feature = "cli")]
@@ -101,6 +101,11 @@ trait Family: Sync {
 
 /// All families. The first family that recognises a file is chosen. RWKV is last, because it accepts any names.
 static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
+
+/// Adds a hint to an error of a file that has none.
+fn or_damaged(e: Error) -> Error {
+    if e.kind == Kind::File { e.hint("the file is damaged or unsupported: download it again") } else { e }
+}
 
 /// An open checkpoint: named tensors over memory maps of files, or over static bytes. A clone is cheap, because it shares the maps. Several
 /// threads may use one checkpoint.
@@ -164,10 +169,10 @@ impl Checkpoint {
     /// contradicts the tensors.
     pub fn open(path: &Path) -> Result<Checkpoint> {
         let path = locate::resolve(path)?;
-        let parts = Parts::open(&path)?;
+        let parts = Parts::open(&path).map_err(or_damaged)?;
         let is_bare_glm = || !parts.metadata.contains_key(GLM) && names::glm::recognises(&parts.tensors);
         let config = folder::config_of(&path).or_else(|| folder::config_beside(&path).filter(|_| is_bare_glm()));
-        Self::build(parts, folder::model_name(&path), config).map_err(|e| e.at(path.display()))
+        Self::build(parts, folder::model_name(&path), config).map_err(|e| or_damaged(e).at(path.display()))
     }
 
     /// Opens a safetensors file whose bytes are part of the program. `name` is the checkpoint's name in messages.
@@ -270,10 +275,15 @@ impl Checkpoint {
     /// `Model` if the tensor is missing or has another shape.
     pub fn require(&self, name: &str, shape: &[usize]) -> Result<View<'_>> {
         let place = || format!("{}: tensor {name}", self.place());
-        let view = self.tensor(name).ok_or_else(|| Error::model(format!("the tensor is missing, expected shape {shape:?}")).at(place()))?;
+        let view = self.tensor(name).ok_or_else(|| {
+            Error::model(format!("the tensor is missing; the model needs it with the shape {shape:?}"))
+                .hint("the file lacks a part of the model: download the whole checkpoint")
+                .at(place())
+        })?;
         let long = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
         let reshaped = (long(view.shape()) == long(shape)).then(|| view.reshaped(shape)).flatten();
-        reshaped.ok_or_else(|| Error::model(format!("expected shape {shape:?}, found {:?}", view.shape())).at(place()))
+        reshaped
+            .ok_or_else(|| Error::model(format!("expected a tensor of shape {shape:?}, found the shape {:?}", view.shape())).at(place()))
     }
 
     /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and those values of a `config.json`
@@ -360,8 +370,13 @@ mod tests {
         assert_eq!(all_f32(&c, "head.weight"), [7.]);
         assert_eq!(c.require("blocks.9.ln1.weight", &[2]).unwrap().shape(), [2]);
         let wrong = c.require("emb.weight", &[2, 3]).unwrap_err().to_string();
-        assert!(wrong.contains("tensor emb.weight: expected shape [2, 3], found [3, 2]"), "{wrong}");
-        assert!(c.require("no", &[1]).unwrap_err().to_string().contains("tensor no: the tensor is missing, expected shape [1]"));
+        assert!(wrong.contains("tensor emb.weight: expected a tensor of shape [2, 3], found the shape [3, 2]"), "{wrong}");
+        assert!(
+            c.require("no", &[1])
+                .unwrap_err()
+                .to_string()
+                .contains("tensor no: the tensor is missing; the model needs it with the shape [1]")
+        );
         c.check_uncut().unwrap();
         assert!(c.tensor("nothing").is_none());
         let clone = c.clone();

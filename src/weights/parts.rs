@@ -56,7 +56,7 @@ impl Parts {
         let n = index.shards.len();
         let missing: Vec<&str> = index.shards.iter().map(String::as_str).filter(|name| !path.with_file_name(name).is_file()).collect();
         if let Some(first) = missing.first() {
-            let message = format!("{} of {n} shards are missing, the first is {first}", missing.len());
+            let message = format!("{} of {n} shards of the index are missing; the first missing file is {first}", missing.len());
             return Err(Error::file(message).at(path.display()).hint("download the missing shards into the folder of the index"));
         }
         let (mut maps, mut tensors, mut metadata, mut first_kind) = (Vec::new(), Vec::new(), BTreeMap::new(), None);
@@ -95,7 +95,7 @@ fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, Str
         return Err(Error::file("the file has no tensors").hint("give the path of the checkpoint"));
     }
     if tensors.len() > MAX_TENSORS {
-        return Err(Error::file(format!("expected at most {MAX_TENSORS} tensors, found {}", tensors.len())));
+        return Err(Error::file(format!("expected a checkpoint of at most {MAX_TENSORS} tensors, found {} tensors", tensors.len())));
     }
     tensors.iter().try_for_each(|t| check_name(&t.name))?;
     if kind == FileKind::Safetensors {

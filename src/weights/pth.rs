@@ -23,10 +23,10 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
     let (name, range) = match (pickles.next(), pickles.next()) {
         (Some(one), None) => one,
         (None, _) => {
-            let e = Error::file("not a torch checkpoint: the zip archive has no data.pkl");
-            return Err(e.hint("if it holds a checkpoint, unpack it first"));
+            let e = Error::file("expected a torch checkpoint, found a zip archive without data.pkl");
+            return Err(e.hint("if the archive holds a checkpoint file, unpack the archive first"));
         }
-        (Some((a, _)), Some((b, _))) => return Err(Error::file(format!("expected one data.pkl, found {a} and {b}"))),
+        (Some((a, _)), Some((b, _))) => return Err(Error::file(format!("expected one data.pkl in the zip archive, found {a} and {b}"))),
     };
     let root = name.strip_suffix("data.pkl").unwrap_or_default();
     if let Some(range) = members.get(&format!("{root}byteorder")) {
@@ -34,16 +34,16 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
         if order.trim_ascii() != b"little" {
             let found = String::from_utf8_lossy(&order[..order.len().min(16)]).into_owned();
             return Err(Error::file(format!("expected little-endian numbers, found byteorder '{found}'"))
-                .hint("save it again from torch on a little-endian machine"));
+                .hint("save the checkpoint again from torch on a little-endian machine"));
         }
     }
     if range.len() > MAX_PICKLE_BYTES {
-        return Err(Error::file(format!("expected a data.pkl of at most {MAX_PICKLE_BYTES} bytes, found {}", range.len())));
+        return Err(Error::file(format!("expected a data.pkl of at most {MAX_PICKLE_BYTES} bytes, found {} bytes", range.len())));
     }
     let contents = pickle::read(&file[range.clone()]).map_err(|e| e.at(name))?;
     if let Some(key) = CONVERTED.iter().find(|k| contents.keys.contains(*k)) {
         return Err(Error::file(format!("the Python package rwkv converted this checkpoint for one strategy: it has the key {key}"))
-            .hint("use the original .pth"));
+            .hint("use the original .pth file of the model"));
     }
     contents
         .tensors
@@ -57,7 +57,8 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
     let (tensor, storage) = (&t.tensor, &t.tensor.storage);
     check_shape(&tensor.shape)?;
     let name = format!("{root}data/{}", storage.key);
-    let range = member(&name).ok_or_else(|| Error::file(format!("the archive has no member {name} with its numbers")))?;
+    let range =
+        member(&name).ok_or_else(|| Error::file(format!("the zip archive has no file {name}, which holds the numbers of this tensor")))?;
     let Some(stored_bytes) = storage.dtype.bytes_of(storage.n_elements).filter(|&n| n <= range.len()) else {
         return Err(Error::file(format!(
             "expected {} numbers of {} in {name}, found {} bytes",
@@ -68,8 +69,9 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
     };
     let end = range.start + stored_bytes;
     let start = storage.dtype.bytes_of(tensor.offset).and_then(|n| n.checked_add(range.start)).filter(|&n| n <= end);
-    let start =
-        start.ok_or_else(|| Error::file(format!("it begins at number {} of the {} in {name}", tensor.offset, storage.n_elements)))?;
+    let start = start.ok_or_else(|| {
+        Error::file(format!("the tensor begins at number {}, but the file {name} has {} numbers", tensor.offset, storage.n_elements))
+    })?;
     // Strides may skip or reorder elements, but not repeat them. With repeats, a few bytes could claim terabytes.
     let n_elements: usize = tensor.shape.iter().product();
     if n_elements > storage.n_elements {
@@ -108,10 +110,10 @@ mod tests {
         assert_eq!(refusal(&one(4, (3, &[1], &[1])), &[("r/byteorder", b"little")]), "accepted");
         assert!(refusal(&one(5, (0, &[1], &[1])), &[]).contains("tensor emb.weight: expected 5 numbers"));
         assert!(refusal(&one(4, (5, &[1], &[1])), &[]).contains("begins at number 5"));
-        assert!(refusal(&one(4, (4, &[1], &[1])), &[]).contains("expected 4 bytes"));
-        assert!(refusal(&one(4, (0, &[2, 2], &[3, 1])), &[]).contains("expected 20 bytes"));
-        assert!(refusal(&one(4, (0, &[2, 2], &[usize::MAX >> 1, 1])), &[]).contains("address"));
-        assert!(refusal(&one(4, (0, &[usize::MAX >> 1, 9], &[1, 1])), &[]).contains("address"));
+        assert!(refusal(&one(4, (4, &[1], &[1])), &[]).contains("needs 4 bytes"));
+        assert!(refusal(&one(4, (0, &[2, 2], &[3, 1])), &[]).contains("needs 20 bytes"));
+        assert!(refusal(&one(4, (0, &[2, 2], &[usize::MAX >> 1, 1])), &[]).contains("too large for this machine"));
+        assert!(refusal(&one(4, (0, &[usize::MAX >> 1, 9], &[1, 1])), &[]).contains("too large for this machine"));
         assert!(refusal(&one(4, (0, &[2, 2], &[1])), &[]).contains("strides"));
         assert!(refusal(&one(usize::MAX >> 2, (0, &[1], &[1])), &[]).contains("numbers"));
     }
@@ -120,11 +122,13 @@ mod tests {
     fn members_around_the_pickle() {
         let good = one(4, (0, &[4], &[1]));
         assert!(refusal(&good, &[("r/byteorder", b"big")]).contains("byteorder 'big'"));
-        assert!(refusal(&good, &[("s/data.pkl", b".")]).contains("expected one data.pkl, found r/data.pkl and s/data.pkl"));
-        assert!(parse(&zip(&[("a", b"b")])).unwrap_err().to_string().contains("the zip archive has no data.pkl"));
+        assert!(
+            refusal(&good, &[("s/data.pkl", b".")]).contains("expected one data.pkl in the zip archive, found r/data.pkl and s/data.pkl")
+        );
+        assert!(parse(&zip(&[("a", b"b")])).unwrap_err().to_string().contains("found a zip archive without data.pkl"));
         let mut lost = Pickle::dict();
         lost.tensor("emb.weight", "7", DType::F32, 4, (0, &[4], &[1]));
-        assert!(refusal(&lost.stop(), &[]).contains("the archive has no member r/data/7"));
+        assert!(refusal(&lost.stop(), &[]).contains("the zip archive has no file r/data/7, which holds the"));
         for key in CONVERTED {
             let mut p = Pickle::dict();
             p.text(key).text("cuda fp16").raw(b"s");

@@ -3,7 +3,7 @@
 //! This module knows no models: it reads both checkpoints and saved states.
 
 use super::located::{Located, check_shape};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, in_words};
 use crate::tensor::{DType, dense_strides};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
 const AGAIN: &str = "the download may be incomplete: download it again";
 /// The hint for a truncated state file, which is not a download.
 const STATE: &str = "the state file is not whole: save the state again";
+const DAMAGED: &str = "the file is damaged: download it again";
 /// A metadata key that only state files have.
 const STATE_KEY: &[u8] = b"\"weights_hash\"";
 
@@ -23,16 +24,21 @@ const STATE_KEY: &[u8] = b"\"weights_hash\"";
 /// `File` if the file is truncated, or if its header is damaged or hostile.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
-        return Err(Error::file(format!("expected a safetensors file, found only {} bytes", file.len())).hint(AGAIN));
+        return Err(Error::file(format!("expected a safetensors file, found a file of only {} bytes", file.len())).hint(AGAIN));
     };
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER_BYTES {
-        return Err(Error::file(format!("expected a safetensors header of at most {MAX_HEADER_BYTES} bytes, found {length}")));
+        return Err(Error::file(format!(
+            "expected a safetensors header of at most {MAX_HEADER_BYTES} bytes, but the first 8 bytes of the file announce {length} bytes"
+        ))
+        .hint(DAMAGED));
     }
     if length > rest.len() as u64 {
-        return Err(
-            Error::file(format!("the file ends early: expected a safetensors header of {length} bytes, found {}", rest.len())).hint(AGAIN)
-        );
+        return Err(Error::file(format!(
+            "the file ends early: expected a safetensors header of {length} bytes, found {} bytes",
+            rest.len()
+        ))
+        .hint(AGAIN));
     }
     let (length, header) = SafeTensors::read_metadata(file).map_err(|e| {
         let is_state = rest[..length as usize].windows(STATE_KEY.len()).any(|key| key == STATE_KEY);
@@ -74,7 +80,7 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
         Dtype::I8 => DType::I8,
         Dtype::U8 => DType::U8,
         Dtype::BOOL => DType::Bool,
-        other => return Err(Error::file(format!("unsupported tensor type {other}, expected F32, F16 or BF16"))),
+        other => return Err(Error::file(format!("unsupported number type {other}, expected F32, F16 or BF16"))),
     })
 }
 
@@ -82,19 +88,29 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
 fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error {
     use SafeTensorError as E;
     match error {
-        E::InvalidHeader(e) => Error::file(format!("the safetensors header is not UTF-8: {e}")).caused_by(e),
+        E::InvalidHeader(e) => Error::file("the safetensors header is not UTF-8 text").hint(DAMAGED).caused_by(e),
         E::InvalidHeaderDeserialization(e) | E::JsonError(e) => {
-            Error::file(format!("the safetensors header is malformed: {e}")).caused_by(e)
+            // The header's JSON begins at byte 8 of the file.
+            let said = e.to_string();
+            let unknown = said.strip_prefix("unknown variant `").and_then(|rest| rest.split('`').next());
+            let message = match unknown {
+                Some(dtype) => format!("unknown number type {dtype} of a tensor, expected F32, F16 or BF16"),
+                None => format!("the safetensors header is malformed: {}", in_words(&e)),
+            };
+            Error::file(message).at(format!("byte {} of the header", e.column())).hint(DAMAGED).caused_by(e)
         }
         E::InvalidOffset(name) => {
-            Error::file("its bytes do not follow the previous tensor: the file has a gap or an overlap").at(format!("tensor {name}"))
+            Error::file("the tensor does not begin where the previous tensor ends").at(format!("tensor {name}")).hint(DAMAGED)
         }
         E::MetadataIncompleteBuffer => {
-            Error::file(format!("the safetensors header describes more or fewer bytes than the file has, {file_bytes}")).hint(incomplete)
+            Error::file(format!("the tensors of the safetensors header do not end at the end of the file, byte {file_bytes}"))
+                .hint(incomplete)
         }
-        E::TensorInvalidInfo => Error::file("a tensor's shape and type do not match its byte range"),
-        E::ValidationOverflow => Error::file("a tensor's shape has more elements than an address holds"),
-        other => Error::file(format!("not a valid safetensors file: {other}")).caused_by(other),
+        E::TensorInvalidInfo => {
+            Error::file("the safetensors header gives a tensor more or fewer bytes than its shape and number type need").hint(DAMAGED)
+        }
+        E::ValidationOverflow => Error::file("the safetensors header gives a tensor a shape that is too large").hint(DAMAGED),
+        other => Error::file(format!("invalid safetensors file: {other}")).hint(DAMAGED).caused_by(other),
     }
 }
 
@@ -129,19 +145,19 @@ mod tests {
         };
         assert!(parse(&[0xff; 64]).unwrap_err().to_string().contains("18446744073709551615"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 3).contains("download"));
-        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("fewer"));
+        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("end of the file"));
         let state = one("F32", "[1]", 0, 4).replacen('{', r#"{"__metadata__":{"weights_hash":"x"},"#, 1);
         assert!(refusal(&state, 3).ends_with("(the state file is not whole: save the state again)"));
-        assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("match"));
-        assert!(refusal(&one("F32", "[1]", 4, 8), 8).contains("tensor a: its bytes"));
+        assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("more or fewer bytes"));
+        assert!(refusal(&one("F32", "[1]", 4, 8), 8).contains("tensor a: the tensor does not begin"));
         assert!(refusal(&one("Q4", "[1]", 0, 4), 4).contains("Q4"));
         assert!(refusal(&one("F8_E4M3", "[4]", 0, 4), 4).contains("F8_E4M3"));
-        assert!(refusal(&one("F32", "[4294967296,4294967296,4]", 0, 4), 4).contains("address"));
-        assert!(refusal(&one("F32", "[0,4294967296,4294967296]", 0, 0), 0).contains("address"));
+        assert!(refusal(&one("F32", "[4294967296,4294967296,4]", 0, 4), 4).contains("shape that is too large"));
+        assert!(refusal(&one("F32", "[0,4294967296,4294967296]", 0, 0), 0).contains("too large for this machine"));
         assert!(refusal(&one("U8", "[1,1,1,1,1,1,1,1,1]", 0, 1), 1).contains("dimensions"));
         assert!(refusal(&"[".repeat(100_000), 0).contains("malformed"));
         let overlap = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}"#;
-        assert!(refusal(overlap, 6).contains("overlap"));
+        assert!(refusal(overlap, 6).contains("where the previous tensor ends"));
         let twice = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#;
         assert!(parse(&file(twice, 8)).is_err());
     }

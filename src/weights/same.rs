@@ -72,7 +72,7 @@ fn every_form_holds_the_same() {
             check(&one, &expected, "converted");
             for path in opened.files() {
                 let e = convert(&opened, path, &Conversion::default(), &mut |_, _| ()).unwrap_err();
-                assert!(e.to_string().contains("is a file that is read"), "{e}");
+                assert!(e.to_string().contains("is also an input file"), "{e}");
             }
         }
     }
@@ -141,7 +141,7 @@ fn folders_of_2026_hold_the_same() {
             other[key] = json!(wrong);
             config(&dir, other);
             let text = Checkpoint::open(dir.path()).unwrap_err().to_string();
-            assert!(text.contains(&format!("the configuration has {key} {wrong}, but ")), "{text}");
+            assert!(text.contains(&format!("the configuration sets {key} to {wrong}, but ")), "{text}");
         }
     }
 }
@@ -160,14 +160,14 @@ fn the_configuration_is_read_and_checked() {
         assert!(text.contains("config.json: ") && !text.contains('\n'), "{text}");
         text
     };
-    assert!(refusal(json!({"hidden_size": 16})).contains("the configuration has hidden_size 16, but emb.weight has 8"));
-    assert!(refusal(json!({"vocab_size": 65536})).contains("the configuration has vocab_size 65536, but emb.weight has 11"));
-    assert!(refusal(json!({"num_hidden_layers": 3})).contains("the configuration has num_hidden_layers 3, but the file has 2"));
+    assert!(refusal(json!({"hidden_size": 16})).contains("the configuration sets hidden_size to 16, but emb.weight has 8"));
+    assert!(refusal(json!({"vocab_size": 65536})).contains("the configuration sets vocab_size to 65536, but emb.weight has 11"));
+    assert!(refusal(json!({"num_hidden_layers": 3})).contains("the configuration sets num_hidden_layers to 3, but the file has 2"));
     assert!(refusal(json!({"model_type": "rwkv6qwen2"})).contains("rwkv6qwen2"));
     assert!(refusal(json!({"layer_norm_epsilon": 0.0})).contains("epsilon"));
     assert!(refusal(json!({"hidden_size": "x".repeat(2 << 20)})).contains("at most 1048576 bytes"));
     put(&dir, "config.json", b"[[[");
-    assert!(open().unwrap_err().to_string().contains("config.json: not a model configuration as JSON"));
+    assert!(open().unwrap_err().to_string().contains("config.json: expected the configuration of a model as JSON"));
     // A file without a standard name of `transformers` ignores the config.json.
     Checkpoint::open(&put(&dir, "mine.pth", &as_pth(&official("v4")))).unwrap();
 
@@ -175,7 +175,7 @@ fn the_configuration_is_read_and_checked() {
     write_plain(&dir.path().join("model.safetensors"), &fla(true));
     config(&dir, json!({"norm_eps": 1e-5, "head_dim": 64}));
     assert!(
-        Checkpoint::open(dir.path()).unwrap_err().to_string().contains("the configuration has head_dim 64, but blocks.0.att.r_k has 4")
+        Checkpoint::open(dir.path()).unwrap_err().to_string().contains("the configuration sets head_dim to 64, but blocks.0.att.r_k has 4")
     );
     let without_head: Vec<Made> = fla(false).into_iter().filter(|t| t.name != "lm_head.weight").collect();
     write_plain(&dir.path().join("model.safetensors"), &without_head);
@@ -226,18 +226,18 @@ fn an_index_and_its_shards_must_agree() {
     };
     assert_eq!(Folder::new().open().unwrap().names().collect::<Vec<_>>(), ["a", "b", "c"]);
     let text = refusal(|f| drop(f.index["weight_map"].as_object_mut().unwrap().remove("b")));
-    assert!(text.contains(&format!("tensor b: it is in {ONE}, but not in the index")), "{text}");
+    assert!(text.contains(&format!("tensor b: {ONE} has this tensor, but the index does not list it")), "{text}");
     let text = refusal(|f| f.index["weight_map"]["d"] = json!(TWO));
-    assert!(text.contains(&format!("tensor d: the index has it in {TWO}, but no shard has it")), "{text}");
+    assert!(text.contains(&format!("tensor d: the index places this tensor in {TWO}, but no shard has it")), "{text}");
     let text = refusal(|f| f.index["weight_map"]["b"] = json!(TWO));
-    assert!(text.contains(&format!("tensor b: the index has it in {TWO}, but it is in {ONE}")), "{text}");
+    assert!(text.contains(&format!("tensor b: the index places this tensor in {TWO}, but {ONE} has it")), "{text}");
     let text = refusal(|f| {
         let made = ["a", "c"].map(|name| Made::new(name, &[1], &mut testing::Dice(1)));
         write_plain(&f.dir.path().join(TWO), &made);
     });
     assert!(text.contains(&format!("tensor a: two shards have this tensor: {ONE} and {TWO}")), "{text}");
     let text = refusal(|f| std::fs::remove_file(f.dir.path().join(TWO)).unwrap());
-    assert!(text.contains("1 of 2 shards are missing, the first is"), "{text}");
+    assert!(text.contains("1 of 2 shards of the index are missing; the first missing file is"), "{text}");
     assert!(refusal(|f| std::fs::write(f.dir.path().join(TWO), b"").unwrap()).contains("empty file"));
     assert!(refusal(|f| std::fs::write(f.dir.path().join(TWO), b"{\"a\": 1, \"b\": 2}").unwrap()).contains(TWO));
     let text = refusal(|f| {
@@ -250,12 +250,12 @@ fn an_index_and_its_shards_must_agree() {
     assert!(refusal(|f| f.index["weight_map"]["a"] = json!("model.safetensors.index.json")).contains("found text that begins with \"{"));
     let dir = tempdir().unwrap();
     let text = Checkpoint::open(&put(&dir, "config.json", b"{\"hidden_size\": 4096}")).unwrap_err().to_string();
-    assert!(text.contains("config.json: not an index of shards") && text.contains("give the checkpoint or its folder"), "{text}");
+    assert!(text.contains("config.json: expected an index of shards") && text.contains("give the checkpoint or its folder"), "{text}");
     let file = std::fs::File::create(dir.path().join("model.safetensors.index.json")).unwrap();
     std::io::Write::write_all(&mut &file, b"{\"weight_map\":{").unwrap();
     file.set_len((64 << 20) + 1).unwrap();
     let text = Checkpoint::open(&dir.path().join("model.safetensors.index.json")).unwrap_err().to_string();
-    assert!(text.contains("at most 67108864 bytes of JSON"), "{text}");
+    assert!(text.contains("a JSON file of at most 67108864 bytes"), "{text}");
 }
 
 #[test]

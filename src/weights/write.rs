@@ -68,7 +68,10 @@ pub(crate) fn write_for(
         let at = |e: Error| e.at(format!("tensor {}", entry.name)).at(path.display());
         written.map_err(at)?;
         if sink.left != 0 {
-            return Err(at(Error::file(format!("expected {expected} bytes of data, but {} were written", expected - sink.left))));
+            return Err(at(Error::file(format!(
+                "expected {expected} bytes of data for this tensor, but {} bytes were written",
+                expected - sink.left
+            ))));
         }
     }
     sink.finish().map_err(|e| Error::io(e, path))?;
@@ -223,7 +226,10 @@ mod tests {
         let none = BTreeMap::new();
         let fails = |entries| write_safetensors(&path, &none, entries, &mut |_, _| ()).unwrap_err().to_string();
         assert!(fails(vec![entry("a", DType::U8, &[2], b"abc")]).contains("more bytes than its shape"));
-        assert!(fails(vec![entry("a", DType::U8, &[4], b"abc")]).contains("tensor a: expected 4 bytes of data, but 3 were written"));
+        assert!(
+            fails(vec![entry("a", DType::U8, &[4], b"abc")])
+                .contains("tensor a: expected 4 bytes of data for this tensor, but 3 bytes were written")
+        );
         assert!(fails(vec![entry("a", DType::U8, &[1], b"a"), entry("a", DType::U8, &[1], b"a")]).contains("two tensors"));
         assert!(fails(vec![entry("__metadata__", DType::U8, &[1], b"a")]).contains("two tensors"));
         assert!(fails(vec![entry("a", DType::F32, &[usize::MAX, 2], b"")]).contains("too large"));

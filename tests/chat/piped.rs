@@ -79,7 +79,11 @@ fn a_wrong_line_is_reported_and_the_next_line_is_answered() {
     assert_eq!((said[0]["error"]["kind"].as_str(), said[1]["prompt"].as_str()), (Some("input"), Some("light")));
 
     let output = feed(&["chat", "--seed", "1"], b"caf\xe9\nlight\n");
-    assert!(stderr(&output).contains("standard input, line 1: expected UTF-8, found the byte 0xe9 at 3"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("standard input, line 1: expected UTF-8 text, found the invalid byte 0xe9 at byte 3"),
+        "{}",
+        stderr(&output)
+    );
     assert_eq!((code(&output), output.stdout.is_empty()), (1, false));
 }
 
@@ -148,11 +152,7 @@ fn a_saved_chat_continues_in_a_new_process() {
     // Files that are not saved chats are not overwritten.
     let notes = folder.path().join("notes.txt");
     std::fs::write(&notes, "mine").unwrap();
-    refused(
-        &feed(&["chat", "--save", notes.to_str().unwrap()], b"light\n"),
-        1,
-        "notes.txt: expected a new file or a state file to replace",
-    );
+    refused(&feed(&["chat", "--save", notes.to_str().unwrap()], b"light\n"), 1, "notes.txt: the file exists and is not a state file");
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "mine");
     refused(&feed(&["chat", "--save", "/no/such/folder/x"], b""), 1, "/no/such/folder/x: ");
     // Flags override saved settings.

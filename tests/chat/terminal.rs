@@ -96,7 +96,7 @@ fn branches_are_independent() {
     assert_eq!(terminal.say("/switch"), "* main\n  other");
     terminal.say("/switch other");
     assert_eq!(transcript_after(&mut terminal, "+"), other);
-    assert!(terminal.say("/fork main").contains("error: there is a branch"));
+    assert!(terminal.say("/fork main").contains("error: a branch"));
     terminal.say("/switch main");
     assert_eq!(terminal.say("/forget other"), "* main");
     leave(terminal);
@@ -262,7 +262,7 @@ fn commands_say_what_they_did() {
     }
     assert!(terminal.say("/set top_p 2").contains("error: top_p: expected a number from 0 to 1, found 2"));
     assert!(terminal.say("/set nonsense 2").contains("error: "));
-    assert!(terminal.say("/undo").contains("error: there is no turn to take back"));
+    assert!(terminal.say("/undo").contains("error: the conversation has no turn to take back"));
     assert_eq!(terminal.say("+"), "there is nothing to repeat or continue yet");
     assert_eq!(terminal.say("++"), "there is nothing to repeat or continue yet");
     assert!(terminal.say("+gen").contains("+gen needs TEXT"));
@@ -325,7 +325,7 @@ fn invalid_utf8_does_not_end_the_chat() {
     let read = transcript_after(&mut terminal, "light");
     terminal.bytes(b"caf\xe9");
     terminal.bytes(b"\xe9");
-    terminal.wait("expected text in UTF-8");
+    terminal.wait("expected UTF-8 text");
     terminal.raw("");
     let history = terminal.say("/history");
     assert!(history.contains("User: light") && history.contains("Assistant: And God said"), "{history}");

@@ -133,7 +133,7 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
         let merged = merge(&model, &tuned, &whole);
         assert_eq!(text(&["-m", &merged]), plain);
     }
-    refused(&run(&["convert", &tuned, &state]), 1, "chat.state: expected a new file");
+    refused(&run(&["convert", &tuned, &state]), 1, "chat.state: the output file exists already");
     let new = path("new.state");
     refused(&run(&["convert", &tuned, &new, "--state-of", &sibling("rwkv4")]), 1, "RWKV-4");
     refused(&run(&["convert", &sibling("rwkv5"), &new, "--state-of", &sibling("rwkv5")]), 1, "time_state");
@@ -142,10 +142,14 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
     refused(&run(&["convert", &tuned, &path("state.pth")]), 2, "safetensors");
     let model = path("own.safetensors");
     std::fs::copy(sibling("rwkv6"), &model).unwrap();
-    refused(&run(&["convert", &tuned, &model, "--state-of", &model]), 2, "is a file that is read");
-    refused(&run(&["convert", &tuned, &tuned, "--state-of", &model]), 2, "is a file that is read");
+    refused(&run(&["convert", &tuned, &model, "--state-of", &model]), 2, "is also an input file");
+    refused(&run(&["convert", &tuned, &tuned, "--state-of", &model]), 2, "is also an input file");
     made(Path::new(&tuned), &(0..7).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
-    refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &tuned, "x"]), 1, "tuned state of 6 layers, found 7 layers");
+    refused(
+        &run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &tuned, "x"]),
+        1,
+        "tuned state of 6 layers, as in the model; found 7 layers",
+    );
     refused(&run(&["generate", "-m", &model, "--vocab", "tiny", "--state", &model, "x"]), 1, "found a model");
     // The state file records its architecture, so other architectures refuse it.
     refused(&run(&["generate", "-m", &sibling("rwkv5"), "--vocab", "tiny", "--state", &state, "x"]), 1, "rwkv6");

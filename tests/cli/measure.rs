@@ -23,7 +23,7 @@ fn scores_are_natural_logarithms_and_logits_go_to_a_file() {
     assert_eq!(tensors["logits"].1, [golden.tokens.len(), row.len()]);
     let found: Vec<f32> = tensors["logits"].2.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert!(crate::support::nmse(&found, &golden.logits) < 1e-7);
-    refused(&run(&words("score --tokens 5")), 1, "two tokens");
+    refused(&run(&words("score --tokens 5")), 1, "at least 2 tokens");
     assert!(stdout(&run(&words("perplexity --tokens 5,6,7"))).contains("perplexity"));
 }
 
@@ -132,7 +132,7 @@ fn quality_is_a_table_or_an_object() {
     assert_eq!(half["variants"][0]["name"], "auto, f16 state");
     assert!(half["variants"][0]["kl_mean"].as_f64().unwrap() > 0.0);
 
-    refused(&run(&words("quality --tokens 5")), 1, "two tokens");
+    refused(&run(&words("quality --tokens 5")), 1, "at least 2 tokens");
     refused(&run(&words("quality --tokens 5,6 --window 1")), 2, "--window");
     refused(&run(&words("quality --tokens 5,6 --dtype f17")), 2, "f17");
     refused(&run(&words("quality --tokens 5,6 --quant i3")), 2, "i3");

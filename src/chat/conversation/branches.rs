@@ -38,7 +38,7 @@ impl<B: Clone> Branches<B> {
     }
 
     fn unknown(&self, name: &str) -> Error {
-        let e = Error::usage(format!("there is no branch {:?}", short(name, 40)));
+        let e = Error::usage(format!("unknown branch {:?}", short(name, 40)));
         e.hint(format!("branches: {}", self.names().join(", ")))
     }
 }
@@ -59,10 +59,10 @@ impl<B: Clone> Named for Branches<B> {
     fn fork(&mut self, name: &str) -> Result<()> {
         let name = name.trim();
         if name.is_empty() {
-            return Err(Error::usage("a branch needs a name"));
+            return Err(Error::usage("the name of the branch is missing"));
         }
         if name == self.name || self.others.contains_key(name) {
-            let e = Error::usage(format!("there is a branch {:?} already", short(name, 40)));
+            let e = Error::usage(format!("a branch {:?} exists already", short(name, 40)));
             return Err(e.hint("choose another name, or switch to this branch"));
         }
         let left = std::mem::replace(&mut self.name, name.into());
@@ -101,11 +101,11 @@ mod tests {
         let mut branches = Branches::new(());
         branches.fork("x").unwrap();
         let said = |result: Result<()>| result.unwrap_err().to_string();
-        assert!(said(branches.fork("main")).starts_with("there is a branch \"main\" already"));
-        assert!(said(branches.fork("x")).starts_with("there is a branch \"x\" already"));
-        assert!(said(branches.fork(" ")).starts_with("a branch needs a name"));
-        assert_eq!(said(branches.switch("y")), "there is no branch \"y\" (branches: main, x)");
+        assert!(said(branches.fork("main")).starts_with("a branch \"main\" exists already"));
+        assert!(said(branches.fork("x")).starts_with("a branch \"x\" exists already"));
+        assert!(said(branches.fork(" ")).starts_with("the name of the branch is missing"));
+        assert_eq!(said(branches.switch("y")), "unknown branch \"y\" (branches: main, x)");
         assert!(said(branches.remove("x")).starts_with("the current branch cannot be removed"));
-        assert!(said(branches.remove("y")).starts_with("there is no branch"));
+        assert!(said(branches.remove("y")).starts_with("unknown branch"));
     }
 }

@@ -155,7 +155,7 @@ impl Core {
         let chunk_len = self.settings.chunk_len;
         for (i, chunk) in tokens.chunks(chunk_len).enumerate() {
             if i > 0 && self.is_stopped() {
-                return Err(Error::new(Kind::Interrupted, "interrupted while the prompt was prefilled"));
+                return Err(Error::new(Kind::Interrupted, "interrupted during the prefill of the prompt"));
             }
             let on_read = &mut self.on_read;
             let mut tell = |done: usize, _| on_read(i * chunk_len + done, tokens.len());
@@ -221,5 +221,5 @@ impl Core {
 
 /// Returns the error for a session without a free slot.
 pub fn no_room() -> Error {
-    Error::memory("no room for another state: every slot of the session is in use").hint("remove a branch")
+    Error::memory("no memory for another branch: all slots of the session are in use").hint("remove a branch first")
 }

@@ -3,7 +3,7 @@
 use super::core::Core;
 use crate::chat::format::InitialPrompt;
 use crate::chat::{Format, Settings};
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, short, with_place};
 use crate::sample::Memory;
 use crate::session::{Slot, StateExtras};
 use crate::template::{Message, Tool};
@@ -83,17 +83,21 @@ impl Record {
         let (slot, state) = core.session.load(path, false)?;
         let read = || {
             let record = state.metadata.get(KEY).ok_or_else(|| {
-                Error::file("expected a saved conversation, found the state of a text").hint("write the file with `Conversation::save`")
+                Error::file("expected a saved conversation, found the state of a text")
+                    .hint("save a conversation with `Conversation::save`")
             })?;
-            let record: Record = serde_json::from_str(record)
-                .map_err(|e| Error::file(format!("the metadata key {KEY} does not hold a saved conversation: {e}")).caused_by(e))?;
+            let record: Record = serde_json::from_str(record).map_err(|e| {
+                Error::file(format!("the metadata key {KEY} must hold a saved conversation: {}", with_place(&e))).caused_by(e)
+            })?;
             if record.version != VERSION {
-                return Err(Error::file(format!("expected a conversation of version {VERSION}, found one of {}", record.version)));
+                return Err(Error::file(format!("expected a saved conversation of version {VERSION}, found version {}", record.version)));
             }
             if record.is_after_state != core.start.is_some() {
                 return Err(match record.is_after_state {
-                    true => Error::file("the saved conversation began after a loaded state").hint("load the same state with `state`"),
-                    false => Error::file("the saved conversation began with the empty state").hint("leave out `state`"),
+                    true => Error::file("the saved conversation began from a state, and no state is given")
+                        .hint("give the same state with `state`"),
+                    false => Error::file("the saved conversation began from the empty state, but another state is given")
+                        .hint("leave out `state`"),
                 });
             }
             let settings = record.settings(core.session.model().facts().n_vocab)?;
@@ -114,7 +118,9 @@ impl Record {
     fn settings(&self, n_vocab: usize) -> Result<Settings> {
         let mut settings = Settings::default();
         for (name, value) in &self.settings {
-            settings.set(name, value).map_err(|e| Error::file(format!("invalid setting of a saved conversation: {e}")).caused_by(e))?;
+            settings
+                .set(name, value)
+                .map_err(|e| Error::file(format!("the saved conversation has an invalid setting: {e}")).caused_by(e))?;
         }
         settings.sampling.check(n_vocab)?;
         Ok(settings)

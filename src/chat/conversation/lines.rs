@@ -213,7 +213,7 @@ impl Mode for InLines {
 
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()> {
         if format.lines().is_none() {
-            return Err(Error::input("the format of a conversation in lines cannot change to a template"));
+            return Err(Error::input("this conversation has a format of plain lines and cannot change to a chat template"));
         }
         self.make_room(core, 1)?;
         let init = begin(core, &format, system)?;
@@ -224,8 +224,8 @@ impl Mode for InLines {
     fn undo(&mut self, core: &mut Core) -> Result<()> {
         let branch = &mut self.branches.here;
         let (before, n_turns) = branch.undo.pop_back().ok_or_else(|| match branch.n_turns {
-            0 => Error::input("there is no turn to take back"),
-            _ => Error::input("the state before the last turn is no longer available"),
+            0 => Error::input("the conversation has no turn to take back"),
+            _ => Error::input("the last turn cannot be taken back: the state before it was not kept"),
         })?;
         core.release(std::mem::replace(&mut branch.chat, before));
         branch.n_turns = n_turns;

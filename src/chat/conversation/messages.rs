@@ -62,7 +62,10 @@ impl InMessages {
         let question = Question::with_vocab(&core.vocab, &self.format, history)?;
         let prompt = question.tokens.clone();
         if let Some(context) = core.session.model().context().filter(|&context| prompt.len() >= context) {
-            let e = Error::input(format!("the conversation has {} tokens with this message, the context has {context}", prompt.len()));
+            let e = Error::input(format!(
+                "the conversation with this message has {} tokens, but the context holds {context} tokens",
+                prompt.len()
+            ));
             return Err(e.hint("take turns back, restart the conversation or set a larger `context`"));
         }
         let most = core.settings.chat_len_max;
@@ -159,7 +162,7 @@ impl Mode for InMessages {
     fn observe(&mut self, core: &mut Core, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         let last = self.branches.here.history.last();
         if !last.is_some_and(|last| last.role == Role::Assistant && !last.metadata.is_empty()) {
-            return Err(Error::input("a tool result must follow a tool call; the last answer calls no tool"));
+            return Err(Error::input("a tool result must follow a tool call, but the last answer calls no tool"));
         }
         self.turn(core, Message::observation(result), on_part)
     }
@@ -214,7 +217,7 @@ impl Mode for InMessages {
 
     fn undo(&mut self, core: &mut Core) -> Result<()> {
         let here = &mut self.branches.here;
-        let before = here.turns.last().copied().ok_or_else(|| Error::input("there is no turn to take back"))?;
+        let before = here.turns.last().copied().ok_or_else(|| Error::input("the conversation has no turn to take back"))?;
         here.go_back(core, before);
         here.query = None;
         Ok(())
@@ -308,10 +311,11 @@ impl Branch {
 fn check_vocab(core: &Core, format: &Format) -> Result<()> {
     match &format.kind {
         Kind::Messages(messages) => messages.template.family().check(&core.vocab),
-        Kind::Lines(_) => Err(Error::input("the format of a conversation in messages cannot change to a format of lines")),
+        Kind::Lines(_) => Err(Error::input("this conversation has a chat template and cannot change to a format of plain lines")),
     }
 }
 
 fn no_text() -> Error {
-    Error::input("this model answers messages and cannot continue a text in a conversation").hint("ask for the text in a message")
+    Error::input("this model has a chat template, so a conversation with it has no free text to continue")
+        .hint("ask for the text in a message")
 }

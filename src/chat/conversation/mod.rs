@@ -105,7 +105,7 @@ pub struct Stats {
 /// use wingbeat::session::{Model, ModelSource, Options, Session};
 ///
 /// let mut options = Options::default();
-/// options.device = "cpu".parse()?; // default: the fastest GPU
+/// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
 /// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 /// let session = Session::new(&model, Conversation::slots(&model))?;
 /// let format = Format::of(&model)?;
@@ -295,9 +295,7 @@ impl Conversation {
     /// `Input` if the format is a template; the errors of [`Session::prefill`]. After an error, the conversation is unchanged.
     pub fn begin_after(&mut self, start: Slot, tokens: &[u32]) -> Result<()> {
         if self.format().lines().is_none() {
-            return Err(Error::input(
-                "a conversation can begin after a state in a format of lines only; the format of this model is a template",
-            ));
+            return Err(Error::input("a conversation with a chat template cannot begin after a state; only formats of plain lines can"));
         }
         let before = self.core.start.replace((start, tokens.to_vec()));
         let begun = self.set_system("");

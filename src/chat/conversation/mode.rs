@@ -64,5 +64,5 @@ pub trait Mode: Send {
 }
 
 fn no_tools() -> Error {
-    Error::input("tools need a model with a chat template; this model reads plain lines")
+    Error::input("tools need a model with a chat template, and this model has a format of plain lines")
 }

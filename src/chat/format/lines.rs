@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 use crate::template::{Message, Role};
 use crate::vocab::Vocab;
 
+/// The hint for messages that only a chat template can hold.
+const GLM: &str = "use a model with a chat template, such as GLM-4";
+
 /// A format of lines: the names, the text before the first turn, and the form of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lines {
@@ -100,14 +103,16 @@ impl Lines {
         let mut text = String::new();
         for message in messages {
             if !message.tools.is_empty() || !message.metadata.is_empty() {
-                return Err(Error::input("this format has no place for tools and tool calls"));
+                return Err(Error::input("the chat format of this model has plain lines, without tools and tool calls").hint(GLM));
             }
             let name = match message.role {
                 Role::System => "System",
                 Role::User => user,
                 Role::Assistant => bot,
                 Role::Observation if self.ending == Ending::NextTurn => user,
-                Role::Observation => return Err(Error::input("this format has no place for tool results")),
+                Role::Observation => {
+                    return Err(Error::input("the chat format of this model has plain lines, without tool results").hint(GLM));
+                }
             };
             let content = match message.role {
                 // The prompt leaves out thoughts. Replies keep their paragraphs if the format allows paragraphs.
@@ -119,7 +124,9 @@ impl Lines {
             text += &format!("{name}{interface} {content}\n\n");
         }
         match messages.last() {
-            Some(last) if last.role == Role::Assistant => Err(Error::input("the last message is a reply; it must be a message to answer")),
+            Some(last) if last.role == Role::Assistant => Err(Error::input("the last message has the role assistant: nothing to answer")
+                .field("messages")
+                .hint("end with a message of the role user")),
             _ => Ok(text + bot + interface + self.opening),
         }
     }

@@ -72,7 +72,7 @@ impl InitialPrompt {
     pub fn check(&self) -> Result<()> {
         for (what, name) in [("user", &self.user), ("bot", &self.bot)] {
             if name.trim().is_empty() || name.contains('\n') {
-                return Err(Error::file(format!("expected a name in one line as {what}, found {:?}", short(name, 40))));
+                return Err(Error::file(format!("expected a name without a newline as {what}, found {:?}", short(name, 40))));
             }
         }
         Ok(())
@@ -106,12 +106,13 @@ impl Format {
             (Some(known), false) => plain(known, model),
             (None, true) if name.eq_ignore_ascii_case(TEMPLATE.0) => template(model),
             (Some(_), true) => {
-                let e = Error::usage(format!("this model has a template; it cannot use the format {name:?}"));
-                Err(e.hint(format!("use the format {}, the default", TEMPLATE.0)))
+                let e = Error::usage(format!("this model has a chat template and cannot use the chat format {name:?}"));
+                Err(e.hint(format!("use the chat format {}, the default", TEMPLATE.0)))
             }
             (None, _) => {
                 let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
-                Err(Error::usage(format!("this model has no format {name:?}")).hint(format!("choose one of {}", names.join(", "))))
+                Err(Error::usage(format!("unknown chat format {name:?} for this model"))
+                    .hint(format!("chat formats: {}", names.join(", "))))
             }
         }
     }
@@ -167,8 +168,8 @@ impl Format {
     /// `Input` if the format is a template; `File` if a name is empty or has several lines.
     pub fn with_prompt(mut self, prompt: &InitialPrompt) -> Result<Format> {
         let Kind::Lines(lines) = &mut self.kind else {
-            let e = Error::input("a prompt file needs a model that reads plain lines; this model has a template");
-            return Err(e.hint("use a system message"));
+            let e = Error::input("a prompt file needs a chat format of plain lines, and this model has a chat template");
+            return Err(e.hint("use a system message instead"));
         };
         prompt.check()?;
         let InitialPrompt { user, bot, interface, init_prompt } = prompt.clone();
@@ -215,8 +216,8 @@ impl fmt::Debug for Format {
 /// Returns the model's vocabulary. Returns an `Input` error if the model has no vocabulary.
 pub(super) fn vocab_of(model: &Model) -> Result<&Vocab> {
     model.vocab().ok_or_else(|| {
-        let e = Error::input("chat needs a vocabulary; this model has none");
-        e.hint(model.vocab_hint().unwrap_or("choose a vocabulary with `vocab`"))
+        let e = Error::input("chat needs a vocabulary, and none was found for this model");
+        e.hint(model.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))
     })
 }
 
@@ -236,7 +237,7 @@ fn plain(known: &Known, model: &Model) -> Result<Format> {
 /// checkpoint's.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
-    let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("there is no chat template for this version of GLM"))?;
+    let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("this version of GLM has no built-in chat template"))?;
     let files = model.folder().map(|folder| Files::read(folder, own.family())).transpose()?;
     let (found, generation) = files.map_or((None, None), |files| (files.template, Some(files.generation)));
     let template: Arc<dyn Template> = match found {

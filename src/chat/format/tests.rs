@@ -89,9 +89,12 @@ fn messages_become_one_text() {
     let tool = [Message::user("a"), Message::assistant("b"), Message::observation("{\"t\": 7}")];
     assert_eq!(lines("g1").whole(&tool).unwrap(), "User: a\n\nAssistant: b\n\nUser: Function output:\n{\"t\": 7}\n\nAssistant:");
     let refused = |name: &str, messages: &[Message]| lines(name).whole(messages).unwrap_err().to_string();
-    assert!(refused("world", &tool).starts_with("this format has no place for tool results"));
-    assert!(refused("world", &talk[..3]).starts_with("the last message is a reply"));
-    assert!(refused("g1", &[Message::call("f", "{}"), Message::user("x")]).starts_with("this format has no place for tools"));
+    assert!(refused("world", &tool).starts_with("the chat format of this model has plain lines, without tool results"));
+    assert!(refused("world", &talk[..3]).starts_with("messages: the last message has the role assistant"));
+    assert!(
+        refused("g1", &[Message::call("f", "{}"), Message::user("x")])
+            .starts_with("the chat format of this model has plain lines, without tools")
+    );
 }
 
 fn file(user: &str, bot: &str) -> InitialPrompt {
@@ -129,12 +132,12 @@ mod with_a_model {
         assert_eq!(Format::of(&model).unwrap().name(), "tiny");
         assert_eq!(Format::named("G1-Think", &model).unwrap().name(), "g1-think");
         let said = Format::named("chatml", &model).unwrap_err().to_string();
-        assert!(said.starts_with("this model has no format \"chatml\" (choose one of tiny, g1-think, "), "{said}");
+        assert!(said.starts_with("unknown chat format \"chatml\" for this model (chat formats: tiny, g1-think"), "{said}");
         assert!(Format::named("template", &model).is_err());
         let format = Format::named("world", &model).unwrap();
         let question = Question::new(&model, &format, &[Message::user("light")]).unwrap();
         assert_eq!(question.tokens, Vocab::tiny().encode(b"User: light\n\nAssistant:").unwrap());
-        assert!(Question::new(&model, &format, &[]).unwrap_err().to_string().starts_with("messages: expected at least one message"));
+        assert!(Question::new(&model, &format, &[]).unwrap_err().to_string().starts_with("messages: expected at least 1 message"));
     }
 
     #[test]
@@ -149,8 +152,8 @@ mod with_a_model {
         assert_eq!((format.name(), format.user(), format.bot(), format.interface()), ("template", "User", "Assistant", ":"));
         assert_eq!(format.settings().sampling, crate::sample::Sampling::glm());
         let said = Format::named("world", &model).unwrap_err().to_string();
-        assert!(said.starts_with("this model has a template; it cannot use the format \"world\""), "{said}");
+        assert!(said.starts_with("this model has a chat template and cannot use the chat format \"world\""), "{said}");
         let said = format.clone().with_prompt(&file("A", "B")).unwrap_err().to_string();
-        assert!(said.starts_with("a prompt file needs a model that reads plain lines"), "{said}");
+        assert!(said.starts_with("a prompt file needs a chat format of plain lines"), "{said}");
     }
 }

@@ -26,7 +26,7 @@ impl FromStr for Thinking {
 
     fn from_str(text: &str) -> Result<Thinking> {
         let found = ALL.iter().find(|(_, name, _)| *name == text).map(|(thinking, ..)| *thinking);
-        found.ok_or_else(|| Error::input(format!("expected off, fast or on, found {:?}", short(text, 40))))
+        found.ok_or_else(|| Error::input(format!("expected off, fast or on for thoughts, found {:?}", short(text, 40))))
     }
 }
 
@@ -48,11 +48,11 @@ impl Format {
                 let (why, hint) = match kind {
                     Kind::Lines(_) => {
                         let with_thoughts = ALL.map(|(.., name)| name).join(", ");
-                        ("has no thoughts", format!("leave out `thinking`, or choose one of the formats with thoughts: {with_thoughts}"))
+                        ("has no thoughts", format!("leave out `thinking`, or choose a chat format with thoughts: {with_thoughts}"))
                     }
                     Kind::Messages(_) => ("leaves thoughts to the template", "leave out `thinking`".to_owned()),
                 };
-                Err(Error::input(format!("the format {:?} {why}", self.name)).hint(hint))
+                Err(Error::input(format!("the chat format {:?} {why}", self.name)).hint(hint))
             }
         }
     }

@@ -9,10 +9,11 @@ use crate::error::{Error, Result, short};
 /// # Errors
 /// `Input` if the line is not an object, or if its id is missing or wrong.
 pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
-    let mut fields = Fields::read(line).map_err(|e| e.hint(r#"such as {"id": 1, "prompt": "In the beginning"}"#))?;
+    let mut fields =
+        Fields::read(line).map_err(|e| e.hint(r#"write one object per line, such as {"id": 1, "prompt": "In the beginning"}"#))?;
     match fields.take("id") {
-        Some(id) => Ok((Id::read(id)?, fields)),
-        None => Err(Error::input("the line has no id").hint("give every line a unique id: results are in another order")),
+        Some(id) => Ok((Id::read(id).map_err(|e| e.field("id"))?, fields)),
+        None => Err(Error::input("the field id is missing").field("id").hint("give every line a unique id, which names its result")),
     }
 }
 
@@ -30,7 +31,7 @@ pub fn request(fields: &Fields<'_>) -> Result<Request> {
         None => Ok(request),
         Some(name) => Err(Error::input(format!("unknown field {:?}", short(name, 40))).hint(
             "known fields: id, prompt, messages, tokens, tools, format, thinking, n, logprobs, echo, max_tokens, stop, ignore_eos, grammar, \
-             json_schema, json_object, json_value, close, and the sampler's settings, such as top_p",
+             json_schema, json_object, json_value, close, and sampling settings such as top_p",
         )),
     }
 }
@@ -55,10 +56,10 @@ mod tests {
     #[test]
     fn a_wrong_line_is_refused_with_its_error() {
         for (line, want) in [
-            ("{", "expected an object of JSON, found \"{\""),
-            (r#"{"prompt":"x"}"#, "the line has no id"),
-            (r#"{"id":1.5,"prompt":"x"}"#, "expected a string or a whole number as id, found 1.5"),
-            (r#"{"id":1}"#, "expected one of prompt, messages and tokens, found 0"),
+            ("{", "invalid JSON, found \"{\""),
+            (r#"{"prompt":"x"}"#, "id: the field id is missing"),
+            (r#"{"id":1.5,"prompt":"x"}"#, "id: expected a string or a whole number, found 1.5"),
+            (r#"{"id":1}"#, "expected exactly one of the fields prompt, messages and tokens, found none of them"),
             (r#"{"id":1,"prompt":7}"#, "prompt: expected a string, found 7"),
             (r#"{"id":1,"prompt":"x","temprature":1}"#, "unknown field \"temprature\""),
             (r#"{"id":1,"prompt":"x","priority":2}"#, "unknown field \"priority\""),

@@ -96,7 +96,7 @@ impl Run {
         let fields = match &bytes {
             Some(bytes) if bytes.trim_ascii().is_empty() => return Ok(()),
             Some(bytes) => caught(|| line::fields(bytes)),
-            None => Err(Error::input(format!("expected a line of at most {} bytes, found more", lines::MAX_BYTES))),
+            None => Err(Error::input(format!("expected a line of at most {} bytes, found a longer line", lines::MAX_BYTES))),
         };
         let (id, fields) = match fields {
             Ok(found) => found,
@@ -104,7 +104,7 @@ impl Run {
         };
         let key = id.key();
         if !self.seen.insert(key) {
-            let e = Error::input(format!("two lines have the id {}", short(&id.to_string(), 40)));
+            let e = Error::input(format!("an earlier line has the same id {}", short(&id.to_string(), 40)));
             return self.fail(None, number, e);
         }
         if let Some(was) = self.results.was(key) {

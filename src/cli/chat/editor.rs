@@ -103,7 +103,7 @@ impl Editor {
             Err(ReadlineError::Signal(_)) => Ok(Input::Interrupted),
             Err(ReadlineError::Eof) => Ok(Input::End),
             Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
-                Ok(Input::Wrong(Error::input("expected text in UTF-8").at("the terminal")))
+                Ok(Input::Wrong(Error::input("expected UTF-8 text").at("the terminal")))
             }
             // The terminal was closed.
             Err(_) if !std::io::stdin().is_terminal() => Ok(Input::End),

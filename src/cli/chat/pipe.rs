@@ -38,7 +38,7 @@ impl Pipe {
             };
             let text = match bytes {
                 Some(bytes) => utf8(bytes),
-                None => Err(Error::input(format!("the line has more than {MAX_BYTES} bytes"))),
+                None => Err(Error::input(format!("expected a line of at most {MAX_BYTES} bytes, found a longer line"))),
             };
             return Ok(match text {
                 Ok(text) => Input::Line(text.trim_end_matches('\r').to_string()),

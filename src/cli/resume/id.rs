@@ -19,7 +19,7 @@ impl Id {
         match serde_json::from_str(json) {
             Ok(id @ Value::String(_)) => Ok(Id(id)),
             Ok(id @ Value::Number(_)) if id.is_u64() || id.is_i64() => Ok(Id(id)),
-            _ => Err(Error::input(format!("expected a string or a whole number as id, found {}", short(json, 40)))),
+            _ => Err(Error::input(format!("expected a string or a whole number, found {}", short(json, 40)))),
         }
     }
 
@@ -64,7 +64,7 @@ mod tests {
         }
         for (json, shown) in [("1.5", "1.5"), ("[[1]]", "[[1]]"), ("1e99", "1e99"), ("null", "null")] {
             let said = Id::read(json).unwrap_err().message;
-            assert_eq!(said, format!("expected a string or a whole number as id, found {shown}"));
+            assert_eq!(said, format!("expected a string or a whole number, found {shown}"));
         }
     }
 

@@ -120,15 +120,15 @@ fn held(results: &Path, path: &Path) -> Error {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let process: String = text.strip_prefix(MARK).unwrap_or_default().chars().take_while(char::is_ascii_digit).take(20).collect();
     let who = if process.is_empty() { String::new() } else { format!(", process {process},") };
-    Error::file(format!("another run of batch{who} writes to this file"))
+    Error::file(format!("another run of batch{who} is writing to this file"))
         .at(results.display())
-        .hint("wait for that run, or give another file with -o")
+        .hint("wait for that run, or name another result file with -o")
 }
 
 fn other_file(path: &Path) -> Error {
-    Error::file("expected the lock of a run of batch, found another file")
+    Error::file("expected a lock file of batch, found a file with other contents")
         .at(path.display())
-        .hint("move it away, or give another file with -o")
+        .hint("move this file away, or name another result file with -o")
 }
 
 fn without(path: &Path, why: impl fmt::Display) -> Option<Lock> {
@@ -171,7 +171,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl.lock");
         std::fs::write(&path, "mine").unwrap();
-        assert!(Lock::take(&folder.path().join("out.jsonl")).unwrap_err().to_string().contains("found another file"));
+        assert!(Lock::take(&folder.path().join("out.jsonl")).unwrap_err().to_string().contains("found a file with other contents"));
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
     }
 }

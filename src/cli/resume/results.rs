@@ -87,7 +87,9 @@ impl Found {
     pub fn at(path: &Path, input: &Path) -> Result<Found> {
         check_folder(path)?;
         if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
-            return Err(Error::usage("the prompts are read from this file").at("--output").hint("choose another file for the results"));
+            return Err(Error::usage("the results cannot go to the file of the prompts")
+                .at("--output")
+                .hint("choose another file for the results"));
         }
         let io = |e| Error::io(e, path);
         let mut left = Left::default();
@@ -231,9 +233,9 @@ fn without_errors(path: &Path, mut old: File, errors: Errors) -> Result<File> {
 
 fn no_results(number: u64, line: &[u8]) -> Error {
     let shown = String::from_utf8_lossy(&line[..line.len().min(160)]).trim_end().to_string();
-    Error::file(format!("expected results of batch, found {:?}", short(&shown, 40)))
+    Error::file(format!("expected a file of batch results, found {:?}", short(&shown, 40)))
         .at(format!("line {number}"))
-        .hint("give a new file with -o, or the file of the run to continue")
+        .hint("name a new file with -o, or the result file of the run to continue")
 }
 
 #[cfg(test)]
@@ -304,7 +306,7 @@ mod tests {
         ] {
             std::fs::write(&path, &text).unwrap();
             let said = open(&path, Errors::Retry).err().unwrap().to_string();
-            assert!(said.contains("out.jsonl: line ") && said.contains("expected results of batch"), "{said}");
+            assert!(said.contains("out.jsonl: line ") && said.contains("expected a file of batch results"), "{said}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

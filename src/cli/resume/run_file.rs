@@ -131,7 +131,7 @@ fn read(path: &Path) -> Result<Option<RunFile>> {
         Err(e) => Err(e.to_string()),
     }
     .map_err(|found| {
-        let e = Error::file(format!("expected the settings of a run of batch in format {FORMAT_VERSION}, found {found}"));
+        let e = Error::file(format!("expected the settings of a run of batch in format version {FORMAT_VERSION}, found {found}"));
         e.at(path.display()).hint("restore the file, or continue without it: --force")
     })
 }

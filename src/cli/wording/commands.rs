@@ -3,7 +3,7 @@
 use super::files::Files;
 use super::printed;
 use crate::cli::help::Shows;
-use crate::cli::{Cli, Failure, command, flags, run_verb};
+use crate::cli::{Cli, Failure, command, failure, flags, run_verb};
 use clap::FromArgMatches;
 use std::ffi::OsString;
 
@@ -37,6 +37,8 @@ generate x --temperature -1
 generate x --top-p 7
 generate x --top-k -1
 generate x --min-p 2
+generate x --typical 0
+generate x --stop ''
 generate x --mirostat -1
 generate x --repeat-penalty 0
 generate x --penalty-decay 2
@@ -177,10 +179,9 @@ pub fn refused() -> Vec<(String, String)> {
     let case = |line: &str| {
         let said = match command(Shows::Basics).term_width(100).try_get_matches_from(words(line)) {
             Ok(_) => "accepted".into(),
-            Err(e) => e.to_string(),
+            Err(e) => printed(&failure::usage(&e, &words(line))),
         };
-        let message = said.split("\n\nUsage:").next().unwrap_or_default().split("\n\nFor more").next().unwrap_or_default();
-        (format!("wingbeat {line}"), message.to_owned())
+        (format!("wingbeat {line}"), said)
     };
     REFUSED.lines().map(case).collect()
 }
@@ -194,7 +195,7 @@ pub fn failing(files: &Files) -> Vec<(String, String)> {
             args.extend(["--device".into(), "cpu".into()]);
         }
         let text = match command(Shows::Basics).try_get_matches_from(&args) {
-            Err(e) => e.to_string(),
+            Err(e) => printed(&failure::usage(&e, &args)),
             Ok(matches) => match run_verb(Cli::from_arg_matches(&matches).unwrap().verb) {
                 Err(Failure::Error(e)) => printed(&flags::in_field(e, &args)),
                 _ => "accepted".into(),

@@ -13,6 +13,7 @@ use crate::sample::Sampling;
 use crate::session::{Model, ModelSource, Options, Session, Snapshot};
 use crate::vocab::Vocab;
 use crate::weights::Checkpoint;
+use std::path::Path;
 
 /// The names of files that are opened as a model.
 const MODELS: &[&str] = &[
@@ -97,7 +98,9 @@ pub fn all(files: &Files) -> Vec<(String, String)> {
         found.push((name, text));
     };
     for name in MODELS {
-        let opened = Checkpoint::open(&files.path(name)).and_then(|checkpoint| arch::detect(&checkpoint).map(drop));
+        let opened = Checkpoint::open(&files.path(name)).and_then(|checkpoint| {
+            arch::detect(&checkpoint).map(drop).map_err(|e| e.at(checkpoint.path().unwrap_or(Path::new("")).display()))
+        });
         put(format!("as a model: {name}"), opened);
     }
     for name in STATES {

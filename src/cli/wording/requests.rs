@@ -30,6 +30,8 @@ const LINES: &str = r##"{
 {"id":1,"prompt":"x","logprobs":100}
 {"id":1,"prompt":"x","echo":1}
 {"id":1,"prompt":"x","stop":[7]}
+{"id":1,"prompt":"x","stop":[""]}
+{"id":1,"prompt":"x","typical":0}
 {"id":1,"prompt":"x","ignore_eos":"yes"}
 {"id":1,"prompt":"x","seed":-2}
 {"id":1,"prompt":"x","top_p":7}
@@ -66,6 +68,8 @@ const LINES: &str = r##"{
 {"id":1,"messages":[{"role":"robot","content":"x"}]}
 {"id":1,"messages":[{"role":"assistant","content":"x"}]}
 {"id":1,"messages":[{"role":"user","content":7}]}
+{"id":1,"messages":[{"role":"user","content":"x"},{"role":"user"}]}
+{"id":1,"messages":[{"content":"x"}]}
 {"id":1,"messages":[{"role":"tool","content":"x"}]}
 {"id":1,"messages":[{"role":"user","content":"x"}],"format":"best"}
 {"id":1,"messages":[{"role":"user","content":"x"}],"thinking":"deep"}

@@ -42,12 +42,12 @@ const MAX_SETTING: usize = 100;
 /// Checks one keyword and its value. `all` holds all keywords of the same subschema. `is_root` is true at the root of the schema.
 pub fn check(name: &str, value: &Value, all: &Map<String, Value>, is_root: bool) -> Result<()> {
     if let Some((_, instead)) = UNSUPPORTED.iter().find(|(known, _)| *known == name) {
-        return Err(Error::input(format!("keyword \"{name}\" is unsupported")).hint(*instead));
+        return Err(Error::input(format!("the keyword \"{name}\" of JSON schemas is unsupported")).hint(*instead));
     }
     let is_ok = match name {
         "type" => return kind(value),
         "format" => return format(value),
-        "pattern" => return value.as_str().map_or_else(|| expected(name, "a text", value), |text| pattern(name, text)),
+        "pattern" => return value.as_str().map_or_else(|| expected(name, "a string", value), |text| pattern(name, text)),
         "patternProperties" => return patterns(name, value),
         "multipleOf" => return divisor(value).map(|_| ()),
         "x-guidance" if is_root => return settings(value),
@@ -99,7 +99,7 @@ fn kind(value: &Value) -> Result<()> {
 }
 
 fn format(value: &Value) -> Result<()> {
-    let Some(name) = value.as_str() else { return expected("format", "a text", value) };
+    let Some(name) = value.as_str() else { return expected("format", "a string", value) };
     if FORMATS.contains(&name) || name == "unknown" {
         return Ok(());
     }

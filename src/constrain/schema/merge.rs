@@ -29,7 +29,7 @@ pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
             (sum.n_names, MAX_NAMES, "patterns of one object's properties"),
         ] {
             if n > most {
-                return Err(Error::input(format!("{n} {what}{beside}: at most {most} are supported")).at(&part.at));
+                return Err(Error::input(format!("the schema has {n} {what}{beside}; at most {most} are supported")).at(&part.at));
             }
         }
         if sum.divisor > MAX_DIVISOR {

@@ -11,9 +11,12 @@ fn said(schema: &Value) -> String {
 fn errors_have_a_json_pointer() {
     let age = |schema: Value| json!({ "type": "object", "properties": { "a/b": { "items": schema } } });
     let cases = [
-        (json!({ "not": {} }), "keyword \"not\" is unsupported (remove it)"),
-        (json!({ "type": "array", "uniqueItems": true }), "keyword \"uniqueItems\" is unsupported (remove it; items may repeat)"),
-        (json!({ "if": {}, "then": {} }), "keyword \"if\" is unsupported (write the cases under \"anyOf\")"),
+        (json!({ "not": {} }), "the keyword \"not\" of JSON schemas is unsupported (remove it)"),
+        (
+            json!({ "type": "array", "uniqueItems": true }),
+            "the keyword \"uniqueItems\" of JSON schemas is unsupported (remove it; items may repeat)",
+        ),
+        (json!({ "if": {}, "then": {} }), "the keyword \"if\" of JSON schemas is unsupported (write the cases under \"anyOf\")"),
         (json!({ "type": "strin" }), "\"type\" must be one of null, boolean, integer, number, string, array, object, found \"strin\""),
         (json!({ "type": [] }), "\"type\" must be a type or a list of types, found an empty list"),
         (json!({ "type": "string", "minLength": -1 }), "\"minLength\" must be a whole number from 0 to 1000000000, found -1"),
@@ -36,10 +39,10 @@ fn errors_have_a_json_pointer() {
         (json!({ "required": [1] }), "\"required\" must be a list of names, found a list"),
         (json!({ "properties": [] }), "\"properties\" must be an object of schemas, found an empty list"),
         (json!({ "anyOf": {} }), "\"anyOf\" must be a list of schemas, found an object"),
-        (json!({ "$ref": "#/nowhere" }), "\"$ref\" refers to #/nowhere, which is missing"),
+        (json!({ "$ref": "#/nowhere" }), "\"$ref\" refers to #/nowhere, which this schema does not have"),
         (
             json!({ "$ref": "http://example.com/x" }),
-            "\"$ref\" to http://example.com/x is unsupported (refer to a part of this document, such as #/$defs/name)",
+            "\"$ref\" to http://example.com/x is unsupported (refer to a part of the same schema, such as #/$defs/name)",
         ),
         (json!(7), "expected a schema, which is an object, true or false"),
     ];
@@ -54,7 +57,7 @@ fn errors_have_a_json_pointer() {
         Some("\"x-guidance\" has an unknown setting \"spaces\"")
     );
     let definition = json!({ "$ref": "#/$defs/x", "$defs": { "x": { "allOf": [{ "contains": {} }] }, "y": { "not": {} } } });
-    assert_eq!(said(&definition), "schema at /$defs/x/allOf/0: keyword \"contains\" is unsupported (remove it)");
+    assert_eq!(said(&definition), "schema at /$defs/x/allOf/0: the keyword \"contains\" of JSON schemas is unsupported (remove it)");
 }
 
 #[test]
@@ -104,19 +107,19 @@ fn schemas_that_would_take_long_are_refused() {
     for (schema, want) in [
         (json!({ "enum": many(20_000, &|i| json!(i)) }), "the schema has more than 10000 subschemas, names and values"),
         (json!({ "const": "x".repeat(2 << 20) }), "the schema's names, patterns and values have more than 1048576 bytes"),
-        (json!({ "properties": named(2000) }), "2000 properties of one object: at most 1000 are supported"),
+        (json!({ "properties": named(2000) }), "2000 properties of one object; at most 1000 are supported"),
         (
             json!({ "allOf": many(3, &|i| json!({ "required": many(400, &|j| json!(format!("{i} {j}"))) })) }),
             "1200 properties of one object",
         ),
         (
             json!({ "properties": named(60), "allOf": [{ "minProperties": 1 }] }),
-            "60 properties of one object beside \"minProperties\" or \"maxProperties\": at most 50",
+            "60 properties of one object beside \"minProperties\" or \"maxProperties\"; at most 50",
         ),
-        (json!({ "patternProperties": named(60) }), "60 patterns of one object's properties: at most 50 are supported"),
+        (json!({ "patternProperties": named(60) }), "60 patterns of one object's properties; at most 50 are supported"),
         (
             json!({ "allOf": many(10, &|i| json!({ "pattern": format!("{i}") })) }),
-            "10 patterns and formats of one text: at most 4 are supported",
+            "10 patterns and formats of one text; at most 4 are supported",
         ),
         (json!({ "allOf": [{ "multipleOf": 997 }, { "multipleOf": 991 }] }), "the combined numbers of \"multipleOf\" are too large"),
         (json!({ "multipleOf": 999_999_937 }), "\"multipleOf\" is 999999937, which is too large or too fine"),

@@ -5,7 +5,9 @@ use super::super::{Fields, Rules};
 use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
 use crate::error::{Error, Result, short};
 use crate::sample::Setting;
+use crate::template::Message;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::ops::RangeInclusive;
 
 /// The most bytes that the value of a sampler setting may have. Even a list of all ids of a vocabulary is shorter.
@@ -24,7 +26,7 @@ impl Request {
             match name {
                 "prompt" => inputs.push(Input::Text(of(name, value, "a string")?)),
                 "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of token ids")?)),
-                "messages" => inputs.push(Input::Messages(nested(name, value, "messages with role and content")?)),
+                "messages" => inputs.push(Input::Messages(messages(name, value)?)),
                 "max_tokens" => request.max_tokens = Some(limit(name, value)?),
                 "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a string")?]),
                 "stop" => request.stop = Some(of(name, value, "a string or an array of strings")?),
@@ -44,7 +46,7 @@ impl Request {
                 }),
                 "close" => request.close = Some(of(name, value, "true or false")?),
                 "echo" => request.echo = of(name, value, "true or false")?,
-                "format" => request.format = Some(of(name, value, "the name of a format")?),
+                "format" => request.format = Some(of(name, value, "the name of a chat format")?),
                 "thinking" => {
                     request.thinking = Some(of::<String>(name, value, "off, fast or on")?.parse().map_err(|e: Error| e.field(name))?)
                 }
@@ -62,7 +64,10 @@ impl Request {
             }
         }
         if inputs.len() != 1 {
-            return Err(Error::input(format!("expected one of prompt, messages and tokens, found {}", inputs.len())));
+            return Err(Error::input(format!(
+                "expected exactly one of the fields prompt, messages and tokens, found {}",
+                if inputs.is_empty() { "none of them" } else { "several of them" }
+            )));
         }
         request.input = inputs.remove(0);
         // A field with the value `false` removes default rules, so it does not conflict with a field that sets rules.
@@ -70,7 +75,10 @@ impl Request {
             follows.retain(|f| matches!(f, Follows::Rules(_)));
         }
         if follows.len() > 1 {
-            let text = format!("expected at most one of grammar, json_schema, json_object and json_value, found {}", follows.len());
+            let text = format!(
+                "expected at most one of the fields grammar, json_schema, json_object and json_value, found {} of them",
+                follows.len()
+            );
             return Err(Error::input(text));
         }
         request.follows = follows.pop();
@@ -78,11 +86,28 @@ impl Request {
     }
 }
 
+/// Reads messages. An error names the message by its number from 1.
+fn messages(name: &str, value: &str) -> Result<Vec<Message>> {
+    let all: Vec<Box<RawValue>> = of(name, value, "an array of messages")?;
+    let read = |(i, one): (usize, &Box<RawValue>)| {
+        let place = format!("{name}: message {}", i + 1);
+        let message: Message = nested(&place, one.get(), "an object with role and content")?;
+        let lacks = |key: &str| Fields::read(one.get().as_bytes()).is_ok_and(|fields| fields.iter().all(|(known, _)| known != key));
+        if message.metadata.is_empty() && message.tools.is_empty() && lacks("content") && lacks("tool_calls") {
+            return Err(Error::input("the key content is missing").field(&place).hint("write the text of the message as content"));
+        }
+        Ok(message)
+    };
+    all.iter().enumerate().map(read).collect()
+}
+
 /// Reads the maximum number of tokens. Returns [`UNLIMITED`] for -1.
 fn limit(name: &str, value: &str) -> Result<usize> {
     let number = whole_number(value);
     let parsed = number.as_deref().and_then(|text| if text == "-1" { Some(UNLIMITED) } else { text.parse().ok() });
-    parsed.ok_or_else(|| Error::input(format!("expected a whole number, or -1 for no limit, found {}", short(value, 40))).field(name))
+    parsed.ok_or_else(|| {
+        Error::input(format!("expected a whole number of at least 0, or -1 for no limit, found {}", short(value, 40))).field(name)
+    })
 }
 
 /// Reads a whole number and checks that `range` contains it.
@@ -95,7 +120,7 @@ fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize>
 /// Reads the value of a sampler setting. Returns the name of the setting and the texts that its command-line flag would take.
 fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<String>)> {
     if value.len() > MAX_SETTING_BYTES {
-        return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {}", value.len())).field(name));
+        return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {} bytes", value.len())).field(name));
     }
     let setting = known.name.to_owned();
     let value = &of::<Value>(name, value, "a number, a string or a list of these")?;

@@ -95,17 +95,20 @@ fn unset_fields_come_from_the_defaults() {
 #[test]
 fn errors_name_the_field() {
     for (line, want) in [
-        ("{", "expected an object of JSON, found \"{\""),
-        ("[1]", "expected an object of JSON"),
-        (r#"{"prompt":"x","max_tokens":18446744073709551616}"#, "max_tokens: expected a whole number, or -1 for no limit"),
-        (r#"{"prompt":"x","max_tokens":"9"}"#, "max_tokens: expected a whole number, or -1 for no limit, found \"9\""),
+        ("{", "invalid JSON, found \"{\""),
+        ("[1]", "expected a JSON object"),
+        (r#"{"prompt":"x","max_tokens":18446744073709551616}"#, "max_tokens: expected a whole number of at least 0, or -1 for no limit"),
+        (r#"{"prompt":"x","max_tokens":"9"}"#, "max_tokens: expected a whole number of at least 0, or -1 for no limit, found \"9\""),
         (r#"{"prompt":"x\ud800"}"#, "prompt: expected a string: "),
-        (r"{}", "expected one of prompt, messages and tokens, found 0"),
-        (r#"{"prompt":"x","tokens":[1]}"#, "expected one of prompt, messages and tokens, found 2"),
+        (r"{}", "expected exactly one of the fields prompt, messages and tokens, found none of them"),
+        (r#"{"prompt":"x","tokens":[1]}"#, "expected exactly one of the fields prompt, messages and tokens, found several of them"),
         (r#"{"prompt":7}"#, "prompt: expected a string, found 7"),
         (r#"{"tokens":[-1]}"#, "tokens: expected an array of token ids, found [-1]"),
-        (r#"{"messages":[{"role":"user","content":7}]}"#, "messages: expected messages with role and content: invalid type: integer `7`"),
-        (r#"{"prompt":"x","max_tokens":-2}"#, "max_tokens: expected a whole number, or -1 for no limit, found -2"),
+        (
+            r#"{"messages":[{"role":"user","content":7}]}"#,
+            "messages: message 1: expected an object with role and content: found the number 7 instead of a string",
+        ),
+        (r#"{"prompt":"x","max_tokens":-2}"#, "max_tokens: expected a whole number of at least 0, or -1 for no limit, found -2"),
         (r#"{"prompt":"x","max_tokens":1.5}"#, "max_tokens: expected a whole number"),
         (r#"{"prompt":"x","n":0}"#, "n: expected a whole number from 1 to 128, found 0"),
         (r#"{"prompt":"x","n":"2"}"#, "n: expected a whole number from 1 to 128"),
@@ -118,7 +121,7 @@ fn errors_name_the_field() {
         (r#"{"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
         (
             r#"{"prompt":"x","grammar":"","json_schema":{}}"#,
-            "expected at most one of grammar, json_schema, json_object and json_value, found 2",
+            "expected at most one of the fields grammar, json_schema, json_object and json_value, found 2 of them",
         ),
         (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected a number"),
     ] {

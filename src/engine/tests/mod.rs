@@ -105,7 +105,7 @@ fn the_queue_has_a_limit_and_an_order() {
     let with = |priority| engine.submit(&Request { priority, ..Request::text("b").max_tokens(4) });
     let (low, first, high) = (with(-1).unwrap(), with(0).unwrap(), with(5).unwrap());
     let e = with(9).unwrap_err();
-    assert_eq!((e.kind, e.message.as_str()), (Kind::Busy, "the queue is full: 3 requests wait"));
+    assert_eq!((e.kind, e.message.as_str()), (Kind::Busy, "the queue is full: 3 requests are waiting"));
     // The engine has one slot, so requests start one after the other.
     let (ended, order) = std::sync::mpsc::channel();
     for (name, generation) in [("low", low), ("first", first), ("high", high)] {
@@ -158,7 +158,7 @@ fn errors_are_found_before_a_slot_is_taken() {
     for (request, want) in [
         (Request::text("a").set("temperature", "hot"), "temperature"),
         (Request::text("a").set("warmth", 1), "warmth"),
-        (Request::messages([]), "at least one message"),
+        (Request::messages([]), "at least 1 message"),
     ] {
         let said = engine.submit(&request).unwrap_err().to_string();
         assert!(said.contains(want), "{said}");

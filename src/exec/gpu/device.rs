@@ -194,7 +194,9 @@ fn wanted(variable: &str, offered: bool) -> Result<bool> {
     match environment::value(variable)?.as_deref() {
         None => Ok(offered),
         Some("1") if offered => Ok(true),
-        Some("1") => Err(Error::usage("expected 0, found 1: the adapter does not support it").at(variable)),
+        Some("1") => Err(Error::usage("the value is 1, but the adapter does not support this feature")
+            .hint("set the variable to 0, or unset it")
+            .at(variable)),
         Some(_) => Ok(false),
     }
 }
@@ -375,7 +377,7 @@ impl Device {
         if bytes as u64 <= limit {
             return Ok(());
         }
-        Err(Error::memory(format!("{label} needs {bytes} bytes in one binding, but the adapter allows {limit}")).hint(hint))
+        Err(Error::memory(format!("{label} needs a GPU buffer of {bytes} bytes, but the adapter allows at most {limit} bytes")).hint(hint))
     }
 
     /// Returns the size of a buffer for `bytes` bytes: a multiple of 16 that is at least 32.

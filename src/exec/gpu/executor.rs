@@ -380,7 +380,12 @@ impl Executor for GpuExecutor {
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
         let spec = self.model.tape().state_spec(state);
         if values.len() != spec.len() {
-            return Err(Error::input(format!("expected {} numbers for state {}, found {}", spec.len(), spec.name, values.len())));
+            return Err(Error::input(format!(
+                "expected {} numbers for the state {}, found {} numbers",
+                spec.len(),
+                spec.name,
+                values.len()
+            )));
         }
         self.model.device.queue.write_buffer(&self.states[state.0], (page * spec.page_bytes()) as u64, &spec.encode(values));
         self.model.device.faults.check()

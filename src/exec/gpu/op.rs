@@ -89,6 +89,9 @@ fn check_grid(dispatch: &Dispatch) -> Result<()> {
     if dispatch.grid.iter().all(|&n| n <= 65535) {
         return Ok(());
     }
-    Err(Error::input(format!("{} needs a grid of {:?} workgroups, more than 65535 in a dimension", dispatch.shader, dispatch.grid))
-        .hint("use a smaller `chunk`"))
+    Err(Error::input(format!(
+        "the shader {} needs a grid of {:?} workgroups, but a GPU allows at most 65535 per dimension",
+        dispatch.shader, dispatch.grid
+    ))
+    .hint("use a smaller `chunk`"))
 }

@@ -18,7 +18,7 @@ pub fn strategy(text: &str) -> Result<Strategy> {
         let streams = |s: &Segment| matches!(s.layers, Layers::Streamed(_));
         if streams(&segment) && segments.iter().any(streams) {
             let plus = begin + text[begin..reader.at].rfind('+').unwrap_or(0);
-            let error = reader.refuse(plus..plus + 1, "only one segment can stream the remaining layers");
+            let error = reader.refuse(plus..plus + 1, "only one segment can have a +, which streams the remaining layers");
             return Err(error.hint("keep the + of one segment only"));
         }
         segments.push(segment);
@@ -87,7 +87,7 @@ impl<'t> Reader<'t> {
                 Some(n) => Ok(Device::Gpu(Some(n))),
                 None => Err(self.expected(&format!("the number of an adapter after {name}:"), behind)),
             },
-            "cpu" => Err(self.refuse(behind.start - 1..behind.end, "cpu takes no number: there is only one")),
+            "cpu" => Err(self.refuse(behind.start - 1..behind.end, "cpu takes no number, because a machine has only one CPU device")),
             _ => Err(self.refuse(behind.start - 1..behind.end, &format!("{name} takes no number: only gpu and cuda do"))),
         }
     }

@@ -48,7 +48,7 @@ impl Strategy {
     /// `Model` if `n_layer` is 0.
     pub fn place(&self, n_layer: usize) -> Result<Vec<Placed>> {
         if n_layer == 0 {
-            return Err(Error::model("expected a model with layers, found none to place"));
+            return Err(Error::model("the model has no layers to place on devices"));
         }
         let mut first = 0;
         let mut place = |(segment, share): (&Segment, Share)| {

@@ -133,7 +133,7 @@ fn errors_point_into_the_text() {
         ("cuda: fp16", "expected the number of an adapter after cuda:; found nothing", "cuda: fp16\n     ^"),
         ("gpu:99999999999 fp16", "expected the number", "gpu:99999999999 fp16\n    ^^^^^^^^^^^"),
         ("gpu:+1 fp16", "expected the number", "gpu:+1 fp16\n    ^^"),
-        ("cpu:0 fp32", "cpu takes no number: there is only one", "cpu:0 fp32\n   ^^"),
+        ("cpu:0 fp32", "cpu takes no number, because a machine has only one", "cpu:0 fp32\n   ^^"),
         ("mps:0 fp16", "mps takes no number: only gpu and cuda do", "mps:0 fp16\n   ^^"),
         (
             "gpu",
@@ -155,7 +155,11 @@ fn errors_point_into_the_text() {
         ("gpu fp16, cpu fp32", "expected one of fp16,", "gpu fp16, cpu fp32\n        ^"),
         ("gpu fp16 → cpu fp32", "expected *N, *N+, -> or the end; found \"→\"", "gpu fp16 → cpu fp32\n         ^"),
         ("cpu fp32 *3+", "cpu segments cannot stream layers: all of them are in memory", "cpu fp32 *3+\n           ^"),
-        ("gpu fp16 *3+ -> gpu:1 fp16 *2+", "only one segment can stream", "gpu fp16 *3+ -> gpu:1 fp16 *2+\n                             ^"),
+        (
+            "gpu fp16 *3+ -> gpu:1 fp16 *2+",
+            "only one segment can have a +, which streams",
+            "gpu fp16 *3+ -> gpu:1 fp16 *2+\n                             ^",
+        ),
     ] {
         let e = text.parse::<Strategy>().expect_err(text);
         assert!(e.message.starts_with(message), "{text}: {}", e.message);

@@ -142,7 +142,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
     let wants_texts = matches!(name, "replace" | "join" | "split" | "indent" | "trim" | "strip" | "lstrip" | "rstrip");
     let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) && !value.is_kwargs();
     if wants_texts && args.iter().skip(usize::from(name == "join" && value.kind() == ValueKind::String)).any(is_list) {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected texts, found a list")));
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("{name}: expected strings, found a list")));
     }
     // The argument is a path of attributes.
     let path = by_name("attribute").or_else(|| args.first().filter(|_| matches!(name, "groupby")).cloned());

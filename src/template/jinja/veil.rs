@@ -22,7 +22,9 @@ impl Veil {
         let text = serde_json::to_string(messages).expect("messages are plain data");
         let mut free = ('\u{100000}'..='\u{10fffd}').filter(|&c| !text.contains(c) && !template.contains(c));
         let (Some(first), Some(second)) = (free.next(), free.next()) else {
-            return Err(Error::input("the conversation contains nearly all private-use characters of Unicode"));
+            return Err(Error::input(
+                "the conversation uses nearly all private-use characters of Unicode, and none is left for the chat template",
+            ));
         };
         // The brackets of JSON itself must not count. So the messages are compared before and after the replacement.
         let mut json = serde_json::to_value(messages).expect("messages are plain data");

@@ -53,7 +53,10 @@ fn a_family_finds_its_file_and_no_other() {
             let hint = chosen(n_vocab, &[(common, wrong.clone())]).unwrap_err();
             assert!(hint.contains(family.origin) && hint.contains("DIR/tokenizer.json ends at id 300"), "{hint}");
             let hint = chosen(n_vocab, &[(own, "{\"model\": 1}".into())]).unwrap_err();
-            assert!(hint.contains(family.origin) && hint.contains(&format!("DIR/{own}: this is not a Hugging Face tokenizer")), "{hint}");
+            assert!(
+                hint.contains(family.origin) && hint.contains(&format!("DIR/{own}: expected a Hugging Face tokenizer (tokenizer.json)")),
+                "{hint}"
+            );
             assert!(matches!(choose(n_vocab, None), Choice::Missing { .. }));
         }
     }
@@ -70,7 +73,7 @@ fn glm4_finds_its_file() {
     // a `tokenizer.json` that would produce other ids
     let json = r#"{"model": {"vocab": {}}, "added_tokens": [{"id": 151331, "content": "[gMASK]"}]}"#;
     let hint = chosen(151552, &[("tokenizer.json", json.into())]).unwrap_err();
-    assert!(hint.contains("DIR/tokenizer.json: GLM-4's tokenizer must set `ignore_merges`"), "{hint}");
+    assert!(hint.contains("DIR/tokenizer.json: GLM-4's tokenizer must set ignore_merges"), "{hint}");
     let hint = chosen(151552, &[("tokenizer.json", tokenizer(300))]).unwrap_err();
     assert!(
         hint.contains("GLM-4 vocabulary: download https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model into"),
@@ -108,7 +111,7 @@ fn any_other_model_takes_the_only_file_that_fits() {
     missed(&[], "");
     missed(&[("vocab.txt", rwkv(100))], "DIR/vocab.txt ends at id 100");
     missed(&[("vocab.txt", rwkv(49))], "ends at id 49");
-    missed(&[("vocab.txt", "nonsense".into())], "DIR/vocab.txt: line 1: expected ID");
+    missed(&[("vocab.txt", "nonsense".into())], "DIR/vocab.txt: line 1: expected a token as ID");
     missed(&[("vocab.txt", rwkv(99)), ("tokenizer.json", tokenizer(99))], "DIR/tokenizer.json, DIR/vocab.txt could be the file");
     assert!(matches!(choose(100, None), Choice::Missing { .. }));
     assert!(matches!(choose(100, Some(Path::new("/nowhere/at/all"))), Choice::Missing { .. }));

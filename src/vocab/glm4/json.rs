@@ -7,7 +7,7 @@
 mod tests;
 
 use super::{Entry, N_RANKS, SPECIAL, not_glm4, pieces};
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, short, with_place};
 use crate::vocab::web::Pairs;
 use crate::vocab::{MAX_FILE_BYTES, byte_chars};
 use serde::Deserialize;
@@ -59,7 +59,9 @@ pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>>
     let file: File = match serde_json::from_slice(json) {
         Ok(file) => file,
         // only GLM-4's file may be this large
-        Err(e) if json.len() as u64 > MAX_FILE_BYTES => return Err(not_glm4(format!("expected a Hugging Face tokenizer, found {e}"))),
+        Err(e) if json.len() as u64 > MAX_FILE_BYTES => {
+            return Err(not_glm4(format!("expected a Hugging Face tokenizer (tokenizer.json): {}", with_place(&e))));
+        }
         Err(_) => return Ok(None),
     };
     let special: Vec<Added> = (n_ranks as u32..).zip(SPECIAL).map(|(id, text)| Added { id, content: text.into() }).collect();
@@ -68,18 +70,18 @@ pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>>
         return Ok(None);
     }
 
-    let or_model = |e: Error| e.hint("GLM-4's tokenizer.model works and has the same ids");
+    let or_model = |e: Error| e.hint("use GLM-4's tokenizer.model, which has the same ids");
     if file.model.ignore_merges != Some(true) {
-        return Err(or_model(Error::file("GLM-4's tokenizer must set `ignore_merges`: without it, words get wrong ids")));
+        return Err(or_model(Error::file("GLM-4's tokenizer must set ignore_merges to true; otherwise words get wrong ids")));
     }
     if file.normalizer.is_some() {
-        return Err(or_model(Error::file("GLM-4's tokenizer must not have a `normalizer`")));
+        return Err(or_model(Error::file("GLM-4's tokenizer must not have a normalizer")));
     }
     if !file.pre_tokenizer.is_some_and(|part| part.is_glm4()) {
-        return Err(or_model(Error::file("the `pre_tokenizer` is not GLM-4's pattern followed by ByteLevel")));
+        return Err(or_model(Error::file("expected a pre_tokenizer with GLM-4's pattern and then ByteLevel, found another pre_tokenizer")));
     }
     if let Some(Added { id, content }) = file.added_tokens.iter().find(|added| !special.contains(added)) {
-        return Err(or_model(Error::file(format!("expected only GLM-4's `added_tokens`, found {:?} with id {id}", short(content, 24)))));
+        return Err(or_model(Error::file(format!("expected only GLM-4's added_tokens, found {:?} with id {id}", short(content, 24)))));
     }
     if let Some(Added { id, content }) = special.iter().find(|added| !file.added_tokens.contains(added)) {
         return Err(or_model(Error::file(format!("the added token {content:?} with id {id} is missing"))));
@@ -92,7 +94,7 @@ pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>>
             continue;
         }
         if id as usize >= n_ranks {
-            return Err(not_glm4(format!("expected an id below {n_ranks}, found {id}")).at(place(nth)));
+            return Err(not_glm4(format!("expected a token id below {n_ranks}, found {id}")).at(place(nth)));
         }
         let token = byte_chars::spelt(&text)
             .filter(|bytes| !bytes.is_empty())

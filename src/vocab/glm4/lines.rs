@@ -18,7 +18,7 @@ pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<Entry>> {
         if !matches!(line, b"" | b"\r") {
             let (token, rank) = parse_line(line).ok_or_else(|| {
                 let shown = String::from_utf8_lossy(line);
-                Error::file(format!("expected BASE64 RANK, found {}", short(&shown, 24))).at(place(nth))
+                Error::file(format!("expected a token as BASE64 RANK, found {:?}", short(&shown, 24))).at(place(nth))
             })?;
             let rank = u32::try_from(rank)
                 .ok()

@@ -152,7 +152,7 @@ fn text_comes_back() {
         assert_eq!(pieces(&text), [&text]);
     }
     let e = vocab.encode(b"ab\xff").unwrap_err();
-    assert_eq!((e.kind, e.to_string().contains("0xff at offset 2")), (Kind::Input, true), "{e}");
+    assert_eq!((e.kind, e.to_string().contains("0xff at byte 2")), (Kind::Input, true), "{e}");
 }
 
 #[test]
@@ -241,27 +241,27 @@ fn refusal(change: impl Fn(&mut Vec<String>)) -> String {
 fn errors_name_the_line() {
     let line = |nth: usize, text: &str| refusal(|lines| lines[nth - 1] = format!("{text}\n"));
     let cases = [
-        (line(7, "Jw==6"), "line 7: expected BASE64 RANK, found Jw==6"),
-        (line(7, " 6"), "line 7: expected BASE64 RANK"),
-        (line(7, "Jw== "), "line 7: expected BASE64 RANK"),
-        (line(7, "Jw== 6 "), "line 7: expected BASE64 RANK"),
-        (line(7, "Jw== +6"), "line 7: expected BASE64 RANK"),
-        (line(7, "Jw= 6"), "line 7: expected BASE64 RANK"),
-        (line(7, "Jw=A 6"), "line 7: expected BASE64 RANK"),
-        (line(7, "J=== 6"), "line 7: expected BASE64 RANK"),
-        (line(7, "==== 6"), "line 7: expected BASE64 RANK"),
-        (line(7, "Jx== 6"), "line 7: expected BASE64 RANK"),
-        (line(7, "J-== 6"), "line 7: expected BASE64 RANK"),
-        (line(7, "\u{fffd} 6"), "line 7: expected BASE64 RANK"),
-        (line(7, &"x".repeat(10_000)), "line 7: expected BASE64 RANK"),
+        (line(7, "Jw==6"), "line 7: expected a token as BASE64 RANK, found \"Jw==6"),
+        (line(7, " 6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "Jw== "), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "Jw== 6 "), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "Jw== +6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "Jw= 6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "Jw=A 6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "J=== 6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "==== 6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "Jx== 6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "J-== 6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "\u{fffd} 6"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, &"x".repeat(10_000)), "line 7: expected a token as BASE64 RANK"),
         (line(7, "Jw== 268"), "line 7: expected a rank below 268, found 268"),
         (line(7, "Jw== 18446744073709551615"), "line 7: expected a rank below 268"),
-        (line(7, "Jw== 99999999999999999999999"), "line 7: expected BASE64 RANK"),
-        (line(7, "Jw== 5"), "line 7: rank 5 occurs twice"),
+        (line(7, "Jw== 99999999999999999999999"), "line 7: expected a token as BASE64 RANK"),
+        (line(7, "Jw== 5"), "line 7: two tokens have the rank 5"),
         (line(7, "Jg== 6"), "line 7: expected the token of rank 6 to be byte 0x27, found \"&\""),
-        (line(7, "Jw== 267"), "line 8: rank 6 is missing: the next rank is 7"),
-        (line(258, "aGU= 257"), "line 258: the tokens of rank 256 and rank 257 are the same"),
-        (line(258, "bGw= 256"), "line 258: rank 256 occurs twice"),
+        (line(7, "Jw== 267"), "line 8: no token has the rank 6; the next rank is 7"),
+        (line(258, "aGU= 257"), "line 258: the tokens of the ranks 256 and 257 are the same"),
+        (line(258, "bGw= 256"), "line 258: two tokens have the rank 256"),
         (refusal(|lines| drop(lines.pop())), "expected 268 tokens, found 267: ranks from 267 are missing"),
         (refusal(Vec::clear), "expected 268 tokens, found 0"),
     ];
@@ -300,7 +300,7 @@ fn the_format_is_recognised_by_content() {
     let many = said(format!("{}{} 151329\n", full_file(), STANDARD.encode(b"\xff\xff\xff\xff")).as_bytes());
     assert!(many.contains("line 151330: expected a rank below 151329, found 151329") && many.contains("GLM-4"), "{many}");
     // one space, but not base64
-    assert!(said(b"abc 1\n").contains("expected ID 'TEXT' LENGTH"));
+    assert!(said(b"abc 1\n").contains("expected a token as ID 'TEXT' LENGTH"));
 }
 
 /// The text by which llama.cpp's converters identify pre-tokenizers. `CHECK_IDS` are its published ids.

@@ -57,7 +57,7 @@ impl Model {
                 (1, Value::Bytes(piece)) => {
                     let id = model.pieces.len();
                     if id == ID_LIMIT as usize {
-                        return Err(Error::file(format!("expected at most {ID_LIMIT} pieces, found more")));
+                        return Err(Error::file(format!("expected a SentencePiece model of at most {ID_LIMIT} pieces, found more pieces")));
                     }
                     model.pieces.push(Piece::parse(piece).map_err(|e| e.at(format!("piece {id}")))?);
                 }
@@ -80,7 +80,9 @@ impl Model {
             match field? {
                 (3, Value::Int(n)) => *model_type = n,
                 (35, Value::Int(on)) => self.byte_fallback = on != 0,
-                (24, Value::Int(on)) if on != 0 => return Err(Error::file("`treat_whitespace_as_suffix` is not supported")),
+                (24, Value::Int(on)) if on != 0 => {
+                    return Err(Error::file("a SentencePiece model with treat_whitespace_as_suffix is not supported"));
+                }
                 _ => {}
             }
         }
@@ -92,7 +94,7 @@ impl Model {
             match field? {
                 (3, Value::Int(on)) => self.spaces.add_dummy_prefix = on != 0,
                 (4, Value::Int(on)) => self.spaces.remove_extra = on != 0,
-                (5, Value::Int(0)) => return Err(Error::file("a model without `escape_whitespaces` is not supported")),
+                (5, Value::Int(0)) => return Err(Error::file("a SentencePiece model without escape_whitespaces is not supported")),
                 _ => {}
             }
         }
@@ -104,7 +106,7 @@ impl Model {
 fn charsmap(spec: &[u8]) -> Result<()> {
     for field in Fields::of(spec) {
         if let (2, Value::Bytes([_, ..])) = field? {
-            return Err(Error::file("text normalization is not supported: expected `identity`"));
+            return Err(Error::file("a SentencePiece model with text normalisation is not supported, except identity"));
         }
     }
     Ok(())
@@ -116,7 +118,7 @@ impl Piece {
         for field in Fields::of(message) {
             match field? {
                 (1, Value::Bytes(text)) => {
-                    piece.text = String::from_utf8(text.to_vec()).map_err(|_| Error::file("expected UTF-8, found other bytes"))?;
+                    piece.text = String::from_utf8(text.to_vec()).map_err(|_| Error::file("the text of the piece is not UTF-8"))?;
                 }
                 (2, Value::Fixed32(score)) => piece.score = f32::from_le_bytes(score),
                 (3, Value::Int(kind)) => piece.kind = Kind::parse(kind)?,
@@ -127,7 +129,7 @@ impl Piece {
             return Err(Error::file("the piece has no text"));
         }
         if !piece.score.is_finite() {
-            return Err(Error::file(format!("expected a finite score, found {}", piece.score)));
+            return Err(Error::file(format!("expected a finite number as score of the piece, found {}", piece.score)));
         }
         Ok(piece)
     }
@@ -141,8 +143,8 @@ impl Kind {
             3 => Kind::Control,
             4 => Kind::UserDefined,
             6 => Kind::Byte,
-            5 => return Err(Error::file("unused pieces are not supported")),
-            _ => return Err(Error::file(format!("expected a type from 1 to 6, found {number}"))),
+            5 => return Err(Error::file("a SentencePiece model with unused pieces is not supported")),
+            _ => return Err(Error::file(format!("expected a type of the piece from 1 to 6, found {number}"))),
         })
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub(super) fn byte(text: &str) -> Result<u8> {
     let digits = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).filter(|digits| digits.len() == 2);
     let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|byte| text == format!("<0x{byte:02X}>"));
-    byte.ok_or_else(|| Error::file(format!("expected a byte <0x00> to <0xFF>, found {:?}", short(text, 24))))
+    byte.ok_or_else(|| Error::file(format!("expected the text of a byte piece, <0x00> to <0xFF>, found {:?}", short(text, 24))))
 }
 
 /// Returns the id of each byte, or `None` if `byte_fallback` is false. Fails if some bytes have no piece, or if bytes have pieces without
@@ -25,8 +25,8 @@ pub(super) fn all_bytes(found: &[Option<u32>; 256], byte_fallback: bool) -> Resu
     match (byte_fallback, n_found) {
         (true, 256) => Ok(Some(ids)),
         (false, 0) => Ok(None),
-        (true, n) => Err(Error::file(format!("`byte_fallback` needs 256 byte pieces, found {n}"))),
-        (false, n) => Err(Error::file(format!("the model has {n} byte pieces, but `byte_fallback` is off"))),
+        (true, n) => Err(Error::file(format!("byte_fallback needs 256 byte pieces, found {n} byte pieces"))),
+        (false, n) => Err(Error::file(format!("the SentencePiece model has {n} byte pieces, but byte_fallback is off"))),
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn each_once(pieces: &[Piece]) -> Result<()> {
     let mut ids = HashMap::with_capacity(pieces.len());
     for (id, piece) in (0u32..).zip(pieces) {
         if let Some(before) = ids.insert(piece.text.as_str(), id) {
-            return Err(Error::file(format!("the text is the same as of piece {before}")).at(format!("piece {id}")));
+            return Err(Error::file(format!("the piece has the same text as piece {before}")).at(format!("piece {id}")));
         }
     }
     Ok(())

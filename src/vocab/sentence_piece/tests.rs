@@ -93,7 +93,7 @@ fn each_text_has_a_space_of_its_own_before_it() {
     assert_eq!(text, " hello world");
     assert_eq!(vocab.encode_prompt(b"hello").unwrap(), a, "only ChatGLM3's prompts have tokens before the text");
     let e = vocab.encode(b"ab\xff").unwrap_err();
-    assert_eq!((e.kind, e.to_string().contains("0xff at offset 2")), (ErrorKind::Input, true), "{e}");
+    assert_eq!((e.kind, e.to_string().contains("0xff at byte 2")), (ErrorKind::Input, true), "{e}");
 }
 
 #[test]
@@ -188,27 +188,36 @@ fn unsupported_models_are_refused_by_name() {
         ([unk(), a(), field(2, &[0x18, 3])].concat(), "found Word"),
         ([unk(), a(), field(2, &[0x18, 0])].concat(), "found type 0"),
         ([unk(), a(), field(2, &[0x18, 99])].concat(), "found type 99"),
-        ([unk(), a(), bpe(), field(2, &[0xc0, 1, 1])].concat(), "`treat_whitespace_as_suffix` is not supported"),
-        ([unk(), a(), bpe(), field(3, &[0x28, 0])].concat(), "normalizer_spec: a model without `escape_whitespaces`"),
-        ([unk(), a(), bpe(), field(3, &field(2, b"x"))].concat(), "normalizer_spec: text normalization is not supported"),
-        ([unk(), a(), bpe(), field(5, &field(2, b"x"))].concat(), "denormalizer_spec: text normalization is not supported"),
-        ([unk(), piece("a", 0.0, 5), bpe()].concat(), "piece 1: unused pieces are not supported"),
-        ([unk(), piece("a", 0.0, 7), bpe()].concat(), "piece 1: expected a type from 1 to 6, found 7"),
-        ([unk(), piece("a", f32::NAN, 1), bpe()].concat(), "piece 1: expected a finite score, found NaN"),
-        ([unk(), piece("a", f32::INFINITY, 1), bpe()].concat(), "piece 1: expected a finite score, found inf"),
+        ([unk(), a(), bpe(), field(2, &[0xc0, 1, 1])].concat(), "a SentencePiece model with treat_whitespace_as_suffix is not supported"),
+        ([unk(), a(), bpe(), field(3, &[0x28, 0])].concat(), "normalizer_spec: a SentencePiece model without escape_whitespaces"),
+        (
+            [unk(), a(), bpe(), field(3, &field(2, b"x"))].concat(),
+            "normalizer_spec: a SentencePiece model with text normalisation is not supported",
+        ),
+        (
+            [unk(), a(), bpe(), field(5, &field(2, b"x"))].concat(),
+            "denormalizer_spec: a SentencePiece model with text normalisation is not supported",
+        ),
+        ([unk(), piece("a", 0.0, 5), bpe()].concat(), "piece 1: a SentencePiece model with unused pieces is not supported"),
+        ([unk(), piece("a", 0.0, 7), bpe()].concat(), "piece 1: expected a type of the piece from 1 to 6, found 7"),
+        ([unk(), piece("a", f32::NAN, 1), bpe()].concat(), "piece 1: expected a finite number as score of the piece, found NaN"),
+        ([unk(), piece("a", f32::INFINITY, 1), bpe()].concat(), "piece 1: expected a finite number as score of the piece, found inf"),
         ([unk(), piece("", 0.0, 1), bpe()].concat(), "piece 1: the piece has no text"),
-        ([unk(), field(1, &field(1, b"\xff")), bpe()].concat(), "piece 1: expected UTF-8"),
-        ([unk(), a(), a(), bpe()].concat(), "piece 2: the text is the same as of piece 1"),
-        ([unk(), a(), piece("a", 0.0, 3), bpe()].concat(), "piece 2: the text is the same"),
-        ([unk(), piece("b", 0.0, 2), bpe()].concat(), "piece 1: the model has a second unknown piece"),
-        ([a(), bpe()].concat(), "the model has no unknown piece"),
-        ([unk(), a(), bytes(), bpe()].concat(), "the model has 256 byte pieces, but `byte_fallback` is off"),
-        ([unk(), a(), specs()].concat(), "`byte_fallback` needs 256 byte pieces, found 0"),
-        ([unk(), piece("<0x0a>", 0.0, 6), bpe()].concat(), "piece 1: expected a byte <0x00> to <0xFF>, found \"<0x0a>\""),
-        ([unk(), piece("<0x+A>", 0.0, 6), bpe()].concat(), "piece 1: expected a byte"),
-        ([unk(), a(), bpe(), vec![0x0b]].concat(), "invalid protobuf field 1 bytes before the end"),
-        ([unk(), a(), bpe(), vec![0x80; 11]].concat(), "invalid protobuf field 11 bytes before the end"),
-        ([unk(), a(), bpe(), vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat(), "invalid protobuf field"),
+        ([unk(), field(1, &field(1, b"\xff")), bpe()].concat(), "piece 1: the text of the piece is not UTF-8"),
+        ([unk(), a(), a(), bpe()].concat(), "piece 2: the piece has the same text as piece 1"),
+        ([unk(), a(), piece("a", 0.0, 3), bpe()].concat(), "piece 2: the piece has the same text"),
+        ([unk(), piece("b", 0.0, 2), bpe()].concat(), "piece 1: the SentencePiece model has two pieces for unknown text"),
+        ([a(), bpe()].concat(), "the SentencePiece model has no piece for unknown text"),
+        ([unk(), a(), bytes(), bpe()].concat(), "the SentencePiece model has 256 byte pieces, but byte_fallback is off"),
+        ([unk(), a(), specs()].concat(), "byte_fallback needs 256 byte pieces, found 0 byte pieces"),
+        (
+            [unk(), piece("<0x0a>", 0.0, 6), bpe()].concat(),
+            "piece 1: expected the text of a byte piece, <0x00> to <0xFF>, found \"<0x0a>\"",
+        ),
+        ([unk(), piece("<0x+A>", 0.0, 6), bpe()].concat(), "piece 1: expected the text of a byte piece"),
+        ([unk(), a(), bpe(), vec![0x0b]].concat(), "invalid data 1 bytes before the end"),
+        ([unk(), a(), bpe(), vec![0x80; 11]].concat(), "invalid data 11 bytes before the end"),
+        ([unk(), a(), bpe(), vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat(), "invalid data"),
     ];
     for (file, want) in cases {
         let e = SentencePiece::parse(&file).map(|_| ()).expect_err(want);

@@ -57,16 +57,16 @@ impl GlmConfig {
     pub(in crate::low_level::weights) fn read(keys: Keys) -> Result<GlmConfig> {
         for key in ["vision_config", "quantization_config", "pre_seq_len"] {
             if keys.get(key).is_some() {
-                return Err(unsupported(format!("unsupported key {key}")));
+                return Err(unsupported(format!("the configuration has the key {key}, which is not supported")));
             }
         }
         for key in ["quantization_bit", "num_nextn_predict_layers"] {
             if let Some(n) = keys.number(key)?.filter(|n| *n != 0.0) {
-                return Err(unsupported(format!("expected {key} 0 or no such key, found {n}")));
+                return Err(unsupported(format!("the configuration sets {key} to {n}, expected 0 or no such key")));
             }
         }
         if let Some(act) = keys.text("hidden_act")?.filter(|act| !["silu", "swish"].contains(act)) {
-            return Err(unsupported(format!("expected hidden_act silu, found {}", short(act, 64))));
+            return Err(unsupported(format!("the configuration sets hidden_act to {}, expected silu", short(act, 64))));
         }
         // Two older models with other formulas have the same types: ChatGLM-6B has `chatglm`, GLM-10B has `glm`. The two keys below identify
         // these models.
@@ -178,7 +178,10 @@ impl Rope {
         for object in objects.into_iter().flatten() {
             for key in ["rope_type", "type"] {
                 if let Some(kind) = object.text(key)?.filter(|kind| *kind != "default") {
-                    return Err(unsupported(format!("expected {key} default for rotary embeddings, found {}", short(kind, 64))));
+                    return Err(unsupported(format!(
+                        "the configuration sets {key} of the rotary positions to {}, expected default",
+                        short(kind, 64)
+                    )));
                 }
             }
         }
@@ -192,7 +195,10 @@ impl Rope {
     /// Returns R, the number of rotated channels of a head. R is rounded down, as by Python's `int()`.
     fn rotary_size(&self, head_size: usize) -> Result<usize> {
         if !(self.factor > 0.0 && self.factor <= 1.0) {
-            return Err(Error::model(format!("expected a partial_rotary_factor above 0 and at most 1, found {}", self.factor)));
+            return Err(Error::model(format!(
+                "the configuration sets partial_rotary_factor to {}, expected a number above 0 and at most 1",
+                self.factor
+            )));
         }
         Ok((head_size as f64 * self.factor) as usize)
     }
@@ -202,7 +208,10 @@ impl Rope {
 fn divided(width: Size, heads: Size) -> Result<usize> {
     match width.1.is_multiple_of(heads.1) {
         true => Ok(width.1 / heads.1),
-        false => Err(Error::model(format!("expected a {} that is a multiple of {}, found {} and {}", width.0, heads.0, width.1, heads.1))),
+        false => Err(Error::model(format!(
+            "the configuration sets {} to {}, which is not a multiple of {}, {}",
+            width.0, width.1, heads.0, heads.1
+        ))),
     }
 }
 

@@ -96,8 +96,8 @@ impl<'a> Keys<'a> {
         for &(key, wanted, missing) in all {
             let found = self.flag(key)?;
             if found.unwrap_or(missing) != wanted {
-                let found = found.map_or_else(|| format!("no such key, which means {missing}"), |found| found.to_string());
-                return Err(unsupported(format!("expected {key} {wanted}, found {found}")));
+                let found = found.map_or_else(|| format!("lacks {key}, which means {missing}"), |found| format!("sets {key} to {found}"));
+                return Err(unsupported(format!("the configuration {found}, expected {wanted}")));
             }
         }
         Ok(())
@@ -117,5 +117,5 @@ pub(super) fn missing(key: &str) -> Error {
 /// Returns the error for a value of the wrong type or out of range.
 fn unfit(key: &str, expected: &str, found: &Value) -> Error {
     let found = short(&found.to_string(), 64);
-    Error::model(format!("expected {expected} as {key}, found {found}"))
+    Error::model(format!("expected {expected} as {key} of the configuration, found {found}"))
 }

@@ -8,7 +8,7 @@ pub(super) mod rwkv;
 
 use super::index::read_small;
 use super::{FAMILIES, Glm, Slot, layer_of};
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, short, with_place};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -49,18 +49,18 @@ pub(super) fn read(path: &Path) -> Result<Box<dyn ModelConfig>> {
 }
 
 fn parse(json: &[u8]) -> Result<Box<dyn ModelConfig>> {
-    let config: Map<String, Value> = serde_json::from_slice(json).map_err(|e| no_config(&e).caused_by(e))?;
+    let config: Map<String, Value> = serde_json::from_slice(json).map_err(|e| no_config(&with_place(&e)).caused_by(e))?;
     let model_type = match config.get("model_type") {
         None | Some(Value::Null) => None,
         Some(Value::String(found)) => Some(found.as_str()),
-        Some(_) => return Err(no_config(&"expected a string as model_type")),
+        Some(_) => return Err(no_config("model_type must be a string")),
     };
     match FAMILIES.iter().find(|family| family.is_model_type(model_type)) {
         Some(family) => family.config(config),
         None => {
             let known: Vec<&str> = FAMILIES.iter().rev().map(|family| family.name()).collect();
             let found = short(model_type.unwrap_or_default(), 80);
-            Err(Error::model(format!("unsupported model_type {found:?}, expected an {} model", known.join(" or ")))
+            Err(Error::model(format!("unsupported model_type {found:?} in the configuration, expected an {} model", known.join(" or ")))
                 .hint("other models, hybrids and GLM with vision or with experts do not run"))
         }
     }
@@ -72,8 +72,8 @@ pub(super) fn metadata(config: &dyn ModelConfig, slots: &[(String, Slot)]) -> Re
 }
 
 /// Returns the error for a file that is not a configuration.
-fn no_config(why: &dyn std::fmt::Display) -> Error {
-    Error::file(format!("not a model configuration as JSON: {}", short(&why.to_string(), 200)))
+fn no_config(why: &str) -> Error {
+    Error::file(format!("expected the configuration of a model as JSON: {}", short(why, 200))).hint("download config.json again")
 }
 
 /// The shapes of a checkpoint's tensors, by their canonical names.
@@ -100,7 +100,7 @@ impl Shapes<'_> {
 fn agree(key: &str, configured: Option<u64>, found: Option<usize>, place: &str) -> Result<()> {
     match (configured, found) {
         (Some(configured), Some(found)) if configured != found as u64 => {
-            let message = format!("the configuration has {key} {configured}, but {place} has {found}");
+            let message = format!("the configuration sets {key} to {configured}, but {place} has {found}");
             Err(Error::model(message).hint("this config.json belongs to another model: download both again"))
         }
         _ => Ok(()),
@@ -124,7 +124,10 @@ mod tests {
         let of_glm = ["glm4v", "glm4_moe", "glm4v_moe", "glm46v", "glm_ocr", "GLM", "chatglm2", "glm4v_text"];
         for name in others.into_iter().chain(of_glm) {
             let text = refusal(&format!(r#"{{"model_type":"{name}"}}"#));
-            assert!(text.contains(&format!("unsupported model_type \"{name}\", expected an RWKV or GLM model")), "{text}");
+            assert!(
+                text.contains(&format!("unsupported model_type \"{name}\" in the configuration, expected an RWKV or GLM model")),
+                "{text}"
+            );
         }
     }
 

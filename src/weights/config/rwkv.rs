@@ -1,7 +1,7 @@
 //! Reads the `config.json` of an RWKV model.
 
 use super::{GROUP_NORM_EPS, LAYER_NORM_EPS, ModelConfig, Shapes, agree, no_config};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_place};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl RwkvConfig {
     ///
     /// `File` if a key has a value of a wrong type.
     pub fn read(config: Map<String, Value>) -> Result<RwkvConfig> {
-        serde_json::from_value(Value::Object(config)).map_err(|e| no_config(&e).caused_by(e))
+        serde_json::from_value(Value::Object(config)).map_err(|e| no_config(&with_place(&e)).caused_by(e))
     }
 }
 
@@ -89,7 +89,7 @@ impl ModelConfig for RwkvConfig {
 fn number(eps: f64) -> Result<String> {
     let narrow = eps as f32;
     if !(narrow > 0.0 && narrow < 1.0) {
-        return Err(Error::model(format!("expected an epsilon of norms between 0 and 1, found {eps}")));
+        return Err(Error::model(format!("expected an epsilon of the norms between 0 and 1 in the configuration, found {eps}")));
     }
     Ok(narrow.to_string())
 }

@@ -114,7 +114,7 @@ impl Values<'_> {
 
     /// Returns the number under a key, or an error if the key is missing.
     fn need<T: std::str::FromStr>(&self, key: &str) -> Result<T> {
-        let missing = || Error::file(format!("the metadata have no {}", self.key(key)));
+        let missing = || Error::file(format!("the metadata of the GGUF file have no {}", self.key(key)));
         self.get(key)?.ok_or_else(missing)
     }
 
@@ -128,10 +128,16 @@ impl Values<'_> {
         let head_size = match self.get("attention.key_length")? {
             Some(size) => size,
             None if n_head > 0 && width.is_multiple_of(n_head) => width / n_head,
-            None => return Err(Error::model(format!("expected a width that is a multiple of the heads, found {width} and {n_head}"))),
+            None => {
+                return Err(Error::model(format!(
+                    "expected a width that is a multiple of the number of heads, found a width of {width} and {n_head} heads"
+                )));
+            }
         };
         if let Some(other) = self.get::<usize>("attention.value_length")?.filter(|size| *size != head_size) {
-            return Err(Error::model(format!("expected equal sizes of keys and values, found {head_size} and {other}")));
+            return Err(Error::model(format!(
+                "expected the same size of keys and values, found keys of {head_size} and values of {other} numbers"
+            )));
         }
         let id = |name: &str| parsed::<u32>(self.metadata, &format!("tokenizer.ggml.{name}_token_id"), "a token id");
         let mut eos = Vec::new();
@@ -174,7 +180,10 @@ impl Values<'_> {
             if let (Some(configured), Some(found)) = (self.get::<usize>(key)?, found)
                 && configured != found
             {
-                return Err(Error::file(format!("the metadata have {} {configured}, but the tensors have {found}", self.key(key))));
+                return Err(Error::file(format!(
+                    "the metadata value {} is {configured}, but the shapes of the tensors mean {found}",
+                    self.key(key)
+                )));
             }
         }
         Ok(())

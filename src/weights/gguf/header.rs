@@ -10,7 +10,7 @@
 //! ```
 
 use super::super::located::check_shape;
-use super::reader::{AGAIN, Reader};
+use super::reader::{AGAIN, DAMAGED, Reader};
 use crate::error::{Error, Result, short};
 use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ impl<'a> Header<'a> {
     pub fn read(file: &'a [u8]) -> Result<Header<'a>> {
         let mut reader = Reader { file, at: 0 };
         if reader.take(4)? != b"GGUF" {
-            return Err(Error::file("not a GGUF file: the first bytes are not GGUF"));
+            return Err(Error::file("expected a GGUF file, whose first bytes are GGUF"));
         }
         match reader.u32()? {
             2 | 3 => {}
@@ -85,14 +85,14 @@ impl<'a> Header<'a> {
                 return Err(Error::file("big-endian GGUF files are not supported").hint("download the little-endian file"));
             }
             other => {
-                let text = format!("expected GGUF version 2 or 3, found {other}");
-                return Err(Error::file(text).hint("use the original .pth or .safetensors, or a newer GGUF made from it"));
+                let text = format!("expected a GGUF file of version 2 or 3, found version {other}");
+                return Err(Error::file(text).hint("use the original .pth or .safetensors file, or convert it to GGUF again"));
             }
         }
         let (n_tensors, n_keys) = (reader.u64()?, reader.u64()?);
         for (what, n) in [("tensors", n_tensors), ("keys of metadata", n_keys)] {
             if n > MAX_ENTRIES {
-                return Err(Error::file(format!("expected at most {MAX_ENTRIES} {what}, found {n}")));
+                return Err(Error::file(format!("expected a GGUF file of at most {MAX_ENTRIES} {what}, found {n} {what}")).hint(DAMAGED));
             }
         }
         let (metadata, keys) = metadata(&mut reader, n_keys)?;
@@ -137,7 +137,7 @@ impl<'a> Header<'a> {
             let name = reader.name().map_err(|e| e.at(format!("name of tensor {i}")))?;
             let at = |e: Error| e.at(format!("tensor {name}"));
             if !names.insert(name) {
-                return Err(at(Error::file("two tensors have this name")));
+                return Err(at(Error::file("two tensors have this name").hint(DAMAGED)));
             }
             tensors.push((name, Info::read(&mut reader).map_err(at)?));
         }
@@ -150,7 +150,9 @@ impl<'a> Header<'a> {
         let mut by_place: Vec<_> = tensors.iter().collect();
         by_place.sort_by_key(|t| t.bytes.start);
         match by_place.windows(2).find(|pair| pair[1].bytes.start < pair[0].bytes.end) {
-            Some(pair) => Err(Error::file(format!("it shares bytes with tensor {}", pair[0].name)).at(format!("tensor {}", pair[1].name))),
+            Some(pair) => Err(Error::file(format!("the tensor shares bytes of the file with the tensor {}", pair[0].name))
+                .hint(DAMAGED)
+                .at(format!("tensor {}", pair[1].name))),
             None => Ok(tensors),
         }
     }
@@ -160,7 +162,9 @@ impl<'a> Header<'a> {
         let Some(text) = self.metadata.get(key) else { return Ok(DEFAULT_ALIGNMENT) };
         // The GGUF format requires an alignment of at least 8. With a smaller alignment, elements could not be read in place.
         let good = text.parse().ok().filter(|n: &usize| n.is_power_of_two() && *n >= 8);
-        good.ok_or_else(|| Error::file(format!("expected a power of two of at least 8, found {}", short(text, 64))).at(key))
+        good.ok_or_else(|| {
+            Error::file(format!("expected an alignment that is a power of two of at least 8, found {}", short(text, 64))).at(key)
+        })
     }
 }
 
@@ -171,9 +175,9 @@ fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String
     let mut metadata = BTreeMap::new();
     for i in 0..n_keys {
         let key = reader.name().map_err(|e| e.at(format!("key {i} of the metadata")))?;
-        let at = |e: Error| e.at(key);
+        let at = |e: Error| e.at(format!("metadata key {key}"));
         if keys.insert(key, *reader).is_some() {
-            return Err(at(Error::file("two values have this key")));
+            return Err(at(Error::file("two metadata values have this key").hint(DAMAGED)));
         }
         let kind = reader.u32().map_err(at)?;
         if let Some(text) = reader.value(kind).map_err(at)? {
@@ -195,20 +199,22 @@ impl Info {
     fn read(reader: &mut Reader) -> Result<Info> {
         let n_dims = reader.u32()?;
         if !(1..=4).contains(&n_dims) {
-            return Err(Error::file(format!("expected 1 to 4 dimensions, found {n_dims}")));
+            return Err(Error::file(format!("expected a tensor of 1 to 4 dimensions, found {n_dims} dimensions")).hint(DAMAGED));
         }
         let dims = (0..n_dims).map(|_| reader.u64()).collect::<Result<Vec<_>>>()?;
         let dtype = dtype_of(reader.u32()?)?;
         let offset = reader.u64()?;
         if dims.contains(&0) {
-            return Err(Error::file(format!("expected dimensions of at least 1, found {dims:?}")));
+            return Err(Error::file(format!("expected a shape of sizes of at least 1, found the shape {dims:?}")).hint(DAMAGED));
         }
         let shape: Vec<usize> = dims.iter().rev().map(|&d| usize::try_from(d).unwrap_or(usize::MAX)).collect();
         check_shape(&shape)?;
         let (block_len, _) = dtype.block().expect("GGUF has no other types");
         let row = shape[shape.len() - 1];
         if !row.is_multiple_of(block_len) {
-            return Err(Error::file(format!("expected rows of whole {dtype} blocks of {block_len}, found rows of {row}")));
+            return Err(Error::file(format!(
+                "expected rows of whole {dtype} blocks, a multiple of {block_len} numbers; found rows of {row} numbers"
+            )));
         }
         let size_bytes = dtype.bytes_of(shape.iter().product()).expect("check_shape bounds shapes for 8 bytes per number");
         Ok(Info { dtype, shape, size_bytes, offset })
@@ -217,7 +223,11 @@ impl Info {
     /// Returns the byte range of the tensor in the file. `data` is the byte of the file at which the data of all tensors begin.
     fn range(&self, data: usize, alignment: usize, file_bytes: usize) -> Result<Range<usize>> {
         if !self.offset.is_multiple_of(alignment as u64) {
-            return Err(Error::file(format!("expected an offset that is a multiple of {alignment}, found {}", self.offset)));
+            return Err(Error::file(format!(
+                "expected a tensor offset that is a multiple of {alignment} bytes, found {} bytes",
+                self.offset
+            ))
+            .hint(DAMAGED));
         }
         let start = usize::try_from(self.offset).ok().and_then(|offset| offset.checked_add(data));
         let range = start.and_then(|start| Some(start..start.checked_add(self.size_bytes)?)).filter(|r| r.end <= file_bytes);
@@ -238,5 +248,6 @@ fn dtype_of(id: u32) -> Result<DType> {
     }
     let found = REFUSED.iter().find(|(known, _)| *known == id).map_or_else(|| id.to_string(), |(_, name)| name.to_string());
     let readable = TYPES.map(|(_, dtype)| dtype.name()).join(", ");
-    Err(Error::file(format!("unsupported tensor type {found}, expected one of {readable}")).hint("download the model in a supported type"))
+    Err(Error::file(format!("unsupported number type {found} of this tensor, expected one of {readable}"))
+        .hint("download the model with a supported number type"))
 }

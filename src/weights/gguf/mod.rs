@@ -30,17 +30,18 @@ use std::collections::BTreeMap;
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let mut header = Header::read(file)?;
     if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {
-        return Err(Error::file(format!("expected a whole GGUF file, found one of {} parts", short(parts, 64)))
+        return Err(Error::file(format!("expected a whole GGUF file, found one part of {}", short(parts, 64)))
             .hint("merge the parts with llama-gguf-split"));
     }
     let Some(architecture) = header.metadata.get("general.architecture").cloned() else {
-        return Err(Error::file("the metadata have no general.architecture"));
+        return Err(Error::file("the metadata of the GGUF file have no general.architecture"));
     };
     let Some(family) = FAMILIES.iter().find(|family| family.gguf_architectures().contains(&architecture.as_str())) else {
         let known: Vec<&str> = FAMILIES.iter().rev().flat_map(|family| family.gguf_architectures()).copied().collect();
         let (last, others) = known.split_last().expect("there are families");
-        let text = format!("unsupported GGUF architecture {}, expected {} or {last}", short(&architecture, 64), others.join(", "));
-        return Err(Error::model(text));
+        let text =
+            format!("unsupported architecture {} of this GGUF file, expected {} or {last}", short(&architecture, 64), others.join(", "));
+        return Err(Error::model(text).hint("wingbeat runs RWKV and GLM-4 models"));
     };
     let tensors = family.gguf(&architecture, &mut header)?;
     Ok((tensors, header.metadata))

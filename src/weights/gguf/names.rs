@@ -42,5 +42,5 @@ pub fn whole(metadata: &BTreeMap<String, String>, architecture: &str, key: &str)
 /// `File` if the value does not parse.
 pub fn parsed<T: std::str::FromStr>(metadata: &BTreeMap<String, String>, key: &str, what: &str) -> Result<Option<T>> {
     let Some(text) = metadata.get(key) else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| Error::file(format!("expected {what}, found {}", short(text, 64))).at(key))
+    text.parse().map(Some).map_err(|_| Error::file(format!("expected {what} as metadata value, found {}", short(text, 64))).at(key))
 }

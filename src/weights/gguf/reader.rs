@@ -11,6 +11,7 @@ const MAX_TEXT_BYTES: usize = 4 << 10;
 /// The largest depth of nested arrays.
 const MAX_DEPTH: usize = 4;
 /// The hint for a truncated file.
+pub const DAMAGED: &str = "the file is damaged, or needs a newer version of wingbeat: download it again";
 pub const AGAIN: &str = "the download may be incomplete: download it again";
 /// The most items of an array that is read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
 const MAX_ITEMS: u64 = 1 << 20;
@@ -35,12 +36,13 @@ impl<'a> Reader<'a> {
     pub fn take(&mut self, n: u64) -> Result<&'a [u8]> {
         let rest = &self.file[self.at..];
         let Some(taken) = usize::try_from(n).ok().and_then(|n| rest.get(..n)) else {
-            let text = format!("the GGUF header needs {n} bytes at byte {}, but only {} follow", self.at, rest.len());
+            let text =
+                format!("the GGUF file ends early: the header needs {n} bytes at byte {}, but only {} bytes follow", self.at, rest.len());
             return Err(Error::file(text).hint(AGAIN));
         };
         self.at += taken.len();
         if self.at > MAX_HEADER_BYTES {
-            return Err(Error::file(format!("the GGUF header is longer than {MAX_HEADER_BYTES} bytes")));
+            return Err(Error::file(format!("expected a GGUF header of at most {MAX_HEADER_BYTES} bytes, found a longer header")));
         }
         Ok(taken)
     }
@@ -63,9 +65,12 @@ impl<'a> Reader<'a> {
     /// Reads a key or a name, of 1 to [`MAX_NAME_BYTES`] bytes.
     pub fn name(&mut self) -> Result<&'a str> {
         match self.u64()? {
-            0 => Err(Error::file("the name is empty")),
-            n if n > MAX_NAME_BYTES => Err(Error::file(format!("expected a name of at most {MAX_NAME_BYTES} bytes, found {n}"))),
-            n => std::str::from_utf8(self.take(n)?).map_err(|e| Error::file(format!("the name is not UTF-8: {e}")).caused_by(e)),
+            0 => Err(Error::file("the GGUF header has an empty name").hint(DAMAGED)),
+            n if n > MAX_NAME_BYTES => {
+                Err(Error::file(format!("expected a name of at most {MAX_NAME_BYTES} bytes, found {n} bytes")).hint(DAMAGED))
+            }
+            n => std::str::from_utf8(self.take(n)?)
+                .map_err(|e| Error::file("the GGUF header has a name that is not UTF-8").hint(DAMAGED).caused_by(e)),
         }
     }
 
@@ -154,8 +159,12 @@ impl<'a> Reader<'a> {
                     let (kind, n) = (self.u32()?, self.u64()?);
                     self.skip(kind, n, depth + 1)?;
                 }
-                ARRAY => return Err(Error::file(format!("arrays are nested deeper than {MAX_DEPTH}"))),
-                _ => return Err(Error::file(format!("unknown value type {kind}, expected 0 to 12"))),
+                ARRAY => return Err(Error::file(format!("arrays of metadata are nested more than {MAX_DEPTH} deep")).hint(DAMAGED)),
+                _ => {
+                    return Err(
+                        Error::file(format!("unknown type {kind} of this metadata value; GGUF has the types 0 to 12")).hint(DAMAGED)
+                    );
+                }
             }
         }
         Ok(())

@@ -122,7 +122,11 @@ impl Model {
     pub fn of(architecture: &str, metadata: &BTreeMap<String, String>) -> Result<Model> {
         let known = VERSIONS.iter().find(|version| version.architecture == architecture);
         let version = known.ok_or_else(|| {
-            Error::model(format!("unsupported GGUF architecture {}, expected {}", short(architecture, 64), ARCHITECTURES.join(" or ")))
+            Error::model(format!(
+                "unsupported architecture {} of this GGUF file, expected {}",
+                short(architecture, 64),
+                ARCHITECTURES.join(" or ")
+            ))
         })?;
         let head_size = whole(metadata, architecture, "wkv.head_size")?;
         let rescale_every = whole(metadata, architecture, "rescale_every_n_layers")?;
@@ -172,7 +176,7 @@ impl Model {
         let (least, most) = (self.version.fused_least, self.version.fused.len());
         if !(least..=most).contains(&n) {
             let text = if least == most { format!("{least}") } else { format!("{least} or {most}") };
-            return Err(Error::file(format!("expected {text} vectors, found shape {:?}", t.shape)));
+            return Err(Error::file(format!("expected {text} stacked vectors, found the shape {:?}", t.shape)));
         }
         let size = t.bytes.len() / n;
         let vector = |(i, name): (usize, &&str)| {
@@ -199,13 +203,13 @@ impl Model {
         let len: usize = t.shape.iter().product();
         match form {
             Vector if t.shape[n_dims - 1] == len => t.shape = vec![1, 1, len],
-            Vector => return Err(Error::file(format!("expected a vector, found shape {:?}", t.shape))),
+            Vector => return Err(Error::file(format!("expected a vector, found the shape {:?}", t.shape))),
             Swapped if n_dims >= 2 => {
                 t.shape.swap(n_dims - 2, n_dims - 1);
                 t.strides.swap(n_dims - 2, n_dims - 1);
                 return Ok(t);
             }
-            Swapped => return Err(Error::file(format!("expected a matrix, found shape {:?}", t.shape))),
+            Swapped => return Err(Error::file(format!("expected a matrix, found the shape {:?}", t.shape))),
             Heads => match (&t.shape[..], self.head_size) {
                 ([heads, _], _) if *heads > 1 => {}
                 (_, Some(size)) if len.is_multiple_of(size) => t.shape = vec![len / size, size],

@@ -5,7 +5,7 @@ mod shapes;
 #[cfg(test)]
 mod tests;
 
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, short, with_place};
 use serde::{Deserialize, Serialize};
 
 /// The metadata key of a [`Glm`] as JSON.
@@ -69,8 +69,9 @@ impl Glm {
     ///
     /// `File` if the text is not JSON of this form. `Model` if a value is out of range.
     pub fn parse(json: &str) -> Result<Glm> {
-        let glm: Glm = serde_json::from_str(json)
-            .map_err(|e| Error::file(format!("not a GLM configuration as JSON: {}", short(&e.to_string(), 200))).caused_by(e))?;
+        let glm: Glm = serde_json::from_str(json).map_err(|e| {
+            Error::file(format!("expected the configuration of a GLM as JSON: {}", short(&with_place(&e), 200))).caused_by(e)
+        })?;
         glm.check()
     }
 
@@ -126,31 +127,33 @@ impl Glm {
         let Glm { n_head, n_kv_head, head_size, rotary_size, .. } = self;
         if !MODEL_TYPES.contains(&self.model_type.as_str()) {
             let found = short(&self.model_type, 80);
-            return refuse(format!("expected model_type {}, found {found:?}", MODEL_TYPES.join(", ")));
+            return refuse(format!("expected a GLM with model_type {}, found {found:?}", MODEL_TYPES.join(", ")));
         }
         if n_kv_head == 0 || n_head == 0 || !n_head.is_multiple_of(n_kv_head) {
-            return refuse(format!("expected a number of query heads that is a multiple of the key heads, found {n_head} and {n_kv_head}"));
+            return refuse(format!(
+                "expected a number of query heads that is a multiple of the key heads, found {n_head} query heads and {n_kv_head} key heads"
+            ));
         }
         if head_size == 0 || n_head.checked_mul(head_size).is_none_or(|rows| rows > MAX_ROWS) {
-            return refuse(format!("expected at most {MAX_ROWS} rows of query heads, found {n_head} heads of {head_size}"));
+            return refuse(format!("expected query heads of at most {MAX_ROWS} rows together, found {n_head} heads of {head_size} rows"));
         }
         if rotary_size == 0 || rotary_size > head_size || !rotary_size.is_multiple_of(2) {
-            return refuse(format!("expected an even number of rotated components from 2 to {head_size}, found {rotary_size}"));
+            return refuse(format!("expected an even number of rotated components per head from 2 to {head_size}, found {rotary_size}"));
         }
         if !(self.rope_theta > 1.0 && self.rope_theta <= MAX_THETA) {
             return refuse(format!("expected a rope_theta above 1 and at most {MAX_THETA:e}, found {}", self.rope_theta));
         }
         if !(self.rms_norm_eps > 0.0 && self.rms_norm_eps < 1.0) {
-            return refuse(format!("expected an epsilon of norms between 0 and 1, found {}", self.rms_norm_eps));
+            return refuse(format!("expected an epsilon of the norms between 0 and 1, found {}", self.rms_norm_eps));
         }
         if !(1..=MAX_CONTEXT).contains(&self.max_context) {
-            return refuse(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {}", self.max_context));
+            return refuse(format!("expected a model with a context of 1 to {MAX_CONTEXT} tokens, found {} tokens", self.max_context));
         }
         if self.eos.len() > MAX_EOS {
-            return refuse(format!("expected at most {MAX_EOS} ids that end a text, found {}", self.eos.len()));
+            return refuse(format!("expected at most {MAX_EOS} token ids that end a text, found {} ids", self.eos.len()));
         }
         if self.labels.len() > MAX_LABELS || self.labels.iter().any(|label| label.len() > MAX_LABEL) {
-            return refuse(format!("expected at most {MAX_LABELS} labels of at most {MAX_LABEL} bytes, found more or longer ones"));
+            return refuse(format!("expected at most {MAX_LABELS} class names of at most {MAX_LABEL} bytes, found more or longer names"));
         }
         Ok(self)
     }

@@ -26,33 +26,33 @@ impl Glm {
                 shape(&name).filter(|found| !matches!(found[..], [r, w] if r == *rows && width.is_none_or(|width| w == width)))
             {
                 let width = width.map_or("any width".to_string(), |w| w.to_string());
-                return refuse(format!("expected shape [{rows}, {width}], {heads}, found {found:?}"), &name);
+                return refuse(format!("expected the shape [{rows}, {width}] ({heads}), found the shape {found:?}"), &name);
             }
             let bias = format!("model.layers.0.self_attn.{part}.bias");
             match (shape(&bias), self.attention_bias) {
                 (Some(found), true) if found != [*rows] => {
-                    return refuse(format!("expected shape [{rows}], {heads}, found {found:?}"), &bias);
+                    return refuse(format!("expected the shape [{rows}] ({heads}), found the shape {found:?}"), &bias);
                 }
                 (Some(_), false) => {
-                    return refuse("the configuration has attention_bias false, but this bias is in the file".into(), &bias);
+                    return refuse("the configuration sets attention_bias to false, but the file has this bias".into(), &bias);
                 }
                 (None, true) if shape(&name).is_some() => {
-                    return refuse("the configuration has attention_bias true, but this bias is missing".into(), &bias);
+                    return refuse("the configuration sets attention_bias to true, but the file lacks this bias".into(), &bias);
                 }
                 _ => {}
             }
         }
         let output = "model.layers.0.self_attn.o_proj.weight";
         if let Some(found) = shape(output).filter(|found| found.last() != Some(&q.0)) {
-            return refuse(format!("expected {} columns, {}, found shape {found:?}", q.0, q.1), output);
+            return refuse(format!("expected {} columns ({}), found the shape {found:?}", q.0, q.1), output);
         }
         let more = "model.layers.0.post_self_attn_layernorm.weight";
         match (self.model_type == "glm4", shape(more).is_some()) {
             (true, false) if shape(output).is_some() => {
-                return refuse("the configuration has model_type glm4, but this norm is missing".into(), more);
+                return refuse("the configuration sets model_type to glm4, but the file lacks this norm".into(), more);
             }
             (false, true) => {
-                return refuse(format!("the configuration has model_type {}, but only glm4 has this norm", self.model_type), more);
+                return refuse(format!("the configuration sets model_type to {}, but only a glm4 has this norm", self.model_type), more);
             }
             _ => {}
         }

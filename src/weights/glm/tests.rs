@@ -154,7 +154,7 @@ fn check_all(opened: &Checkpoint, model_type: &str, what: &str) {
     assert_eq!(said(&copy), glm(model_type), "{what}: the copy has no config.json");
     let web = Conversion { layout: Layout::WebRwkv, ..Conversion::default() };
     let text = convert(opened, &dir.path().join("x.st"), &web, &mut |_, _| ()).unwrap_err().to_string();
-    assert!(text.contains("web-rwkv's layout exists for RWKV only, this model is a GLM"), "{text}");
+    assert!(text.contains("the layout web-rwkv is for RWKV models only, and this model is a GLM"), "{text}");
 }
 
 /// A function that writes tensors into a folder.
@@ -257,25 +257,34 @@ fn a_configuration_that_contradicts_the_tensors_is_refused() {
         text
     };
     let cases = [
-        (json!({"hidden_size": 64}), "the configuration has hidden_size 64, but model.embed_tokens.weight has 32"),
-        (json!({"vocab_size": 12}), "the configuration has vocab_size 12, but model.embed_tokens.weight has 11"),
-        (json!({"num_hidden_layers": 3}), "the configuration has num_hidden_layers 3, but the file has 2"),
-        (json!({"intermediate_size": 65}), "the configuration has intermediate_size 65, but model.layers.0.mlp.gate_up_proj.weight has 64"),
-        (json!({"num_attention_heads": 8}), "q_proj.weight: expected shape [128, 32], 8 heads of 16, found [64, 32]"),
-        (json!({"head_dim": 32}), "q_proj.weight: expected shape [128, 32], 4 heads of 32, found"),
-        (json!({"num_key_value_heads": 4}), "k_proj.weight: expected shape [64, 32], 4 heads of 16, found"),
-        (json!({"attention_bias": false}), "q_proj.bias: the configuration has attention_bias false, but this bias is in the file"),
-        (json!({"model_type": "glm4"}), "post_self_attn_layernorm.weight: the configuration has model_type glm4, but this norm is missing"),
+        (json!({"hidden_size": 64}), "the configuration sets hidden_size to 64, but model.embed_tokens.weight has 32"),
+        (json!({"vocab_size": 12}), "the configuration sets vocab_size to 12, but model.embed_tokens.weight has 11"),
+        (json!({"num_hidden_layers": 3}), "the configuration sets num_hidden_layers to 3, but the file has 2"),
+        (
+            json!({"intermediate_size": 65}),
+            "the configuration sets intermediate_size to 65, but model.layers.0.mlp.gate_up_proj.weight has 64",
+        ),
+        (json!({"num_attention_heads": 8}), "q_proj.weight: expected the shape [128, 32] (8 heads of 16), found the shape [64, 32]"),
+        (json!({"head_dim": 32}), "q_proj.weight: expected the shape [128, 32] (4 heads of 32), found"),
+        (json!({"num_key_value_heads": 4}), "k_proj.weight: expected the shape [64, 32] (4 heads of 16), found"),
+        (json!({"attention_bias": false}), "q_proj.bias: the configuration sets attention_bias to false, but the file has this bias"),
+        (
+            json!({"model_type": "glm4"}),
+            "post_self_attn_layernorm.weight: the configuration sets model_type to glm4, but the file lacks this norm",
+        ),
     ];
     for (more, expected) in cases {
         let text = refusal(&canonical("glm"), hf_config("glm"), more);
         assert!(text.contains("config.json") && text.contains(expected), "{text}");
     }
     let text = refusal(&canonical("glm4"), hf_config("glm"), json!({}));
-    assert!(text.contains("post_self_attn_layernorm.weight: the configuration has model_type glm, but only glm4 has this norm"), "{text}");
+    assert!(
+        text.contains("post_self_attn_layernorm.weight: the configuration sets model_type to glm, but only a glm4 has this norm"),
+        "{text}"
+    );
     let without_biases: Vec<Made> = canonical("glm").into_iter().filter(|t| !t.name.ends_with(".bias")).collect();
     let text = refusal(&without_biases, hf_config("glm"), json!({}));
-    assert!(text.contains("q_proj.bias: the configuration has attention_bias true, but this bias is missing"), "{text}");
+    assert!(text.contains("q_proj.bias: the configuration sets attention_bias to true, but the file lacks this bias"), "{text}");
     assert_eq!(refusal(&without_biases, hf_config("glm"), json!({"attention_bias": false})), "accepted");
     for name in ["self_attn.o_proj.bias", "mlp.down_proj.bias", "input_layernorm.bias"] {
         let mut more = canonical("glm");

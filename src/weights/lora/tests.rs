@@ -106,7 +106,7 @@ fn numbers_are_rounded_once_and_blocks_join() {
     let big = Made { numbers: vec![60_000.0; n_out * R], ..b };
     let lora = Lora::open(&write(&dir, &[a, big]), 9.0, &model).unwrap();
     let text = merge(&model, &lora, &dir, Some(DType::F16), Layout::Official).unwrap_err().to_string();
-    assert!(text.contains("tensor emb.weight: ") && text.contains("does not fit F16"), "{text}");
+    assert!(text.contains("tensor emb.weight: ") && text.contains("is too large for F16"), "{text}");
 }
 
 #[test]
@@ -153,16 +153,19 @@ fn tensors_that_do_not_fit_are_named() {
     let (model, adapter) = model_and_adapter(&dir);
     let (a, b) = (&adapter[0], &adapter[1]);
     let open = |tensors: &[Made]| Lora::open(&write(&dir, tensors), 8.0, &model).unwrap_err().to_string();
-    assert!(open(&adapter[..1]).contains("tensor blocks.0.att.key.lora_A: its lora_B is missing"));
-    assert!(open(&adapter[1..2]).contains("tensor blocks.0.att.key.lora_B: its lora_A is missing"));
+    assert!(open(&adapter[..1]).contains("tensor blocks.0.att.key.lora_A: the LoRA adapter has no lora_B for this lora_A"));
+    assert!(open(&adapter[1..2]).contains("tensor blocks.0.att.key.lora_B: the LoRA adapter has no lora_A for this lora_B"));
     assert!(open(&adapter[4..]).contains("not a LoRA adapter: the file has no pair of lora_A and lora_B"));
     let text = open(&[a.clone(), made(&b.name, &[C, R + 1], 1)]);
     assert!(text.contains("lora_A: expected lora_A [r, in] and lora_B [out, r], found [3, 8] and [8, 4]"), "{text}");
     assert!(open(&[made(&a.name, &[0, C], 1), made(&b.name, &[C, 0], 1)]).contains("expected lora_A [r, in] and lora_B [out, r]"));
     assert!(open(&[made(&a.name, &[C], 1), b.clone()]).contains("expected lora_A [r, in] and lora_B [out, r]"));
     let twice = Made { name: format!("{}.weight", a.name), ..a.clone() };
-    assert!(open(&[a.clone(), b.clone(), twice]).contains("the same tensor of the model as"));
-    assert!(open(&[a.clone(), b.clone(), made("blocks.0.att.key.weight", &[C, C], 1)]).contains("both a pair and a whole matrix"));
+    assert!(open(&[a.clone(), b.clone(), twice]).contains("the same weight as the tensor"));
+    assert!(
+        open(&[a.clone(), b.clone(), made("blocks.0.att.key.weight", &[C, C], 1)])
+            .contains("both a low-rank pair and a fully trained matrix")
+    );
     assert!(Lora::open(&write(&dir, &adapter), f32::NAN, &model).unwrap_err().to_string().contains("alpha"));
     assert!(Lora::open(&dir.path().join("absent"), 1.0, &model).is_err());
 
@@ -182,7 +185,7 @@ fn tensors_that_do_not_fit_are_named() {
     let lora = Lora::open(&write(&dir, &adapter), 8.0, &model).unwrap();
     let what = Conversion { lora: Some(&lora), ..Conversion::default() };
     let e = convert(&model, &dir.path().join("adapter.safetensors"), &what, &mut |_, _| ()).unwrap_err();
-    assert!(e.to_string().contains("is a file that is read"), "{e}");
+    assert!(e.to_string().contains("is also an input file"), "{e}");
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "neither an output nor a part of one: {left:?}");
 }

@@ -80,7 +80,12 @@ fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
 
 /// Returns the error for stacked mixes with a wrong shape.
 fn misfit(t: &Located) -> Error {
-    Error::file(format!("expected the {} mixes {} as rows, found shape {:?}", STACK.len(), STACK.join(", "), t.shape))
+    Error::file(format!(
+        "expected {} rows, one for each of the token shifts {}; found the shape {:?}",
+        STACK.len(),
+        STACK.join(", "),
+        t.shape
+    ))
 }
 
 #[cfg(test)]
@@ -114,7 +119,7 @@ mod tests {
         }
         for shape in [&[5, 8][..], &[8], &[], &[6, 2, 8]] {
             let text = of(shape).unwrap_err().to_string();
-            assert!(text.starts_with("tensor layers.0.attn.x_x: expected the 6 mixes"), "{text}");
+            assert!(text.starts_with("tensor layers.0.attn.x_x: expected 6 rows, one for each"), "{text}");
         }
     }
 

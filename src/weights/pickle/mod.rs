@@ -16,6 +16,10 @@ use std::collections::HashMap;
 const MAX_DEPTH: usize = 256;
 const MAX_TEXT_BYTES: usize = 1 << 16;
 const MAX_PROTOCOL: u8 = 5;
+/// The hint for a damaged pickle.
+const DAMAGED: &str = "the checkpoint is hostile or damaged: download it again, or use a .safetensors file";
+/// The hint for a pickle with other contents than tensors.
+const SAVE_AGAIN: &str = "use a checkpoint that holds only tensors, or a .safetensors file";
 /// The bytes that an entry of the memo takes: the number and the index of an object, and the unused space of the hash table.
 const MEMO_BYTES: usize = 16;
 
@@ -54,12 +58,17 @@ impl<'a> Machine<'a> {
             b'.' => return self.pop().map(Some),
             0x80 => match self.byte()? {
                 0..=MAX_PROTOCOL => {}
-                p => return Err(Error::file(format!("expected pickle protocol {MAX_PROTOCOL} or lower, found {p}"))),
+                p => {
+                    return Err(
+                        Error::file(format!("expected a pickle of protocol {MAX_PROTOCOL} or lower, found protocol {p}")).hint(SAVE_AGAIN)
+                    );
+                }
             },
             0x95 => drop(self.take(8)?), // FRAME: a length, which only a reader from a socket needs
             b'(' => {
                 if self.marks.len() >= MAX_DEPTH {
-                    return Err(Error::file(format!("refused: the pickle is nested deeper than {MAX_DEPTH}")));
+                    return Err(Error::file(format!("refused: the pickle is nested more than {MAX_DEPTH} deep; nothing was executed"))
+                        .hint(SAVE_AGAIN));
                 }
                 self.marks.push(self.stack.len());
             }
@@ -180,8 +189,9 @@ impl<'a> Machine<'a> {
             b'b' => drop(self.pop()?),
             other => {
                 return Err(Error::file(format!(
-                    "refused: the pickle uses opcode 0x{other:02x}, which no checkpoint needs; nothing was executed"
-                )));
+                    "refused: the pickle uses the instruction 0x{other:02x}, which no checkpoint needs; nothing was executed"
+                ))
+                .hint(SAVE_AGAIN));
             }
         }
         Ok(None)
@@ -190,8 +200,9 @@ impl<'a> Machine<'a> {
     /// Reads `n` bytes.
     fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         let rest = &self.bytes[self.at..];
-        let taken =
-            rest.get(..n).ok_or_else(|| Error::file(format!("the pickle ends early: expected {n} more bytes, found {}", rest.len())))?;
+        let taken = rest.get(..n).ok_or_else(|| {
+            Error::file(format!("the pickle ends early: expected {n} more bytes, found {} bytes", rest.len())).hint(DAMAGED)
+        })?;
         self.at += n;
         Ok(taken)
     }
@@ -207,10 +218,13 @@ impl<'a> Machine<'a> {
     /// Reads and pushes a text of `n` bytes.
     fn text(&mut self, n: u64) -> Result<()> {
         if n > MAX_TEXT_BYTES as u64 {
-            return Err(Error::file(format!("expected a text of at most {MAX_TEXT_BYTES} bytes, found {n}")));
+            return Err(Error::file(format!(
+                "expected strings of at most {MAX_TEXT_BYTES} bytes in the pickle, found a string of {n} bytes"
+            ))
+            .hint(DAMAGED));
         }
         let bytes = self.take(n as usize)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| Error::file("a text is not UTF-8"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| Error::file("the pickle has a string that is not UTF-8").hint(DAMAGED))?;
         self.make(Value::Text(text))
     }
 
@@ -221,10 +235,10 @@ impl<'a> Machine<'a> {
             .iter()
             .take(256)
             .position(|&b| b == b'\n')
-            .ok_or_else(|| Error::file("the name of a global is longer than 256 bytes or has no end"))?;
+            .ok_or_else(|| Error::file("the pickle names a Python object with more than 256 bytes").hint(DAMAGED))?;
         let line = self.take(end)?;
         self.at += 1;
-        std::str::from_utf8(line).map_err(|_| Error::file("the name of a global is not UTF-8"))
+        std::str::from_utf8(line).map_err(|_| Error::file("the pickle names a Python object with bytes that are not UTF-8").hint(DAMAGED))
     }
 
     /// Reads and pushes a little-endian two's complement integer of at most 8 bytes.
@@ -232,7 +246,9 @@ impl<'a> Machine<'a> {
         let n = usize::from(self.byte()?);
         let bytes = self.take(n)?;
         if n > 8 {
-            return Err(Error::file(format!("expected an integer of at most 8 bytes, found {n}")));
+            return Err(
+                Error::file(format!("expected whole numbers of at most 8 bytes in the pickle, found a number of {n} bytes")).hint(DAMAGED)
+            );
         }
         let negative = bytes.last().is_some_and(|b| b & 0x80 != 0);
         let mut wide = [if negative { 0xff } else { 0 }; 8];
@@ -292,7 +308,7 @@ impl<'a> Machine<'a> {
         let id = *self
             .memo
             .get(&slot)
-            .ok_or_else(|| Error::file(format!("the pickle refers to object {slot} of its memo, which does not exist")))?;
+            .ok_or_else(|| Error::file(format!("the pickle refers to its object {slot}, which does not exist")).hint(DAMAGED))?;
         self.push(id)
     }
 
@@ -316,7 +332,7 @@ impl<'a> Machine<'a> {
 }
 
 fn underflow() -> Error {
-    Error::file("the pickle takes more objects from its stack than it has pushed")
+    Error::file("the pickle uses an object that it has not made").hint(DAMAGED)
 }
 
 #[cfg(test)]

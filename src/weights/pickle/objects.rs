@@ -2,6 +2,7 @@
 //!
 //! A call of a known function builds a plain record. No code of the pickle runs.
 
+use super::{DAMAGED, SAVE_AGAIN};
 use crate::error::{Error, Result, size};
 use crate::tensor::DType;
 use crate::weights::located::{MAX_NAME_BYTES, check_name};
@@ -90,8 +91,8 @@ pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
         ("torch", "ByteStorage") => Value::StorageType(DType::U8),
         ("torch", "BoolStorage") => Value::StorageType(DType::Bool),
         _ => {
-            let message = format!("refused: the pickle asks for {module}.{name}; nothing was executed");
-            return Err(Error::file(message).hint("use a checkpoint that holds only tensors, or a .safetensors file"));
+            let message = format!("refused: the pickle asks to run the Python function {module}.{name}; nothing was executed");
+            return Err(Error::file(message).hint(SAVE_AGAIN));
         }
     })
 }
@@ -137,7 +138,7 @@ impl Budget {
     pub fn pay(&mut self, bytes: usize) -> Result<()> {
         self.left_bytes = self.left_bytes.checked_sub(bytes).ok_or_else(|| {
             let message = format!("refused: the pickle takes more than {} of memory", size(MAX_BYTES as u64));
-            Error::file(message).hint("the file is hostile or damaged; nothing was executed")
+            Error::file(message).hint(DAMAGED)
         })?;
         Ok(())
     }
@@ -167,14 +168,16 @@ impl<'a> Arena<'a> {
     pub fn text(&self, id: Id) -> Result<&'a str> {
         match self.get(id) {
             Value::Text(text) => Ok(text),
-            other => Err(expected("a text", other)),
+            other => Err(expected("a string", other)),
         }
     }
 
     /// Returns the integer in object `id`, which must be at least 0.
     fn size(&self, id: Id) -> Result<usize> {
         match self.get(id) {
-            Value::Int(n) => usize::try_from(*n).map_err(|_| Error::file(format!("expected a size of at least 0, found {n}"))),
+            Value::Int(n) => {
+                usize::try_from(*n).map_err(|_| Error::file(format!("expected a size of at least 0 in the pickle, found {n}")))
+            }
             other => Err(expected("a size", other)),
         }
     }
@@ -183,7 +186,7 @@ impl<'a> Arena<'a> {
     fn sizes(&self, id: Id) -> Result<Vec<usize>> {
         let ids = self.tuple(id)?;
         if ids.len() > MAX_RANK {
-            return Err(Error::file(format!("expected at most {MAX_RANK} dimensions, found {}", ids.len())));
+            return Err(Error::file(format!("expected a tensor of at most {MAX_RANK} dimensions, found {} dimensions", ids.len())));
         }
         ids.iter().map(|&id| self.size(id)).collect()
     }
@@ -209,7 +212,7 @@ impl<'a> Arena<'a> {
     /// Adds entries to the dictionary `dict`. `items` are a key, its value, the next key, and so on.
     pub fn set_items(&mut self, dict: Id, items: Vec<Id>) -> Result<()> {
         if !items.len().is_multiple_of(2) {
-            return Err(Error::file("a dictionary has a key without a value"));
+            return Err(Error::file("the pickle has a dictionary with a key without a value"));
         }
         self.budget.pay(size_of_val(items.as_slice()))?;
         match &mut self.values[dict as usize] {
@@ -222,11 +225,11 @@ impl<'a> Arena<'a> {
     /// Returns the storage that the tuple `id` describes: `('storage', type, key, location, number of elements)`. The location is ignored.
     pub fn storage(&self, id: Id) -> Result<Value<'a>> {
         let &[tag, kind, key, _location, n] = self.tuple(id)? else {
-            return Err(Error::file("expected a persistent id of five parts"));
+            return Err(Error::file("expected a torch storage of five parts in the pickle, found another number of parts"));
         };
         let (tag, key, n_elements) = (self.text(tag)?, self.text(key)?, self.size(n)?);
         if tag != "storage" {
-            return Err(Error::file(format!("expected the persistent id of a storage, found '{tag}'")));
+            return Err(Error::file(format!("expected a torch storage in the pickle, found '{tag}'")));
         }
         match self.get(kind) {
             Value::StorageType(dtype) => Ok(Value::Storage(Box::new(Storage { key, dtype: *dtype, n_elements }))),
@@ -267,7 +270,7 @@ impl<'a> Arena<'a> {
                     .collect();
                 self.add(Value::Dict(pairs?))
             }
-            (f, a) => Err(Error::file(format!("the pickle calls {f:?} with {} arguments of a wrong number or type", a.len()))),
+            (_, a) => Err(Error::file(format!("the pickle calls a function with {} arguments of a wrong number or type", a.len()))),
         }
     }
 
@@ -316,7 +319,7 @@ fn expected(what: &str, found: &Value<'_>) -> Error {
     let found = match found {
         Value::Other => "another value",
         Value::Int(_) => "an integer",
-        Value::Text(_) => "a text",
+        Value::Text(_) => "a string",
         Value::List(_) => "a list",
         Value::Tuple(_) => "a tuple",
         Value::Dict(_) => "a dictionary",
@@ -325,5 +328,5 @@ fn expected(what: &str, found: &Value<'_>) -> Error {
         Value::Storage(_) => "a storage",
         Value::Tensor(_) => "a tensor",
     };
-    Error::file(format!("expected {what}, found {found}"))
+    Error::file(format!("expected {what} in the pickle, found {found}")).hint(DAMAGED)
 }

@@ -147,7 +147,7 @@ fn replies_of_several_paragraphs_end_where_the_model_says() {
 #[test]
 fn turns_are_taken_back() {
     let mut chat = bob_and_alice();
-    assert_eq!(chat.undo().unwrap_err().to_string(), "there is no turn to take back");
+    assert_eq!(chat.undo().unwrap_err().to_string(), "the conversation has no turn to take back");
     let mut states = vec![exported(&mut chat, "chat")];
     for line in ["light", "water", "fire"] {
         answer(&mut chat, line);
@@ -184,7 +184,7 @@ fn branches_are_independent() {
     assert_eq!(exported(&mut chat, "chat"), begun);
     chat.switch("other").unwrap();
     assert_eq!((chat.format().bot(), chat.stats().n_turns), ("Bot", 0));
-    assert!(chat.switch("none").unwrap_err().to_string().starts_with("there is no branch"));
+    assert!(chat.switch("none").unwrap_err().to_string().starts_with("unknown branch"));
     chat.switch("main").unwrap();
     let n_free = chat.stats().n_free;
     chat.remove("other").unwrap();
@@ -220,7 +220,7 @@ fn a_conversation_is_one_file() {
     assert_eq!(answer(&mut other, "fire").text, next, "the random stream continues");
     other.undo().unwrap();
     assert_eq!(exported(&mut other, "chat"), state);
-    assert!(other.undo().unwrap_err().to_string().starts_with("the state before the last turn is no longer"));
+    assert!(other.undo().unwrap_err().to_string().starts_with("the state before it was not kept"));
 
     // Files that are not saved conversations leave the conversation unchanged.
     let before = exported(&mut other, "chat");
@@ -231,16 +231,16 @@ fn a_conversation_is_one_file() {
     std::fs::write(folder.path().join("text"), "hello there, this is a text").unwrap();
     let mut cases = vec![
         (folder.path().join("none"), "no such file"),
-        (folder.path().join("text"), "expected a saved state or a tuned one (blocks.N.att.time_state), found text"),
-        (state_only, "expected a saved conversation, found the state of a text (write the file with `Conversation::save`)"),
+        (folder.path().join("text"), "expected a saved state or a tuned initial state, found text"),
+        (state_only, "expected a saved conversation, found the state of a text (save a conversation with `Conversation::save`)"),
     ];
     let record = |version: u32, format: &str, settings: &str| {
         format!(r#"{{"version":{version},"format":"{format}","system":"","n_turns":1,"settings":{settings}}}"#)
     };
     let records = [
         ("{".into(), "the metadata key chat does not hold a saved conversation"),
-        (record(2, "raven", "{}"), "expected a conversation of version 1, found one of 2"),
-        (record(1, "raven", r#"{"top_p":"9"}"#), "invalid setting of a saved conversation: top_p: "),
+        (record(2, "raven", "{}"), "expected a saved conversation of version 1, found version 2"),
+        (record(1, "raven", r#"{"top_p":"9"}"#), "has an invalid setting: top_p"),
         (record(1, "rave", "{}"), "this model cannot use the format \"rave\" of the saved conversation"),
     ];
     for (i, (record, want)) in records.into_iter().enumerate() {

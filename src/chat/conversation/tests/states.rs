@@ -59,7 +59,7 @@ fn few_slots_are_enough() {
     script.says(&[encode(" yes"), vec![0]].concat());
     answer(&mut chat, "light");
     chat.undo().unwrap();
-    assert!(chat.undo().unwrap_err().to_string().starts_with("the state before the last turn is no longer"));
+    assert!(chat.undo().unwrap_err().to_string().starts_with("the state before it was not kept"));
     let mut n_branches = 0;
     let said = loop {
         chat.fork(&n_branches.to_string()).unwrap();
@@ -71,7 +71,7 @@ fn few_slots_are_enough() {
             break e;
         }
     };
-    assert_eq!(said.to_string(), "no room for another state: every slot of the session is in use (remove a branch)");
+    assert_eq!(said.to_string(), "no memory for another branch: all slots of the session are in use (remove a branch first)");
     assert!(n_branches > 1, "{n_branches}");
     script.next.lock().unwrap().clear();
     let read = chat.tokens().to_vec();

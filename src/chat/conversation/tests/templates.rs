@@ -86,13 +86,13 @@ fn a_conversation_has_a_history() {
     answer(&mut chat, "six");
     assert_eq!(rendered(&chat), "[gMASK]<sop><|system|>\nBe brief.<|user|>\nsix<|assistant|>\nF");
     chat.undo().unwrap();
-    assert_eq!(chat.undo().unwrap_err().to_string(), "there is no turn to take back");
+    assert_eq!(chat.undo().unwrap_err().to_string(), "the conversation has no turn to take back");
     for line in ["+gen x", "+++"] {
         let said = refusal(&mut chat, line).to_string();
-        assert!(said.starts_with("this model answers messages"), "{said}");
+        assert!(said.starts_with("this model has a chat template"), "{said}");
     }
     let lines = Format::named("world", &model()).unwrap();
-    assert!(chat.set_format(lines, greedy()).unwrap_err().to_string().starts_with("the format of a conversation in messages"));
+    assert!(chat.set_format(lines, greedy()).unwrap_err().to_string().starts_with("this conversation has a chat template"));
 }
 
 #[test]

@@ -150,10 +150,10 @@ pub fn parse(line: &str) -> Result<Command> {
     let lower = name.trim_end().to_lowercase();
     let lower = ALIASES.iter().find(|(alias, _)| *alias == lower).map_or(lower, |(_, name)| name.to_string());
     let Some(slash) = COMMANDS.iter().find(|c| c.name == lower) else {
-        let e = Error::input(format!("there is no command {}", lower.escape_debug()));
+        let e = Error::input(format!("unknown command {}", lower.escape_debug()));
         let as_message = "/help lists the commands; a space before the slash makes it a message";
         return Err(match nearest(&lower) {
-            Some(name) => e.hint(format!("{name}? {as_message}")),
+            Some(name) => e.hint(format!("did you mean {name}? {as_message}")),
             None => e.hint(as_message),
         });
     };
@@ -164,7 +164,7 @@ pub fn parse(line: &str) -> Result<Command> {
     match (slash.make)(rest) {
         Some(command) => Ok(command),
         None if rest.is_empty() => Err(Error::input(format!("{} needs an argument: {0} {}", slash.name, slash.argument))),
-        None => Err(Error::input(format!("expected {}, found the argument {:?}", usage(slash.name, slash.argument), rest))),
+        None => Err(Error::input(format!("expected {}, found {:?} after the command", usage(slash.name, slash.argument), rest))),
     }
 }
 

@@ -34,7 +34,7 @@ impl PromptFile {
             None => {
                 let name = path.to_str().unwrap_or_default();
                 return Self::built_in(name).ok_or_else(|| {
-                    let e = Error::file("there is no such file and no such built-in prompt file").at(path.display());
+                    let e = Error::file("no such file, and no built-in prompt file of this name").at(path.display());
                     e.hint(format!("built-in prompt files: {}", Self::names().join(", ")))
                 });
             }
@@ -57,7 +57,7 @@ impl PromptFile {
     fn parse(bytes: &[u8], language: Language) -> Result<PromptFile> {
         let text = std::str::from_utf8(bytes).map_err(|e| {
             let line = 1 + bytes[..e.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-            Error::file("expected text in UTF-8").at(format!("line {line}"))
+            Error::file("expected UTF-8 text").at(format!("line {line}"))
         })?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let file = match language {

@@ -27,7 +27,7 @@ pub fn parse(text: &str) -> Result<PromptFile> {
     let mut take = |name: &str| reader.values.remove(name);
     let (user, bot, init_prompt) = (take("user"), take("bot"), take("init_prompt"));
     let interface = take("interface").unwrap_or_else(|| ":".into());
-    let missing = |name: &str| Error::file(format!("there is no assignment to {name}"));
+    let missing = |name: &str| Error::file(format!("the prompt file does not assign {name}"));
     let prompt = InitialPrompt {
         user: user.ok_or_else(|| missing("user"))?,
         bot: bot.ok_or_else(|| missing("bot"))?,
@@ -121,13 +121,13 @@ impl<'a> Reader<'a> {
         self.blanks(Newlines::End);
         match self.peek() {
             None | Some('\n' | ';') => Ok(true),
-            _ => Err(self.refuse("nothing more in this line", self.at)),
+            _ => Err(self.refuse("the end of the line after the string", self.at)),
         }
     }
 
     /// Consumes `name = …`, `name += …` or `print(…)`. `from` is the byte offset of the statement, for errors.
     fn assignment(&mut self, from: usize) -> Result<()> {
-        const EXPECTED: &str = "an assignment of a text to a name";
+        const EXPECTED: &str = "an assignment of a string to a name";
         let name = self.name().ok_or_else(|| self.refuse(EXPECTED, from))?;
         self.blanks(Newlines::End);
         if name == "print" && self.rest().starts_with('(') {
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
 
     fn check_len(&self, text: &str, at: usize) -> Result<()> {
         match text.len() > MAX_TEXT {
-            true => Err(self.refuse(&format!("texts of at most {MAX_TEXT} bytes"), at)),
+            true => Err(self.refuse(&format!("a string of at most {MAX_TEXT} bytes"), at)),
             false => Ok(()),
         }
     }
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
             if !self.takes("+") {
                 self.made += sum.len();
                 if self.made > MAX_MADE {
-                    return Err(self.refuse(&format!("texts of at most {MAX_MADE} bytes together"), self.at));
+                    return Err(self.refuse(&format!("strings of at most {MAX_MADE} bytes together"), self.at));
                 }
                 return Ok(sum);
             }
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         while let Some((literal, inner_at)) = self.literal()? {
             let values = |name: &str| self.values.get(name).map(String::as_str);
             let text = literal::value(&literal, &values)
-                .map_err(|(found, at)| self.at_line(Error::file(format!("expected a text, found {found}")), inner_at + at))?;
+                .map_err(|(found, at)| self.at_line(Error::file(format!("expected a string, found {found}")), inner_at + at))?;
             let texts = texts.get_or_insert_default();
             texts.push_str(&text);
             self.check_len(texts, from)?;
@@ -193,10 +193,10 @@ impl<'a> Reader<'a> {
         if let Some(texts) = texts {
             return Ok(texts);
         }
-        let name = self.name().ok_or_else(|| self.refuse("a text in quotes", from))?;
+        let name = self.name().ok_or_else(|| self.refuse("a string in quotes", from))?;
         match self.values.get(name) {
             Some(value) => Ok(value.clone()),
-            None => Err(self.refuse("a text in quotes or a name with a value", from)),
+            None => Err(self.refuse("a string in quotes or a name that has a value", from)),
         }
     }
 
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
         let Some(n_prefix) = n_prefix else { return Ok(None) };
         let prefix = rest[..n_prefix].to_lowercase();
         if !matches!(prefix.as_str(), "" | "r" | "f" | "u" | "rf" | "fr") {
-            return Err(self.refuse("a text with no prefix but r or f", from));
+            return Err(self.refuse("a string with the prefix r, f or none", from));
         }
         let quotes = &rest[n_prefix..];
         let quote = [r#"""""#, "'''", "\"", "'"].into_iter().find(|q| quotes.starts_with(q)).expect("the text begins with a quote");
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
                 Some(_) => false,
             };
             if ended {
-                return Err(self.refuse(&format!("a text that ends with {quote}"), from));
+                return Err(self.refuse(&format!("a string that ends with {quote}"), from));
             }
             len = inner.len() - chars.as_str().len();
         }
@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
         let found = self.text[at..].lines().next().unwrap_or_default();
         let found = if found.is_empty() { "the end".to_string() } else { format!("{:?}", short(found, 40)) };
         let e = self.at_line(Error::file(format!("expected {expected}, found {found}")), at);
-        e.hint("a prompt file is not run; it can assign texts to user, bot, interface and init_prompt")
+        e.hint("a prompt file is not run as Python: it can only assign strings to user, bot, interface and init_prompt")
     }
 
     /// Adds the number of the line that contains byte offset `at` to an error.

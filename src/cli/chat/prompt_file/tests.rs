@@ -79,30 +79,30 @@ fn texts_are_put_together() {
 #[test]
 fn what_would_have_to_run_is_refused_with_its_line() {
     let cases = [
-        ("import os\n", "line 1: expected an assignment of a text to a name, found \"import os\""),
+        ("import os\n", "line 1: expected an assignment of a string to a name, found \"import os\""),
         ("\n\nfrom os import *", "line 3: expected an assignment"),
-        ("user = open('/etc/passwd').read()", "line 1: expected a text in quotes or a name with a value, found \"open"),
-        ("user = 'a' + str(1)", "line 1: expected a text in quotes or a name"),
-        ("user = 'a'.upper()", "line 1: expected nothing more in this line, found \".upper()\""),
-        ("user = 'a' * 1000000000", "line 1: expected nothing more in this line"),
-        ("user = 'a' % 'b'", "line 1: expected nothing more in this line"),
-        ("user = f'{__import__(\"os\")}'", "line 1: expected a text, found the expression {__import__"),
-        ("user = f'a\\n{user!r}'", "line 1: expected a text, found the expression {user!r}"),
-        ("user = f'''\n{user}'''", "line 2: expected a text, found {user}, a name without a value"),
-        ("user = f'{'", "line 1: expected a text, found a { without a }"),
-        ("user = f'}'", "line 1: expected a text, found a single }"),
-        ("user = f'{}'", "line 1: expected a text, found the expression {}"),
-        ("user = b'a'", "line 1: expected a text with no prefix but r or f"),
-        ("user = '\\N{BULLET}'", "line 1: expected a text, found the escape \\N{"),
-        ("user = '\\xZZ'", "line 1: expected a text, found \\xZZ, which is not a character"),
-        ("user = '\\ud800'", "line 1: expected a text, found \\ud800, which is not a character"),
-        ("user = '\\U99999999'", "line 1: expected a text, found \\U99999999"),
-        ("user = '\\u12", "line 1: expected a text that ends with '"),
-        ("user = 'a\n'", "line 1: expected a text that ends with '"),
-        ("user = '''a\n\n", "line 1: expected a text that ends with '''"),
-        ("user = 'a\\", "line 1: expected a text that ends with '"),
-        ("user = 3", "line 1: expected a text in quotes, found \"3\""),
-        ("user =", "line 1: expected a text in quotes, found the end"),
+        ("user = open('/etc/passwd').read()", "line 1: expected a string in quotes or a name that has a value, found \"open"),
+        ("user = 'a' + str(1)", "line 1: expected a string in quotes or a name"),
+        ("user = 'a'.upper()", "line 1: expected the end of the line after the string, found \".upper()\""),
+        ("user = 'a' * 1000000000", "line 1: expected the end of the line"),
+        ("user = 'a' % 'b'", "line 1: expected the end of the line"),
+        ("user = f'{__import__(\"os\")}'", "line 1: expected a string, found the expression {__import__"),
+        ("user = f'a\\n{user!r}'", "line 1: expected a string, found the expression {user!r}"),
+        ("user = f'''\n{user}'''", "line 2: expected a string, found {user}, a name without a value"),
+        ("user = f'{'", "line 1: expected a string, found a { without a }"),
+        ("user = f'}'", "line 1: expected a string, found a single }"),
+        ("user = f'{}'", "line 1: expected a string, found the expression {}"),
+        ("user = b'a'", "line 1: expected a string with the prefix r, f or none"),
+        ("user = '\\N{BULLET}'", "line 1: expected a string, found the escape \\N{"),
+        ("user = '\\xZZ'", "line 1: expected a string, found \\xZZ, which is not a character"),
+        ("user = '\\ud800'", "line 1: expected a string, found \\ud800, which is not a character"),
+        ("user = '\\U99999999'", "line 1: expected a string, found \\U99999999"),
+        ("user = '\\u12", "line 1: expected a string that ends with '"),
+        ("user = 'a\n'", "line 1: expected a string that ends with '"),
+        ("user = '''a\n\n", "line 1: expected a string that ends with '''"),
+        ("user = 'a\\", "line 1: expected a string that ends with '"),
+        ("user = 3", "line 1: expected a string in quotes, found \"3\""),
+        ("user =", "line 1: expected a string in quotes, found the end"),
         ("user = ('a'", "line 1: expected a closing parenthesis"),
         ("user == 'a'", "line 1: expected an assignment"),
         ("user += 'a'", "line 1: expected user to have a value"),
@@ -110,40 +110,40 @@ fn what_would_have_to_run_is_refused_with_its_line() {
         ("x = 'a'\n  user = 'b'", "line 2: expected an assignment at the beginning of its line"),
         ("if True:\n    user = 'a'", "line 1: expected an assignment"),
         ("def f(): pass", "line 1: expected an assignment"),
-        ("print(user)", "line 1: expected a text in quotes or a name"),
+        ("print(user)", "line 1: expected a string in quotes or a name"),
         ("exec('user = 1')", "line 1: expected an assignment"),
-        ("user = lambda: 'a'", "line 1: expected a text in quotes or a name"),
+        ("user = lambda: 'a'", "line 1: expected a string in quotes or a name"),
         ("\0", "line 1: expected an assignment"),
-        ("bot = 'a'\ninit_prompt = ''", "there is no assignment to user"),
-        ("user = 'a'\ninit_prompt = ''", "there is no assignment to bot"),
-        ("user = 'a'\nbot = 'b'", "there is no assignment to init_prompt"),
-        ("user = ' '\nbot = 'b'\ninit_prompt = ''", "expected a name in one line as user, found \" \""),
-        ("user = 'a'\nbot = 'b\\nc'\ninit_prompt = ''", "expected a name in one line as bot"),
+        ("bot = 'a'\ninit_prompt = ''", "the prompt file does not assign user"),
+        ("user = 'a'\ninit_prompt = ''", "the prompt file does not assign bot"),
+        ("user = 'a'\nbot = 'b'", "the prompt file does not assign init_prompt"),
+        ("user = ' '\nbot = 'b'\ninit_prompt = ''", "expected a name without a newline as user, found \" \""),
+        ("user = 'a'\nbot = 'b\\nc'\ninit_prompt = ''", "expected a name without a newline as bot"),
     ];
     for (text, want) in cases {
         let said = refusal(text);
         assert!(said.starts_with(want), "{text:?}: {said}");
     }
     let said = PromptFile::parse(b"user = 'a'\nbot = '\xff'", Language::Python).unwrap_err().to_string();
-    assert_eq!(said, "line 2: expected text in UTF-8");
+    assert_eq!(said, "line 2: expected UTF-8 text");
 }
 
 #[test]
 fn a_text_cannot_grow_without_end() {
     let doubled = format!("x = 'aaaaaaaa'\n{}", "x += x\n".repeat(64));
-    assert!(refusal(&doubled).contains("expected texts of at most 8388608 bytes"), "{}", refusal(&doubled));
+    assert!(refusal(&doubled).contains("expected a string of at most 8388608 bytes"), "{}", refusal(&doubled));
     let listed = format!("x = 'aaaaaaaaaaaaaaaa'\n{}", "x = f'{x}{x}{x}{x}'\n".repeat(30));
     assert!(refusal(&listed).contains("a text of more than 8388608 bytes"), "{}", refusal(&listed));
     let sum = format!("x = '{}'\ny = x{}", "a".repeat(1 << 20), " + x".repeat(100));
-    assert!(refusal(&sum).contains("expected texts of at most"));
+    assert!(refusal(&sum).contains("expected a string of at most"));
     // Many texts, each short enough. Then one text that refers to another many times.
     let long = format!("x = '{}'\n", "a".repeat(1 << 20));
     let copies = format!("{long}{}", (0..100).map(|i| format!("a{i} = x\n")).collect::<String>());
     assert!(refusal(&copies).contains("bytes together"), "{}", refusal(&copies));
     assert!(refusal(&format!("{long}y = f'{}'", "{x}".repeat(10_000))).contains("a text of more than"));
-    assert!(refusal(&format!("a = ''\n{}", "a = a\n".repeat(200_000))).starts_with("there is no assignment to user"));
-    assert!(refusal(&format!("x = {}'a'", "(".repeat(100_000))).starts_with("line 1: expected a text in quotes"));
-    assert!(refusal(&"\\\n".repeat(100_000)).starts_with("there is no assignment to user"));
+    assert!(refusal(&format!("a = ''\n{}", "a = a\n".repeat(200_000))).starts_with("the prompt file does not assign user"));
+    assert!(refusal(&format!("x = {}'a'", "(".repeat(100_000))).starts_with("line 1: expected a string in quotes"));
+    assert!(refusal(&"\\\n".repeat(100_000)).starts_with("the prompt file does not assign user"));
 }
 
 #[test]
@@ -159,14 +159,11 @@ fn toml_is_read() {
     assert_eq!(settings, [("AVOID_REPEAT", "!"), ("CHUNK_LEN", "64"), ("GEN_TEMP", "0.5")]);
     for (text, want) in [
         ("user = 'U'\nbot = B", "line 2: "),
-        ("user = 'U'\n\nname = 'x'", "line 3: unknown field `name`"),
-        ("user = 1", "line 1: invalid type: integer"),
-        ("user = 'U'\nbot = 'B'", "line 1: missing field `init_prompt`"),
-        ("user = ''\nbot = 'B'\ninit_prompt = ''", "expected a name in one line as user"),
-        (
-            "user = 'U'\nbot = 'B'\ninit_prompt = ''\n[settings]\nx = [1]",
-            "settings.x: expected a number or a text, found a value of type array",
-        ),
+        ("user = 'U'\n\nname = 'x'", "line 3: unknown key \"name\"; known keys: user"),
+        ("user = 1", "line 1: found the number 1 instead of a string"),
+        ("user = 'U'\nbot = 'B'", "line 1: the key \"init_prompt\" is missing"),
+        ("user = ''\nbot = 'B'\ninit_prompt = ''", "expected a name without a newline as user"),
+        ("user = 'U'\nbot = 'B'\ninit_prompt = ''\n[settings]\nx = [1]", "settings.x: expected a number or a string, found an array"),
     ] {
         let said = parse(text).unwrap_err().to_string();
         assert!(said.starts_with(want) && !said.contains('\n'), "{text:?}: {said}");
@@ -193,7 +190,7 @@ fn built_in_prompts_are_there_and_files_come_first() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let said = PromptFile::find(&at("none.py")).unwrap_err().to_string();
-    assert!(said.contains("none.py: there is no such file and no such built-in prompt file (built-in prompt files: English-1, "), "{said}");
+    assert!(said.contains("none.py: no such file, and no built-in prompt file of this name (built-in prompt files: English-1"), "{said}");
     assert_eq!(PromptFile::find(Path::new("english-2")).unwrap(), PromptFile::built_in("English-2").unwrap());
     std::fs::write(at("a.PY"), "user = 'a'\nbot = 'b'\ninit_prompt = 'c'").unwrap();
     assert_eq!(PromptFile::find(&at("a.PY")).unwrap().prompt.init_prompt, "c");

@@ -2,7 +2,7 @@
 
 use super::PromptFile;
 use crate::chat::InitialPrompt;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, in_words};
 use serde::Deserialize;
 use toml::Value;
 
@@ -29,7 +29,7 @@ fn colon() -> String {
 pub fn parse(text: &str) -> Result<PromptFile> {
     let File { user, bot, interface, init_prompt, settings } = toml::from_str(text).map_err(|e| {
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        Error::file(e.message()).at(format!("line {}", 1 + before.matches('\n').count()))
+        Error::file(in_words(&e.message())).at(format!("line {}", 1 + before.matches('\n').count()))
     })?;
     let settings = settings.into_iter().map(|(name, value)| as_text(&name, value)).collect::<Result<_>>()?;
     Ok(PromptFile { prompt: InitialPrompt { user, bot, interface, init_prompt }, settings })
@@ -42,7 +42,13 @@ fn as_text(name: &str, value: Value) -> Result<(String, String)> {
         Value::Integer(n) => n.to_string(),
         Value::Float(x) => x.to_string(),
         other => {
-            let e = Error::file(format!("expected a number or a text, found a value of type {}", other.type_str()));
+            let found = match other {
+                Value::Boolean(_) => "true or false",
+                Value::Array(_) => "an array",
+                Value::Table(_) => "a table",
+                _ => "a date",
+            };
+            let e = Error::file(format!("expected a number or a string, found {found}"));
             return Err(e.at(format!("settings.{name}")));
         }
     };

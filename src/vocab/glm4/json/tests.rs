@@ -151,9 +151,9 @@ fn refusal(change: impl FnOnce(&mut Value)) -> String {
 fn files_that_would_give_other_ids_are_refused() {
     let at = |pointer: &'static str, value: Value| refusal(|json| *json.pointer_mut(pointer).unwrap() = value);
     let cases = [
-        (at("/model/ignore_merges", json!(false)), "must set `ignore_merges`"),
-        (at("/model/ignore_merges", Value::Null), "must set `ignore_merges`"),
-        (at("/normalizer", json!({"type": "NFC"})), "must not have a `normalizer`"),
+        (at("/model/ignore_merges", json!(false)), "must set ignore_merges"),
+        (at("/model/ignore_merges", Value::Null), "must set ignore_merges"),
+        (at("/normalizer", json!({"type": "NFC"})), "must not have a normalizer"),
         (at("/pre_tokenizer", Value::Null), "GLM-4's pattern"),
         (at("/pre_tokenizer/pretokenizers/0/pattern/Regex", json!(r"\s+|\S+")), "GLM-4's pattern"),
         (at("/pre_tokenizer/pretokenizers/0/pattern", json!({"String": " "})), "GLM-4's pattern"),
@@ -164,11 +164,14 @@ fn files_that_would_give_other_ids_are_refused() {
         (at("/added_tokens/4/content", json!("<bos>")), "found \"<bos>\" with id 264"),
         (at("/added_tokens/4/id", json!(300)), "found \"<sop>\" with id 300"),
         (refusal(|json| drop(json["added_tokens"].as_array_mut().unwrap().pop())), "\"<|end_of_video|>\" with id 273 is missing"),
-        (refusal(|json| json["model"]["vocab"]["x"] = json!(260)), "expected an id below 260, found 260"),
+        (refusal(|json| json["model"]["vocab"]["x"] = json!(260)), "expected a token id below 260, found 260"),
         (refusal(|json| json["model"]["vocab"]["日"] = json!(259)), "in byte characters, found \"日\""),
         (refusal(|json| json["model"]["vocab"][""] = json!(259)), "in byte characters, found \"\""),
-        (refusal(|json| drop(json["model"]["vocab"].as_object_mut().unwrap().remove("z"))), "rank 89 is missing: the next rank is 90"),
-        (refusal(|json| json["model"]["vocab"]["z"] = json!(5)), "rank 5 occurs twice"),
+        (
+            refusal(|json| drop(json["model"]["vocab"].as_object_mut().unwrap().remove("z"))),
+            "no token has the rank 89; the next rank is 90",
+        ),
+        (refusal(|json| json["model"]["vocab"]["z"] = json!(5)), "two tokens have the rank 5"),
     ];
     for (found, want) in cases {
         assert!(found.contains(want), "{found}, not {want}");
@@ -206,7 +209,7 @@ fn only_glm4_files_may_have_the_published_size() {
         let e = Vocab::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(e.contains(want) && e.len() < 250, "{e}");
     };
-    refused(&text[..text.len() - 9], "GLM-4's tokenizer");
+    refused(&text[..text.len() - 9], "GLM-4's complete tokenizer");
     refused(&(text.clone() + &" ".repeat(16 << 20)), "at most 33554432 bytes");
     json["added_tokens"] = json!([]);
     refused(&pretty(&json), "at most 16777216 bytes");

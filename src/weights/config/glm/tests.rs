@@ -110,7 +110,7 @@ fn a_head_need_not_divide_the_width() {
     assert_eq!(size(with(without(glm4_chat(), "kv_channels"), narrow)), Ok(128));
     assert_eq!(size(with(glm4_chat(), json!({"kv_channels": null, "hidden_size": 2048}))), Ok(64));
     let text = size(with(glm4_chat(), json!({"kv_channels": null, "num_attention_heads": 30}))).unwrap_err();
-    assert!(text.contains("expected a hidden_size that is a multiple of num_attention_heads, found 4096 and 30"), "{text}");
+    assert!(text.contains("sets hidden_size to 4096, which is not a multiple of num_attention_heads, 30"), "{text}");
 }
 
 #[test]
@@ -167,23 +167,20 @@ fn unsupported_variants_are_refused_by_name() {
         ("position_encoding_2d", true, false),
         ("block_position_encoding", true, false),
     ] {
-        refuse(with(chatglm3(), json!({key: value})), &format!("expected {key} {wanted}, found {value} (this variant"));
+        refuse(with(chatglm3(), json!({key: value})), &format!("the configuration sets {key} to {value}, expected {wanted} (this variant"));
     }
-    refuse(without(chatglm3(), "multi_query_attention"), "expected multi_query_attention true, found no such key, which means false");
-    refuse(with(chatglm3(), json!({"pre_seq_len": 128})), "unsupported key pre_seq_len");
-    refuse(with(chatglm3(), json!({"quantization_bit": 4})), "expected quantization_bit 0 or no such key, found 4");
+    refuse(without(chatglm3(), "multi_query_attention"), "lacks multi_query_attention, which means false, expected true");
+    refuse(with(chatglm3(), json!({"pre_seq_len": 128})), "has the key pre_seq_len, which is not supported");
+    refuse(with(chatglm3(), json!({"quantization_bit": 4})), "expected 0 or no such key");
     for base in [glm4_chat(), hf("glm"), hf("glm4")] {
-        refuse(with(base.clone(), json!({"vision_config": {"image_size": 336}})), "unsupported key vision_config");
-        refuse(with(base.clone(), json!({"quantization_config": {"bits": 4}})), "unsupported key quantization_config");
-        refuse(with(base.clone(), json!({"hidden_act": "gelu"})), "expected hidden_act silu, found gelu");
-        refuse(
-            with(base.clone(), json!({"rope_scaling": {"type": "yarn", "factor": 4.0}})),
-            "expected type default for rotary embeddings, found yarn",
-        );
+        refuse(with(base.clone(), json!({"vision_config": {"image_size": 336}})), "has the key vision_config, which is not supported");
+        refuse(with(base.clone(), json!({"quantization_config": {"bits": 4}})), "has the key quantization_config, which is not supported");
+        refuse(with(base.clone(), json!({"hidden_act": "gelu"})), "expected silu");
+        refuse(with(base.clone(), json!({"rope_scaling": {"type": "yarn", "factor": 4.0}})), "expected default");
         let inner = json!({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}});
-        refuse(with(base, inner), "expected rope_type default for rotary embeddings, found linear");
+        refuse(with(base, inner), "expected default");
     }
-    refuse(with(hf("glm4"), json!({"num_nextn_predict_layers": 1})), "expected num_nextn_predict_layers 0 or no such key, found 1");
+    refuse(with(hf("glm4"), json!({"num_nextn_predict_layers": 1})), "expected 0 or no such key");
 }
 
 #[test]
@@ -196,45 +193,49 @@ fn hostile_numbers_are_refused() {
         ["hidden_size", "num_attention_heads", "kv_channels", "multi_query_group_num", "padded_vocab_size", "ffn_hidden_size", "num_layers"]
     {
         for value in [json!(0), json!(-1), json!(1u64 << 40), json!(u64::MAX), json!("9"), json!(4096.5), json!([1]), json!(true)] {
-            refuse(glm4_chat(), json!({key: value}), &format!("expected a whole number from 1 to 16777216 as {key}, found"));
+            refuse(
+                glm4_chat(),
+                json!({key: value}),
+                &format!("expected a whole number from 1 to 16777216 as {key} of the configuration, found"),
+            );
         }
     }
     for key in
         ["hidden_size", "num_attention_heads", "head_dim", "num_key_value_heads", "vocab_size", "intermediate_size", "num_hidden_layers"]
     {
-        refuse(hf("glm"), json!({key: 0}), &format!("as {key}, found 0"));
+        refuse(hf("glm"), json!({key: 0}), &format!("as {key} of the configuration, found 0"));
     }
-    refuse(hf("glm"), json!({"max_position_embeddings": 1u64 << 40}), "as max_position_embeddings, found 1099511627776");
+    refuse(
+        hf("glm"),
+        json!({"max_position_embeddings": 1u64 << 40}),
+        "as max_position_embeddings of the configuration, found 1099511627776",
+    );
     refuse(
         hf("glm"),
         json!({"num_attention_heads": 1 << 24, "num_key_value_heads": 1, "head_dim": 1 << 24}),
-        "expected at most 16777216 rows of query heads",
+        "expected query heads of at most 16777216 rows together",
     );
     refuse(
         hf("glm"),
         json!({"num_key_value_heads": 3}),
-        "expected a number of query heads that is a multiple of the key heads, found 32 and 3",
+        "expected a number of query heads that is a multiple of the key heads, found 32 query heads and 3 key heads",
     );
-    refuse(hf("glm"), json!({"num_key_value_heads": 64}), "found 32 and 64");
-    refuse(hf("glm"), json!({"head_dim": 6}), "expected an even number of rotated components from 2 to 6, found 3");
+    refuse(hf("glm"), json!({"num_key_value_heads": 64}), "found 32 query heads and 64 key heads");
+    refuse(hf("glm"), json!({"head_dim": 6}), "expected an even number of rotated components per head from 2 to 6, found 3");
     refuse(glm4_chat(), json!({"kv_channels": 1}), "from 2 to 1, found 0");
     refuse(glm4_chat(), json!({"kv_channels": 130}), "found 65");
     for factor in [json!(0), json!(-0.5), json!(1.5), json!(1e300)] {
-        refuse(
-            hf("glm"),
-            json!({"rope_parameters": {"partial_rotary_factor": factor}}),
-            "expected a partial_rotary_factor above 0 and at most 1",
-        );
+        refuse(hf("glm"), json!({"rope_parameters": {"partial_rotary_factor": factor}}), "expected a number above 0 and at most 1");
     }
     for theta in [json!(0), json!(-1e4), json!(1.0), json!(1e300)] {
         refuse(hf("glm"), json!({"rope_parameters": {"rope_theta": theta}}), "expected a rope_theta above 1");
     }
     refuse(glm4_chat(), json!({"rope_ratio": -500}), "expected a rope_theta above 1");
-    refuse(glm4_chat(), json!({"rope_ratio": "500"}), "expected a number as rope_ratio, found \"500\"");
+    refuse(glm4_chat(), json!({"rope_ratio": "500"}), "expected a number as rope_ratio of the configuration, found \"500\"");
     for eps in [json!(0), json!(-1e-5), json!(1e-300), json!(1)] {
-        refuse(glm4_chat(), json!({"layernorm_epsilon": eps}), "expected an epsilon of norms between 0 and 1");
+        refuse(glm4_chat(), json!({"layernorm_epsilon": eps}), "expected an epsilon of the norms between 0 and 1");
     }
-    refuse(glm4_chat(), json!({"rmsnorm": "yes"}), "expected true or false as rmsnorm, found \"yes\"");
-    refuse(hf("glm"), json!({"rope_parameters": [1]}), "expected an object as rope_parameters, found [1]");
-    refuse(hf("glm"), json!({"hidden_act": "x".repeat(100_000)}), "found xxx");
+    refuse(glm4_chat(), json!({"rmsnorm": "yes"}), "expected true or false as rmsnorm of the configuration, found \"yes\"");
+    refuse(hf("glm"), json!({"rope_parameters": [1]}), "expected an object as rope_parameters of the configuration, found [1]");
+    refuse(hf("glm"), json!({"hidden_act": "x".repeat(100_000)}), "sets hidden_act to xxx");
 }

@@ -110,28 +110,44 @@ fn a_gguf_that_contradicts_itself_is_refused() {
             |g| g.text("chatglm.rope.scaling.type", "yarn"),
             "chatglm.rope.scaling.type: scaling of rotary embeddings is not supported, found yarn",
         ),
-        ("no heads", |g| g, "the metadata have no chatglm.attention.head_count"),
-        ("text", |g| g.text("chatglm.attention.head_count", "many"), "chatglm.attention.head_count: expected a number, found many"),
-        ("negative", |g| g.value("chatglm.attention.head_count", 5, &(-4i32).to_le_bytes()), "expected a number, found -4"),
-        ("0 heads", |g| heads(g, 0, 0, 4), "expected a width that is a multiple of the heads, found 4 and 0"),
-        ("no kv heads", |g| heads(g, 2, 0, 4), "expected a number of query heads that is a multiple of the key heads, found 2 and 0"),
-        ("odd heads", |g| heads(g, 3, 1, 4), "expected a width that is a multiple of the heads, found 4 and 3"),
+        ("no heads", |g| g, "have no chatglm.attention.head_count"),
+        (
+            "text",
+            |g| g.text("chatglm.attention.head_count", "many"),
+            "chatglm.attention.head_count: expected a number as metadata value, found many",
+        ),
+        (
+            "negative",
+            |g| g.value("chatglm.attention.head_count", 5, &(-4i32).to_le_bytes()),
+            "expected a number as metadata value, found -4",
+        ),
+        ("0 heads", |g| heads(g, 0, 0, 4), "expected a width that is a multiple of the number of heads, found a width of 4 and 0"),
+        (
+            "no kv heads",
+            |g| heads(g, 2, 0, 4),
+            "expected a number of query heads that is a multiple of the key heads, found 2 query heads and 0 key heads",
+        ),
+        ("odd heads", |g| heads(g, 3, 1, 4), "expected a width that is a multiple of the number of heads, found a width of 4 and 3"),
         (
             "values",
             |g| heads(g, 1, 1, 4).u32("chatglm.attention.value_length", 3),
-            "expected equal sizes of keys and values, found 4 and 3",
+            "expected the same size of keys and values, found keys of 4 and values of 3",
         ),
-        ("width", |g| heads(g, 1, 1, 6), "the metadata have chatglm.embedding_length 6, but the tensors have 4"),
-        ("layers", |g| heads(g, 1, 1, 4).u32("chatglm.block_count", 3), "the metadata have chatglm.block_count 3, but the tensors have 0"),
+        ("width", |g| heads(g, 1, 1, 6), "the metadata value chatglm.embedding_length is 6, but the shapes of the tensors mean 4"),
+        (
+            "layers",
+            |g| heads(g, 1, 1, 4).u32("chatglm.block_count", 3),
+            "the metadata value chatglm.block_count is 3, but the shapes of the tensors mean 0",
+        ),
         (
             "vocabulary",
             |g| heads(g, 1, 1, 4).u32("chatglm.vocab_size", 3),
-            "the metadata have chatglm.vocab_size 3, but the tensors have 2",
+            "the metadata value chatglm.vocab_size is 3, but the shapes of the tensors mean 2",
         ),
         (
             "huge heads",
             |g| heads(g, 1, 1, 4).u32("chatglm.attention.key_length", u32::MAX),
-            "expected at most 16777216 rows of query heads",
+            "expected query heads of at most 16777216 rows together",
         ),
         (
             "fused",
@@ -141,7 +157,7 @@ fn a_gguf_that_contradicts_itself_is_refused() {
         (
             "rows",
             |g| heads(g, 1, 1, 4).tensor("blk.0.attn_k.weight", 0, &[5, 4], &[0; 80]),
-            "k_proj.weight: expected shape [4, 4], 1 heads of 4, found [5, 4]",
+            "k_proj.weight: expected the shape [4, 4] (1 heads of 4), found the shape [5, 4]",
         ),
     ];
     fn heads(g: &mut Gguf, h: u32, kv: u32, width: u32) -> &mut Gguf {
