@@ -1,13 +1,14 @@
 //! Describes a checkpoint from its header, without opening a device and without reading weights.
 
-use super::published::{published_name, weights_by_format};
+use super::memory::{MemoryReport, memory, weights_by_format};
+use super::published::published_name;
 use crate::arch;
 use crate::error::Result;
 use crate::exec::FloatChoice;
 use crate::quant::{FORMATS, Float, Format};
-use crate::session::footprint::{DeviceBytes, Footprint, Sizes, as_assigned};
+use crate::session::footprint::DeviceBytes;
 use crate::session::{Options, bytes_by_device, notes, vocabulary};
-use crate::tape::{MatrixSpec, Room, TOKENS_PER_BLOCK, Tape};
+use crate::tape::{MatrixSpec, Tape};
 use crate::weights::Checkpoint;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -74,17 +75,6 @@ pub struct Hyper {
     pub n_head: Option<usize>,
     pub head_size: Option<usize>,
     pub vocab: Option<usize>,
-}
-
-/// The memory that a model needs on one device, in bytes.
-#[derive(Debug, Clone, Serialize)]
-pub struct MemoryReport {
-    pub weights: u64,
-    /// The bytes of one slot: its recurrent state, or its keys and values for the whole context.
-    pub state_per_slot: u64,
-    /// The bytes of all other buffers: the activations of a step with a prompt chunk of the default length, and buffers whose size depends
-    /// only on the context.
-    pub scratch: u64,
 }
 
 /// The memory that one device needs for its part of a model, in bytes. The strategy divides the model among the devices.
@@ -203,15 +193,4 @@ fn by_strategy(
     let devices = bytes_by_device(tape, n_layer, checkpoint, options, context)?;
     let one = |(id, bytes): (String, DeviceBytes)| DeviceMemory { id, weights: bytes.weights, state: bytes.slots, scratch: bytes.scratch };
     Ok(devices.into_iter().map(one).filter(|_| options.strategy.is_some()).collect())
-}
-
-/// Returns the memory of a model whose matrices have the weight formats that `tape` records. `context` is the number of tokens that a slot
-/// has room for, 0 for a recurrent model.
-pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
-    let blocks = context.div_ceil(TOKENS_PER_BLOCK);
-    let room = Room { pages: 1, blocks, listed: blocks, context };
-    let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
-    let footprint = Footprint::of(tape, &sizes, &as_assigned);
-    let all = 0..footprint.layers.len();
-    MemoryReport { weights: footprint.weights(all.clone()), state_per_slot: footprint.slots(all), scratch: footprint.scratch }
 }

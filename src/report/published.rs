@@ -1,12 +1,11 @@
 //! The published models whose sizes wingbeat knows, and the memory that each model needs.
 
-use super::inspect::memory;
+use super::memory::{memory, weights_by_format};
 use crate::arch::{self, ARCHS, Facts};
 use crate::error::Result;
-use crate::exec::{FloatChoice, QuantPlan, assign_formats};
 use crate::quant::Float;
 use crate::session::Options;
-use crate::tape::{Source, Tape};
+use crate::tape::Tape;
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,7 +13,7 @@ use std::collections::BTreeMap;
 /// The sizes of one published model.
 #[derive(Debug, Clone, Serialize)]
 pub struct PublishedReport {
-    /// The name that `bench --synthetic` takes, such as `rwkv7-2.9b`.
+    /// The name that a benchmark takes as the option `synthetic`, such as `rwkv7-2.9b`.
     pub name: String,
     pub n_layer: usize,
     pub n_embd: usize,
@@ -68,23 +67,6 @@ fn describe(name: &str) -> Result<PublishedReport> {
         weights,
         state_per_slot: memory(&tape, context).state_per_slot,
     })
-}
-
-/// Returns the bytes of all weights of `tape` by format: `f32`, `f16` and every value of the option `quant`. Changes the formats of the tape.
-///
-/// # Errors
-/// The errors of [`assign_formats`].
-pub fn weights_by_format(tape: &mut Tape, source: &dyn Source) -> Result<BTreeMap<&'static str, u64>> {
-    let mut found = BTreeMap::new();
-    for float in [Float::F32, Float::F16] {
-        tape.store_as(float.format());
-        found.insert(float.format().name(), memory(tape, 0).weights);
-    }
-    for name in QuantPlan::names() {
-        assign_formats(&mut tape.matrices, source, FloatChoice::Exactly(Float::F16), &name.parse()?)?;
-        found.insert(name, memory(tape, 0).weights);
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

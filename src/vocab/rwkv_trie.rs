@@ -7,19 +7,13 @@
 use super::byte_chars;
 use super::rwkv::Rwkv;
 use super::table::Table;
-use super::tokenizer_json::Added;
+use super::tokenizer_json::{Added, RwkvTrie};
 use super::web::Pairs;
 use crate::error::{Error, Result, short};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// The special token with id 0, which begins and ends texts.
 const END: &str = "<|endoftext|>";
-
-#[derive(Deserialize)]
-pub(super) struct RwkvTrie {
-    vocab: Option<Pairs<u32>>,
-}
 
 /// Converts the fields of the file to a vocabulary. `added` are the file's `added_tokens`.
 ///

@@ -4,7 +4,6 @@
 //! exponential in the depth of nested components, and does not check the indices of a BPE model. So the structures here accept only the components
 //! that are known to be sound. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add tokens of a prompt.
 
-use super::rwkv_trie::RwkvTrie;
 use super::split::{Part, Split};
 use super::web::Pairs;
 use serde::Deserialize;
@@ -63,6 +62,11 @@ pub(super) struct Bpe {
 pub(super) enum Merge {
     Line(String),
     Pair(String, String),
+}
+
+#[derive(Deserialize)]
+pub(super) struct RwkvTrie {
+    pub vocab: Option<Pairs<u32>>,
 }
 
 #[derive(Deserialize)]

@@ -1,0 +1,48 @@
+//! The memory that a model needs, computed from its recorded program (tape) without reading weights.
+
+use crate::error::Result;
+use crate::exec::{FloatChoice, QuantPlan, assign_formats};
+use crate::quant::Float;
+use crate::session::Options;
+use crate::session::footprint::{Footprint, Sizes, as_assigned};
+use crate::tape::{Room, Source, TOKENS_PER_BLOCK, Tape};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The memory that a model needs on one device, in bytes.
+#[derive(Debug, Clone, Serialize)]
+pub struct MemoryReport {
+    pub weights: u64,
+    /// The bytes of one slot: its recurrent state, or its keys and values for the whole context.
+    pub state_per_slot: u64,
+    /// The bytes of all other buffers: the activations of a step with a prompt chunk of the default length, and buffers whose size depends
+    /// only on the context.
+    pub scratch: u64,
+}
+
+/// Returns the memory of a model in the formats of `tape`. `context`: the tokens that a slot has room for, 0 for a recurrent model.
+pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
+    let blocks = context.div_ceil(TOKENS_PER_BLOCK);
+    let room = Room { pages: 1, blocks, listed: blocks, context };
+    let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
+    let footprint = Footprint::of(tape, &sizes, &as_assigned);
+    let all = 0..footprint.layers.len();
+    MemoryReport { weights: footprint.weights(all.clone()), state_per_slot: footprint.slots(all), scratch: footprint.scratch }
+}
+
+/// Returns the bytes of all weights of `tape` by format: `f32`, `f16` and every value of the option `quant`. Changes the formats of the tape.
+///
+/// # Errors
+/// The errors of [`assign_formats`].
+pub fn weights_by_format(tape: &mut Tape, source: &dyn Source) -> Result<BTreeMap<&'static str, u64>> {
+    let mut found = BTreeMap::new();
+    for float in [Float::F32, Float::F16] {
+        tape.store_as(float.format());
+        found.insert(float.format().name(), memory(tape, 0).weights);
+    }
+    for name in QuantPlan::names() {
+        assign_formats(&mut tape.matrices, source, FloatChoice::Exactly(Float::F16), &name.parse()?)?;
+        found.insert(name, memory(tape, 0).weights);
+    }
+    Ok(found)
+}
