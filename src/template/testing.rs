@@ -13,6 +13,11 @@ pub fn small() -> Vocab {
     testing::small_glm4(&MERGES)
 }
 
+/// Returns the vocabulary [`small`] with the special tokens of a newer model: `<think>`, `</think>`, `<answer>` and `</answer>`.
+pub fn newer() -> Vocab {
+    testing::newer_glm4(&MERGES, &["<think>", "</think>", "<answer>", "</answer>"])
+}
+
 /// Returns a vocabulary in which special tokens have their real ids.
 pub fn full() -> &'static Vocab {
     static FULL: OnceLock<Vocab> = OnceLock::new();

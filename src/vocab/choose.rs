@@ -1,7 +1,7 @@
 //! Chooses the vocabulary of a model by its number of embeddings.
 //!
-//! The number of embeddings identifies each published model family. A file in the model's folder is used only if its largest id is the family's
-//! largest id. With a wrong vocabulary a model writes fluent nonsense, which is worse than an error that names the right file.
+//! The number of embeddings identifies each published model family. A file in the model's folder is used only if its largest id is one of the
+//! family's. With a wrong vocabulary a model writes fluent nonsense, which is worse than an error that names the right file.
 
 #[cfg(test)]
 mod tests;
@@ -9,6 +9,7 @@ mod tests;
 use super::{Lists, Vocab};
 use crate::error::{self, Error};
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// The result of [`choose`].
@@ -31,8 +32,8 @@ struct Family {
     name: &'static str,
     /// The numbers of embeddings of the family's models. Some models have more embeddings than the vocabulary has ids.
     n_vocab: &'static [usize],
-    /// The largest id in the family's file. It distinguishes this file from another family's file with the same name.
-    max_id: u32,
+    /// The possible values of the largest id in the family's file. They distinguish this file from another family's file with the same name.
+    max_id: RangeInclusive<u32>,
     /// The possible names of the file, in order of preference. A name that other families also use comes last.
     files: &'static [&'static str],
     /// The address from which the first of `files` can be downloaded.
@@ -43,28 +44,36 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "GPT-NeoX-20B",
         n_vocab: &[50277, 50304],
-        max_id: 50276,
+        max_id: 50276..=50276,
         files: &["20B_tokenizer.json", "tokenizer.json"],
         origin: "https://raw.githubusercontent.com/BlinkDL/RWKV-LM/main/RWKV-v4neo/20B_tokenizer.json",
     },
     Family {
         name: "MIDI",
         n_vocab: &[20096],
-        max_id: 20095,
+        max_id: 20095..=20095,
         files: &["tokenizer-midi.json", "tokenizer.json"],
         origin: "https://raw.githubusercontent.com/BlinkDL/ChatRWKV/main/music/tokenizer-midi.json",
     },
     Family {
         name: "GLM-4",
         n_vocab: &[151552],
-        max_id: 151342,
+        // Newer models have more special tokens, such as `<think>`.
+        max_id: 151342..=151551,
         files: &["tokenizer.model", "tokenizer.json"],
         origin: "https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model",
     },
     Family {
+        name: "GLM-Edge",
+        n_vocab: &[59264],
+        max_id: 59259..=59263,
+        files: &["tokenizer.json"],
+        origin: "https://huggingface.co/zai-org/glm-edge-1.5b-chat/resolve/main/tokenizer.json",
+    },
+    Family {
         name: "ChatGLM3",
         n_vocab: &[65024],
-        max_id: 64797,
+        max_id: 64797..=64797,
         files: &["tokenizer.model"],
         origin: "https://huggingface.co/THUDM/chatglm3-6b/resolve/main/tokenizer.model",
     },
@@ -78,10 +87,11 @@ const FAMILIES: &[Family] = &[
 /// | 50277, 50304 | GPT-NeoX-20B, from `folder` |
 /// | 20096 | MIDI, from `folder` |
 /// | 151552 | GLM-4, from `folder` |
+/// | 59264 | GLM-Edge, from `folder` |
 /// | 65024 | ChatGLM3, from `folder` |
 /// | other | the only vocabulary file in `folder` |
 ///
-/// A family's file must have the family's largest id. For other models, the file is `rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or
+/// A family's file must have a largest id of the family. For other models, the file is `rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or
 /// `tokenizer.model`. Its largest id must be below `n_vocab` and at least `n_vocab / 2`. If the folder has several such files, none is used. A file
 /// that does not fit or cannot be read is not an error, because a model can run on token ids alone. The hint then names the file and the reason.
 pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
@@ -131,8 +141,8 @@ fn in_family(family: &Family, folder: Option<&Path>) -> Choice {
     let mut refused = String::new();
     for path in folder.iter().flat_map(|folder| family.files.iter().map(|name| folder.join(name))).filter(|p| p.is_file()) {
         match Vocab::open(&path) {
-            Ok(vocab) if vocab.max_id() == family.max_id => return Choice::Found(vocab),
-            Ok(vocab) => refused += &format!("; {} ends at id {}, not {}", path.display(), vocab.max_id(), family.max_id),
+            Ok(vocab) if family.max_id.contains(&vocab.max_id()) => return Choice::Found(vocab),
+            Ok(vocab) => refused += &format!("; {} ends at id {}, not {}", path.display(), vocab.max_id(), family.max_id.start()),
             Err(e) => refused += &format!("; {e}"),
         }
     }

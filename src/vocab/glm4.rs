@@ -1,5 +1,5 @@
-//! GLM-4's vocabulary: byte-level BPE by rank, from `tokenizer.model`, from the `tokenizer.json` of the `-hf` checkpoints, or from the lists of
-//! a GGUF file.
+//! The vocabularies of GLM-4 and GLM-Edge: byte-level BPE by rank, from `tokenizer.model`, from a `tokenizer.json` of `transformers`, or from the
+//! lists of a GGUF file.
 //!
 //! The rank of a token is its id. Special tokens are never found in text, so user text cannot become a special token: a chat template
 //! gets their ids by name. This module must not know templates or stop ids.
@@ -22,6 +22,9 @@ pub(super) use lines::is_lines;
 /// The number of tokens in GLM-4's file, without special tokens. A file with another number of tokens belongs to another family, which has other
 /// special tokens.
 const N_RANKS: usize = 151_329;
+
+/// The number of tokens in GLM-Edge's file, without special tokens. The special tokens and their order are GLM-4's.
+const N_RANKS_EDGE: usize = 59_246;
 
 /// GLM-4's special tokens, in the order of their ids. The id of the first special token follows the last rank.
 pub const SPECIAL: [&str; 14] = [
@@ -46,6 +49,8 @@ pub(super) struct Glm4 {
     ranks: Ranks,
     /// The ids of the special tokens.
     special: HashMap<String, u32>,
+    /// True if a piece that is a token as a whole is never split, as in training.
+    keeps_pieces: bool,
 }
 
 /// A token in a file.
@@ -64,16 +69,22 @@ impl Glm4 {
 
     /// Reads `tokenizer.json`. Returns `None` if the file belongs to another family.
     pub(super) fn parse_json(json: &[u8]) -> Result<Option<Self>> {
-        Self::from_json(json, N_RANKS)
+        Self::from_json(json, &[N_RANKS, N_RANKS_EDGE])
     }
 
     fn from_lines(text: &[u8], n_ranks: usize) -> Result<Self> {
         Self::new(lines::entries(text, n_ranks)?, n_ranks, lines::place)
     }
 
-    fn from_json(json: &[u8], n_ranks: usize) -> Result<Option<Self>> {
-        let entries = json::entries(json, n_ranks)?;
-        entries.map(|entries| Self::new(entries, n_ranks, json::place)).transpose()
+    /// Reads `tokenizer.json`. `n_ranks` are the possible numbers of tokens without special tokens.
+    fn from_json(json: &[u8], n_ranks: &[usize]) -> Result<Option<Self>> {
+        let Some(json::Read { n_ranks, entries, more_special, keeps_pieces }) = json::read(json, n_ranks)? else { return Ok(None) };
+        let mut glm4 = Self::new(entries, n_ranks, json::place)?;
+        for (id, text, is_shown) in more_special {
+            glm4.table.add(id, if is_shown { text.as_bytes() } else { b"" })?;
+            glm4.special.insert(text, id);
+        }
+        Ok(Some(Glm4 { keeps_pieces, ..glm4 }))
     }
 
     /// Creates a vocabulary from `n_ranks` tokens in any order. `place` returns the place of the nth token in the file, for errors.
@@ -95,7 +106,7 @@ impl Glm4 {
     }
 
     fn empty() -> Self {
-        Glm4 { table: Table::default(), ranks: Ranks::default(), special: HashMap::new() }
+        Glm4 { table: Table::default(), ranks: Ranks::default(), special: HashMap::new(), keeps_pieces: true }
     }
 
     fn add_special(&mut self, id: u32, text: &str) -> Result<()> {
@@ -158,9 +169,9 @@ fn not_glm4(message: String) -> Error {
     Error::file(message).hint("the file is not GLM-4's complete tokenizer: download it again")
 }
 
-/// Appends the ids of a piece: one id if the whole piece is a token, otherwise the ids of its merged parts.
-fn split(ranks: &Ranks, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
-    match ranks.id(piece) {
+/// Appends the ids of a piece: one id if the whole piece is a token and `keeps_pieces` is true, otherwise the ids of its merged parts.
+fn split(ranks: &Ranks, piece: &[u8], keeps_pieces: bool, ids: &mut Vec<u32>) -> Result<()> {
+    match ranks.id(piece).filter(|_| keeps_pieces) {
         Some(id) => ids.push(id),
         // every part is a token, because every single byte is a token
         None => ids.extend(ranks.join(piece, 0..piece.len())?.filter_map(|part| ranks.id(part))),
@@ -173,14 +184,16 @@ impl Scheme for Glm4 {
         let text = utf8_text(text)?;
         let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
         for piece in Pieces::of(text) {
-            split(&self.ranks, piece.as_bytes(), &mut ids)?;
+            split(&self.ranks, piece.as_bytes(), self.keeps_pieces, &mut ids)?;
         }
         Ok(ids)
     }
 
-    /// Returns the two tokens that the official tokenizer puts before every text.
+    /// Returns the two tokens that GLM-4's official tokenizer puts before every text. GLM-Edge's tokenizer does not. The ids distinguish them.
     fn start(&self) -> Vec<u32> {
-        ["[gMASK]", "<sop>"].into_iter().filter_map(|special| self.special(special)).collect()
+        let start = ["[gMASK]", "<sop>"].map(|special| self.special(special));
+        let is_edge = start[0] == Some(N_RANKS_EDGE as u32 + 2);
+        start.into_iter().flatten().filter(|_| !is_edge).collect()
     }
 
     fn special(&self, text: &str) -> Option<u32> {

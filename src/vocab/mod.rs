@@ -35,6 +35,11 @@ pub(crate) mod testing {
         tests::of(merges)
     }
 
+    /// Returns the vocabulary [`small_glm4`] with more special tokens, which decoded text shows.
+    pub fn newer_glm4(merges: &[&[u8]], more: &[&str]) -> Vocab {
+        tests::with_more(merges, more)
+    }
+
     /// Returns a GLM-4 vocabulary with the published number of tokens, so that special tokens have their published ids.
     pub fn full_glm4() -> Vocab {
         Vocab::parse(tests::full_file().as_bytes()).expect("a made-up file parses")
@@ -129,7 +134,7 @@ impl Vocab {
     /// * the RWKV text format: one line `ID 'TEXT' LENGTH` per token;
     /// * the RWKV format as JSON: `{"ID": "TEXT" or [BYTES], …}`;
     /// * a Hugging Face `tokenizer.json`: byte-level BPE, whole words, or RWKV's greedy match (`RwkvTrie`);
-    /// * GLM-4's `tokenizer.model`, with one line `BASE64 RANK` per token, or GLM-4's `tokenizer.json`;
+    /// * GLM-4's `tokenizer.model`, with one line `BASE64 RANK` per token, or the `tokenizer.json` of GLM-4 or GLM-Edge;
     /// * a SentencePiece model of type BPE, such as ChatGLM3's `tokenizer.model`.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
-//! Reads GLM-4's `tokenizer.json` of the `-hf` checkpoints: the same ranks as `tokenizer.model`, in Hugging Face's byte characters.
+//! Reads a `tokenizer.json` of GLM-4 or GLM-Edge: the ranks that GLM-4 also has in `tokenizer.model`, in Hugging Face's byte characters.
 //!
 //! The file's 318 000 merges are every way to cut a token into two tokens, in the order of the ranks. So the ranks determine the merges, and the
-//! reader skips the merges. The file must set `ignore_merges`; without this setting, some words would get other ids than in training.
+//! reader skips the merges. GLM-4's file must set `ignore_merges`; without this setting, some words would get other ids than in training.
+//! GLM-Edge has no other file, so its own setting decides.
 
 #[cfg(test)]
 mod tests;
 
-use super::{Entry, N_RANKS, SPECIAL, not_glm4, pieces};
+use super::{Entry, N_RANKS, N_RANKS_EDGE, SPECIAL, not_glm4, pieces};
 use crate::error::{Error, Result, short, with_place};
 use crate::vocab::web::Pairs;
 use crate::vocab::{MAX_FILE_BYTES, byte_chars};
@@ -29,10 +30,32 @@ struct Model {
     ignore_merges: Option<bool>,
 }
 
-#[derive(Deserialize, PartialEq)]
+#[derive(Deserialize)]
 struct Added {
     id: u32,
     content: String,
+    /// True if decoded text leaves out the token.
+    #[serde(default)]
+    special: bool,
+}
+
+impl Added {
+    /// Returns whether this is GLM-4's special token number `nth` in a vocabulary of `n_ranks` other tokens.
+    fn is(&self, n_ranks: usize, nth: usize) -> bool {
+        self.id as usize == n_ranks + nth && SPECIAL.get(nth) == Some(&self.content.as_str())
+    }
+}
+
+/// The content of a file.
+pub(super) struct Read {
+    /// The number of tokens without special tokens.
+    pub n_ranks: usize,
+    /// The tokens, in the order of the file.
+    pub entries: Vec<Entry>,
+    /// The special tokens after GLM-4's own, such as `<think>`: the id, the text, and whether decoded text shows the token.
+    pub more_special: Vec<(u32, String, bool)>,
+    /// The value of `ignore_merges`.
+    pub keeps_pieces: bool,
 }
 
 /// A component of the `pre_tokenizer`, of any type.
@@ -53,9 +76,9 @@ struct Pattern {
     regex: Option<String>,
 }
 
-/// Returns the tokens in the order of the file, or `None` if the file belongs to another family. Refuses a GLM-4 file that splits text differently
-/// than in training.
-pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>> {
+/// Returns the content of the file, or `None` if the file belongs to another family. Refuses a GLM-4 file that splits text differently than in
+/// training. `n_ranks` are the possible numbers of tokens without special tokens.
+pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<Read>> {
     let file: File = match serde_json::from_slice(json) {
         Ok(file) => file,
         // only GLM-4's file may be this large
@@ -64,14 +87,14 @@ pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>>
         }
         Err(_) => return Ok(None),
     };
-    let special: Vec<Added> = (n_ranks as u32..).zip(SPECIAL).map(|(id, text)| Added { id, content: text.into() }).collect();
-    // a GLM-4 file has `[gMASK]` with this id
-    if !file.added_tokens.contains(&special[2]) {
-        return Ok(None);
-    }
+    // The id of `[gMASK]` determines the number of other tokens.
+    let Some(&n_ranks) = n_ranks.iter().find(|&&n| file.added_tokens.iter().any(|added| added.is(n, 2))) else { return Ok(None) };
 
-    let or_model = |e: Error| e.hint("use GLM-4's tokenizer.model, which has the same ids");
-    if file.model.ignore_merges != Some(true) {
+    let is_edge = n_ranks == N_RANKS_EDGE;
+    let hint = if is_edge { "download tokenizer.json again" } else { "use GLM-4's tokenizer.model, which has the same ids" };
+    let or_model = |e: Error| e.hint(hint);
+    let keeps_pieces = file.model.ignore_merges == Some(true);
+    if !keeps_pieces && !is_edge {
         return Err(or_model(Error::file("GLM-4's tokenizer must set ignore_merges to true; otherwise words get wrong ids")));
     }
     if file.normalizer.is_some() {
@@ -80,17 +103,28 @@ pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>>
     if !file.pre_tokenizer.is_some_and(|part| part.is_glm4()) {
         return Err(or_model(Error::file("expected a pre_tokenizer with GLM-4's pattern and then ByteLevel, found another pre_tokenizer")));
     }
-    if let Some(Added { id, content }) = file.added_tokens.iter().find(|added| !special.contains(added)) {
-        return Err(or_model(Error::file(format!("expected only GLM-4's added_tokens, found {:?} with id {id}", short(content, 24)))));
+    if let Some(nth) = (0..SPECIAL.len()).find(|&nth| !file.added_tokens.iter().any(|added| added.is(n_ranks, nth))) {
+        let wrong = file.added_tokens.iter().find(|added| added.id as usize == n_ranks + nth);
+        let found = wrong.map_or(String::new(), |added| format!(", found {:?} with this id", short(&added.content, 24)));
+        return Err(or_model(Error::file(format!("the added token {:?} with id {} is missing{found}", SPECIAL[nth], n_ranks + nth))));
     }
-    if let Some(Added { id, content }) = special.iter().find(|added| !file.added_tokens.contains(added)) {
-        return Err(or_model(Error::file(format!("the added token {content:?} with id {id} is missing"))));
+    let mut more_special = Vec::new();
+    for added in file.added_tokens {
+        if (0..SPECIAL.len()).any(|nth| added.is(n_ranks, nth)) {
+            continue;
+        }
+        let last = n_ranks + SPECIAL.len() - 1;
+        if added.id as usize <= last || added.content.is_empty() || SPECIAL.contains(&added.content.as_str()) {
+            let (id, content) = (added.id, short(&added.content, 24));
+            return Err(or_model(Error::file(format!("expected other added_tokens only after id {last}, found {content:?} with id {id}"))));
+        }
+        more_special.push((added.id, added.content, !added.special));
     }
 
     let mut entries = Vec::with_capacity(n_ranks.min(N_RANKS));
     for (nth, (text, id)) in (1..).zip(file.model.vocab.0) {
         let is_special = id.checked_sub(n_ranks as u32).and_then(|nth| SPECIAL.get(nth as usize)).is_some_and(|special| *special == text);
-        if is_special {
+        if is_special || more_special.iter().any(|(other, content, _)| *other == id && *content == text) {
             continue;
         }
         if id as usize >= n_ranks {
@@ -101,7 +135,7 @@ pub(super) fn entries(json: &[u8], n_ranks: usize) -> Result<Option<Vec<Entry>>>
             .ok_or_else(|| not_glm4(format!("expected a token in byte characters, found {:?}", short(&text, 24))).at(place(nth)))?;
         entries.push(Entry { rank: id, token, nth });
     }
-    Ok(Some(entries))
+    Ok(Some(Read { n_ranks, entries, more_special, keeps_pieces }))
 }
 
 /// Returns the place of the nth token in the file, for errors.

@@ -32,6 +32,17 @@ pub(in crate::vocab) fn of(merges: &[&[u8]]) -> Vocab {
     Vocab { scheme: Arc::new(Glm4::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap()) }
 }
 
+/// Returns the vocabulary [`of`] with more special tokens, which decoded text shows.
+pub(in crate::vocab) fn with_more(merges: &[&[u8]], more: &[&str]) -> Vocab {
+    let mut glm4 = Glm4::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap();
+    for text in more {
+        let id = glm4.table.max_id() + 1;
+        glm4.table.add(id, text.as_bytes()).unwrap();
+        glm4.special.insert(text.to_string(), id);
+    }
+    Vocab { scheme: Arc::new(glm4) }
+}
+
 pub(in crate::vocab) const MERGES: [&[u8]; 12] = [
     b"he",
     b"ll",

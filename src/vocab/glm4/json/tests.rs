@@ -2,7 +2,7 @@
 
 use crate::error::Kind;
 use crate::vocab::glm4::tests::{full_merges, lines};
-use crate::vocab::glm4::{Glm4, N_RANKS, SPECIAL, byte_order, pieces};
+use crate::vocab::glm4::{Glm4, N_RANKS, N_RANKS_EDGE, SPECIAL, byte_order, pieces};
 use crate::vocab::{MAX_FILE_BYTES, MAX_JSON_BYTES, Scheme, Vocab, byte_chars};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -76,7 +76,7 @@ fn file(merges: &[Vec<u8>]) -> Value {
 }
 
 fn from_json(json: &Value, n_ranks: usize) -> Glm4 {
-    Glm4::from_json(json.to_string().as_bytes(), n_ranks).unwrap().unwrap()
+    Glm4::from_json(json.to_string().as_bytes(), &[n_ranks]).unwrap().unwrap()
 }
 
 #[test]
@@ -140,11 +140,48 @@ fn equivalent_forms_are_accepted() {
 fn refusal(change: impl FnOnce(&mut Value)) -> String {
     let mut json = file(&merges(4, &mut Random(3)));
     change(&mut json);
-    let e = Glm4::from_json(json.to_string().as_bytes(), 260).map(|_| ()).unwrap_err();
+    let e = Glm4::from_json(json.to_string().as_bytes(), &[260]).map(|_| ()).unwrap_err();
     assert_eq!(e.kind, Kind::File);
     let text = e.to_string();
     assert!(!text.contains('\n') && text.len() < 250, "{text}");
     text
+}
+
+/// Adds a token that decoded text shows.
+fn add(json: &mut Value, id: u32, content: &str) {
+    json["added_tokens"].as_array_mut().unwrap().push(json!({"id": id, "content": content, "special": false}));
+}
+
+#[test]
+fn newer_special_tokens_are_found_by_name_and_not_in_text() {
+    let mut json = file(&merges(4, &mut Random(7)));
+    add(&mut json, 276, "<think>");
+    add(&mut json, 274, "<|image|>");
+    json["added_tokens"][15]["special"] = json!(true);
+    json["model"]["vocab"]["<think>"] = json!(276);
+    let vocab = Vocab { scheme: std::sync::Arc::new(from_json(&json, 260)) };
+    assert_eq!(["<think>", "<|image|>", "<|user|>", "<sop>"].map(|s| vocab.special(s)), [Some(276), Some(274), Some(267), Some(264)]);
+    assert!(vocab.encode(b"<think><|image|>").unwrap().iter().all(|&id| id < 260));
+    assert_eq!((vocab.token(276), vocab.token(274), vocab.max_id()), (&b"<think>"[..], &b""[..], 276));
+}
+
+#[test]
+fn glm_edge_has_fewer_tokens_and_no_start() {
+    // The merges are skipped, so the file needs none.
+    let mut json = file(&[]);
+    let tokens = full_merges().into_iter().take(N_RANKS_EDGE - 256).enumerate();
+    json["model"]["vocab"].as_object_mut().unwrap().extend(tokens.map(|(nth, token)| (spelt(&token), json!(256 + nth))));
+    for (nth, added) in json["added_tokens"].as_array_mut().unwrap().iter_mut().enumerate() {
+        added["id"] = json!(N_RANKS_EDGE + nth);
+    }
+    for keeps_pieces in [json!(true), json!(false), Value::Null] {
+        json["model"]["ignore_merges"] = keeps_pieces;
+        let vocab = Vocab::parse(json.to_string().as_bytes()).unwrap();
+        let stops = ["<|endoftext|>", "<|user|>", "<|observation|>"].map(|s| vocab.special(s));
+        assert_eq!((stops, vocab.max_id()), ([Some(59246), Some(59253), Some(59255)], 59259));
+        let ids = vocab.encode_prompt(b"<|user|>").unwrap();
+        assert!(ids.iter().all(|&id| id < 59246), "neither a start nor a special token in text: {ids:?}");
+    }
 }
 
 #[test]
@@ -161,8 +198,11 @@ fn files_that_would_give_other_ids_are_refused() {
         (at("/pre_tokenizer/pretokenizers/1/add_prefix_space", json!(true)), "GLM-4's pattern"),
         (at("/pre_tokenizer/pretokenizers/1/use_regex", json!(true)), "GLM-4's pattern"),
         (at("/pre_tokenizer/pretokenizers/1", json!({"type": "Digits"})), "GLM-4's pattern"),
-        (at("/added_tokens/4/content", json!("<bos>")), "found \"<bos>\" with id 264"),
-        (at("/added_tokens/4/id", json!(300)), "found \"<sop>\" with id 300"),
+        (at("/added_tokens/4/content", json!("<bos>")), "\"<sop>\" with id 264 is missing, found \"<bos>\" with this id"),
+        (at("/added_tokens/4/id", json!(300)), "\"<sop>\" with id 264 is missing ("),
+        (refusal(|json| add(json, 274, "<sop>")), "only after id 273, found \"<sop>\" with id 274"),
+        (refusal(|json| add(json, 259, "<x>")), "only after id 273, found \"<x>\" with id 259"),
+        (refusal(|json| add(json, 274, "")), "only after id 273, found \"\" with id 274"),
         (refusal(|json| drop(json["added_tokens"].as_array_mut().unwrap().pop())), "\"<|end_of_video|>\" with id 273 is missing"),
         (refusal(|json| json["model"]["vocab"]["x"] = json!(260)), "expected a token id below 260, found 260"),
         (refusal(|json| json["model"]["vocab"]["日"] = json!(259)), "in byte characters, found \"日\""),
@@ -182,7 +222,7 @@ fn files_that_would_give_other_ids_are_refused() {
 fn a_file_of_another_family_is_not_read_as_glm4() {
     let mut json = file(&merges(4, &mut Random(4)));
     json["added_tokens"][2]["content"] = json!("<|begin_of_text|>");
-    assert!(Glm4::from_json(json.to_string().as_bytes(), 260).unwrap().is_none());
+    assert!(Glm4::from_json(json.to_string().as_bytes(), &[260]).unwrap().is_none());
     // the general reader takes the file, and finds its special tokens in text
     json["model"]["merges"] = json!([]);
     let vocab = Vocab::parse(json.to_string().as_bytes()).unwrap();
@@ -224,9 +264,9 @@ fn random_damage_never_panics() {
         let (from, to, n) = (random.below(json.len()), random.below(json.len()), random.below(12));
         let n = n.min(json.len() - from.max(to));
         damaged.copy_within(from..from + n, to);
-        if let Ok(Some(vocab)) = Glm4::from_json(&damaged, 260) {
+        if let Ok(Some(vocab)) = Glm4::from_json(&damaged, &[260]) {
             vocab.encode("ab <sop> 你".as_bytes()).unwrap();
         }
-        _ = Glm4::from_json(&damaged[..to], 260);
+        _ = Glm4::from_json(&damaged[..to], &[260]);
     }
 }
