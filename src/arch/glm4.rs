@@ -1,5 +1,5 @@
 //! The architecture GLM-4, a transformer with grouped-query attention (arXiv 2406.12793). Its models are ChatGLM3, GLM-4 in two file formats,
-//! and GLM-4-0414.
+//! GLM-4-0414, and the text halves of vision models such as GLM-4.1V.
 //!
 //! x is the residual stream, x̂ = RMS(x) ⊙ the norm's weight. The equations of one block follow. `Tape::NAME` at the right of a line is the word
 //! (fused operation) that computes the equations from this line on:
@@ -17,7 +17,8 @@
 //!   x ← x + W_down y                                                                      Tape::linear_add
 //! ```
 //!
-//! GLM-4-0414 also normalises the outputs of attention and mlp: x ← x + RMS(W y). The word [`Tape::linear_norm_add`] computes this.
+//! GLM-4-0414 and the vision models also normalise the outputs of attention and mlp: x ← x + RMS(W y). The word [`Tape::linear_norm_add`]
+//! computes this.
 //!
 //! The other words of a block are [`Tape::norm_linear`], [`Tape::attention`], [`Tape::linear_add`] and [`Tape::swiglu`].
 
@@ -112,20 +113,25 @@ impl Architecture for Glm4Arch {
     }
 
     fn sizes(&self) -> &'static [&'static str] {
-        &["0.5b", "9b"]
+        &["0.5b", "edge-1.5b", "edge-4b", "9b", "9b-0414", "32b-0414"]
     }
 
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
         // No model of the size 0.5b was published. This size exists for benchmarks.
-        let (n_layer, n_embd, n_ffn, n_head, head_size) = match size {
-            "0.5b" => (24, 1024, 2816, 16, 64),
-            "9b" => (40, 4096, 13696, 32, 128),
+        let (n_layer, n_embd, n_ffn, heads) = match size {
+            "0.5b" => (24, 1024, 2816, (16, 2)),
+            "9b" | "9b-0414" => (40, 4096, 13696, (32, 2)),
+            "32b-0414" => (61, 6144, 23040, (48, 2)),
+            "edge-1.5b" => (28, 2048, 6144, (16, 4)),
+            "edge-4b" => (40, 3072, 8192, (24, 6)),
             _ => return None,
         };
-        let config = Glm {
+        let head_size = if size == "0.5b" { 64 } else { 128 };
+        let (n_head, n_kv_head) = heads;
+        let first = Glm {
             model_type: "chatglm".into(),
             n_head,
-            n_kv_head: 2,
+            n_kv_head,
             head_size,
             rotary_size: head_size / 2,
             rope_theta: 5e6,
@@ -136,7 +142,16 @@ impl Architecture for Glm4Arch {
             pad: Some(151329),
             labels: vec![],
         };
-        Some(Box::new(Glm4 { n_layer, n_embd, n_ffn, n_vocab: 151552, config, labels: None }))
+        let later = Glm { rope_theta: 1e4, rms_norm_eps: 1e-5, ..first.clone() };
+        let (n_vocab, config) = if size.ends_with("0414") {
+            (151552, Glm { model_type: "glm4".into(), attention_bias: size == "9b-0414", max_context: 32768, ..later })
+        } else if size.starts_with("edge") {
+            let whole = Glm { model_type: "glm".into(), rotary_size: head_size, attention_bias: false, max_context: 8192, ..later };
+            (59264, Glm { eos: vec![59246, 59253, 59255], pad: Some(59246), ..whole })
+        } else {
+            (151552, first)
+        };
+        Some(Box::new(Glm4 { n_layer, n_embd, n_ffn, n_vocab, config, labels: None }))
     }
 }
 
@@ -163,7 +178,7 @@ fn labels(shapes: &dyn Shapes, config: &Glm, n_embd: usize) -> Result<Option<Lab
 
 impl Blueprint for Glm4 {
     fn facts(&self) -> Facts {
-        let version = ["chatglm", "glm", "glm4"].into_iter().find(|v| *v == self.config.model_type);
+        let version = ["chatglm", "glm", "glm4", "glm4v"].into_iter().find(|v| *v == self.config.model_type);
         Facts {
             architecture: "glm4",
             version: version.unwrap_or("glm"),
@@ -232,7 +247,7 @@ impl Glm4 {
 
     /// Records x += W y, or x += RMS(W y) in GLM-4-0414. `norm` is the name of the weight of that RMS norm.
     fn add(&self, t: &mut Tape, part: MatrixPart, y: Var, norm: String, x: Var) {
-        if self.config.model_type == "glm4" {
+        if self.config.has_branch_norms() {
             let norm = self.norm(t, norm);
             t.linear_norm_add(part, y, norm, x);
         } else {

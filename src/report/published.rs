@@ -42,7 +42,9 @@ pub fn published_name(facts: &Facts) -> Option<String> {
         let sizes = |f: &Facts| [f.n_layer, f.n_embd, f.n_ffn, f.n_head, f.n_vocab];
         sizes(other) == sizes(facts)
     };
-    let size = arch.sizes().iter().find(|size| arch.published(size).is_some_and(|model| same(&model.facts())))?;
+    let found = arch.sizes().iter().filter_map(|size| Some((size, arch.published(size)?.facts()))).filter(|(_, other)| same(other));
+    // Two GLMs may have the same sizes and differ in their norms. The version then decides.
+    let (size, _) = found.min_by_key(|(_, other)| other.version != facts.version)?;
     Some(format!("{}-{size}", arch.name()))
 }
 
@@ -88,6 +90,11 @@ mod tests {
             ("rwkv7-2.9b", "2.95"),
             ("rwkv7-7.2b", "7.20"),
             ("rwkv7-13.3b", "13.24"),
+            ("glm4-edge-1.5b", "1.59"),
+            ("glm4-edge-4b", "4.33"),
+            ("glm4-9b", "9.40"),
+            ("glm4-9b-0414", "9.40"),
+            ("glm4-32b-0414", "32.57"),
         ] {
             assert_eq!(billions(name), expected, "{name}");
         }
@@ -102,5 +109,8 @@ mod tests {
         let facts = arch::synthetic::named("rwkv7-2.9b").unwrap().facts();
         assert_eq!(published_name(&facts).as_deref(), Some("rwkv7-2.9b"));
         assert_eq!(published_name(&Facts { n_layer: 33, ..facts }), None);
+        for name in ["glm4-9b", "glm4-9b-0414", "glm4-edge-4b"] {
+            assert_eq!(published_name(&arch::synthetic::named(name).unwrap().facts()).as_deref(), Some(name));
+        }
     }
 }

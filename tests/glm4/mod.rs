@@ -1,6 +1,7 @@
 //! Tests GLM-4, as `glm` and as `glm4`: compares a model whose weights come from a formula with golden numbers of the official code.
 
 mod engine;
+mod relatives;
 mod session;
 
 use crate::support::{adapter, caps, nmse};

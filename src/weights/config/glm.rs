@@ -1,4 +1,5 @@
-//! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`).
+//! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`, and the vision models
+//! `glm4v`, `glm46v` and `glmga`, of which only the text half is read).
 //!
 //! A missing key has the default value of the code that defines the key. Sizes are an exception: ChatGLM's defaults are not used, because no
 //! published model has them. If an unsupported option changes the formulas, the error names the option.
@@ -7,7 +8,7 @@ use super::keys::{Keys, missing, unsupported};
 use super::{ModelConfig, Shapes, agree};
 use crate::error::{Error, Result, short};
 use crate::weights::Glm;
-use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA};
+use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA, VISION};
 use std::collections::BTreeMap;
 
 /// The id of the default padding token in `transformers`. If the vocabulary is too small for this id, the model has no padding token.
@@ -28,9 +29,13 @@ pub(in crate::low_level::weights) struct GlmConfig {
 #[derive(Debug, Clone, Copy)]
 struct Size(&'static str, usize);
 
+/// The types of vision models whose text half is supported. All have the same text half, of the type [`VISION_TEXT`].
+const VISION_TYPES: [&str; 3] = [VISION, "glm46v", "glmga"];
+const VISION_TEXT: &str = "glm4v_text";
+
 /// Returns true if `model_type` is the type of a supported GLM.
 pub(in crate::low_level::weights) fn is_glm(model_type: &str) -> bool {
-    crate::weights::glm::MODEL_TYPES.contains(&model_type)
+    crate::weights::glm::MODEL_TYPES.contains(&model_type) || VISION_TYPES.contains(&model_type)
 }
 
 impl ModelConfig for GlmConfig {
@@ -55,11 +60,17 @@ impl GlmConfig {
     ///
     /// `Model` if a key is missing or has a wrong value, or if the variant is not supported.
     pub(in crate::low_level::weights) fn read(keys: Keys) -> Result<GlmConfig> {
-        for key in ["vision_config", "quantization_config", "pre_seq_len"] {
+        let model_type = keys.text("model_type")?;
+        let is_vision = model_type.is_some_and(|found| VISION_TYPES.contains(&found));
+        let refused = if is_vision { "quantization_config" } else { "vision_config" };
+        for key in [refused, "quantization_config", "pre_seq_len"] {
             if keys.get(key).is_some() {
                 return Err(unsupported(format!("the configuration has the key {key}, which is not supported")));
             }
         }
+        // Vision models that older releases of `transformers` saved have the keys of the text half at the top level.
+        let whole = keys;
+        let keys = if is_vision { keys.object("text_config")?.unwrap_or(keys) } else { keys };
         for key in ["quantization_bit", "num_nextn_predict_layers"] {
             if let Some(n) = keys.number(key)?.filter(|n| *n != 0.0) {
                 return Err(unsupported(format!("the configuration sets {key} to {n}, expected 0 or no such key")));
@@ -72,8 +83,9 @@ impl GlmConfig {
         // these models.
         keys.switches(&[("position_encoding_2d", false, false), ("block_position_encoding", false, false)])?;
         let rope = Rope::read(keys)?;
-        let config = match keys.text("model_type")? {
+        let config = match model_type {
             Some("chatglm") => chatglm(keys),
+            Some(_) if is_vision => text_half(keys, whole, rope),
             Some(other) => transformers(keys, other, rope),
             None => Err(missing("model_type")),
         }?;
@@ -149,7 +161,7 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
         n_head: heads.1,
         n_kv_head: or("num_key_value_heads", 2)?.1,
         head_size,
-        rotary_size: rope.rotary_size(head_size)?,
+        rotary_size: rope.rotary_size(head_size, 0.5)?,
         rope_theta: rope.theta,
         rms_norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1.5625e-7) as f32,
         attention_bias: keys.flag("attention_bias")?.unwrap_or(true),
@@ -163,12 +175,57 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     Ok(GlmConfig { glm, is_tied, width, vocab, n_layer, n_ffn })
 }
 
+/// Reads the text half of a vision model. `keys` are the keys of the text half, `whole` the top level of the file. Where the two differ from a
+/// `glm4`, this function follows the code of `transformers`: a head has width / heads channels, whole heads are rotated by default, and the
+/// projections always have biases.
+fn text_half(keys: Keys, whole: Keys, rope: Rope) -> Result<GlmConfig> {
+    if let Some(found) = keys.text("model_type")?.filter(|found| *found != VISION_TEXT && !VISION_TYPES.contains(found)) {
+        return Err(unsupported(format!("expected model_type {VISION_TEXT} in text_config, found {}", short(found, 64))));
+    }
+    let or = |key: &'static str, default: usize| Ok::<_, Error>(Size(key, keys.size(key)?.unwrap_or(default)));
+    let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
+    let head_size = divided(width, heads)?;
+    if let Some(found) = keys.size("head_dim")?.filter(|found| *found != head_size) {
+        return Err(unsupported(format!("expected head_dim {head_size}, the width by the number of heads, found {found}")));
+    }
+    let rotary_size = rope.rotary_size(head_size, 1.0)?;
+    if let Some(sections) = &rope.sections
+        && sections.iter().map(|n| *n as usize).sum::<usize>() * 2 != rotary_size
+    {
+        let text = format!("expected a mrope_section with the sum {}, half of the rotated components, found {sections:?}", rotary_size / 2);
+        return Err(Error::model(text));
+    }
+    let vocab = or("vocab_size", 151552)?;
+    let has = |id: &u32| (*id as usize) < vocab.1;
+    let ids = |key| Ok::<_, Error>(keys.ids(key)?.or(whole.ids(key)?));
+    let glm = Glm {
+        model_type: VISION.into(),
+        n_head: heads.1,
+        n_kv_head: if keys.is_null("num_key_value_heads") { heads.1 } else { or("num_key_value_heads", 2)?.1 },
+        head_size,
+        rotary_size,
+        rope_theta: rope.theta,
+        rms_norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-5) as f32,
+        attention_bias: true,
+        max_context: keys.context("max_position_embeddings")?.unwrap_or(32768),
+        eos: ids("eos_token_id")?.unwrap_or_else(|| DEFAULT_EOS.into_iter().filter(has).collect()),
+        pad: ids("pad_token_id")?.and_then(|ids| ids.first().copied()),
+        labels: vec![],
+    };
+    let is_tied = [keys, whole].into_iter().map(|keys| keys.flag("tie_word_embeddings")).find_map(Result::transpose).transpose()?;
+    let (n_layer, n_ffn) = (or("num_hidden_layers", 40)?, or("intermediate_size", 13696)?);
+    Ok(GlmConfig { glm, is_tied: is_tied.unwrap_or(false), width, vocab, n_layer, n_ffn })
+}
+
 /// The settings of rotary embeddings in `transformers`. From version 5 on, a file stores these settings in an object. Older files have
 /// top-level keys. A key in the object takes precedence.
 struct Rope {
     theta: f64,
-    /// The fraction of a head's channels that are rotated.
-    factor: f64,
+    /// The fraction of a head's channels that are rotated. `None` if the key is missing.
+    factor: Option<f64>,
+    /// How many rotated pairs of a head follow the time, the height and the width of an image. The positions of a text are equal in all three,
+    /// so the sections do not change a text. `None` if the key is missing.
+    sections: Option<Vec<u32>>,
 }
 
 impl Rope {
@@ -189,18 +246,21 @@ impl Rope {
             let places = objects.into_iter().flatten().chain([keys]);
             places.map(|place| place.number(key)).find_map(Result::transpose).transpose()
         };
-        Ok(Rope { theta: number("rope_theta")?.unwrap_or(DEFAULT_THETA), factor: number("partial_rotary_factor")?.unwrap_or(0.5) })
+        let sections = objects.into_iter().flatten().map(|object| object.ids("mrope_section")).find_map(Result::transpose).transpose()?;
+        let (theta, factor) = (number("rope_theta")?, number("partial_rotary_factor")?);
+        Ok(Rope { theta: theta.unwrap_or(DEFAULT_THETA), factor, sections })
     }
 
-    /// Returns R, the number of rotated channels of a head. R is rounded down, as by Python's `int()`.
-    fn rotary_size(&self, head_size: usize) -> Result<usize> {
-        if !(self.factor > 0.0 && self.factor <= 1.0) {
+    /// Returns R, the number of rotated channels of a head. R is rounded down, as by Python's `int()`. `default` is the fraction R / D if the
+    /// key is missing.
+    fn rotary_size(&self, head_size: usize, default: f64) -> Result<usize> {
+        let factor = self.factor.unwrap_or(default);
+        if !(factor > 0.0 && factor <= 1.0) {
             return Err(Error::model(format!(
-                "the configuration sets partial_rotary_factor to {}, expected a number above 0 and at most 1",
-                self.factor
+                "the configuration sets partial_rotary_factor to {factor}, expected a number above 0 and at most 1"
             )));
         }
-        Ok((head_size as f64 * self.factor) as usize)
+        Ok((head_size as f64 * factor) as usize)
     }
 }
 

@@ -20,6 +20,23 @@ pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
 /// The metadata key for the ε of all layer norms. Without this key, ε is 1e-5.
 pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
 
+/// The relatives of GLM-4 with other formulas, as pairs (beginning of the model type, description). The first pair that matches is used.
+const REFUSED: [(&str, &str); 10] = [
+    ("glm4_moe_lite", "GLM-4.7-Flash has experts and latent attention (MLA)"),
+    ("glm4_moe", "GLM-4.5, 4.6 and 4.7 have experts (MoE)"),
+    ("glm4v_moe", "GLM-4.5V and GLM-4.6V have experts (MoE)"),
+    ("glm_moe_dsa", "GLM-5 has experts and sparse attention"),
+    ("glm5", "GLM-5 has experts and sparse attention"),
+    ("glm_ocr", "GLM-OCR reads only images"),
+    ("glm_image", "GLM-Image makes only images"),
+    ("glmasr", "GLM-ASR reads only sound"),
+    ("deepseek", "DeepSeek models have experts or latent attention (MLA)"),
+    ("kimi", "Kimi models have experts and latent attention (MLA)"),
+];
+/// The hint that lists the models of GLM that run.
+pub(super) const DENSE: &str =
+    "GLM models without experts run: GLM-4-9B, GLM-4-32B-0414, GLM-Z1, GLM-Edge, and the text halves of GLM-4.1V and GLM-4.6V-Flash";
+
 /// The values of a configuration that the loader uses. All other keys are ignored.
 pub(super) trait ModelConfig {
     /// Returns true if a model without an output matrix uses its embedding as the output matrix.
@@ -59,9 +76,13 @@ fn parse(json: &[u8]) -> Result<Box<dyn ModelConfig>> {
         Some(family) => family.config(config),
         None => {
             let known: Vec<&str> = FAMILIES.iter().rev().map(|family| family.name()).collect();
-            let found = short(model_type.unwrap_or_default(), 80);
-            Err(Error::model(format!("unsupported model_type {found:?} in the configuration, expected an {} model", known.join(" or ")))
-                .hint("other models, hybrids and GLM with vision or with experts do not run"))
+            let found = model_type.unwrap_or_default();
+            if let Some((_, what)) = REFUSED.iter().find(|(begin, _)| found.starts_with(begin)) {
+                return Err(Error::model(format!("unsupported model_type {:?} in the configuration: {what}", short(found, 80))).hint(DENSE));
+            }
+            let (found, known) = (short(found, 80), known.join(" or "));
+            Err(Error::model(format!("unsupported model_type {found:?} in the configuration, expected an {known} model"))
+                .hint("other models and hybrids do not run"))
         }
     }
 }
@@ -121,11 +142,27 @@ mod tests {
             parse(format!(r#"{{"model_type":"{name}"}}"#).as_bytes()).unwrap();
         }
         let others = ["llama", "qwen2", "rwkv6qwen2", "arwkv7", "rwkv7_hybrid", "rwkv7llama", "mamba", ""];
-        let of_glm = ["glm4v", "glm4_moe", "glm4v_moe", "glm46v", "glm_ocr", "GLM", "chatglm2", "glm4v_text"];
-        for name in others.into_iter().chain(of_glm) {
+        for name in others.into_iter().chain(["GLM", "glm4_5"]) {
             let text = refusal(&format!(r#"{{"model_type":"{name}"}}"#));
             assert!(
                 text.contains(&format!("unsupported model_type \"{name}\" in the configuration, expected an RWKV or GLM model")),
+                "{text}"
+            );
+        }
+        for (name, what) in [
+            ("glm4_moe", "GLM-4.5, 4.6 and 4.7 have experts"),
+            ("glm4_moe_lite", "GLM-4.7-Flash has experts and latent attention"),
+            ("glm4v_moe", "GLM-4.5V and GLM-4.6V have experts"),
+            ("glm_moe_dsa", "GLM-5 has experts"),
+            ("glm5_next", "GLM-5 has experts"),
+            ("glm_ocr", "GLM-OCR reads only images"),
+            ("deepseek_v3", "DeepSeek models have experts"),
+            ("kimi_k2", "Kimi models have experts"),
+        ] {
+            let text = refusal(&format!(r#"{{"model_type":"{name}"}}"#));
+            assert!(
+                text.contains(&format!("unsupported model_type \"{name}\" in the configuration: {what}"))
+                    && text.contains("GLM-4-32B-0414"),
                 "{text}"
             );
         }

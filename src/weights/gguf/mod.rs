@@ -17,6 +17,7 @@ pub(super) use header::Header;
 pub use token_lists::TokenLists;
 
 use super::FAMILIES;
+use super::config::DENSE;
 use super::located::Located;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
@@ -41,7 +42,8 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
         let (last, others) = known.split_last().expect("there are families");
         let text =
             format!("unsupported architecture {} of this GGUF file, expected {} or {last}", short(&architecture, 64), others.join(", "));
-        return Err(Error::model(text).hint("wingbeat runs RWKV and GLM-4 models"));
+        let is_relative = ["glm", "deepseek", "kimi"].iter().any(|begin| architecture.starts_with(begin));
+        return Err(Error::model(text).hint(if is_relative { DENSE } else { "wingbeat runs RWKV and GLM-4 models" }));
     };
     let tensors = family.gguf(&architecture, &mut header)?;
     Ok((tensors, header.metadata))

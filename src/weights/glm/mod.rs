@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 /// The metadata key of a [`Glm`] as JSON.
 pub const GLM: &str = "wingbeat.glm";
 
-/// The model types: `chatglm` for ChatGLM's own files, `glm` for the same models in `transformers`, and `glm4` for GLM-4-0414, which has two
-/// more norms per layer.
-pub(super) const MODEL_TYPES: [&str; 3] = ["chatglm", "glm", "glm4"];
+/// The model types: `chatglm` for ChatGLM's own files, `glm` for the same models in `transformers`, `glm4` for GLM-4-0414, which has two more
+/// norms per layer, and [`VISION`].
+pub(super) const MODEL_TYPES: [&str; 4] = ["chatglm", "glm", "glm4", VISION];
+/// The model type of the text half of a model that also reads images, such as GLM-4.1V. Its layers are the layers of `glm4`.
+pub(super) const VISION: &str = "glm4v";
 /// The largest number of rows of a projection. The widest published projection has 6144.
 const MAX_ROWS: usize = 1 << 24;
 /// The largest context length, in tokens.
@@ -35,7 +37,7 @@ pub(super) const OF_ANOTHER: &str = "this configuration belongs to another model
 /// The hyper-parameters of a GLM that the tensors' shapes do not determine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Glm {
-    /// The model type: `chatglm`, `glm` or `glm4`.
+    /// The model type: `chatglm`, `glm`, `glm4` or `glm4v`.
     pub model_type: String,
     /// The number H of query heads.
     pub n_head: usize,
@@ -98,7 +100,15 @@ impl Glm {
                 self.rope_theta, self.max_context
             )];
         }
+        if self.model_type == VISION {
+            return vec!["only the text half of this vision model is read: images are not supported".into()];
+        }
         vec![]
+    }
+
+    /// Returns true if the layers also normalise the outputs of attention and mlp, as in GLM-4-0414.
+    pub fn has_branch_norms(&self) -> bool {
+        ["glm4", VISION].contains(&self.model_type.as_str())
     }
 
     /// Returns the number of rows of the query projection: query heads times channels of a head.

@@ -47,12 +47,13 @@ impl Glm {
             return refuse(format!("expected {} columns ({}), found the shape {found:?}", q.0, q.1), output);
         }
         let more = "model.layers.0.post_self_attn_layernorm.weight";
-        match (self.model_type == "glm4", shape(more).is_some()) {
+        match (self.has_branch_norms(), shape(more).is_some()) {
             (true, false) if shape(output).is_some() => {
-                return refuse("the configuration sets model_type to glm4, but the file lacks this norm".into(), more);
+                return refuse(format!("the configuration sets model_type to {}, but the file lacks this norm", self.model_type), more);
             }
             (false, true) => {
-                return refuse(format!("the configuration sets model_type to {}, but only a glm4 has this norm", self.model_type), more);
+                let text = format!("the configuration sets model_type to {}, but only glm4 and glm4v have this norm", self.model_type);
+                return refuse(text, more);
             }
             _ => {}
         }

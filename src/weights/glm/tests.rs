@@ -279,7 +279,7 @@ fn a_configuration_that_contradicts_the_tensors_is_refused() {
     }
     let text = refusal(&canonical("glm4"), hf_config("glm"), json!({}));
     assert!(
-        text.contains("post_self_attn_layernorm.weight: the configuration sets model_type to glm, but only a glm4 has this norm"),
+        text.contains("post_self_attn_layernorm.weight: the configuration sets model_type to glm, but only glm4 and glm4v have this norm"),
         "{text}"
     );
     let without_biases: Vec<Made> = canonical("glm").into_iter().filter(|t| !t.name.ends_with(".bias")).collect();
@@ -302,7 +302,10 @@ fn a_configuration_that_contradicts_the_tensors_is_refused() {
     let mut seeing = canonical("glm");
     seeing.push(Made { name: "model.visual.patch_embed.proj.weight".into(), shape: vec![1], numbers: vec![0.0] });
     let text = refusal(&seeing, hf_config("glm"), json!({}));
-    assert!(text.contains("tensor model.visual.patch_embed.proj.weight: GLM with vision is not supported"), "{text}");
+    assert!(
+        text.contains("patch_embed.proj.weight: the file has a vision encoder, which is not supported with model_type glm ("),
+        "{text}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use super::{Style, bare, with_part_renamed};
 use crate::error::{Error, Result};
-use crate::weights::glm::OF_ANOTHER;
+use crate::weights::glm::{OF_ANOTHER, VISION};
 use crate::weights::located::Located;
 use crate::weights::{Glm, Slot};
 
@@ -27,8 +27,8 @@ const TOP: [(&str, &str); 10] = [
 const PARTS: [(&str, &str); 3] =
     [("self_attention.dense.", "self_attn.o_proj."), ("mlp.dense_h_to_4h.", "mlp.gate_up_proj."), ("mlp.dense_4h_to_h.", "mlp.down_proj.")];
 const FUSED: &str = "self_attention.query_key_value.";
-/// The prefix of the inner model in ChatGLM's own code.
-const INNER: [&str; 1] = ["transformer."];
+/// The prefixes of the inner model: in ChatGLM's own code, and of the text half of a vision model in `transformers`.
+const INNER: [&str; 2] = ["transformer.", "language_model."];
 /// The first parts of names that only ChatGLM's own code uses.
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
 
@@ -45,7 +45,7 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
 ///
 /// # Errors
 ///
-/// `File` if the configuration is missing. `Model` if the model has vision, if no tensor belongs to a GLM, or if a fused tensor has a wrong
+/// `File` if the configuration is missing. `Model` if a vision encoder contradicts the configuration, if no tensor belongs to a GLM, or if a fused tensor has a wrong
 /// shape.
 pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
     let Some(glm) = glm else {
@@ -59,7 +59,11 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
             continue;
         }
         if bare.starts_with("vision") || bare.starts_with("visual") {
-            return Err(Error::model("GLM with vision is not supported").at(format!("tensor {}", t.name)));
+            if glm.model_type == VISION {
+                continue;
+            }
+            let text = format!("the file has a vision encoder, which is not supported with model_type {}", glm.model_type);
+            return Err(Error::model(text).at(format!("tensor {}", t.name)).hint("the text halves of GLM-4.1V and GLM-4.6V-Flash run"));
         }
         if OWN.iter().any(|own| bare.starts_with(own)) {
             style = Style::ChatGlm;
@@ -147,6 +151,21 @@ mod tests {
     }
 
     #[test]
+    fn the_text_half_of_a_vision_model_is_read() {
+        let glm = Glm { model_type: VISION.into(), ..glm() };
+        let list: [(&str, &[usize]); 6] = [
+            ("model.visual.blocks.0.attn.qkv.weight", &[1]),
+            ("model.visual.merger.proj.weight", &[1]),
+            ("model.language_model.embed_tokens.weight", &[1]),
+            ("model.language_model.layers.0.mlp.gate_up_proj.weight", &[1]),
+            ("model.language_model.norm.weight", &[1]),
+            ("lm_head.weight", &[1]),
+        ];
+        let expected = ["lm_head.weight", "model.embed_tokens.weight", "model.layers.0.mlp.gate_up_proj.weight", "model.norm.weight"];
+        assert_eq!(names(&list, Some(&glm)).unwrap(), (expected.map(String::from).to_vec(), "hf"));
+    }
+
+    #[test]
     fn fused_rows_are_split_or_refused() {
         let of = |shape: &[usize]| {
             let fused = "transformer.encoder.layers.0.self_attention.query_key_value.weight";
@@ -165,7 +184,10 @@ mod tests {
         let glm = glm();
         let refusal = |list: &[(&str, &[usize])], glm| names(list, glm).unwrap_err().to_string();
         for name in ["transformer.vision.patch_embedding.proj.weight", "model.visual.blocks.0.attn.qkv.weight"] {
-            assert!(refusal(&[(name, &[1])], Some(&glm)).contains("GLM with vision is not supported"), "{name}");
+            assert!(
+                refusal(&[(name, &[1])], Some(&glm)).contains("vision encoder, which is not supported with model_type chatglm"),
+                "{name}"
+            );
         }
         assert!(
             refusal(&[("emb.weight", &[1, 1])], Some(&glm))

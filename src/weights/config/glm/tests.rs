@@ -81,6 +81,52 @@ fn published_configurations_are_read() {
     assert_eq!((edge.glm.rotary_size, edge.glm.attention_bias), (128, false));
 }
 
+/// Returns the `config.json` of GLM-4.1V-9B-Thinking as it was first published, with the keys of the text half at the top level.
+fn vision() -> Value {
+    json!({"model_type": "glm4v", "attention_bias": true, "eos_token_id": [151329, 151336, 151338, 151348], "hidden_act": "silu",
+        "hidden_size": 4096, "image_token_id": 151343, "intermediate_size": 13696, "max_position_embeddings": 65536,
+        "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2, "pad_token_id": 151329, "partial_rotary_factor": 0.5,
+        "rms_norm_eps": 1e-05, "rope_scaling": {"type": "default", "mrope_section": [8, 12, 12]}, "rope_theta": 10000.0,
+        "tie_word_embeddings": false, "vocab_size": 151552, "vision_config": {"depth": 24, "hidden_size": 1536}})
+}
+
+#[test]
+fn the_text_half_of_a_vision_model_is_read_from_both_places() {
+    let eos = vec![151329, 151336, 151338, 151348];
+    let expected = Glm { rms_norm_eps: 1e-5, max_context: 65536, eos: eos.clone(), ..nine_b("glm4v", 1e4) };
+    assert_eq!(read(&vision()).unwrap().glm, expected);
+    let mut text = with(without(vision(), "vision_config"), json!({"model_type": "glm4v_text"}));
+    for model_type in ["glm4v", "glm46v", "glmga"] {
+        let whole = json!({"model_type": model_type, "text_config": text.clone(), "vision_config": {}, "hidden_size": 1536});
+        let said = read(&whole).unwrap();
+        assert_eq!((said.glm, said.width.1), (expected.clone(), 4096), "{model_type}");
+    }
+    // Keys that the text half lacks are at the top level.
+    for key in ["eos_token_id", "tie_word_embeddings"] {
+        text = without(text, key);
+    }
+    let whole = json!({"model_type": "glm46v", "text_config": text.clone(), "eos_token_id": 7, "tie_word_embeddings": true});
+    let said = read(&whole).unwrap();
+    assert_eq!((said.glm.eos, said.is_tied), (vec![7], true));
+    // The head size and the default of the rotation differ from glm4.
+    let small = json!({"hidden_size": 2048, "rope_scaling": null, "partial_rotary_factor": null, "num_key_value_heads": null});
+    let glm = read(&with(vision(), small)).unwrap().glm;
+    assert_eq!((glm.head_size, glm.rotary_size, glm.n_kv_head), (64, 64, 32));
+
+    let refuse = |config: Value, expected: &str| {
+        let text = read(&config).err().map_or("accepted".to_string(), |e| e.to_string());
+        assert!(text.contains(expected), "{expected}: {text}");
+    };
+    refuse(with(vision(), json!({"head_dim": 64})), "expected head_dim 128");
+    refuse(with(vision(), json!({"rope_scaling": {"mrope_section": [8, 12, 13]}})), "expected a mrope_section with the sum 32");
+    refuse(json!({"model_type": "glm4v", "text_config": {"model_type": "glm4_moe"}}), "expected model_type glm4v_text in text_config");
+    refuse(
+        with(vision(), json!({"quantization_config": {"bits": 4}})),
+        "the configuration has the key quantization_config, which is not supported",
+    );
+    refuse(with(vision(), json!({"text_config": 7})), "expected an object as text_config of the configuration, found 7");
+}
+
 #[test]
 fn rope_is_read_from_both_places_and_the_inner_one_wins() {
     let theta =
