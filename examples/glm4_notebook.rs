@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     let facts = model.facts();
     let template = template::builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("expected a model of the GLM-4 family"))?;
     println!("[2] the template of {}", template.name());
-    let files = Files::read(folder, template.family())?;
+    let files = Files::read(folder, template.family(), GenerationConfig::glm())?;
     let messages = [Message::user("你好")];
     let parts = template.render(&messages)?;
     println!("    {:?}", template::whole(&parts));

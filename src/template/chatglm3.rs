@@ -23,7 +23,7 @@ impl Template for ChatGlm3 {
     }
 
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
-        let mut parts: Vec<Part> = Family::ChatGlm3.prefix().map(Part::Special).into();
+        let mut parts: Vec<Part> = Family::ChatGlm3.prefix().iter().copied().map(Part::Special).collect();
         for message in messages {
             match message.tools.as_slice() {
                 [] => add(&mut parts, message.role, &message.metadata, &message.content),

@@ -11,22 +11,25 @@ use serde_json::Value;
 pub enum Family {
     /// GLM-4 and its relatives.
     Glm4,
+    /// GLM-Edge, whose prompts have no first tokens.
+    GlmEdge,
     ChatGlm3,
 }
 
 impl Family {
     /// Returns the first tokens of every prompt.
-    pub(super) fn prefix(self) -> [&'static str; 2] {
+    pub(super) fn prefix(self) -> &'static [&'static str] {
         match self {
-            Family::Glm4 => ["[gMASK]", "<sop>"],
-            Family::ChatGlm3 => ["[gMASK]", "sop"],
+            Family::Glm4 => &["[gMASK]", "<sop>"],
+            Family::GlmEdge => &[],
+            Family::ChatGlm3 => &["[gMASK]", "sop"],
         }
     }
 
     /// Returns the special tokens that end an answer. A tool call ends with `<|observation|>`.
     pub fn stops(self) -> [&'static str; 3] {
         match self {
-            Family::Glm4 => ["<|endoftext|>", "<|user|>", "<|observation|>"],
+            Family::Glm4 | Family::GlmEdge => ["<|endoftext|>", "<|user|>", "<|observation|>"],
             Family::ChatGlm3 => ["</s>", "<|user|>", "<|observation|>"],
         }
     }
@@ -51,7 +54,7 @@ impl Family {
     /// Returns the id of the token that is chosen if a logit is NaN or infinite, as in the original code. For GLM-4 this token is a newline.
     pub fn guard(self) -> u32 {
         match self {
-            Family::Glm4 => 198,
+            Family::Glm4 | Family::GlmEdge => 198,
             Family::ChatGlm3 => 5,
         }
     }
@@ -62,7 +65,7 @@ impl Family {
     /// `Input` if the text cannot be parsed.
     pub fn arguments(self, content: &str) -> Result<Value> {
         match self {
-            Family::Glm4 => serde_json::from_str(content)
+            Family::Glm4 | Family::GlmEdge => serde_json::from_str(content)
                 .map_err(|e| Error::input(format!("the arguments of a tool call must be JSON: {}", with_place(&e))).caused_by(e)),
             Family::ChatGlm3 => call::arguments(content),
         }

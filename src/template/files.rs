@@ -14,16 +14,17 @@ const MAX_BYTES: u64 = 8 << 20;
 pub struct Files {
     /// The template in `chat_template.jinja`, or else `chat_template` in `tokenizer_config.json`. `None` if both are missing.
     pub template: Option<Jinja>,
-    /// The settings of `generation_config.json`. Missing settings have the defaults of GLM-4's code.
+    /// The settings of `generation_config.json`. Missing settings have the defaults of the model's family.
     pub generation: GenerationConfig,
 }
 
 impl Files {
-    /// Reads the files. If `tokenizer_config.json` has several templates, takes the template `default`.
+    /// Reads the files. If `tokenizer_config.json` has several templates, takes the template `default`. `defaults` are the values of settings that
+    /// `generation_config.json` lacks.
     ///
     /// # Errors
     /// `File` if a file cannot be read or is invalid, `Usage` if a setting is unsupported.
-    pub fn read(folder: &Path, family: Family) -> Result<Files> {
+    pub fn read(folder: &Path, family: Family, defaults: GenerationConfig) -> Result<Files> {
         let in_file = |name: &str, e: Error| e.at(folder.join(name).display());
         let name = "chat_template.jinja";
         let template = match read(folder, name)? {
@@ -40,8 +41,8 @@ impl Files {
         };
         let name = "generation_config.json";
         let generation = match read(folder, name)? {
-            Some(json) => GenerationConfig::glm().read(&json).map_err(|e| in_file(name, e))?,
-            None => GenerationConfig::glm(),
+            Some(json) => defaults.read(&json).map_err(|e| in_file(name, e))?,
+            None => defaults,
         };
         Ok(Files { template, generation })
     }
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn files_of_a_folder_are_read() {
         let folder = tempfile::tempdir().unwrap();
-        let read = || Files::read(folder.path(), Family::Glm4);
+        let read = || Files::read(folder.path(), Family::Glm4, GenerationConfig::glm());
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         let rendered = |files: &Files| whole(&files.template.as_ref().unwrap().render(&[Message::user("x")]).unwrap());
 

@@ -47,6 +47,11 @@ impl GenerationConfig {
         GenerationConfig { max_length: 8192, do_sample: true, temperature, top_p, top_k, ..Self::transformers() }
     }
 
+    /// Returns the settings that the authors of GLM-Z1 recommend.
+    pub fn z1() -> Self {
+        GenerationConfig { temperature: 0.6, top_p: 0.95, top_k: 40, ..Self::glm() }
+    }
+
     /// Returns the settings with the penalties, temperature and order of `sampling`. Of the filters in `sampling`, only top-p, top-k and min-p are
     /// kept.
     pub fn of(sampling: &Sampling) -> Self {

@@ -26,6 +26,10 @@ pub enum Version {
     V0414,
     /// GLM-Z1-0414: like `V0414`, but thoughts of earlier answers are left out, and the prompt ends with the beginning of a thought.
     Z1,
+    /// GLM-Edge: messages in the given order, without first tokens and without tools.
+    Edge,
+    /// GLM-4.1V, for texts: messages in the given order, without tools. Its newline after the last `<|assistant|>` begins a thought or a reply.
+    Vision,
 }
 
 impl Version {
@@ -36,6 +40,8 @@ impl Version {
             Version::Template => "glm-4-9b-chat, template",
             Version::V0414 => "GLM-4-0414",
             Version::Z1 => "GLM-Z1-0414",
+            Version::Edge => "GLM-Edge",
+            Version::Vision => "GLM-4.1V",
         }
     }
 
@@ -54,11 +60,11 @@ impl Template for Glm4 {
     }
 
     fn family(&self) -> Family {
-        Family::Glm4
+        if self.0 == Version::Edge { Family::GlmEdge } else { Family::Glm4 }
     }
 
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
-        let mut parts: Vec<Part> = Family::Glm4.prefix().map(Part::Special).into();
+        let mut parts: Vec<Part> = self.family().prefix().iter().copied().map(Part::Special).collect();
         if self.0.is_0414() {
             let tools: Vec<&Tool> = messages.iter().flat_map(|m| &m.tools).collect();
             self.add_tools(&mut parts, &tools)?;
@@ -71,8 +77,10 @@ impl Template for Glm4 {
             }
         }
         parts.push(Part::Special(Role::Assistant.special()));
-        if self.0 == Version::Z1 {
-            parts.push(Part::Text("\n<think>".into()));
+        match self.0 {
+            Version::Z1 => parts.push(Part::Text("\n<think>".into())),
+            Version::Vision => parts.push(Part::Text("\n".into())),
+            _ => {}
         }
         Ok(parts)
     }
@@ -99,6 +107,10 @@ impl Glm4 {
             Version::Template => (format!("{}\n\n{AVAILABLE_TOOLS}", SELF.replacen("GLM-4", "ChatGLM", 1)), "\n"),
             Version::V0414 => (AVAILABLE_TOOLS.to_string(), "\n"),
             Version::Z1 => (format!("{SELF_Z1}\n\n{AVAILABLE_TOOLS}"), "\n"),
+            Version::Edge | Version::Vision => {
+                let message = format!("the built-in template of {} has no tools", self.0.name());
+                return Err(Error::input(message).hint("remove the tools, or use a GLM-4 model"));
+            }
         };
         for tool in tools {
             let about = match tool {

@@ -37,7 +37,8 @@ const STACK_BYTES: usize = 64 << 20;
 /// or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output is
 /// split into parts. The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, the output
 /// would differ from that of transformers. To detect this, the prompt is rendered both with and without the replacement. A difference is an error,
-/// and the caller can use the built-in template instead.
+/// and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden in the same way, except in messages
+/// of the model itself. If the output depends on such a token in a message, `<think>` is text in the whole prompt.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,
@@ -85,7 +86,7 @@ impl Jinja {
     fn run(&self, messages: &[Message], veil: Option<&Veil>) -> Result<String> {
         let mut messages = serde_json::to_value(messages).expect("messages are plain data");
         if let Some(veil) = veil {
-            veil.hide(&mut messages);
+            veil.hide_messages(&mut messages);
         }
         let tools: Vec<Value> =
             messages.as_array().into_iter().flatten().filter_map(|m| m["tools"].as_array()).flatten().cloned().collect();
@@ -133,13 +134,19 @@ impl Template for Jinja {
     }
 
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
-        let veil = Veil::new(&self.source, messages)?;
-        let text = self.run(messages, Some(&veil))?;
-        if veil.hides_something() && veil.reveal(&text) != self.run(messages, None)? {
+        let (mut veil, mut finds_newer) = (Veil::new(&self.source, messages, true)?, true);
+        let mut text = self.run(messages, Some(&veil))?;
+        let plain = if veil.hides_something() { Some(self.run(messages, None)?) } else { None };
+        let differs = |veil: &Veil, text: &str| plain.as_ref().is_some_and(|plain| veil.reveal(text) != *plain);
+        if differs(&veil, &text) && veil.hides_newer(messages) {
+            (veil, finds_newer) = (Veil::new(&self.source, messages, false)?, false);
+            text = self.run(messages, Some(&veil))?;
+        }
+        if differs(&veil, &text) {
             let e = Error::input("the chat template treats \"|\" or \"]\" in a message as its own syntax");
             return Err(e.hint("use the built-in template for this conversation"));
         }
-        let mut parts = split_marked(&text);
+        let mut parts = split_marked(&text, finds_newer);
         for part in &mut parts {
             if let Part::Text(text) = part {
                 *text = veil.reveal(text);

@@ -41,7 +41,8 @@ pub struct Message {
     /// The name of the tool in a message that calls a tool. Empty in other messages.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "or_null")]
     pub metadata: String,
-    #[serde(default, deserialize_with = "or_null")]
+    /// The text. JSON may also have a list of text parts, `{"type": "text", "text": "…"}`, which are joined.
+    #[serde(default, deserialize_with = "text_only")]
     pub content: String,
     /// Tools that the model may call after this message. Usually the tools are in the first system message. If the list is empty, the message has
     /// no key `tools` in JSON, because templates test for this key.
@@ -80,6 +81,25 @@ impl Message {
 /// Reads a value. Returns the type's default value for `null`.
 fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> std::result::Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// Reads the content of a message: a text, a list of text parts, or `null`. Refuses parts of another type, such as images.
+fn text_only<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
+    match Value::deserialize(from)? {
+        Value::Null => Ok(String::new()),
+        Value::Array(parts) => parts.iter().map(text_of).collect::<Result<String>>().map_err(D::Error::custom),
+        other => String::deserialize(other).map_err(D::Error::custom),
+    }
+}
+
+/// Returns the text of a text part.
+fn text_of(part: &Value) -> Result<&str> {
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
+    let text = part.get("text").and_then(Value::as_str).filter(|_| kind == "text");
+    text.ok_or_else(|| {
+        let found = short(kind, 40);
+        Error::input(format!("expected only text in a message, found a part of type {found:?}: images, video and sound are not supported"))
+    })
 }
 
 /// A tool: a function of the caller, or one of the tools that GLM-4 was trained with.
@@ -198,6 +218,8 @@ mod tests {
         assert_eq!(serde_json::to_string(&Message::call("f", "{}")).unwrap(), call);
         let nulls = read(r#"{"role":"user","metadata":null,"content":null,"tools":null}"#).unwrap();
         assert_eq!(serde_json::to_string(&nulls).unwrap(), r#"{"role":"user","content":""}"#, "no key that templates would find");
+        let parts = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#;
+        assert_eq!(read(parts).unwrap(), Message::user("ab"));
         for role in [Role::System, Role::User, Role::Assistant, Role::Observation] {
             assert_eq!(serde_json::to_value(role).unwrap(), role.name());
         }
@@ -208,7 +230,13 @@ mod tests {
         for (json, want) in [
             (r#"{"role":"tool","content":""}"#, "unknown variant `tool`"),
             (r#"{"content":""}"#, "missing field `role`"),
-            (r#"{"role":"user","content":[]}"#, "invalid type"),
+            (r#"{"role":"user","content":7}"#, "invalid type"),
+            (r#"{"role":"user","content":["a"]}"#, "found a part of type \"\""),
+            (r#"{"role":"user","content":[{"type":"text"}]}"#, "found a part of type \"text\""),
+            (
+                r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"x"}}]}"#,
+                "expected only text in a message, found a part of type \"image_url\": images, video and sound are not supported",
+            ),
             (r#"{"role":"assistant","tool_calls":[]}"#, "unknown field `tool_calls`"),
             (r#"{"role":"system","tools":[{}]}"#, "a tool needs the key type"),
             (r#"{"role":"system","tools":[{"type":7}]}"#, "a tool needs the key type"),

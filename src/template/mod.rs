@@ -61,8 +61,10 @@ pub fn builtin(model_type: &str, n_vocab: usize) -> Option<Arc<dyn Template>> {
     match (model_type, n_vocab) {
         ("chatglm", 65024) => Some(Arc::new(ChatGlm3)),
         ("chatglm", _) => Some(Arc::new(Glm4(Version::Original))),
+        ("glm", 59264) => Some(Arc::new(Glm4(Version::Edge))),
         ("glm", _) => Some(Arc::new(Glm4(Version::Template))),
         ("glm4", _) => Some(Arc::new(Glm4(Version::V0414))),
+        ("glm4v", _) => Some(Arc::new(Glm4(Version::Vision))),
         _ => None,
     }
 }

@@ -19,24 +19,55 @@ pub(super) const MARKS: [char; 2] = ['|', ']'];
 /// Tokens that are special only directly after `[gMASK]`: GLM-4's and ChatGLM3's.
 const AFTER_GMASK: [&str; 2] = ["<sop>", "sop"];
 
+/// Special tokens of newer models, such as GLM-4.1V. In the vocabularies of other models, these texts are no special tokens. Then the template's
+/// own text contains them as text.
+pub(super) const NEWER: [&str; 12] = [
+    "<think>",
+    "</think>",
+    "<answer>",
+    "</answer>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+];
+
+/// Tokens of newer models around an answer, which are not part of its text.
+pub(super) const AROUND_ANSWERS: [&str; 4] = ["<answer>", "</answer>", "<|begin_of_box|>", "<|end_of_box|>"];
+
 /// Returns the ids and texts of all special tokens in a vocabulary.
 pub(crate) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
-    let all = GLM4_SPECIAL.iter().chain(&AFTER_GMASK[1..]);
+    let all = GLM4_SPECIAL.iter().chain(&AFTER_GMASK[1..]).chain(&NEWER).chain(&AROUND_ANSWERS[2..]);
     all.filter_map(|text| Some((vocab.special(text)?, *text))).collect()
 }
 
-/// Returns the ids of the parts. Each text is encoded alone.
+/// Returns the ids of the parts. Each text is encoded alone. A token such as `<think>` that the vocabulary lacks is encoded as text, together with
+/// the texts before and after it.
 ///
 /// # Errors
-/// `Input` if the vocabulary lacks a special token.
+/// `Input` if the vocabulary lacks a special token of all models.
 pub fn encode(parts: &[Part], vocab: &Vocab) -> Result<Vec<u32>> {
     let mut ids = Vec::new();
+    let (mut held, mut joins) = (String::new(), false);
     for part in parts {
-        match part {
-            Part::Special(text) => ids.push(special(vocab, text)?),
-            Part::Text(text) if text.is_empty() => {}
-            Part::Text(text) => ids.extend(vocab.encode(text.as_bytes())?),
+        let is_absent = matches!(part, Part::Special(token) if NEWER.contains(token) && vocab.special(token).is_none());
+        let goes_on = is_absent || joins && matches!(part, Part::Text(_));
+        if !held.is_empty() && !goes_on {
+            ids.extend(vocab.encode(std::mem::take(&mut held).as_bytes())?);
         }
+        match part {
+            Part::Special(token) if is_absent => held += token,
+            Part::Special(token) => ids.push(special(vocab, token)?),
+            Part::Text(text) => held += text,
+        }
+        joins = is_absent;
+    }
+    if !held.is_empty() {
+        ids.extend(vocab.encode(held.as_bytes())?);
     }
     Ok(ids)
 }
@@ -63,9 +94,11 @@ pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
 }
 
 /// Splits a template's output, in which all `|` and `]` of messages are hidden. So every special token with one of these characters comes from
-/// the template. `<sop>` and ChatGLM3's `sop` are special tokens directly after `[gMASK]` only.
-pub(super) fn split_marked(text: &str) -> Vec<Part> {
-    let marked: Vec<&'static str> = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS)).collect();
+/// the template. `<sop>` and ChatGLM3's `sop` are special tokens directly after `[gMASK]` only. `finds_newer` is true if the tokens [`NEWER`] in
+/// messages are hidden, too.
+pub(super) fn split_marked(text: &str, finds_newer: bool) -> Vec<Part> {
+    let marked = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS));
+    let marked: Vec<&'static str> = marked.chain(NEWER.into_iter().filter(|_| finds_newer)).collect();
     let mut parts = split(text, &marked);
     let mut i = 0;
     while i + 1 < parts.len() {
@@ -108,6 +141,7 @@ fn split(text: &str, specials: &[&'static str]) -> Vec<Part> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing;
     use super::*;
 
     fn text(text: &str) -> Part {
@@ -121,14 +155,31 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_the_vocabulary_lacks_is_text() {
+        use Part::Special;
+        let (old, new) = (testing::small(), testing::newer());
+        let parts = [Special("<|assistant|>"), text("\n"), Special("<think>"), Special("</think>"), text("\n\nhello"), text("hello")];
+        let id = |special: &str| new.special(special).unwrap();
+        let bytes = |text: &str| new.encode(text.as_bytes()).unwrap();
+        let with = [vec![id("<|assistant|>")], bytes("\n"), vec![id("<think>"), id("</think>")], bytes("\n\nhello"), bytes("hello")];
+        assert_eq!(encode(&parts, &new).unwrap(), with.concat());
+        let without = [vec![id("<|assistant|>")], bytes("\n<think></think>\n\nhello"), bytes("hello")];
+        assert_eq!(encode(&parts, &old).unwrap(), without.concat());
+        assert!(encode(&[Special("</s>")], &old).is_err());
+    }
+
+    #[test]
     fn text_is_cut_at_special_tokens() {
         use Part::Special;
         let whole_text = "[gMASK]<sop><|user|>\na <|b|> [MASK <<sop>";
-        assert_eq!(split_marked(whole_text), [Special("[gMASK]"), Special("<sop>"), Special("<|user|>"), text("\na <|b|> [MASK <<sop>")]);
-        assert_eq!(whole(&split_marked(whole_text)), whole_text);
+        let parts = split_marked(whole_text, true);
+        assert_eq!(parts, [Special("[gMASK]"), Special("<sop>"), Special("<|user|>"), text("\na <|b|> [MASK <<sop>")]);
+        assert_eq!(whole(&parts), whole_text);
+        assert_eq!(split_marked("\n<think></think>", true), [text("\n"), Special("<think>"), Special("</think>")]);
+        assert_eq!(split_marked("\n<think></think>", false), [text("\n<think></think>")]);
         assert_eq!(split(whole_text, &["<sop>"])[3..], [Special("<sop>")]);
-        assert_eq!(split_marked("[gMASK]sopx"), [Special("[gMASK]"), Special("sop"), text("x")]);
-        assert_eq!(split_marked("[gMASK]<sop>"), [Special("[gMASK]"), Special("<sop>")]);
-        assert_eq!(split_marked(""), []);
+        assert_eq!(split_marked("[gMASK]sopx", true), [Special("[gMASK]"), Special("sop"), text("x")]);
+        assert_eq!(split_marked("[gMASK]<sop>", true), [Special("[gMASK]"), Special("<sop>")]);
+        assert_eq!(split_marked("", true), []);
     }
 }

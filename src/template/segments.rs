@@ -6,6 +6,7 @@
 //! character, of a stop text or of the mark for the training date.
 
 use super::answer::TRAINING_DATE;
+use super::part::AROUND_ANSWERS;
 use super::{Role, specials};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 use std::ops::ControlFlow;
@@ -71,7 +72,7 @@ impl Writer {
             Some(text) => {
                 let pending = self.utf8.finish();
                 self.add(&pending, on_delta)?;
-                self.add(text, on_delta)
+                if AROUND_ANSWERS.contains(&text) { ControlFlow::Continue(()) } else { self.add(text, on_delta) }
             }
             None => {
                 let text = self.utf8.push(self.vocab.token(id)).to_string();
@@ -250,6 +251,16 @@ mod tests {
             write(&[bytes("\na"), vec![256 + MERGES.len() as u32 + 14, 151_551, u32::MAX], bytes("b")].concat(), &[], &[]).0,
             ["\nab"]
         );
+    }
+
+    #[test]
+    fn tokens_of_thoughts_are_text_and_tokens_around_answers_are_not() {
+        let vocab = super::super::testing::newer();
+        let id = |text: &str| vocab.special(text).unwrap();
+        let ids = [vec![id("<think>")], bytes("a"), vec![id("</think>"), id("<answer>")], bytes("b"), vec![id("</answer>")]].concat();
+        let mut writer = Writer::new(&vocab, Vec::new(), &bytes("\n"));
+        let _ = ids.iter().try_for_each(|&id| writer.push(id, &mut |_| ControlFlow::Continue(())));
+        assert_eq!(writer.finish(&mut |_| ControlFlow::Continue(())).0, ["\n<think>a</think>b"]);
     }
 
     #[test]

@@ -238,17 +238,16 @@ fn plain(known: &Known, model: &Model) -> Result<Format> {
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
     let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("this version of GLM has no built-in chat template"))?;
-    let files = model.folder().map(|folder| Files::read(folder, own.family())).transpose()?;
-    let (found, generation) = files.map_or((None, None), |files| (files.template, Some(files.generation)));
+    // Only the name distinguishes GLM-Z1 from GLM-4-0414.
+    let is_z1 = facts.version == "glm4" && known::words(model.name()).any(|w| w == "z1");
+    let defaults = if is_z1 { GenerationConfig::z1() } else { GenerationConfig::glm() };
+    let files = model.folder().map(|folder| Files::read(folder, own.family(), defaults.clone())).transpose()?;
+    let (found, generation) = files.map_or((None, defaults), |files| (files.template, files.generation));
     let template: Arc<dyn Template> = match found {
         Some(template) => Arc::new(template),
-        // Only the name distinguishes GLM-Z1 from GLM-4-0414.
-        None if own.family() == Family::Glm4 && facts.version == "glm4" && known::words(model.name()).any(|w| w == "z1") => {
-            Arc::new(Glm4(Version::Z1))
-        }
+        None if is_z1 => Arc::new(Glm4(Version::Z1)),
         None => own,
     };
-    let generation = generation.unwrap_or_else(GenerationConfig::glm);
     Ok(Format { kind: Kind::Messages(Box::new(Messages { template, generation })), name: TEMPLATE.0, profiles: Arc::default() })
 }
 

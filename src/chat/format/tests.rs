@@ -118,6 +118,7 @@ fn a_prompt_file_changes_names_and_how_replies_end() {
 mod with_a_model {
     use super::*;
     use crate::chat::Question;
+    use crate::sample::Sampling;
     use crate::session::{ModelSource, Options};
     use std::path::PathBuf;
 
@@ -141,6 +142,33 @@ mod with_a_model {
     }
 
     #[test]
+    fn the_name_of_glm_z1_determines_its_sampling_and_its_thoughts() {
+        let from = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/glm-32b"));
+        if !from.is_dir() {
+            println!("SKIPPED the_name_of_glm_z1_determines_its_sampling_and_its_thoughts: there is no {}", from.display());
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str, generation: &str| {
+            let to = folder.path().join(name);
+            std::fs::create_dir(&to).unwrap();
+            for file in ["config.json", "model.safetensors"] {
+                std::fs::copy(from.join(file), to.join(file)).unwrap();
+            }
+            std::fs::write(to.join("generation_config.json"), generation).unwrap();
+            let options = Options { device: "cpu".parse().unwrap(), ..Default::default() };
+            let format = Format::of(&Model::load(&ModelSource::Path(to), &options, &mut |_, _| ()).unwrap()).unwrap();
+            let Kind::Messages(messages) = &format.kind else { panic!("a GLM has a template") };
+            let opening = crate::template::whole(&messages.template.render(&[Message::user("x")]).unwrap()).ends_with("<think>");
+            let Sampling { temperature, top_p, .. } = format.settings().sampling;
+            (temperature, top_p, opening)
+        };
+        assert_eq!(of("GLM-Z1-32B-0414", "{}"), (0.6, 0.95, true));
+        assert_eq!(of("GLM-Z1-9B", r#"{"temperature": 0.7}"#), (0.7, 0.95, true));
+        assert_eq!(of("GLM-4-32B-0414", "{}"), (0.8, 0.8, false));
+    }
+
+    #[test]
     fn a_model_of_glms_kind_has_a_template() {
         let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4"));
         if !folder.is_dir() {
@@ -150,7 +178,7 @@ mod with_a_model {
         let model = model(&ModelSource::Path(folder));
         let format = Format::of(&model).unwrap();
         assert_eq!((format.name(), format.user(), format.bot(), format.interface()), ("template", "User", "Assistant", ":"));
-        assert_eq!(format.settings().sampling, crate::sample::Sampling::glm());
+        assert_eq!(format.settings().sampling, Sampling::glm());
         let said = Format::named("world", &model).unwrap_err().to_string();
         assert!(said.starts_with("this model has a chat template and cannot use the chat format \"world\""), "{said}");
         let said = format.clone().with_prompt(&file("A", "B")).unwrap_err().to_string();

@@ -42,6 +42,23 @@ const WEATHER: &str = "## get_weather\n\n{\n    \"name\": \"get_weather\",\n    
                        }\n        },\n        \"required\": [\n            \"city\"\n        ]\n    }\n}\n在调用上述函数时，请使用 Json 格式表示调用的参数。";
 
 #[test]
+fn edge_and_vision_keep_the_order_and_have_no_tools() {
+    let messages = [Message::user("a"), Message::assistant("b"), Message::system("s"), Message::user("<|user|>")];
+    let common = "<|user|>\na<|assistant|>\nb<|system|>\ns<|user|>\n<|user|><|assistant|>";
+    assert_eq!(text(Version::Edge, &messages), common);
+    assert_eq!(text(Version::Vision, &messages), format!("[gMASK]<sop>{common}\n"));
+    let (edge, vocab) = (Glm4(Version::Edge), full());
+    let ids = encode(&edge.render(&messages).unwrap(), vocab).unwrap();
+    assert_eq!(ids.iter().filter(|&&id| id >= 151_329).count(), 5, "the user's text is not a special token");
+    let with_tools = [Message::system("").with_tools(vec![weather()])];
+    for version in [Version::Edge, Version::Vision] {
+        let said = Glm4(version).render(&with_tools).unwrap_err().to_string();
+        assert!(said.contains(&format!("the built-in template of {} has no tools", version.name())), "{said}");
+    }
+    assert_eq!(edge.family().stop_ids(vocab).unwrap(), [151_329, 151_336, 151_338]);
+}
+
+#[test]
 fn each_version_has_its_texts_about_tools() {
     let system = Message::system("Also.").with_tools(vec![weather(), weather()]);
     let messages = [Message::user("a"), system, Message::user("b")];

@@ -1,56 +1,78 @@
 //! Hides `|` and `]` of messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`. So a special
-//! token with one of these characters in the output comes from the template.
+//! token with one of these characters in the output comes from the template. The tokens of newer models, such as `<think>`, are hidden in messages
+//! that the model did not write: a third character is inserted after their first character.
 
-use super::super::Message;
-use super::super::part::MARKS;
+use super::super::part::{MARKS, NEWER};
+use super::super::{Message, Role};
 use crate::error::{Error, Result};
 use serde_json::Value;
+use std::collections::HashSet;
 
-/// The two characters that replace `|` and `]`.
+/// The two characters that replace `|` and `]`, and the character that separates tokens of newer models.
 pub struct Veil {
     stand_ins: [char; 2],
-    /// True if a message contains `|` or `]`.
+    /// The separator in tokens of newer models. `None` if these tokens are not hidden.
+    separator: Option<char>,
+    /// True if a message contains `|`, `]` or a hidden token of a newer model.
     hides: bool,
 }
 
 impl Veil {
-    /// Chooses two private-use characters that neither the template nor the messages contain.
+    /// Chooses private-use characters that neither the template nor the messages contain. `hides_newer` is true if tokens of newer models are
+    /// hidden, too.
     ///
     /// # Errors
     /// `Input` if there are no such characters.
-    pub fn new(template: &str, messages: &[Message]) -> Result<Veil> {
+    pub fn new(template: &str, messages: &[Message], hides_newer: bool) -> Result<Veil> {
         let text = serde_json::to_string(messages).expect("messages are plain data");
-        let mut free = ('\u{100000}'..='\u{10fffd}').filter(|&c| !text.contains(c) && !template.contains(c));
-        let (Some(first), Some(second)) = (free.next(), free.next()) else {
+        let used: HashSet<char> = text.chars().chain(template.chars()).collect();
+        let mut free = ('\u{100000}'..='\u{10fffd}').filter(|c| !used.contains(c));
+        let (Some(first), Some(second), Some(third)) = (free.next(), free.next(), free.next()) else {
             return Err(Error::input(
                 "the conversation uses nearly all private-use characters of Unicode, and none is left for the chat template",
             ));
         };
         // The brackets of JSON itself must not count. So the messages are compared before and after the replacement.
         let mut json = serde_json::to_value(messages).expect("messages are plain data");
-        let mut veil = Veil { stand_ins: [first, second], hides: false };
+        let mut veil = Veil { stand_ins: [first, second], separator: hides_newer.then_some(third), hides: false };
         let before = json.clone();
-        veil.hide(&mut json);
+        veil.hide_messages(&mut json);
         veil.hides = json != before;
         Ok(veil)
     }
 
-    /// Returns `true` if a message contains `|` or `]`.
+    /// Returns true if the messages contain tokens of newer models that are hidden.
+    pub fn hides_newer(&self, messages: &[Message]) -> bool {
+        let text = |message: &Message| serde_json::to_string(message).expect("messages are plain data");
+        let has_newer = |message: &Message| message.role != Role::Assistant && NEWER.iter().any(|token| text(message).contains(token));
+        self.separator.is_some() && messages.iter().any(has_newer)
+    }
+
+    /// Returns `true` if a message contains a hidden text.
     pub fn hides_something(&self) -> bool {
         self.hides
     }
 
-    /// Replaces `|` and `]` in every text and every key of a value.
-    pub fn hide(&self, value: &mut Value) {
+    /// Hides texts in a list of messages.
+    pub fn hide_messages(&self, messages: &mut Value) {
+        for message in messages.as_array_mut().into_iter().flatten() {
+            // The model itself writes thoughts, and templates look for them in its messages.
+            let separator = self.separator.filter(|_| message["role"] != Role::Assistant.name());
+            self.hide(message, separator);
+        }
+    }
+
+    /// Hides texts in every text and every key of a value. `separator` separates tokens of newer models; `None` leaves them unchanged.
+    fn hide(&self, value: &mut Value, separator: Option<char>) {
         match value {
-            Value::String(text) => *text = self.hidden(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item)),
+            Value::String(text) => *text = self.hidden(text, separator),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item, separator)),
             Value::Object(map) => {
                 let entries = std::mem::take(map).into_iter();
                 *map = entries
                     .map(|(key, mut value)| {
-                        self.hide(&mut value);
-                        (self.hidden(&key), value)
+                        self.hide(&mut value, separator);
+                        (self.hidden(&key, separator), value)
                     })
                     .collect();
             }
@@ -58,12 +80,19 @@ impl Veil {
         }
     }
 
-    fn hidden(&self, text: &str) -> String {
+    fn hidden(&self, text: &str, separator: Option<char>) -> String {
+        let mut text = text.to_string();
+        for (token, separator) in NEWER.iter().zip(separator.into_iter().cycle()) {
+            text = text.replace(token, &format!("<{separator}{}", &token[1..]));
+        }
         text.chars().map(|c| MARKS.iter().position(|&h| h == c).map_or(c, |i| self.stand_ins[i])).collect()
     }
 
-    /// Restores `|` and `]` in a text.
+    /// Restores hidden texts.
     pub fn reveal(&self, text: &str) -> String {
-        text.chars().map(|c| self.stand_ins.iter().position(|&s| s == c).map_or(c, |i| MARKS[i])).collect()
+        text.chars()
+            .filter(|c| Some(*c) != self.separator)
+            .map(|c| self.stand_ins.iter().position(|&s| s == c).map_or(c, |i| MARKS[i]))
+            .collect()
     }
 }

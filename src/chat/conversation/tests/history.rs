@@ -140,7 +140,7 @@ fn replies_of_several_paragraphs_end_where_the_model_says() {
     let script = Script::of(&mut chat);
     script.says(&[encode(">\n\nYes."), vec![0]].concat());
     assert_eq!(answer(&mut chat, "a").text, "Yes.");
-    assert_eq!(tokens(&chat, "chat_pre"), encode("User: a\n\nAssistant: <think>\n</think"));
+    assert_eq!(tokens(&chat, "chat_pre"), encode("User: a\n\nAssistant: <think></think"));
     assert_eq!(chat.tokens(), encoded(&["User: a\n\nAssistant:", " Yes.\n\n"]));
 }
 
