@@ -276,7 +276,7 @@ fn a_tensor_that_is_wrong_is_named_with_its_file_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = tensors(&folder, "tuned.safetensors", (0..6).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 63])));
     let output = run(&["generate", "x", "-n", "1", "--state", path.to_str().unwrap()]);
-    refused(&output, 1, "tensor blocks.0.att.time_state: expected a tensor of shape [2, 64, 64], found the shape [2, 64, 63]");
+    refused(&output, 1, "tensor blocks.0.att.time_state: the model needs the shape [2, 64, 64], found the shape [2, 64, 63]");
     assert_eq!(stderr(&output).matches("tuned.safetensors").count(), 1, "{}", stderr(&output));
     // Runs verbs that open a model, on a file that lacks one tensor of its model.
     let (all, _) = wingbeat::low_level::weights::read_safetensors(include_bytes!("../assets/models/tiny-rwkv7.safetensors")).unwrap();

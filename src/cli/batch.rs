@@ -33,15 +33,15 @@ Each line of the input is an object with these fields:
   tools, format, thinking     for messages; thinking is off, fast or on
   max_tokens, stop, seed, …   override the flags, as do ignore_eos and sampling settings (top_p, …)
   grammar, json_schema, …     override the flags, as do json_object, json_value and close
-  n, logprobs, echo           number of texts; log-probabilities; the prompt before the text
+  n, logprobs, echo           number of texts; number of log-probabilities per token; true puts the prompt before the text
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
   {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
 Each line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end.
 With n above 1, text, tokens, finish and seed are in the array `choices`.
 
-Run the same command again to continue after an interruption: lines with a result are skipped. --retry-errors repeats errors.
-OUT.jsonl.run.json records model, settings and seed; other settings are refused without --force. OUT.jsonl.lock prevents a second run on the same file.
+Run the same command again to continue after an interruption: lines that have a result or an error are skipped. --retry-errors runs the lines with an error again.
+OUT.jsonl.run.json records model, settings and seed; a run with a different model or different settings needs --force. OUT.jsonl.lock prevents a second run on the same file.
 Exit code 1: some lines have an error, the others are done.
 
 Examples:

@@ -43,10 +43,10 @@ const TESTS: &str = "Tests";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checkpoint; repeatable [default, without --synthetic: the tiny built-in model]
+    /// Checkpoint; repeatable [default, without --synthetic: the tiny embedded model]
     #[arg(help_heading = "Model", short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
-    /// Model of a published size with seeded random weights, such as rwkv7-0.1b; repeatable
+    /// Model of a published size with seeded random weights, such as rwkv7-0.1b (inspect --published lists the names); repeatable
     #[arg(help_heading = "Model", long, value_name = "NAME")]
     synthetic: Vec<String>,
     /// Number types of the weights, measured one after another: auto, f16, f32 [default, without --quant and --strategy: auto]
@@ -58,19 +58,19 @@ pub struct Args {
     /// Placements of layers on devices, measured last, as with generate; repeatable
     #[arg(help_heading = "Model", hide_short_help = true, long, value_name = "STRING", conflicts_with_all = ["device", "profile"])]
     strategy: Vec<String>,
-    /// Measure the prefill of N tokens
+    /// Measure the prefill of N tokens; a list such as 128,512 measures each
     #[arg(help_heading = TESTS, short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',', value_parser = from(0))]
     n_prompt: Vec<usize>,
-    /// Measure the decoding of N tokens
+    /// Measure the decoding of N tokens, or of each number in a list
     #[arg(help_heading = TESTS, short = 'n', long, value_name = "N", default_value = "128", value_delimiter = ',', value_parser = from(0))]
     n_gen: Vec<usize>,
     /// Measure a prefill of P tokens and the decoding of G tokens together (also -pg); repeatable
     #[arg(help_heading = TESTS, hide_short_help = true, long, value_name = "P,G")]
     pg: Vec<String>,
-    /// Prefill N tokens before each test, not timed
+    /// Prefill N tokens before each test, not timed; a list repeats the tests with each number
     #[arg(help_heading = TESTS, short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',', value_parser = from(0))]
     n_depth: Vec<usize>,
-    /// Run N texts at once
+    /// Run N texts at once; a list such as 1,8 measures each
     #[arg(help_heading = TESTS, short = 'b', long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = from(0))]
     n_batch: Vec<usize>,
     /// Repeat each test N times

@@ -42,12 +42,12 @@ Examples:
   wingbeat chat -m rwkv7-g1-1.5b.pth
   wingbeat chat -m glm-4-9b-chat --system \"Answer in one sentence.\" --temperature 0.5
   wingbeat chat -m model.pth --json-schema answer.json
-  printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json
+  printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json    # + asks for another answer
 
 The chat format sets the sampling defaults:
   world, raven, instruct  preset chat: temperature 1.2, top-p 0.5, penalties 0.4 (ChatRWKV's)
   tiny                    preset chat with temperature 0.8
-  g1-think, g1-fast       the preset of that name; the checkpoint's generation settings override it
+  g1-think, g1-fast       the preset of that name; a generation_config.json beside the model overrides it
   g1                      preset g1: top-p 0.5, top-k 100
   template (GLM)          the model's generation_config.json, else preset glm
 
@@ -58,11 +58,11 @@ const CHAT: &str = "Chat";
 
 /// Talk to a model
 ///
-/// On a terminal, chat has a line editor and a history. Through a pipe, each line is a message, and standard output gets only the answers.
+/// On a terminal, chat has a line editor and a history. Through a pipe, each line is a message or a command, and standard output gets only the answers.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Start with a prompt file: wingbeat's (.toml), ChatRWKV's (.py), or a built-in one such as English-2
+    /// Start with a prompt file (not a text, unlike generate --prompt): wingbeat's .toml, ChatRWKV's .py, or a built-in one such as English-2
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     prompt: Option<PathBuf>,
     #[command(flatten)]

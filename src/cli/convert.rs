@@ -42,7 +42,7 @@ pub struct Args {
     /// File to write; with --layout hf, a folder to create
     #[arg(required_unless_present = "model", conflicts_with = "model")]
     output: Option<PathBuf>,
-    /// Checkpoint to read, as a flag; with -m, give only OUTPUT as an argument
+    /// Checkpoint to read, as a flag: `convert -m INPUT OUTPUT`
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Number type of the tensors [default: as in the input; f16 for --layout web-rwkv]
@@ -57,7 +57,7 @@ pub struct Args {
     /// Vocabulary file to write into the folder of --layout hf [default: the model's]
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     vocab: Option<PathBuf>,
-    /// Merge a LoRA adapter into the weights; fully trained tensors replace the model's
+    /// Merge a LoRA adapter into the weights. Tensors that FILE contains whole, not as a low-rank pair, replace the tensors of the model
     #[arg(hide_short_help = true, long, value_name = "FILE", requires = "lora_alpha")]
     lora: Option<PathBuf>,
     /// Required with --lora: the alpha used in training (the file does not contain it). W += alpha / rank * B * A

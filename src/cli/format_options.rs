@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 #[derive(clap::Args)]
 pub struct FormatArgs {
-    /// Format of the conversation: how messages become a prompt [default: chosen by the model]
+    /// Chat format, which makes a prompt of messages: world, raven, instruct, g1, g1-think, g1-fast, template, … [default: detected from the model]
     #[arg(long, value_name = "NAME", value_parser = names(), ignore_case = true, hide_possible_values = true, help_heading = "Chat")]
     format: Option<String>,
 }

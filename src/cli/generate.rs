@@ -50,7 +50,7 @@ pub struct Args {
     save_state: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
-    /// Save the token ids in the state, too
+    /// With --save-state: also store the ids of all tokens of the text, for programs that read the file
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "save_state")]
     state_tokens: bool,
     /// Print one JSON object at the end

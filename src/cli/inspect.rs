@@ -25,7 +25,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checkpoint file, its name without the extension, or a folder with one checkpoint [default: the tiny built-in model]
+    /// Checkpoint file, its name without the extension, or a folder with one checkpoint [default: the tiny embedded model]
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     path: Option<PathBuf>,
     /// Checkpoint to show, as a flag
@@ -34,7 +34,7 @@ pub struct Args {
     /// List all tensors
     #[arg(long)]
     tensors: bool,
-    /// Tokens that a slot holds, for the memory (GLM) [default: as many as the model was trained for, at most 8192]
+    /// Context length in tokens for which the memory of the key-value cache is computed (GLM) [default: as long as the model was trained for, at most 8192]
     #[arg(short, long, value_name = "N", value_parser = within(1..=u32::MAX))]
     context: Option<u32>,
     /// Number type of the key-value cache (GLM)

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// Checkpoint: a file (.pth, .safetensors, .st, .gguf), its name without the extension, or a folder [default: the tiny built-in model]
+    /// Checkpoint: a file (.pth, .safetensors, .st, .gguf), its name without the extension, or a folder [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
     /// Vocabulary: a file, or the built-in world or tiny [default: the one that fits the model, built in or beside the model]
@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Use the same kernels for every batch size, so that a text never depends on other texts in the batch
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub deterministic: bool,
-    /// Do not use or make the file of kernel measurements of this GPU
+    /// Neither read nor write the tuning file, which stores the fastest kernels for this GPU (not the key-value cache)
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub no_cache: bool,
 }
@@ -112,7 +112,9 @@ pub fn quant_values() -> impl TypedValueParser<Value = String> {
 fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
-    format!("Quantise the weights: {named}, or with exceptions: i4,head=i8,low-rank=f16; f16 turns quantised files into floats")
+    format!(
+        "Quantise the weights: {named}, or with exceptions for parts, such as i4,head=i8,low-rank=f16 (docs/quantisation.md has the parts); f16 alone turns quantised files back into floats"
+    )
 }
 
 impl DeviceArgs {

@@ -34,7 +34,7 @@ impl Given {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct TextArgs {
-    /// Text to read [default: standard input, without --prompt and --file]
+    /// Text to read [default: standard input, if --prompt, --file and --tokens are absent]
     #[arg(conflicts_with_all = ["prompt", "file"], display_order = 0)]
     text: Option<String>,
     /// Text to read, as a flag; it may begin with a hyphen

@@ -26,8 +26,8 @@ const VARIANTS: &str = "Comparison";
 
 /// Measure what weight formats cost on a text: perplexity, KL divergence, agreement
 ///
-/// Compares each variant with a reference: the unchanged model, or the number type of --against, with a state in f32. The text is cut into
-/// windows that do not overlap. Each window begins with an empty state, as in Hugging Face's perplexity, and its first token is not
+/// Compares each weight format (a variant) with a reference. The reference has weights of the type --against and a recurrent state in f32. The
+/// text is cut into windows that do not overlap. Each window begins with an empty state, as in Hugging Face's perplexity, and its first token is not
 /// predicted. With one window, the perplexity equals that of `score --keep-newline`.
 ///
 /// Columns: mean bits per weight; bytes of all matrices; perplexity; loss of perplexity in percent; mean, 99th percentile and maximum of the
@@ -38,7 +38,7 @@ const VARIANTS: &str = "Comparison";
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
-    /// Checkpoint [default: the tiny built-in model]
+    /// Checkpoint [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
     /// Vocabulary: a file, or the built-in world or tiny [default: the one that fits the model]
@@ -47,7 +47,7 @@ pub struct Args {
     /// Number type of the reference's weights: auto (f16 where their range allows), f16, f32
     #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
     against: String,
-    /// Number types to compare: auto, f16, f32 [default, without --quant and --strategy: all formats but the reference's]
+    /// Number types to compare: auto, f16, f32 [default, without --quant and --strategy: f16, f32 and all kinds of --quant, except the reference's type]
     #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
     /// Quantised weights to compare: i8, i4-mixed, … as with generate; repeatable

@@ -46,7 +46,7 @@ pub struct VocabArgs {
     /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or the built-in world or tiny [default: the model's]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, help_heading = "Model")]
     vocab: Option<PathBuf>,
-    /// Checkpoint whose vocabulary is used [default: the tiny built-in model]
+    /// Checkpoint whose vocabulary is used [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
 }

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 /// Phrases in llguidance's error messages, each with its meaning for the author of a grammar.
 const MEANT: [(&str, &str); 9] = [
-    ("NoExtensionBias", "the grammar allows no text: no token can come first, and an empty text is not allowed"),
+    (
+        "NoExtensionBias",
+        "the grammar matches no text: no token of the vocabulary can begin a text; look for a rule or \"$ref\" that refers only to itself",
+    ),
     ("Current row has", AMBIGUOUS),
     ("Too many items", AMBIGUOUS),
     ("cancelled", AMBIGUOUS),

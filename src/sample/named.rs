@@ -108,7 +108,7 @@ static SETTINGS: &[Setting] = &[
     setting(
         "repeat-last-n",
         "N",
-        "Repeat penalty: look back at the last N tokens, including the prompt [default: all generated tokens]",
+        "Repeat penalty: count the last N tokens of prompt and text [default: all tokens of the text, none of the prompt]",
         Field::Last(|s| &mut s.repeat_last_n),
     ),
     positive(

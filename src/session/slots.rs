@@ -87,8 +87,7 @@ impl Slots {
         let n = self.places.len();
         let mut places = self.places.iter_mut().enumerate();
         let (index, place) = places.find(|(_, place)| place.contents.is_none()).ok_or_else(|| {
-            Error::input(format!("no slot is free: all slots of the session ({n}) are in use"))
-                .hint("close a slot, or open the session with more slots")
+            Error::input(format!("no slot is free: {n} of {n} slots are in use")).hint("close a slot, or open the session with more slots")
         })?;
         place.contents = Some(contents);
         Ok(Slot { session: self.session, index: index as u32, generation: place.generation })

@@ -410,7 +410,7 @@ fn floats(tensors: &Tensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>
     let at = |text: String| Error::file(text).at(format!("tensor {name}"));
     match tensors.get(name) {
         Some((dtype, found, bytes)) if found == shape => crate::tensor::View::dense(*dtype, shape, bytes)?.to_f32().map_err(|e| e.at(name)),
-        Some((_, found, _)) => Err(at(format!("expected a tensor of shape {shape:?}, found the shape {found:?}"))),
+        Some((_, found, _)) => Err(at(format!("the model needs the shape {shape:?}, found the shape {found:?}"))),
         None => Err(at(format!("the tensor is missing; the model needs it with the shape {shape:?}"))),
     }
 }

@@ -54,7 +54,7 @@ impl Lora {
         if !alpha.is_finite() || alpha == 0.0 {
             return Err(Error::usage(format!("expected lora_alpha of the adapter's training, a number other than 0; found {alpha}")));
         }
-        let file = Checkpoint::open(path)?;
+        let file = Checkpoint::open(path).map_err(|e| e.field("lora"))?;
         let mut lora = Self::sort(file, alpha).map_err(|e| e.at(path.display()))?;
         lora.rename(model);
         Ok(lora)

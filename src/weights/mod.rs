@@ -282,8 +282,7 @@ impl Checkpoint {
         })?;
         let long = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
         let reshaped = (long(view.shape()) == long(shape)).then(|| view.reshaped(shape)).flatten();
-        reshaped
-            .ok_or_else(|| Error::model(format!("expected a tensor of shape {shape:?}, found the shape {:?}", view.shape())).at(place()))
+        reshaped.ok_or_else(|| Error::model(format!("the model needs the shape {shape:?}, found the shape {:?}", view.shape())).at(place()))
     }
 
     /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and those values of a `config.json`
@@ -370,7 +369,7 @@ mod tests {
         assert_eq!(all_f32(&c, "head.weight"), [7.]);
         assert_eq!(c.require("blocks.9.ln1.weight", &[2]).unwrap().shape(), [2]);
         let wrong = c.require("emb.weight", &[2, 3]).unwrap_err().to_string();
-        assert!(wrong.contains("tensor emb.weight: expected a tensor of shape [2, 3], found the shape [3, 2]"), "{wrong}");
+        assert!(wrong.contains("tensor emb.weight: the model needs the shape [2, 3], found the shape [3, 2]"), "{wrong}");
         assert!(
             c.require("no", &[1])
                 .unwrap_err()

@@ -48,14 +48,14 @@ Examples:
 
 /// Check drivers, kernels and results on this machine
 ///
-/// The quick check runs every kernel in every weight format at a few sizes, in the variant that models use on the adapter. --full runs
-/// every case in every variant, which takes minutes on a software adapter. Ctrl-C stops the check and prints the results so far.
+/// By default, doctor runs every kernel in every weight format at a few sizes, only in the version that models use on this device. --full runs
+/// all sizes and all versions, which takes minutes on a software driver. Ctrl-C stops the check and prints the results so far.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
-    /// Run every case of every kernel, in every variant that the adapter offers
+    /// Run every kernel at all sizes, in every version that the device offers
     #[arg(long)]
     full: bool,
     /// Print one JSON object
