@@ -1,8 +1,8 @@
 // Rotates q and k of a step's tokens and appends k and v to the caches. In each head, the first `pairs` pairs of channels (2i, 2i + 1) are
 // rotated:
 //   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(i / pairs)
-// p is the token's position, base the constant of the rotary embedding. q is multiplied by 1 / sqrt(D), D channels per head, and written
-// back to qkv. `groups` workgroups per token. A lane takes eight channels of a head at a time.
+// p is the token's position, base the constant of the rotary embedding. q is multiplied by 1 / sqrt(D) and written back to qkv. D is the
+// number of channels per head. One token has `groups` workgroups. A lane takes eight channels of a head at a time.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::cache::{Eight, Two, pack2, pack8};

@@ -128,7 +128,7 @@ fn limits() -> ParserLimits {
 #[derive(Clone)]
 pub struct Follower {
     parse: Parse,
-    /// Knows the tokens that would complete the text. `None` if the grammar does not complete texts ([`Grammar::close`]), or if no way to
+    /// Searches for tokens that complete the text. `None` if the text may be cut at its token limit ([`Grammar::close`] is off), or if no way to
     /// complete the text is known.
     closer: Option<Closer>,
     vocab: TokEnv,

@@ -60,8 +60,8 @@ struct Finder<'p> {
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether the part is a lexeme with the present choice in `is_apart`. The result is false for parts inside lexemes,
-    /// and for parts that the rule `root` does not refer to.
+    /// Returns, for each part, whether the part is a lexeme under the current `is_apart`. The result is false for parts inside lexemes, and
+    /// for parts that the rule `root` does not refer to.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);

@@ -96,7 +96,7 @@ pub trait Constraint: Send {
 /// The tokens that may come next, and whether the text may end.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowed<'a> {
-    /// One bit per id: bit `id % 32` of word `id / 32`. Ids beyond the last word are not allowed.
+    /// One bit per id: bit `id % 32` of element `id / 32`. Ids beyond the last element are not allowed.
     pub ids: &'a [u32],
     /// `true` if the text may end here. If the text may end and no id is allowed, the text is complete.
     pub may_end: bool,
@@ -145,7 +145,7 @@ pub struct Drawn {
 /// text. `draw` draws a token from logits.
 ///
 /// # Errors
-/// Returns the error of the first call of `draw`.
+/// The error of `draw`, if its first call fails. Errors of later calls are not returned.
 pub fn draw(
     constraint: &mut dyn Constraint,
     logits: &mut [f32],

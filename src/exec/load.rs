@@ -119,7 +119,7 @@ fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows:
     }
 }
 
-/// Returns the number of rows in a block: at most `rows`.
+/// Returns how many rows of a part are loaded as one block, at most `rows`.
 fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
     // A transposed part reads columns of a row-major tensor, in whole cache lines. Larger blocks of rows use more of each line.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };

@@ -70,8 +70,8 @@ pub enum Scales {
 }
 
 impl Scales {
-    /// Converts the stored scales of a matrix of `rows` rows to f32. `halves` holds the stored scales, laid out as [`Axis`] or, for affine
-    /// scales, [`super::Affine::stored`] describes.
+    /// Converts the stored scales of a matrix of `rows` rows to f32. `halves` holds the stored f16 scales. [`Axis`] describes their layout
+    /// or, for affine scales, [`super::Affine::stored`].
     pub fn new(scaling: Scaling, axis: Axis, halves: &[f16], rows: usize) -> Scales {
         let numbers = |halves: &[f16]| halves.to_f32_vec();
         match (scaling, axis) {

@@ -51,8 +51,8 @@ impl StateSpec {
         self.shape.len() == 3
     }
 
-    /// Returns the number of floats from one page to the next, or from one half page to the next if the state has halves. Twins use this stride for
-    /// all states. Devices use it for states without matrices.
+    /// Returns the number of floats from one page to the next. If pages have two halves, returns the number of floats from one half page to the
+    /// next. Twins use this stride for all states. Devices use this stride for states without matrices.
     pub fn stride(&self) -> usize {
         if self.halves { self.len().next_multiple_of(ROW_PAD) } else { self.len() }
     }
@@ -62,7 +62,7 @@ impl StateSpec {
         self.stride() * self.n_pages(pages)
     }
 
-    /// Returns the number of half pages in `pages` pages if the state has halves, else `pages`.
+    /// Returns the number of half pages in `pages` pages, if pages have two halves. Otherwise, returns `pages`.
     fn n_pages(&self, pages: usize) -> usize {
         pages * if self.halves { 2 } else { 1 }
     }
@@ -76,7 +76,7 @@ impl StateSpec {
         }
     }
 
-    /// Returns how many bytes the state takes in a page on a device. If the state has halves, returns how many bytes half a page takes.
+    /// Returns how many bytes the state takes in a page on a device. If pages have two halves, returns how many bytes half a page takes.
     pub fn page_bytes(&self) -> usize {
         let (width, stored) = self.row();
         self.len() / width.max(1) * self.format.size_bytes(stored)

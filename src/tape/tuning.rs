@@ -88,7 +88,7 @@ impl Tuning {
         self.tiles[Self::tile_class(n)]
     }
 
-    /// Returns whether every size is one of the candidates. Only candidates are tested, but a file may contain any size.
+    /// Returns whether every size is one of the candidates. A file of tuning results may contain any size, but only candidates are tested.
     pub fn is_sound(&self) -> bool {
         let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile));
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);

@@ -51,7 +51,8 @@ const MIN_BLOCKS: usize = 4;
 
 impl Tape {
     /// Records attention over the columns q, k and v of `qkv`. Returns the output o: one row per token, with the channels of all query
-    /// heads. The tape's `rotary` determines the rotation. State files name the two caches `name` followed by `.k` and `.v`.
+    /// heads. The tape's `rotary` determines the rotation. In state files, the key cache has the name `NAME.k` and the value cache `NAME.v`,
+    /// where NAME is the argument `name`.
     pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
         let Attention { n_heads, n_kv_heads, head_size } = of;
         let cache = |end: &str, is_keys| CacheSpec { name: format!("{name}.{end}"), n_heads: n_kv_heads, head_size, is_keys };

@@ -10,8 +10,8 @@ const LANES: usize = 8;
 /// The number of matrix rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share one set of column scales.
 const ROWS: usize = 8;
 const _: () = assert!(LANES * ROWS == WEIGHTS_PER_BLOCK);
-/// The number of matrix rows per workgroup. The number of rows in a block is a multiple of `GROUP` if the block's tiles have room for so
-/// many rows, so that no lane is idle.
+/// The number of matrix rows per workgroup. If the tiles of a block have room for `GROUP` rows, the block has a multiple of `GROUP` rows, so
+/// that no lane is idle. The last block of a matrix may have fewer rows.
 pub const GROUP: usize = LANES * ROWS;
 /// The number of floats in a window, a uniform binding of 64 KiB.
 const WINDOW: usize = WINDOW_BYTES / 4;

@@ -39,7 +39,7 @@ pub fn compose(recipe: &Recipe) -> Result<String> {
     Ok(hoist(&text))
 }
 
-/// Lines with `enable` that WGSL requires and naga's parser refuses. naga has these extensions without such a line.
+/// Lines with `enable` that WGSL requires and naga's parser refuses. naga supports these extensions without such a line.
 const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
 
 /// Moves the `enable` lines of all files to the beginning, each once, as WGSL requires.

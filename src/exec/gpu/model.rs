@@ -60,8 +60,8 @@ impl GpuModel {
         Ok(Arc::new(GpuModel { device, section, weights: Arc::new(weights), vectors, initial, nothing, spare, device_bytes }))
     }
 
-    /// Returns a model with the same weights on `device`. `device` must be the model's device with other capabilities, under which kernels
-    /// read the same layout of weights.
+    /// Returns a model with the same weights on `device`. `device` must be the model's device with other capabilities. The capabilities must
+    /// not change the layout of weights that the kernels read.
     pub fn on(&self, device: Arc<Device>) -> Arc<GpuModel> {
         Arc::new(GpuModel { device, ..self.clone() })
     }

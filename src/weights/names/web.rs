@@ -1,4 +1,4 @@
-//! The names in web-rwkv's files. The mixes and the bonus of RWKV-6 have the names of RWKV-5. The matrices A and B of an adapter are called
+//! The names in web-rwkv's files. The mixes and the bonus of RWKV-6 have the names of RWKV-5. The matrices A and B of a LoRA adapter are called
 //! `lora.0` and `lora.1`.
 
 use crate::weights::located::Located;
