@@ -160,9 +160,9 @@ impl Closer {
         Some(tokens)
     }
 
-    /// Searches for a way to complete what `start` has parsed with fewer tokens. `text` are known bytes that complete it. The search tries other
-    /// bytes at each offset of `text`. Returns the bytes with the fewest tokens, which may be `text` itself. Returns `None` if the vocabulary
-    /// has no tokens for `text` or for any other bytes that were found.
+    /// Searches for a shorter ending of the text that `start` has parsed. `text` is a known ending: bytes that complete the parsed text. The
+    /// search tries other bytes at each offset of `text`. Returns the ending with the fewest tokens, which may be `text` itself. Returns `None`
+    /// if the vocabulary has no tokens for any ending that was found.
     fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<Ending> {
         let size = |ending: &Ending| (ending.tokens.len(), ending.text.len());
         let (mut best, mut text) = (self.ending_of(text.clone()), text);

@@ -109,7 +109,8 @@ impl Writer<'_> {
         let _ = writeln!(self.text, "{}: {body}", self.name(part, within));
         below.iter().map(|&c| (c, within)).collect()
     }
-    /// Writes the line that defines a sequence inside a lexeme. Adjacent characters are joined to texts. Returns the parts that the line refers to.
+    /// Writes the line that defines a sequence inside a lexeme. Adjacent single characters become one quoted text. Returns the parts that
+    /// the line refers to.
     fn define_text(&mut self, part: usize, all: &[usize]) -> Vec<(usize, Within)> {
         let (mut body, mut text, mut needed) = (Vec::new(), String::new(), Vec::new());
         for &child in all {

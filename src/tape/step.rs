@@ -20,7 +20,7 @@ pub struct Run {
     /// The page to which the step writes the slot's recurrent states. `page_out` differs from `page_in` if another slot shares the page
     /// `page_in`.
     pub page_out: u32,
-    /// The half page that the step reads, for states with halves. Half h (0 or 1) of page p has the index 2 p + h.
+    /// The half page that the step reads, for states whose pages have two halves. Half h (0 or 1) of page p has the index 2 p + h.
     pub shift_in: u32,
     /// The half page that the step writes, with an index like `shift_in`. `shift_out` always differs from `shift_in`.
     pub shift_out: u32,
