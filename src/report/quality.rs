@@ -49,14 +49,15 @@ impl WeightsReport {
 pub struct VariantReport {
     #[serde(flatten)]
     pub weights: WeightsReport,
-    /// The increase of the perplexity over the reference, in percent. Below 0 if the variant's perplexity is lower.
+    /// The increase of this format's perplexity over the reference format's, in percent. Negative if this format's perplexity is lower.
     pub loss_percent: f64,
-    /// The mean over all positions of KL(reference || variant), the divergence of the next-token probabilities, in nats.
+    /// The mean over all positions of KL(reference || this format), in nats: the divergence between the next-token probabilities of the two
+    /// formats.
     pub kl_mean: f64,
-    /// The 99th percentile of KL(reference || variant), in nats.
+    /// The 99th percentile of KL(reference || this format) over all positions, in nats.
     pub kl_p99: f64,
     pub kl_max: f64,
-    /// The percentage of positions at which reference and variant have the same most likely token.
+    /// The percentage of positions at which this format and the reference format have the same most likely token.
     pub agreement_percent: f64,
 }
 

@@ -112,8 +112,8 @@ fn row(r: &BenchRecord) -> String {
     )
 }
 
-/// Returns the fields of a record as CSV cells, each with its name. Fields that are arrays are left out. Fields of `wingbeat` are named
-/// `wingbeat.NAME`.
+/// Returns the fields of a record as CSV cells, each with its name. Fields that are arrays are left out. Fields of the inner object
+/// `wingbeat` get the name `wingbeat.NAME`.
 fn cells(r: &BenchRecord) -> Result<Vec<(String, String)>, Failure> {
     let value = serde_json::to_value(r).map_err(|e| Error::input(format!("cannot write CSV: {e}")))?;
     let mut cells = Vec::new();

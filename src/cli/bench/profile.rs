@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::exec::WordTime;
 use crate::session::{Model, Session, low_level};
 
-/// The number of profiled steps. For each word (fused operation), the table shows the shortest of its times in these steps.
+/// The number of profiled steps. For each word (fused operation), the table shows the shortest time among these steps.
 const REPEATS: usize = 5;
 
 /// A row of the table: the sums over all calls of one word (fused operation) in a step.

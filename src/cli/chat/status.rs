@@ -4,8 +4,8 @@ use crate::chat::{Conversation, Role, Settings, Stats};
 use crate::sample::RANDOM_SEED;
 use crate::session::{Finish, Timings};
 
-/// Returns a line with the name of the current branch, its turns and its tokens. The chat shows this line after a command that changed the
-/// branch.
+/// Returns a line with the name of the current branch and the branch's numbers of turns and tokens. The chat shows this line after a
+/// command that changed the branch.
 pub fn place(chat: &Conversation) -> String {
     let stats = chat.stats();
     format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
@@ -71,8 +71,8 @@ pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
     format!("{name} is {value}")
 }
 
-/// Returns the line that is shown below an answer: the length, the speed and, if the answer was cut, the reason. `complete` has the same
-/// meaning as for [`ending`].
+/// Returns the line that is shown below an answer: the length, the speed and, if the answer was cut, the reason. `complete` is
+/// `Some(false)` if the answer is incomplete under its grammar or schema.
 pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish, complete: Option<bool>) -> String {
     let why = ending(finish, complete).map_or_else(String::new, |why| format!(", {why}"));
     format!("{n_tokens} tokens, {:.1}/s{why}", timings.decode_tokens_per_second())

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A family of kernels and the results of its check. A family is the set of kernels for the same capabilities of an adapter.
+/// A family of kernels and the results of its check. A family is all kernels that are chosen for one combination of the capabilities below.
 #[derive(Debug, Serialize)]
 pub struct Family {
     /// `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
@@ -33,7 +33,7 @@ pub struct Family {
     pub n_cases: usize,
     /// The number of test cases of the family. It is larger than `n_cases` if the user stopped the check.
     pub n_planned: usize,
-    /// The passed test case whose error is nearest to its bound, with this error. `None` if no passed case has an error above 0.
+    /// The passed test case with the largest error relative to the case's bound, and this error. `None` if no passed case has an error above 0.
     pub worst: Option<String>,
     pub wrong: Vec<String>,
 }
@@ -106,8 +106,9 @@ impl Kernels {
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Checks all families until the user stops the check. A case that cannot run counts as wrong. Drops `led` after the first job. This
-    /// signals the receiver of the channel that the driver has compiled and cached the kernels that models use in the default format.
+    /// Checks all families until the user stops the check. A case that cannot run counts as wrong. Drops `led` after the first job, which
+    /// compiles the kernels that models use in the default format. The receiver of the channel thus learns that the driver has cached these
+    /// kernels.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<Family> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<Job> =

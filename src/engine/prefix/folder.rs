@@ -121,8 +121,8 @@ pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. A damaged or foreign
-/// file stays in the folder: the prefix cache leaves no partial files, so another program may have written the file.
+/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file
+/// stays in the folder, because another program may have written the file: the prefix cache itself leaves no partial files.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;

@@ -163,8 +163,8 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. The entry covers the whole prompt
-    /// only if the entry has logits and `may_end` is true; otherwise at least the prompt's last token is left for the prefill.
+    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. The entry may cover the whole
+    /// prompt if it has logits and `may_end` is true. Otherwise at least the prompt's last token must be prefilled.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
@@ -258,8 +258,9 @@ impl PrefixCache {
     }
 
     /// Returns the positions in a prompt, as numbers of tokens, at which a continuation forks its slot for the cache. All positions are above
-    /// `from`, the number of tokens that the slot has read. `ends` are the positions of `Prepared::ends`. A recurrent model gets several
-    /// positions, because a later prompt can continue only from one of these positions.
+    /// `from`, the number of tokens that the slot has read. `ends` are the positions from which a later
+    /// prompt of the same conversation can continue. A recurrent model gets several positions, because its state cannot be rewound to other
+    /// positions.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();

@@ -2,8 +2,8 @@
 
 use super::{Language, PromptFile};
 
-/// Names and texts of the files. ChatRWKV has two styles of prompt files: questions and answers (`-1`), and a conversation of two people
-/// (`-2`).
+/// Names and texts of the files. As in ChatRWKV, a file whose name ends with `-1` contains questions and answers. A file whose name ends
+/// with `-2` contains a conversation of two people.
 const PROMPTS: [(&str, &str); 6] = [
     ("English-1", include_str!("../../../../assets/prompts/English-1.toml")),
     ("English-2", include_str!("../../../../assets/prompts/English-2.toml")),
