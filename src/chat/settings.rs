@@ -111,7 +111,7 @@ fn length(name: &str) -> Option<&'static Length> {
     LENGTHS.iter().find(|length| length.0.eq_ignore_ascii_case(name))
 }
 
-/// Returns the sampler's name of a setting for its name in ChatRWKV. Returns other names unchanged.
+/// Converts a name of ChatRWKV, such as `gen_temp`, to the sampler's name of the same setting. Returns other names unchanged.
 fn of_sampler(name: &str) -> &str {
     SAMPLING.iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(name)).map_or(name, |(_, own)| own)
 }

@@ -33,9 +33,9 @@ pub struct Row {
     pub top_p: u32,
     /// The number of tokens that `top_k` keeps. 0 means that `top_k` is off.
     pub top_k: u32,
-    /// How far below the largest logit a token's logit may be, at most, so that `min_p` keeps the token. `u32::MAX` means that `min_p` is off.
+    /// The largest distance (largest logit minus logit) of the tokens that `min_p` keeps. `u32::MAX` means that `min_p` is off.
     pub min_p_distance: u32,
-    /// How far below the largest logit a token's logit may be, at most, so that `top_n_sigma` keeps the token. In standard deviations.
+    /// The largest distance (largest logit minus logit) of the tokens that `top_n_sigma` keeps, in standard deviations of the logits.
     pub n_sigma: Scale,
     /// The factor of [`mass`](super::fixed::mass) while filters apply: converts a distance (largest logit minus logit) to an exponent.
     pub filter_scale: Scale,

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 thread_local! {
     /// True while this thread runs work whose panics become errors.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
-    /// The text that a panic hook has set, by [`describe`], for the last panic of this thread. Empty if no hook has set a text.
+    /// The text of the last panic of this thread. A panic hook stores the text by calling [`describe`]. Empty if no hook stored a text.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 

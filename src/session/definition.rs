@@ -176,8 +176,8 @@ fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     Ok(glm.to_json())
 }
 
-/// Wraps the checkpoint as a source of weights. The source returns initial states as `[heads, value, key]`. `orientation` is the index order in
-/// the file.
+/// Wraps the checkpoint as a source of weights. The source returns initial states as `[heads, value, key]`. `orientation` is the index order of
+/// these states in the file.
 fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn Source> {
     match orientation {
         StateOrientation::ValueKey => Box::new(checkpoint),

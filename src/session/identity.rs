@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::tape::{Source, Tape};
 use sha2::{Digest, Sha256};
 
-/// The most tensors of which some weights enter the hash.
+/// The most tensors whose weights enter the hash. The names and shapes of all tensors enter the hash.
 const BLOCKS: usize = 64;
 /// The most consecutive weights of one tensor that enter the hash.
 const NUMBERS: usize = 256;

@@ -36,8 +36,8 @@ pub fn ffn_sparsity(session: &mut Session, slot: Slot, token: u32) -> Result<Opt
     aside(session, fork, &[token], |executor, step| executor.sparsity(step))
 }
 
-/// Calls `play` with a step that reads `tokens` in `slot`, and then closes the slot. The slot's page must have a second user, so that the step
-/// writes to a new page.
+/// Calls `play` with a step that reads `tokens` in `slot`, and then closes the slot. The slot must be new or a fork: its page (the memory of its
+/// states) is then shared, so the step writes to another page and changes no state that is still used.
 fn aside<T>(session: &mut Session, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
     let result = play_aside(session, slot, tokens, play);
     session.close(slot)?;

@@ -44,9 +44,9 @@ impl Move {
 }
 
 impl Pages {
-    /// Creates pages for `n_slots` slots. If `leave` is true, the number of pages suffices for all slots to move to new pages in one step
-    /// ([`Pages::leave`]). Otherwise the number suffices if only slots with shared pages move to new pages. Half as many new pages are enough
-    /// then, because at least two slots share each old page.
+    /// Creates pages for `n_slots` slots. If `leave` is true, all slots can move to new pages in one step ([`Pages::leave`]): there are `n_slots`
+    /// additional pages. Otherwise only slots that share a page move to new pages, and there are `n_slots / 2` additional pages. This number is
+    /// enough, because at least two slots share each old page.
     pub fn new(n_slots: usize, leave: bool) -> Pages {
         let n = 1 + n_slots + if leave { n_slots } else { n_slots / 2 };
         let mut users = vec![0; n];

@@ -106,7 +106,7 @@ impl Session {
     /// Begins to copy the contents of a slot to host memory.
     ///
     /// # Errors
-    /// `Input` if the slot was closed or belongs to another session; `Memory` if memory is too small for the copy.
+    /// `Input` if the slot was closed or belongs to another session; `Memory` if there is too little memory for the copy.
     pub fn begin_snapshot(&mut self, slot: Slot) -> Result<Copying<'_>> {
         let SlotContents { page, logits, n_tokens, blocks, tokens } = self.contents(slot)?.clone();
         let tape = self.model().tape().clone();

@@ -97,8 +97,8 @@ pub struct Stream {
     pub grace: usize,
     /// The number of bytes of `text` that events have reported.
     pub(super) n_told_text: usize,
-    /// True if few tokens remain and the constraint has begun to close the text. Then the reason for the end is `at_limit`, although the text
-    /// is complete.
+    /// True if few tokens remain and the constraint has begun to close the text. If the text then ends by itself,
+    /// [`finish`](Self::finish) becomes `at_limit` instead of `Eos`.
     is_closing: bool,
     /// The number of `tokens` that were passed to the constraint.
     n_told: usize,

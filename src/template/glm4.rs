@@ -26,9 +26,10 @@ pub enum Version {
     V0414,
     /// GLM-Z1-0414: like `V0414`, but thoughts of earlier answers are left out, and the prompt ends with the beginning of a thought.
     Z1,
-    /// GLM-Edge: messages in the given order, without first tokens and without tools.
+    /// GLM-Edge: messages in the given order, without tools. No `[gMASK]<sop>` before the first message.
     Edge,
-    /// GLM-4.1V, for texts: messages in the given order, without tools. Its newline after the last `<|assistant|>` begins a thought or a reply.
+    /// GLM-4.1V, for texts: messages in the given order, without tools. The prompt ends with a newline after the last `<|assistant|>`; the
+    /// model continues with a thought or a reply.
     Vision,
 }
 

@@ -91,9 +91,10 @@ const FAMILIES: &[Family] = &[
 /// | 65024 | ChatGLM3, from `folder` |
 /// | other | the only vocabulary file in `folder` |
 ///
-/// A family's file must have a largest id of the family. For other models, the file is `rwkv_vocab*.txt`, `vocab.txt`, `tokenizer.json` or
-/// `tokenizer.model`. Its largest id must be below `n_vocab` and at least `n_vocab / 2`. If the folder has several such files, none is used. A file
-/// that does not fit or cannot be read is not an error, because a model can run on token ids alone. The hint then names the file and the reason.
+/// A family's file is used only if its largest id is in the family's range. For other models, the file is `rwkv_vocab*.txt`, `vocab.txt`,
+/// `tokenizer.json` or `tokenizer.model`. The largest id in such a file must be below `n_vocab` and at least `n_vocab / 2`. If the folder has
+/// several such files, none is used. A file that does not fit or cannot be read is not an error, because a model can run on token ids alone. The
+/// hint then names the file and the reason.
 pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
     if n_vocab == WORLD_ROWS {
         return world();
@@ -105,7 +106,7 @@ pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
 }
 
 /// Creates the vocabulary that a model's own file contains, for a model with `n_vocab` embeddings. If the tokens are the tokens of World, returns
-/// the embedded World vocabulary. The text is a note for the user: a model with World's number of embeddings has other tokens.
+/// the embedded World vocabulary. Also returns a note for the user if an RWKV model has as many embeddings as World models, but other tokens.
 ///
 /// # Errors
 /// `File` if the lists are damaged or of an unsupported kind, or if an id has no embedding.

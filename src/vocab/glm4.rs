@@ -189,7 +189,8 @@ impl Scheme for Glm4 {
         Ok(ids)
     }
 
-    /// Returns the two tokens that GLM-4's official tokenizer puts before every text. GLM-Edge's tokenizer does not. The ids distinguish them.
+    /// Returns the ids of `[gMASK]` and `<sop>`, which GLM-4's official tokenizer puts before every text. Returns an empty list for GLM-Edge, whose
+    /// tokenizer adds no tokens. The id of `[gMASK]` shows whether the vocabulary is GLM-Edge's.
     fn start(&self) -> Vec<u32> {
         let start = ["[gMASK]", "<sop>"].map(|special| self.special(special));
         let is_edge = start[0] == Some(N_RANKS_EDGE as u32 + 2);

@@ -43,7 +43,7 @@ const GLM: [&str; 2] = ["glm4", "chatglm-bpe"];
 const GPT2: [(&str, bool); 4] = [("gpt-2", false), ("gpt-neox", true), ("mpt", true), ("olmo", true)];
 
 impl Vocab {
-    /// Creates a vocabulary from lists. Only normal tokens are found in text. An exception are `gpt2` vocabularies with GPT-2's pattern: there,
+    /// Creates a vocabulary from lists. In most vocabularies, only normal tokens are found in text. In `gpt2` vocabularies with GPT-2's pattern,
     /// control tokens and user-defined tokens are also found in text, as in a `tokenizer.json`.
     ///
     /// # Errors

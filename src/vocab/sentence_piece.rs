@@ -36,9 +36,9 @@ const CHATGLM3: [&str; 9] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|sy
 pub(super) struct SentencePiece {
     table: Table,
     spaces: Spaces,
-    /// The normal pieces with their ranks. Adjacent characters are joined until they form these pieces.
+    /// The normal pieces with their ranks. Encoding joins the characters of a text to these pieces, the piece of lowest rank first.
     ranks: Ranks,
-    /// The user-defined pieces, which are found in a text before characters are joined.
+    /// The user-defined pieces, which are found in a text before its other characters are joined to normal pieces.
     user_defined: Trie,
     unknown: u32,
     /// The ids of the pieces for single bytes, into which a character without a piece is split. `None` if such a character becomes the unknown

@@ -175,7 +175,8 @@ impl Batcher {
         Ok(())
     }
 
-    /// Samples on the host for each sequence of `order` that has no unread tokens, and for the jobs that waited for these sequences' prompts.
+    /// Samples one token on the host for each sequence of `order` that has no unread tokens. Also samples one token for each job that waited for
+    /// the prompt of one of these sequences.
     fn draw(&mut self, mut order: Vec<usize>, on_event: &mut OnEvent<'_>) -> Result<()> {
         order.retain(|&i| self.sequences[i].unread.is_empty());
         for i in order.clone() {

@@ -1,6 +1,6 @@
 //! Hides `|` and `]` of messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`. So a special
-//! token with one of these characters in the output comes from the template. The tokens of newer models, such as `<think>`, are hidden in messages
-//! that the model did not write: a third character is inserted after their first character.
+//! token with one of these characters in the output comes from the template. Messages that the model did not write
+//! may also contain tokens of newer models, such as `<think>`. To hide such a token, a third unused character is inserted after its `<`.
 
 use super::super::part::{MARKS, NEWER};
 use super::super::{Message, Role};
@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The two characters that replace `|` and `]`, and the character that separates tokens of newer models.
+/// The two characters that replace `|` and `]`, and the separator: the character that is inserted into tokens of newer models to hide them.
 pub struct Veil {
     stand_ins: [char; 2],
-    /// The separator in tokens of newer models. `None` if these tokens are not hidden.
+    /// The character that is inserted after the `<` of a token of newer models, such as `<think>`. `None` if these tokens are not hidden.
     separator: Option<char>,
     /// True if a message contains `|`, `]` or a hidden token of a newer model.
     hides: bool,
@@ -62,7 +62,8 @@ impl Veil {
         }
     }
 
-    /// Hides texts in every text and every key of a value. `separator` separates tokens of newer models; `None` leaves them unchanged.
+    /// Hides texts in every text and every key of a value. `separator` is inserted into tokens of newer models; `None` leaves these
+    /// tokens unchanged.
     fn hide(&self, value: &mut Value, separator: Option<char>) {
         match value {
             Value::String(text) => *text = self.hidden(text, separator),

@@ -17,7 +17,7 @@ pub(super) struct Model {
 
 pub(super) struct Piece {
     pub text: String,
-    /// The score. Of all possible joins, the join whose result has the highest score comes first.
+    /// The score. Encoding joins two adjacent parts of a text again and again, each time the two parts that form the piece of highest score.
     pub score: f32,
     pub kind: Kind,
 }
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Unknown,
     /// A special token such as `<s>`. Encoding a text never returns its id.
     Control,
-    /// A piece that is found in a text before characters are joined.
+    /// A piece that is found in a text before the other characters are joined to pieces.
     UserDefined,
     /// A byte, `<0x00>` to `<0xFF>`.
     Byte,

@@ -1,4 +1,4 @@
-//! Sorts the pieces of a model by purpose: pieces made by joins, pieces found in text, and bytes.
+//! Sorts the pieces of a model by purpose: pieces to which characters are joined, pieces that are found in text as a whole, and single bytes.
 
 use super::model::{Kind, Piece};
 use crate::error::{Error, Result, short};
@@ -46,7 +46,7 @@ pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
     ranks
 }
 
-/// Returns the user-defined pieces, which are found in a text before characters are joined.
+/// Returns the user-defined pieces, which are found in a text before its other characters are joined to normal pieces.
 pub(super) fn user_defined(pieces: &[Piece]) -> Trie {
     let mut bytes = Vec::new();
     let mut entries = Vec::new();
