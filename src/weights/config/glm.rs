@@ -223,8 +223,9 @@ struct Rope {
     theta: f64,
     /// The fraction of a head's channels that are rotated. `None` if the key is missing.
     factor: Option<f64>,
-    /// How many rotated pairs of a head follow the time, the height and the width of an image. The positions of a text are equal in all three,
-    /// so the sections do not change a text. `None` if the key is missing.
+    /// The rotated pairs of a head are divided into three sections, which use the position in time, height and width of an image. This list has
+    /// the number of pairs in each section. A text token has the same position in all three, so sections have no effect on texts. `None` if the
+    /// key is missing.
     sections: Option<Vec<u32>>,
 }
 

@@ -32,7 +32,7 @@ const INNER: [&str; 2] = ["transformer.", "language_model."];
 /// The first parts of names that only ChatGLM's own code uses.
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
 
-/// Returns true if the tensors have names of a GLM. Names of an adapter, or of only a part of a model, are not enough.
+/// Returns true if the tensors have names of a GLM. Names of a LoRA adapter, or of only a part of a model, are not enough.
 pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
     let any = |wanted: &str| tensors.iter().any(|t| in_layer(bare(&t.name, &INNER)).is_some_and(|(_, part)| part == wanted));
     let is_table = |t: &Located| bare(&t.name, &INNER) == TOP[0].0;
