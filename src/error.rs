@@ -77,7 +77,7 @@ impl Kind {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Error {
-    /// The kind of the error: who can act on it.
+    /// The kind of the error. The kind shows who can act on the error.
     pub kind: Kind,
     /// The description of the fault, often with the expected and the found value. Does not include `place`, `field` and `hint`.
     pub message: String,

@@ -69,8 +69,8 @@ impl Shared {
     }
 
     /// Checks that a request may enter the queue, and returns the locked counts. The error is `Busy` if the queue is full, or `Device` after
-    /// a call of `Engine::drain`. Each free slot lets one waiting request leave the queue soon. So only the waiting requests beyond the
-    /// number of free slots count.
+    /// a call of `Engine::drain`. A waiting request that can soon get a free slot does not count. So the number of free slots is
+    /// subtracted from the number of waiting requests.
     pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.is_draining {
@@ -89,8 +89,8 @@ impl Shared {
     }
 }
 
-/// Checks that a prompt can follow a state. The context must have room for the tokens of both. A prompt without tokens needs a state with
-/// logits.
+/// Checks that a prompt can follow a state. The context must have room for the tokens of the state and of the prompt. A prompt without
+/// tokens needs a state with logits.
 fn check_after(state: &NamedState, prepared: Prepared, request: &Request, context: Option<usize>) -> Result<Prepared> {
     let n = prepared.prompt.len();
     let all = n + state.snapshot.n_tokens();

@@ -36,7 +36,8 @@ impl State {
         self.loaded.begin(sampler, seed);
     }
 
-    /// Returns the last bytes of the state's tokens that are in no text yet: an incomplete character, or the beginning of a stop text.
+    /// Returns the last bytes of the state's tokens, if they are not part of a text yet: an incomplete character, or the beginning of a stop
+    /// text.
     pub fn pending(&self) -> &[u8] {
         &self.loaded.pending
     }

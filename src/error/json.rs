@@ -1,8 +1,9 @@
-//! Says the errors of the JSON and TOML parsers in the words of the formats.
+//! Rewords the errors of the JSON and TOML parsers with the terms of JSON and TOML, such as "array" instead of "sequence".
 
 use std::fmt::Display;
 
-/// The parser's names of values, and how a user calls them. A number, a string or a boolean follows some names.
+/// Pairs: how the parser names a found value, and the text for users. If the text for users ends with a blank or is empty, the found value
+/// follows.
 const FOUND: &[(&str, &str)] = &[
     ("integer ", "the number "),
     ("floating point ", "the number "),
@@ -16,7 +17,7 @@ const FOUND: &[(&str, &str)] = &[
     ("null", "null"),
 ];
 
-/// The parser's names of types, and how a user calls them.
+/// Pairs: how the parser names an expected type, and the text for users.
 const WANTED: &[(&str, &str)] = &[
     ("a sequence", "an array"),
     ("a map", "an object"),

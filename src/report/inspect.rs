@@ -173,8 +173,8 @@ fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// Stores all matrices of the tape (the model's recorded program) in `format`. Returns the number of bytes of all vectors and matrices that
-/// one token reads. An embedding table counts as one row, because a token reads only its own row.
+/// Sets the weight format of all matrices of `tape` (the model's recorded program) to `format`. Returns the number of bytes of vectors and
+/// matrices that are read to decode one token. An embedding table counts as one row, because a token reads only its own row.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.store_as(format);
     let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
