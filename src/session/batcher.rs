@@ -82,8 +82,8 @@ struct Sequence {
     /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. Each position is stored as the number of prompt
     /// tokens after the position, so the slot reaches the last entry first.
     marks: Vec<usize>,
-    /// The number of alternative tokens in each log-probability of the prompt. `None` if the job requests no log-probabilities of the prompt, or
-    /// if all of them have been computed.
+    /// With each prompt token, the log-probabilities of this many most likely tokens are computed. `None` if the job requests no
+    /// log-probabilities of the prompt, or if all of them have been computed.
     n_prompt_logprobs: Option<usize>,
     /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has no log-probability.
     prompt_logprobs: Vec<Logprobs>,

@@ -246,7 +246,8 @@ impl Model {
     }
 }
 
-/// Returns the model's vocabulary, or a hint that says where to get the vocabulary, and a note for the user.
+/// Chooses the model's vocabulary. [`Choice::Missing`] has a hint that says where to get the vocabulary. Also returns a note for the user if the
+/// choice is unusual.
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts, checkpoint: Option<&Checkpoint>) -> Result<(Choice, Option<String>)> {
     let (vocab, note) = match (&options.vocab, source) {
         (Some(path), _) => (Vocab::find(path)?, None),

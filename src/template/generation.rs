@@ -10,8 +10,8 @@ pub struct GenerationConfig {
     /// In transformers, the most tokens of prompt and answer together. Here, the default of the setting `chat_len_max`: the most tokens of an
     /// answer.
     pub max_length: usize,
-    /// The most tokens of an answer, for a conversation (in addition to the limit `chat_len_max`) and for requests with messages that do
-    /// not set `max_tokens`. `None` if unset.
+    /// The most tokens of an answer. In a conversation, `chat_len_max` is a second limit. In a request with messages, this limit applies if the
+    /// request does not set `max_tokens`. `None` sets no limit.
     pub max_new_tokens: Option<usize>,
     /// If false, the most probable token is always chosen, after the penalties have been applied.
     pub do_sample: bool,

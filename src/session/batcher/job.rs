@@ -23,10 +23,10 @@ pub struct Job {
     /// Bytes at the end of the text before this job that were held back, because they may begin a character or a stop text. Set this field if
     /// `from` was loaded from a state file ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
-    /// The number of alternative tokens in the log-probabilities of each sampled token, as in [`Stream::n_logprobs`]. `None` requests no
-    /// log-probabilities.
+    /// Requests the log-probability of each sampled token, and with it the log-probabilities of this many most likely tokens, as
+    /// [`Stream::n_logprobs`] does. `None` requests no log-probabilities.
     pub n_logprobs: Option<usize>,
-    /// The number of alternative tokens in the log-probabilities of each prompt token.
+    /// Requests the log-probability of each prompt token, and with it the log-probabilities of this many most likely tokens.
     /// [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these log-probabilities. `None` requests no
     /// log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,

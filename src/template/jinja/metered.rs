@@ -119,7 +119,7 @@ fn with_checks<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>
     })
 }
 
-/// Returns an instruction that applies a filter to one value. With the index `!0`, minijinja does not cache the filter.
+/// Returns an instruction that applies the filter `name` to one value. The number `!0` tells minijinja not to cache the filter.
 fn check(name: &'static str) -> Instruction<'static> {
     Instruction::ApplyFilter(name, Some(1), !0)
 }

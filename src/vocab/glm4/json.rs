@@ -40,7 +40,7 @@ struct Added {
 }
 
 impl Added {
-    /// Returns whether this is GLM-4's special token number `nth` in a vocabulary of `n_ranks` other tokens.
+    /// Returns whether this token has the text and the id of GLM-4's special token `SPECIAL[nth]`. The ids of special tokens begin at `n_ranks`.
     fn is(&self, n_ranks: usize, nth: usize) -> bool {
         self.id as usize == n_ranks + nth && SPECIAL.get(nth) == Some(&self.content.as_str())
     }
