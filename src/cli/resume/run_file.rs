@@ -31,7 +31,8 @@ pub struct RunFile {
     name: String,
     /// The seed of the run. Lines without their own seed derive their seeds from this seed.
     seed: u64,
-    /// Names and values of everything else: the hash of the weights, the weight format, the settings.
+    /// Names and values of everything that determines the texts, except the seed and the prompts: the hash of the weights, the weight format,
+    /// the settings.
     made_with: Map<String, Value>,
 }
 
