@@ -66,7 +66,7 @@ pub struct Sampling {
     /// Multiplied by a token's penalty count and subtracted from the token's logit. The penalty count is how often the token was generated, reduced
     /// by `penalty_decay`. 0 is off.
     pub frequency_penalty: f32,
-    /// All penalty counts are multiplied by this factor after each token, in 0 ..= 1. 1 is off.
+    /// Multiplies all penalty counts after each token. In 0 ..= 1; 1 is off.
     pub penalty_decay: f32,
     /// For every token that was generated before: a positive logit is divided by this factor, and a negative logit is multiplied by this factor.
     /// 1 is off.
