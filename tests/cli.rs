@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 17] = [
     "generate",
     "chat",
     "batch",
@@ -25,6 +25,8 @@ const VERBS: [&str; 15] = [
     "bench",
     "quality",
     "classify",
+    "embed",
+    "rerank",
     "completions",
     "man",
 ];

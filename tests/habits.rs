@@ -124,7 +124,21 @@ fn every_verb_that_takes_a_model_takes_it_as_a_flag() {
     stdout(&run(&["convert", "-m", model, &path("b.safetensors")]));
     assert!(std::fs::read(path("a.safetensors")).unwrap() == std::fs::read(path("b.safetensors")).unwrap());
     assert_eq!(code(&run(&["convert", model])), 2);
-    for verb in ["generate", "chat", "batch", "score", "classify", "tokenize", "detokenize", "inspect", "convert", "bench", "quality"] {
+    for verb in [
+        "generate",
+        "chat",
+        "batch",
+        "score",
+        "classify",
+        "embed",
+        "rerank",
+        "tokenize",
+        "detokenize",
+        "inspect",
+        "convert",
+        "bench",
+        "quality",
+    ] {
         assert!(stdout(&run(&[verb, "--help"])).contains("-m, --model"), "{verb}");
     }
 }

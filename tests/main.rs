@@ -9,6 +9,7 @@ mod coded;
 #[cfg(unix)]
 mod docs;
 mod draws;
+mod embed;
 mod endings;
 mod errors;
 mod family;

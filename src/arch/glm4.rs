@@ -23,7 +23,7 @@
 //! The other words of a block are [`Tape::norm_linear`], [`Tape::attention`], [`Tape::linear_add`] and [`Tape::swiglu`].
 
 use super::detect::{dims, missing};
-use super::{Architecture, Blueprint, Facts, Shapes};
+use super::{Architecture, Blueprint, Facts, Purpose, Shapes};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use crate::tape::{Kind, MatrixPart, Rotary, Tape, Var, vector};
@@ -191,6 +191,7 @@ impl Blueprint for Glm4 {
             context: Some(self.config.max_context),
             stop_ids: self.config.eos.clone(),
             labels: self.labels.as_ref().map(|l| l.names.clone()),
+            purpose: Purpose::Logits,
         }
     }
 

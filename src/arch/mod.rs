@@ -6,6 +6,7 @@
 
 mod detect;
 mod glm4;
+mod purpose;
 mod rwkv4;
 mod rwkv5;
 mod rwkv6;
@@ -15,6 +16,7 @@ pub mod synthetic;
 
 pub use detect::detect;
 pub use glm4::Glm4;
+pub use purpose::{Purpose, Task};
 pub use rwkv4::Rwkv4;
 pub use rwkv5::{Bonus, Rwkv5};
 pub use rwkv6::Rwkv6;
@@ -129,13 +131,8 @@ pub struct Facts {
     pub stop_ids: Vec<u32>,
     /// The class names of a classifier, or `None` if the model predicts tokens.
     pub labels: Option<Vec<String>>,
-}
-
-impl Facts {
-    /// Returns the number of logits: one per class of a classifier, else one per row of the embedding.
-    pub fn n_logits(&self) -> usize {
-        self.labels.as_ref().map_or(self.n_vocab, Vec::len)
-    }
+    /// What the model computes: logits, vectors or scores.
+    pub purpose: Purpose,
 }
 
 impl Shapes for crate::weights::Checkpoint {

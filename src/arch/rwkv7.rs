@@ -29,7 +29,7 @@
 
 use super::detect::dims;
 use super::stack::{Base, Layer};
-use super::{Architecture, Blueprint, Facts, Shapes};
+use super::{Architecture, Blueprint, Facts, Purpose, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{MatrixPart, Tape, Var};
 use crate::words::{Activation, Expansion, ValueResidual, Wkv7};
@@ -68,7 +68,8 @@ impl Architecture for Rwkv7Arch {
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         let [n_head, head_size] = dims(shapes, "blocks.0.att.r_k")?;
-        let base = Base::read(shapes, n_head)?;
+        let mut base = Base::read(shapes, n_head)?;
+        base.purpose = Purpose::read(shapes, base.n_layer)?;
         if base.n_att != base.n_embd {
             let text = format!("expected {} rows, the width of the embedding, found {}", base.n_embd, base.n_att);
             return Err(Error::model(text).at("blocks.0.att.key.weight"));

@@ -2,7 +2,7 @@
 //! head.
 
 use super::detect::dims;
-use super::{Facts, Shapes};
+use super::{Facts, Purpose, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{Initial, MatrixPart, State, Tape, Var, Vector, VectorPart, vector};
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
@@ -34,6 +34,8 @@ pub struct Base {
     pub has_time_state: bool,
     /// True if the file has tuned initial values of the token-shift state (tensors `ts_state`).
     pub has_ts_state: bool,
+    /// What the model computes. RWKV-4 to 6 compute logits.
+    pub purpose: Purpose,
 }
 
 /// The default epsilon of the group norm, head_size_divisor² × 1e-5. The official divisor is 8 for every head size.
@@ -127,6 +129,7 @@ impl Base {
             has_ln0: true,
             has_time_state: false,
             has_ts_state: false,
+            purpose: Purpose::Logits,
         }
     }
 
@@ -149,11 +152,14 @@ impl Base {
             context: None,
             stop_ids: vec![0],
             labels: None,
+            purpose: self.purpose.clone(),
         }
     }
 
     /// Records `x = LN0(E[token])`, calls `block` for each layer, then records `logits = W LN_out(x)`.
+    /// A model of vectors or scores has no matrix W, and its tape ends with LN_out(x).
     pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
+        t.ends_hidden |= self.purpose != Purpose::Logits;
         let table = t.table(MatrixPart::new("emb.weight", self.n_vocab, self.n_embd));
         let ln0 = self.has_ln0.then(|| t.vectors(self.n_embd, norm("blocks.0.ln0").into()));
         let x = t.embed(table, ln0);

@@ -19,6 +19,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("dtype", "--dtype"),
     ("layout", "--layout"),
     ("model", "-m"),
+    ("pooling", "--pooling"),
     ("profile", "--profile"),
     ("quant", "--quant"),
     ("rope_theta", "--rope-theta"),
@@ -26,6 +27,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("state_dtype", "--state-dtype"),
     ("strategy", "--strategy"),
     ("synthetic", "--synthetic"),
+    ("task", "--task"),
     ("vocab", "--vocab"),
 ];
 

@@ -13,6 +13,7 @@ mod convert;
 mod detokenize;
 mod devices;
 mod doctor;
+mod embed;
 mod endings;
 mod environment;
 mod escape;
@@ -34,6 +35,7 @@ mod progress;
 mod prompt;
 mod published;
 mod quality;
+mod rerank;
 mod resume;
 mod sampling_options;
 mod score;
@@ -41,6 +43,7 @@ mod signals;
 mod slots;
 mod style;
 mod target;
+mod texts;
 mod threads;
 mod tokenize;
 mod values;
@@ -87,6 +90,8 @@ enum Verb {
     #[command(visible_alias = "perplexity")]
     Score(score::Args),
     Classify(classify::Args),
+    Embed(embed::Args),
+    Rerank(rerank::Args),
     Tokenize(tokenize::Args),
     Detokenize(detokenize::Args),
     #[command(visible_alias = "show")]
@@ -164,6 +169,8 @@ fn run_verb(verb: Verb) -> Outcome {
         Verb::Chat(args) => chat::run(args),
         Verb::Score(args) => score::run(args),
         Verb::Classify(args) => classify::run(args),
+        Verb::Embed(args) => embed::run(args),
+        Verb::Rerank(args) => rerank::run(args),
         Verb::Tokenize(args) => tokenize::run(args),
         Verb::Detokenize(args) => detokenize::run(args),
         Verb::Inspect(args) => inspect::run(args),

@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
 use crate::exec::strategy::StrategyChoice;
 use crate::exec::{Chosen, DeviceChoice, QuantPlan, choose, tune};
-use crate::session::{LoadedState, Model, ModelSource, Options, Session, Slot, Snapshot, StateOrientation};
+use crate::session::{LoadedState, Model, ModelSource, Options, Output as Results, Session, Slot, Snapshot, StateOrientation};
 use clap::builder::{PathBufValueParser, StringValueParser, TypedValueParser};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The model and its initial state.
 #[derive(clap::Args)]
@@ -209,6 +209,17 @@ impl ModelArgs {
     }
 
     pub fn load(&self) -> Result<Model> {
+        self.load_for(Results::Logits)
+    }
+
+    /// Loads a second model on the same device, with the same formats. It has no vocabulary and no strategy of its own.
+    pub fn load_beside(&self, path: &Path) -> Result<Model> {
+        let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
+        load(&ModelSource::Path(path.to_path_buf()), &Options { dtype, quant, ..self.run.options(None)? })
+    }
+
+    /// Loads the model. `output` is what its steps return.
+    pub fn load_for(&self, output: Results) -> Result<Model> {
         check(&self.source())?;
         let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
         match &strategy {
@@ -223,7 +234,7 @@ impl ModelArgs {
             None => self.run.measure_once()?,
         }
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
-        load(&self.source(), &Options { dtype, quant, strategy, ..self.run.options(self.vocab.clone())? })
+        load(&self.source(), &Options { dtype, quant, strategy, output, ..self.run.options(self.vocab.clone())? })
     }
 
     /// Reads the state file that `--state` names. Returns `None` without the flag.

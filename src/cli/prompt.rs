@@ -173,7 +173,7 @@ fn all_of_stdin() -> Result<Vec<u8>> {
 }
 
 /// Reads a text to its end. A text of more than [`MAX_TEXT_BYTES`] bytes is an error.
-fn read_text(from: impl Read) -> Result<Vec<u8>> {
+pub fn read_text(from: impl Read) -> Result<Vec<u8>> {
     read_at_most(from, MAX_TEXT_BYTES)
 }
 

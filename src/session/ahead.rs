@@ -9,7 +9,7 @@ use super::pages::Move;
 use super::read::Clock;
 use super::slots::Slot;
 use super::stream::Stream;
-use super::work::Cut;
+use super::work::{Cut, Wanted};
 use crate::error::Result;
 use crate::exec::{MAX_AHEAD, NOTHING};
 use crate::sample::{Sampler, penalty_weight};
@@ -168,7 +168,7 @@ impl Session {
     /// bit-identical to the state that the submission computed.
     pub(super) fn settle(&mut self, ended: &[Live]) -> Result<()> {
         let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();
-        self.read(work.as_slice(), Cut::OneByOne, None, &mut |_, _| ())
+        self.read(work.as_slice(), Cut::OneByOne, (Wanted::Last, None), &mut |_, _| ())
     }
 
     /// Returns one bit per token id, set if the token does not count in penalties. Without a vocabulary, returns an empty slice, so that every

@@ -1,6 +1,6 @@
 //! Reads the definition of a model from its file, and checks the file's tensors before weights are loaded.
 
-use super::options::{ModelSource, Options, StateOrientation};
+use super::options::{ModelSource, Options, Output, StateOrientation};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
 use crate::error::{Error, Result, filled};
 use crate::tape::{Bytes, MatrixPart, Source, Tape};
@@ -44,7 +44,7 @@ impl Definition {
                     return Err(Error::usage("a synthetic model has no rotary base to change").hint("leave out `rope_theta`"));
                 }
                 let blueprint = arch::synthetic::named(name)?;
-                let (source, tape) = (Box::new(Synthetic { seed: MODEL_SEED }), record(blueprint.as_ref()));
+                let (source, tape) = (Box::new(Synthetic { seed: MODEL_SEED }), record(blueprint.as_ref(), options));
                 return Ok(Definition {
                     name: name.clone(),
                     kind: "synthetic".into(),
@@ -66,7 +66,7 @@ impl Definition {
         let glm = options.rope_theta.map(|theta| with_theta(&checkpoint, theta)).transpose().map_err(|e| e.at(&place))?;
         let shapes = Overridden { shapes: &checkpoint, group_norm_eps: eps.as_deref(), glm: glm.as_deref() };
         let blueprint = arch::detect(&shapes).map_err(|e| e.at(place))?;
-        let tape = record(blueprint.as_ref());
+        let tape = record(blueprint.as_ref(), options);
         let kind = if checkpoint.path().is_some() { checkpoint.kind() } else { "embedded" };
         let folder = checkpoint.path().and_then(Path::parent).map(Path::to_path_buf);
         let name = checkpoint.name().into();
@@ -88,8 +88,9 @@ impl Definition {
     }
 }
 
-fn record(blueprint: &dyn Blueprint) -> Tape {
+fn record(blueprint: &dyn Blueprint, options: &Options) -> Tape {
     let mut tape = Tape::new();
+    tape.ends_hidden = options.output == Output::Hidden;
     blueprint.record(&mut tape);
     tape
 }
@@ -100,7 +101,9 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     let read: HashSet<&str> = tape.tensors().into_iter().map(|(name, ..)| name).collect();
     // Some trainers save these tensors, which no model reads.
     let is_left_over = |name: &str| name.contains(".ln0.") || ["v0", "v1", "v2"].iter().any(|n| name == format!("blocks.0.att.{n}"));
-    let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n)).collect();
+    // A tape that ends hidden leaves out the head's matrix. The layers of embedding models and rerankers run on the host.
+    let is_head = |name: &str| tape.ends_hidden && ["head.", "lm_head.", "score."].iter().any(|prefix| name.starts_with(prefix));
+    let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n) && !is_head(n)).collect();
     let mut widened: BTreeMap<DType, usize> = BTreeMap::new();
     for dtype in checkpoint.names().filter_map(|n| checkpoint.tensor(n)).map(|view| view.dtype()) {
         if dtype.size_bytes().is_none() && !matches!(dtype, DType::Coded(_)) {

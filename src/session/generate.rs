@@ -1,6 +1,7 @@
 //! Generates text: samples tokens, ends texts, passes new text to the caller, and continues several texts in one batch.
 
 use super::{Finish, Limits, Logprobs, Session, Slot, Stream};
+use crate::arch::Purpose;
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::vocab::Vocab;
@@ -202,11 +203,16 @@ impl Session {
         result
     }
 
-    /// Returns an error if the model is a classifier.
+    /// Returns an error if the model does not predict tokens.
     pub(crate) fn check_speaks(&self) -> Result<()> {
-        match self.model().facts().labels {
-            None => Ok(()),
-            Some(_) => {
+        let facts = self.model().facts();
+        let refused = |what: &str, hint: &str| Err(Error::model(format!("this model {what} and cannot generate text")).hint(hint));
+        match (&facts.purpose, &facts.labels) {
+            (Purpose::Embedding { .. }, _) => refused("computes vectors of texts", "use `wingbeat embed`, or session::Embedder"),
+            (Purpose::Reranker { .. }, _) => refused("is a reranker", "use `wingbeat rerank`, or session::Reranker"),
+            _ if self.model().returns_hidden() => refused("was opened for hidden states", "open it with Output::Logits"),
+            (_, None) => Ok(()),
+            (_, Some(_)) => {
                 Err(Error::model("this model is a classifier and cannot generate text")
                     .hint("use `wingbeat classify`, or Session::classify"))
             }

@@ -11,6 +11,7 @@ mod caught;
 mod chunk;
 mod convert;
 mod definition;
+mod embed;
 pub mod fit;
 pub mod footprint;
 mod generate;
@@ -25,6 +26,7 @@ mod place;
 mod prefill_bound;
 mod quality;
 mod read;
+mod rerank;
 mod rewind;
 mod side_files;
 mod slots;
@@ -42,17 +44,21 @@ pub use convert::convert_coded;
 #[cfg(feature = "embedded-model")]
 pub use definition::embedded;
 pub use definition::{is_tuned, notes};
+pub use embed::{EmbedOptions, Embedder, Embedding, Pooling};
 pub(crate) use generate::nothing_to_continue;
 pub use generate::{Event, Generated, Prompt, Timings};
 #[cfg(not(target_arch = "wasm32"))]
 pub use layout::bytes_by_device;
 pub use logprobs::Logprobs;
 pub use model::Model;
-pub use options::{DEFAULT_CONTEXT, Device, ModelSource, Options, PartOn, StateOrientation};
+pub use options::{DEFAULT_CONTEXT, Device, ModelSource, Options, Output, PartOn, StateOrientation};
 #[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use read::Reading;
+pub use rerank::Reranker;
+#[cfg(feature = "cli")]
+pub(crate) use rerank::end_of_text;
 pub use side_files::side_files;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
@@ -72,7 +78,7 @@ use read::Clock;
 use slots::{SlotContents, Slots};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use work::{Cut, Scratch};
+use work::{Cut, Scratch, Wanted};
 
 /// Extra slots of a session. A slot is the place of one sequence. The extra slots are for sequences that are stored but not continued at the
 /// moment.
@@ -271,7 +277,7 @@ impl Session {
     /// # Errors
     /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty or all slots are in use; `Model` if the model is no classifier.
     pub fn classify(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        if self.model.facts().labels.is_none() {
+        if self.model.facts().labels.is_none() || self.model.returns_hidden() {
             return Err(Error::model("this model is not a classifier: it has no classification head (tensor score.weight)")
                 .hint("use a checkpoint that was trained as a classifier"));
         }
@@ -289,7 +295,7 @@ impl Session {
     /// `Input` if a slot was closed, belongs to another session or is listed twice, or if tokens are out of range or exceed the context;
     /// `Interrupted` by the [`stop_flag`](Self::stop_flag); `Device` if the device failed.
     pub fn prefill_many(&mut self, work: &[(Slot, &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
-        self.read(work, Cut::Chunks, None, progress)
+        self.read(work, Cut::Chunks, (Wanted::Last, None), progress)
     }
 
     /// Appends one token to a slot's sequence. Returns the logits after this token, `[vocab]`.
@@ -306,7 +312,7 @@ impl Session {
     /// # Errors
     /// The errors of [`prefill_many`](Self::prefill_many) except `Interrupted`.
     pub fn decode_many(&mut self, work: &[(Slot, u32)]) -> Result<()> {
-        self.read(work, Cut::OneByOne, None, &mut |_, _| ())
+        self.read(work, Cut::OneByOne, (Wanted::Last, None), &mut |_, _| ())
     }
 
     /// Prefills tokens and calls `each(t, logits)` for each token: `t` is the token's index in `tokens`, and `logits`, `[vocab]`, are the
@@ -321,7 +327,7 @@ impl Session {
         each: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        self.read([(slot, tokens)].as_slice(), Cut::Chunks, Some(each), progress)
+        self.read([(slot, tokens)].as_slice(), Cut::Chunks, (Wanted::All, Some(&mut |_, t, row| each(t, row))), progress)
     }
 
     fn contents(&self, slot: Slot) -> Result<&SlotContents> {

@@ -8,11 +8,11 @@ use super::options::{Device, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
 use super::place::{check_memory, choose_devices, place, placed};
 use super::vocabulary::vocabulary;
-use crate::arch::Facts;
-use crate::error::{Error, Result};
+use crate::arch::{Facts, Purpose};
+use crate::error::{Error, Result, filled};
 use crate::exec::{Loaded, mapped_bytes};
 use crate::sample::Sampling;
-use crate::tape::{MatrixSpec, Room, TOKENS_PER_BLOCK, Tape};
+use crate::tape::{MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use crate::weights::Checkpoint;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,8 @@ struct Inner {
     context: Option<usize>,
     sampling: Sampling,
     load_ms: f64,
+    /// The weights of the layers that run on the host. `None` if the model has no such layers.
+    host_layers: Option<Box<dyn Source>>,
 }
 
 impl Model {
@@ -101,6 +103,7 @@ impl Model {
             return Err(e.hint(fitted.map_or_else(|e| e.message, |f| format!("use `strategy={:?}`, which fits", f.strategy))));
         }
         let (loaded, device) = place(&Arc::new(tape), definition.source.as_ref(), options, chosen, progress).await?;
+        let host_layers = (facts.purpose != Purpose::Logits).then_some(definition.source);
         Ok(Model(Arc::new(Inner {
             name: definition.name,
             kind: definition.kind,
@@ -119,6 +122,7 @@ impl Model {
             context,
             sampling: definition.blueprint.sampling(),
             load_ms: started.elapsed().as_secs_f64() * 1e3,
+            host_layers,
         })))
     }
 
@@ -240,6 +244,24 @@ impl Model {
     }
     pub(super) fn loaded(&self) -> Arc<dyn Loaded> {
         self.0.loaded.clone()
+    }
+    /// Returns the numbers of a tensor of the layers that run on the host. `shape` is its shape.
+    ///
+    /// # Errors
+    /// `Model` if the tensor is missing or has another shape.
+    pub(super) fn host_tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let source = self.0.host_layers.as_ref().ok_or_else(|| Error::model("this model has no layers on the host").at(name))?;
+        let mut numbers = filled(0.0, shape.iter().product(), name)?;
+        source.with(name, shape, &mut |view| view.read_f32(0, &mut numbers))?;
+        Ok(numbers)
+    }
+    /// Returns how many numbers a row of a step's results has: the number of logits, or n_embd for a model that returns hidden states.
+    pub(super) fn n_outputs(&self) -> usize {
+        self.tape().logits.map_or(0, |var| self.tape().var_spec(var).columns[0])
+    }
+    /// Returns whether steps return hidden states in place of logits.
+    pub fn returns_hidden(&self) -> bool {
+        self.tape().ends_hidden
     }
     pub(super) fn tape(&self) -> &Arc<Tape> {
         self.0.loaded.tape()

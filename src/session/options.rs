@@ -24,6 +24,16 @@ pub enum ModelSource {
     Synthetic(String),
 }
 
+/// What the steps of a session return.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Output {
+    /// Logits of the next token, or of a classifier's labels: `[n_vocab]` or `[n_labels]`.
+    #[default]
+    Logits,
+    /// The hidden state after the last norm: `[n_embd]`. The matrix that computes logits is not loaded, so the model cannot generate text.
+    Hidden,
+}
+
 /// Options to open a model with. Start from `Options::default()`.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -70,6 +80,8 @@ pub struct Options {
     /// A GPU that the caller has opened. This GPU replaces `device` and `backend`. The capabilities with which this GPU was opened replace
     /// `deterministic` and `sparse`. An entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`].
     pub gpu: Option<Arc<gpu::Device>>,
+    /// What the steps of a session return. A model of vectors or scores ([`Purpose`](crate::arch::Purpose)) always returns hidden states.
+    pub output: Output,
 }
 
 /// The longest context that a model gets if `context` is not set, in tokens.
@@ -96,6 +108,7 @@ impl Default for Options {
             state_orientation: StateOrientation::default(),
             group_norm_eps: None,
             gpu: None,
+            output: Output::Logits,
         }
     }
 }

@@ -168,17 +168,16 @@ impl Session {
         Err(e)
     }
 
-    /// Reads the tokens of all items of `work`, in as many submissions as needed. Calls `each`, if given, with the logits after every token.
+    /// Reads the tokens of all items of `work`, in as many submissions as needed. Calls `each`, if given, with the `wanted` rows of logits.
     pub(super) fn read<W: Work + ?Sized>(
         &mut self,
         work: &W,
         cut: Cut,
-        mut each: Option<Each<'_>>,
+        (wanted, mut each): (Wanted, Option<EachRow<'_>>),
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
         self.check(work)?;
         let total: usize = (0..work.len()).map(|i| work.tokens(i).len()).sum();
-        let wanted = if each.is_some() { Wanted::All } else { Wanted::Last };
         // If each slot reads one token, one step reads all these tokens, even if they exceed the chunk.
         let most_each = if cut == Cut::OneByOne { 1 } else { usize::MAX };
         let least = if cut == Cut::OneByOne || total == work.len() { work.len().min(Step::max_tokens(work.len())) } else { 1 };
@@ -193,7 +192,7 @@ impl Session {
             self.begin_read(work, wanted)?;
             self.finish_read()?;
             if let Some(each) = &mut each {
-                self.hand_over(each)?;
+                self.each_row(each)?;
             }
             progress(read, total);
         }
@@ -253,7 +252,7 @@ impl Session {
         let Scratch { step, parts, rows, logits, .. } = &mut self.scratch;
         self.executor.finish(logits)?;
         self.chunk.learn(step.tokens.len(), self.clock.stop());
-        let mut all = logits.chunks_exact(self.model.facts().n_logits());
+        let mut all = logits.chunks_exact(self.model.n_outputs());
         for (part, &n_rows) in parts.iter().zip(&*rows) {
             let last = all.by_ref().take(n_rows).last();
             let contents = self.slots.get_mut(part.slot).ok().filter(|contents| contents.n_tokens == part.end);
@@ -275,7 +274,7 @@ impl Session {
     /// logits after the token.
     pub(super) fn each_row(&self, each: EachRow<'_>) -> Result<()> {
         let Scratch { parts, rows, logits, .. } = &self.scratch;
-        let mut all = logits.chunks_exact(self.model.facts().n_logits());
+        let mut all = logits.chunks_exact(self.model.n_outputs());
         for (part, &n_rows) in parts.iter().zip(rows) {
             for (t, row) in all.by_ref().take(n_rows).enumerate() {
                 each(part.work, part.from + part.len - n_rows + t, row)?;
@@ -295,7 +294,7 @@ impl Session {
     /// Returns the most tokens of a step that returns the logits after every token. The logits take at most 64 MiB; the result is at least 1
     /// and at most 256.
     pub(super) fn max_scored(&self) -> usize {
-        ((64 << 20) / (4 * self.model.facts().n_logits())).clamp(1, 256)
+        ((64 << 20) / (4 * self.model.n_outputs())).clamp(1, 256)
     }
 
     /// Checks that every slot can read its tokens and that no slot is listed twice.

@@ -195,7 +195,7 @@ impl Snapshot {
         let integers = |tensors: &Tensors<'_>, name: &str| integers(tensors, name, n_tokens.min(MAX_KEPT_TOKENS).saturating_add(n_vocab));
         let logits = match tensors.get("last_logits") {
             Some((_, shape, _)) if shape == &[0] => Vec::new(),
-            _ => floats(&tensors, "last_logits", &[model.facts().n_logits()])?,
+            _ => floats(&tensors, "last_logits", &[model.n_outputs()])?,
         };
         loaded.tokens = integers(&tensors, "tokens")?;
         if let Some(id) = loaded.tokens.iter().flatten().find(|&&id| id as usize >= n_vocab) {

@@ -179,6 +179,9 @@ pub struct Tape {
     /// The input of the matrix that computes logits: the residual stream after the last norm, `[outputs, width]`. `None` until the architecture
     /// sets it.
     pub hidden: Option<Var>,
+    /// True if the tape ends with the last norm. [`Tape::head`] then records no matrix, and `logits` is the same activation as `hidden`. Set this
+    /// field before the architecture records its words.
+    pub ends_hidden: bool,
     /// Activations that one layer writes and later layers read.
     pub carried: Vec<Var>,
     /// For each layer, how much of the tape was recorded before the layer.
@@ -198,6 +201,7 @@ impl Default for Tape {
             words: Vec::new(),
             logits: None,
             hidden: None,
+            ends_hidden: false,
             carried: Vec::new(),
             marks: Vec::new(),
         }

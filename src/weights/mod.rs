@@ -49,6 +49,7 @@ pub(crate) use kinds::EXPECTED;
 pub use layout::Layout;
 pub use lora::Lora;
 pub use new_file::{NewFile, Readers};
+pub use pth::RERANKER_LAYERS;
 pub use write::{Entry, read_safetensors, write_safetensors};
 
 use crate::error::{Error, Kind, Result};

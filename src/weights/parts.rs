@@ -88,7 +88,7 @@ impl Parts {
 fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let (mut tensors, mut metadata) = match kind {
         FileKind::Safetensors => safetensors::parse(map.bytes())?,
-        FileKind::Pth => (pth::parse(map.bytes())?, BTreeMap::new()),
+        FileKind::Pth => pth::parse(map.bytes())?,
         FileKind::Gguf => gguf::parse(map.bytes())?,
     };
     if tensors.is_empty() {

@@ -5,6 +5,7 @@
 use super::located::{Located, check_shape};
 use super::{archive, pickle};
 use crate::error::{Error, Result};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The size of the largest pickle, in bytes. The pickle of 10 000 tensors has 1 MB.
@@ -12,12 +13,16 @@ const MAX_PICKLE_BYTES: usize = 16 << 20;
 /// The keys that the Python package `rwkv` adds to a file when it converts a model for one strategy.
 const CONVERTED: [&str; 3] = ["_strategy", "_version", "_rescale_layer"];
 
-/// Returns the tensors of a `.pth` file.
+/// The key, in a `.pth` and in metadata, for the layers of the embedding model that a reranker of EmbeddingRWKV reads. In a `.pth`, the value
+/// is a list of numbers. In metadata, the value is a text with commas between the numbers.
+pub const RERANKER_LAYERS: &str = "reranker_layer_idx";
+
+/// Returns the tensors of a `.pth` file, and the metadata: the list [`RERANKER_LAYERS`], if the file has it.
 ///
 /// # Errors
 ///
 /// `File` if the archive is damaged or hostile, if it is not a torch checkpoint, or if a tensor is outside of its storage.
-pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
+pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let members = archive::members(file)?;
     let mut pickles = members.iter().filter(|(name, _)| name.split('/').next_back() == Some("data.pkl"));
     let (name, range) = match (pickles.next(), pickles.next()) {
@@ -45,11 +50,10 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Located>> {
         return Err(Error::file(format!("the Python package rwkv converted this checkpoint for one strategy: it has the key {key}"))
             .hint("use the original .pth file of the model"));
     }
-    contents
-        .tensors
-        .iter()
-        .map(|t| locate(t, root, |member| members.get(member).cloned()).map_err(|e| e.at(format!("tensor {}", t.name))))
-        .collect()
+    let text = |list: &Vec<usize>| list.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let layers = contents.lists.get(RERANKER_LAYERS).map(|list| (RERANKER_LAYERS.to_string(), text(list)));
+    let located = |t| locate(t, root, |member| members.get(member).cloned()).map_err(|e| e.at(format!("tensor {}", t.name)));
+    Ok((contents.tensors.iter().map(located).collect::<Result<_>>()?, layers.into_iter().collect()))
 }
 
 /// Returns the place of a tensor in the file. `root` is the prefix of the members' names. `member` returns the byte range of a member.
@@ -92,7 +96,7 @@ mod tests {
         let numbers = singles(&[1., 2., 3., 4.]);
         let mut members: Vec<(&str, &[u8])> = vec![("r/data.pkl", pickle), ("r/data/0", &numbers)];
         members.extend(more);
-        match parse(&zip(&members)).and_then(|ts| ts.iter().try_for_each(|t| t.view(&zip(&members)).map(|_| ()))) {
+        match parse(&zip(&members)).and_then(|(ts, _)| ts.iter().try_for_each(|t| t.view(&zip(&members)).map(|_| ()))) {
             Ok(()) => "accepted".into(),
             Err(e) => e.to_string(),
         }

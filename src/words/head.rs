@@ -2,6 +2,8 @@
 //!
 //! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. T is the number of tokens, O of the tokens whose logits are
 //! requested.
+//!
+//! The word `hidden` is the norm alone:  hidden = norm(x), `[O, width]`. A tape that ends hidden has this word in place of the head.
 
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
@@ -12,9 +14,15 @@ use crate::tape::{Kind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 impl Tape {
     /// Records the output head, logits = W norm(x) + b. Returns the variable with the logits, which becomes the tape's `logits`. The
     /// variable with norm(x) becomes the tape's `hidden`. Both have one row per requested output. `part` is W. `bias` is b, or `None` if
-    /// the head has no bias.
+    /// the head has no bias. If the tape [ends hidden](Tape::ends_hidden), records only the norm, and norm(x) becomes `logits` and
+    /// `hidden`.
     pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
+        if self.ends_hidden {
+            self.record(NormLinear { name: "hidden", x, norm, normed, stacks: vec![] });
+            (self.logits, self.hidden) = (Some(normed), Some(normed));
+            return normed;
+        }
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);
         let bias = bias.map(|bias| self.vectors(part.rows, vec![bias]));
         let matrix = self.matrix(vec![part.of(Kind::Head)]);
@@ -26,11 +34,21 @@ impl Tape {
     }
 }
 
-/// Returns cases of two kinds: a layer norm without b, and an RMS norm with b. b is the bias of the product.
+/// Returns cases of the head, of two kinds: a layer norm without b, and an RMS norm with b. b is the bias of the product.
 pub fn cases() -> Vec<Case> {
+    cases_of("head")
+}
+
+/// Returns cases of the word `hidden`, which is the head without its matrix.
+pub fn hidden_cases() -> Vec<Case> {
+    cases_of("hidden")
+}
+
+fn cases_of(word: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for (vocab, width, name) in [(1, 1, "layer"), (2, 9, "layer"), (97, 64, "rms"), (300, 31, "layer"), (30, 131, "rms")] {
         let mut tape = Tape::new();
+        tape.ends_hidden = word == "hidden";
         let x = tape.var("x", Rows::Tokens, &[width]);
         let norm = match name {
             "layer" => Norm::layer(tape.vectors(width, vec![vector("g"), vector("b")])),
@@ -38,7 +56,7 @@ pub fn cases() -> Vec<Case> {
         };
         let bias = (name == "rms").then(|| vector("b"));
         tape.head(x, norm, MatrixPart::new("w", vocab, width), bias);
-        cases.push(Case::new(format!("head/{vocab}x{width}/{name}"), tape, steps(2), 1e-10));
+        cases.push(Case::new(format!("{word}/{vocab}x{width}/{name}"), tape, steps(2), 1e-10));
     }
     cases
 }

@@ -58,6 +58,7 @@ pub static WORDS: &[Entry] = &[
     Entry { name: "swiglu", cases: swiglu::cases },
     Entry { name: "linear_norm_add", cases: linear_norm_add::cases },
     Entry { name: "head", cases: head::cases },
+    Entry { name: "hidden", cases: head::hidden_cases },
 ];
 
 /// The ε of every layer norm in all versions of RWKV.

@@ -8,7 +8,7 @@ use super::stack::{Segment, Stack, Store, fuses};
 use super::testing::{Case, batches, steps};
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, VectorPart, Word, vector};
 
-/// One or more products of the same normalised rows. This type implements the words `norm_linear`, `swiglu` and `head`.
+/// A norm and products of the normalised rows. This type implements the words `norm_linear`, `swiglu`, `head` and, without products, `hidden`.
 pub(super) struct NormLinear {
     pub name: &'static str,
     pub x: Var,
@@ -43,7 +43,7 @@ impl Word for NormLinear {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        if fuses(cx) {
+        if fuses(cx) && !self.stacks.is_empty() {
             let keep = |is_first: bool| (is_first && self.is_head()).then_some(self.normed);
             return self.stacks.iter().flat_map(|s| s.lower_from(cx, &|is_first| self.norm.input(cx, self.x, keep(is_first)))).collect();
         }
@@ -56,7 +56,7 @@ impl Word for NormLinear {
         self.stacks.iter().for_each(|s| s.twin(host));
     }
 
-    /// Returns `true` if this is the word `head`, which computes only the tokens whose logits are requested. The head must store norm(x),
+    /// Returns `true` if this is the word `head` or `hidden`, which compute only the tokens whose logits are requested. Both must store norm(x),
     /// because the tape's `hidden` is norm(x).
     fn is_head(&self) -> bool {
         self.stacks.iter().all(|s| s.rows == Rows::Outputs)

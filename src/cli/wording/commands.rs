@@ -138,6 +138,9 @@ score
 score --text x
 score --text 'a b' --logits DIR/absent/new
 classify x
+embed x --task similarity
+embed x -o vectors.bin
+rerank x y
 tokenize x --vocab DIR/folder
 tokenize x -m DIR/absent
 detokenize x
@@ -190,7 +193,9 @@ pub fn refused() -> Vec<(String, String)> {
 pub fn failing(files: &Files) -> Vec<(String, String)> {
     let case = |line: &str| {
         let mut args = words(&files.with_names(line));
-        let runs = ["generate", "batch", "chat", "score", "classify", "doctor", "bench", "quality"].iter().any(|verb| args[1] == *verb);
+        let runs = ["generate", "batch", "chat", "score", "classify", "embed", "rerank", "doctor", "bench", "quality"]
+            .iter()
+            .any(|verb| args[1] == *verb);
         if runs && !line.contains("--device") && !line.contains("--strategy") {
             args.extend(["--device".into(), "cpu".into()]);
         }

@@ -50,8 +50,8 @@ impl Style {
     }
 }
 
-/// The prefixes that wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face) add to every name.
-const PREFIXES: [&str; 7] = ["model.", "module.", "rwkv.", "rwkv7.", "_forward_module.", "_orig_mod.", "base_model."];
+/// The prefixes that wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face, EmbeddingRWKV) add to every name.
+const PREFIXES: [&str; 8] = ["model.", "module.", "rwkv.", "rwkv7.", "reranker.", "_forward_module.", "_orig_mod.", "base_model."];
 /// The prefixes of names within a block by which RWKV's files are recognised. `mlp.` is not in this list, because other models also have it.
 const BLOCK_PARTS: [&str; 6] = ["att.", "ffn.", "attention.", "feed_forward.", "attn.", "linear_attn."];
 /// The names of the embedding and of the output matrix, which are one tensor in a tied model.
@@ -101,6 +101,10 @@ pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot
         restore_row(t);
         if t.name == "lm_head.weight" {
             t.name = "head.weight".into();
+        }
+        // Some rerankers of EmbeddingRWKV call the embedding of their only token so.
+        if t.name == "token.weight" {
+            t.name = "emb.weight".into();
         }
     }
     let swapped = orient::swapped(&tensors, renamed, facts);

@@ -6,7 +6,7 @@ use super::{DAMAGED, SAVE_AGAIN};
 use crate::error::{Error, Result, size};
 use crate::tensor::DType;
 use crate::weights::located::{MAX_NAME_BYTES, check_name};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// The index of an object in the arena.
 pub(super) type Id = u32;
@@ -14,6 +14,8 @@ pub(super) type Id = u32;
 /// The most bytes of memory that the values of one pickle may take. A checkpoint of 10 000 tensors takes 16 MB.
 const MAX_BYTES: usize = 256 << 20;
 const MAX_RANK: usize = 8;
+/// The most numbers of a list that is read.
+const MAX_LISTED: usize = 1024;
 
 /// An object of a pickle.
 #[derive(Debug)]
@@ -68,6 +70,8 @@ pub(in super::super) struct Contents<'a> {
     pub tensors: Vec<Named<'a>>,
     /// The keys whose values are not tensors. Keys that are too long are left out.
     pub keys: BTreeSet<&'a str>,
+    /// The keys whose values are lists of whole numbers, with these numbers. Long lists are left out.
+    pub lists: BTreeMap<&'a str, Vec<usize>>,
 }
 
 /// Returns the value of the pickle's global `module.name`, if a checkpoint may use this global.
@@ -281,13 +285,16 @@ impl<'a> Arena<'a> {
         if let Some((_, id)) = inner {
             pairs = self.dict(*id)?;
         }
-        let mut contents = Contents { tensors: Vec::new(), keys: BTreeSet::new() };
+        let mut contents = Contents { tensors: Vec::new(), keys: BTreeSet::new(), lists: BTreeMap::new() };
         let (mut seen, mut size_bytes) = (HashSet::new(), 0);
         for (key, value) in pairs {
             let Value::Text(name) = *self.get(*key) else { continue };
             let Value::Tensor(tensor) = self.get(*value) else {
                 if name.len() <= MAX_NAME_BYTES {
                     contents.keys.insert(name);
+                    let numbers = self.numbers(*value);
+                    size_bytes += numbers.as_ref().map_or(0, |n| size_of_val(n.as_slice()));
+                    contents.lists.extend(numbers.filter(|_| size_bytes <= self.budget.left_bytes).map(|n| (name, n)));
                 }
                 continue;
             };
@@ -303,6 +310,14 @@ impl<'a> Arena<'a> {
         }
         self.budget.pay(size_bytes)?;
         Ok(contents)
+    }
+
+    /// Returns the numbers of a list or tuple of whole numbers. Returns `None` for any other object and for a long list.
+    fn numbers(&self, id: Id) -> Option<Vec<usize>> {
+        match self.get(id) {
+            Value::List(ids) | Value::Tuple(ids) if ids.len() <= MAX_LISTED => ids.iter().map(|&id| self.size(id).ok()).collect(),
+            _ => None,
+        }
     }
 
     /// Returns the entries of the dictionary `id`.

@@ -1,0 +1,98 @@
+//! The purpose of a model: what it computes from a text. EmbeddingRWKV models and their rerankers are RWKV-7 models without a matrix that
+//! computes logits. Small layers, which run on the host, follow their last norm.
+
+use super::Shapes;
+use super::detect::dims;
+use crate::error::{Error, Result};
+
+/// What a model computes from a text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// Logits: of the next token, or of a classifier's labels.
+    #[default]
+    Logits,
+    /// A vector for a text. These are the models of the package `rwkv-emb`.
+    Embedding {
+        /// The id of the token that ends a text. The model's vector is computed from the hidden state after this token.
+        end: u32,
+        /// The tasks for which the file has layers, in the order of [`Task::ALL`].
+        tasks: Vec<Task>,
+    },
+    /// A score for a query and a document, computed from the state matrices that an embedding model has after reading both.
+    Reranker {
+        /// For each layer, the index of the embedding model's layer whose state matrices the layer begins with.
+        layers: Vec<usize>,
+    },
+}
+
+/// A task of an embedding model. The model has layers of its own for each task.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Task {
+    /// Finds documents for a query.
+    #[default]
+    Retrieval,
+    /// Compares the meaning of texts.
+    Similarity,
+    /// Gives inputs for a classifier.
+    Classification,
+}
+
+impl Task {
+    /// All tasks.
+    pub const ALL: [Task; 3] = [Task::Retrieval, Task::Similarity, Task::Classification];
+
+    /// Returns the task's name, such as `retrieval`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Retrieval => "retrieval",
+            Task::Similarity => "similarity",
+            Task::Classification => "classification",
+        }
+    }
+
+    /// Returns what the names of the task's tensors begin with, such as `head.retr_head.`.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Task::Retrieval => "head.retr_head.",
+            Task::Similarity => "head.sts_head.",
+            Task::Classification => "head.cls_head.",
+        }
+    }
+}
+
+/// The tensor that every reranker has: the last matrix, which returns the score.
+const SCORE: &str = "head.2.weight";
+/// The metadata key for the layers of a reranker, as numbers with commas between them.
+pub use crate::weights::RERANKER_LAYERS;
+
+impl Purpose {
+    /// Reads the purpose of an RWKV-7 model of `n_layer` layers from its tensors. Each layer of a reranker without a list of layers begins with
+    /// the state of the layer with the same index.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a list of a reranker's layers is damaged, or has another length than the model has layers.
+    pub(super) fn read(shapes: &dyn Shapes, n_layer: usize) -> Result<Purpose> {
+        let has = |task: &Task| shapes.shape(&format!("{}fc1.weight", task.prefix())).is_some();
+        let tasks: Vec<Task> = Task::ALL.into_iter().filter(has).collect();
+        if !tasks.is_empty() {
+            let [n_vocab, _] = dims(shapes, "emb.weight")?;
+            return Ok(Purpose::Embedding { end: n_vocab.saturating_sub(1) as u32, tasks });
+        }
+        if shapes.shape(SCORE).is_none() {
+            return Ok(Purpose::Logits);
+        }
+        if shapes.shape(RERANKER_LAYERS).is_some() {
+            let e = Error::model("expected a list of numbers in the .pth, found a tensor").at(RERANKER_LAYERS);
+            return Err(e.hint("save the list of the reranker's layers as a Python list"));
+        }
+        let layers = match shapes.metadata(RERANKER_LAYERS) {
+            Some(text) => text.split(',').map(|n| n.trim().parse()).collect::<std::result::Result<Vec<usize>, _>>().ok(),
+            None => Some((0..n_layer).collect()),
+        };
+        let fits = layers.as_ref().is_some_and(|layers| layers.len() == n_layer);
+        layers.filter(|_| fits).map(|layers| Purpose::Reranker { layers }).ok_or_else(|| {
+            Error::model(format!("expected {n_layer} numbers of layers with commas between them")).at(format!("metadata {RERANKER_LAYERS}"))
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! Reads the texts of verbs that take many: arguments, the lines of a file, or the lines of standard input.
+
+use super::lines::is_standard;
+use super::prompt::{read_text, stdin, utf8};
+use crate::error::{Error, Result, short};
+use clap::ValueHint;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Where texts come from if they are no arguments.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Input")]
+pub struct TextsArgs {
+    /// Read one text per line from FILE; - is standard input
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// Read each line as a JSON object, and take the text from its field NAME
+    #[arg(long, value_name = "NAME")]
+    field: Option<String>,
+}
+
+/// A text, and its place in the input for errors, such as `texts.txt:3`.
+pub struct Placed {
+    pub place: String,
+    pub text: String,
+}
+
+impl TextsArgs {
+    /// Returns the texts `given` as arguments, or else the lines of `--file` or of standard input. `what` names one text, such as `document`.
+    ///
+    /// # Errors
+    /// `Usage` if there are both arguments and `--file`, or no text at all; `File` if the file cannot be read; `Input` if a line is not UTF-8
+    /// or has no such field.
+    pub fn read(&self, given: Vec<String>, what: &str) -> Result<Vec<Placed>> {
+        let none = || Error::usage(format!("expected at least one {what}: arguments, --file FILE, or lines on standard input"));
+        if !given.is_empty() {
+            if self.file.is_some() || self.field.is_some() {
+                return Err(Error::usage(format!("a {what} as an argument cannot be used with --file or --field")));
+            }
+            return Ok(given.into_iter().enumerate().map(|(i, text)| Placed { place: format!("{what} {}", i + 1), text }).collect());
+        }
+        let (place, bytes) = match self.file.as_deref().filter(|path| !is_standard(path)) {
+            Some(path) => {
+                let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
+                (path.display().to_string(), read_text(file).map_err(|e| e.at(path.display()))?)
+            }
+            None => ("standard input".to_string(), stdin()?.ok_or_else(none)?),
+        };
+        let text = utf8(bytes).map_err(|e| e.at(&place))?;
+        let line = |(i, line): (usize, &str)| {
+            let place = format!("{place}:{}", i + 1);
+            let text = self.field.as_ref().map_or_else(|| Ok(line.to_string()), |name| field(line, name).map_err(|e| e.at(&place)))?;
+            Ok(Placed { place, text })
+        };
+        let texts = text.lines().enumerate().map(line).collect::<Result<Vec<_>>>()?;
+        if texts.is_empty() { Err(none().at(place)) } else { Ok(texts) }
+    }
+}
+
+/// Returns the text in a field of a JSON object.
+fn field(line: &str, name: &str) -> Result<String> {
+    let object: Value = serde_json::from_str(line).map_err(|e| Error::input(format!("expected a JSON object: {e}")))?;
+    let text = object.get(name).and_then(Value::as_str);
+    text.map(str::to_string).ok_or_else(|| Error::input(format!("expected a text in the field {:?}, found none", short(name, 40))))
+}
