@@ -10,7 +10,7 @@ use wingbeat::low_level::quant::floats;
 use wingbeat::low_level::tape::{Caps, Class, MatrixPart, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
-use wingbeat::low_level::words::{Activation, Entry, Projection, WORDS};
+use wingbeat::low_level::words::{Activation, Entry, LAYER_NORM_EPS, Norm, Projection, WORDS};
 
 /// Compares the kernels of all words with their twins.
 fn all_words(caps: impl Fn(Caps) -> Caps, trusted: bool) {
@@ -132,7 +132,8 @@ fn a_token_is_normalised_the_same_in_every_batch() {
     let vectors = tape.vectors(K, ["g", "b", "mix"].map(vector).into());
     let shift = tape.state("shift".into(), &[K], true);
     let projection = Projection { part: MatrixPart::new("w", ROWS, K), mix: 0, activation: Activation::None };
-    let y = tape.norm_shift_linear("y", x, vectors, vec![projection], shift);
+    let norm = Norm::layer(vectors, LAYER_NORM_EPS);
+    let y = tape.norm_shift_linear("y", x, norm, vec![projection], shift);
     let mut executor = executor(&device, tape);
     let alone: Vec<f32> = (0..4).flat_map(|t| product(executor.as_mut(), x, y, t..t + 1)).collect();
     for n in [2, 3, 4] {

@@ -4,7 +4,7 @@
 use super::detect::dims;
 use super::{Facts, Purpose, Shapes};
 use crate::error::{Error, Result};
-use crate::tape::{Initial, MatrixPart, State, Tape, Var, Vector, VectorPart, vector};
+use crate::tape::{Initial, MatrixPart, State, Tape, Var, VectorPart, optional_vector, vector};
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
 use crate::words::{self, Activation, Norm, Projection};
 
@@ -28,6 +28,12 @@ pub struct Base {
     pub head_size: usize,
     /// The epsilon of the group norm in the time mix, whose groups are the heads.
     pub group_norm_eps: f32,
+    /// The epsilon of all layer norms.
+    pub layer_norm_eps: f32,
+    /// True if the layer norms have biases.
+    pub has_norm_bias: bool,
+    /// True if the group norm in the time mix has a bias.
+    pub has_group_norm_bias: bool,
     /// True if the model has a norm after the embedding. False if the file stores an embedding that is already normalised.
     pub has_ln0: bool,
     /// True if the file has tuned initial values of the recurrent state (tensors `time_state`).
@@ -48,7 +54,7 @@ impl Base {
     /// # Errors
     ///
     /// `Model` if a tensor is missing or empty, if widths disagree, or if a head has more than 128 channels. Also if a layer in the middle has
-    /// no tensors, or if an epsilon is unsupported.
+    /// no tensors, or if an epsilon is not a positive number.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
         // The columns of both key matrices are checked below, because a matrix with 0 columns could claim any number of rows.
@@ -76,12 +82,6 @@ impl Base {
                 .ok_or_else(|| Error::model(format!("expected a positive number as metadata value {key}, found {text:?}"))),
             None => Ok(default),
         };
-        let layer_norm_eps = eps(LAYER_NORM_EPS, words::LAYER_NORM_EPS)?;
-        if (layer_norm_eps - words::LAYER_NORM_EPS).abs() > 1e-8 {
-            return text(format!(
-                "expected 1e-5 as the epsilon of layer norms, as in every published RWKV, found {layer_norm_eps:e} in config.json or the metadata"
-            ));
-        }
         let n_layer = shapes.n_layer();
         let is_beyond = |name: &str| layer_of(name).is_some_and(|layer| layer >= n_layer);
         if let Some(name) = shapes.find(&is_beyond) {
@@ -90,9 +90,14 @@ impl Base {
         // The model has this norm if the file has its weight or its bias. A file with only one of them is broken: it is not a model without the
         // norm.
         let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
+        // A model was trained with all biases of its norms or without them. One bias is enough evidence, so a file that lacks others is broken.
+        let has_bias = |norms: &[&str]| shapes.find(&|name| norms.iter().any(|norm| name.ends_with(norm))).is_some();
         Ok(Base {
             n_layer,
             n_att,
+            layer_norm_eps: eps(LAYER_NORM_EPS, words::LAYER_NORM_EPS)?,
+            has_norm_bias: has_bias(&["ln0.bias", "ln1.bias", "ln2.bias", "ln_out.bias"]),
+            has_group_norm_bias: has_bias(&["ln_x.bias"]),
             group_norm_eps: eps(GROUP_NORM_EPS, DEFAULT_GROUP_NORM_EPS)?,
             has_ln0,
             has_time_state: shapes.has_att("time_state"),
@@ -125,6 +130,9 @@ impl Base {
             n_ffn,
             n_vocab,
             head_size,
+            layer_norm_eps: words::LAYER_NORM_EPS,
+            has_norm_bias: true,
+            has_group_norm_bias: true,
             group_norm_eps: DEFAULT_GROUP_NORM_EPS,
             has_ln0: true,
             has_time_state: false,
@@ -156,12 +164,22 @@ impl Base {
         }
     }
 
+    /// Returns the weight and the bias of a layer norm. `prefix` is the name of both tensors without the ending.
+    fn norm_parts(&self, prefix: &str) -> [VectorPart; 2] {
+        norm(prefix, self.has_norm_bias)
+    }
+
+    /// Declares a layer norm over the width C. `parts`: weight and bias, then further vectors that a word reads.
+    fn norm(&self, t: &mut Tape, parts: impl IntoIterator<Item = VectorPart>) -> Norm {
+        Norm::layer(t.vectors(self.n_embd, parts.into_iter().collect()), self.layer_norm_eps)
+    }
+
     /// Records `x = LN0(E[token])`, calls `block` for each layer, then records `logits = W LN_out(x)`.
     /// A model of vectors or scores has no matrix W, and its tape ends with LN_out(x).
     pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
         t.ends_hidden |= self.purpose != Purpose::Logits;
         let table = t.table(MatrixPart::new("emb.weight", self.n_vocab, self.n_embd));
-        let ln0 = self.has_ln0.then(|| t.vectors(self.n_embd, norm("blocks.0.ln0").into()));
+        let ln0 = self.has_ln0.then(|| self.norm(t, self.norm_parts("blocks.0.ln0")));
         let x = t.embed(table, ln0);
         t.carry(x);
         for index in 0..self.n_layer {
@@ -169,14 +187,15 @@ impl Base {
             block(t, &Layer { base: self, index }, x);
         }
         t.begin_layer();
-        let ln_out = t.vectors(self.n_embd, norm("ln_out").into());
-        t.head(x, Norm::layer(ln_out), MatrixPart::new("head.weight", self.n_vocab, self.n_embd), None);
+        let ln_out = self.norm(t, self.norm_parts("ln_out"));
+        t.head(x, ln_out, MatrixPart::new("head.weight", self.n_vocab, self.n_embd), None);
     }
 }
 
-/// Returns the vectors `PREFIX.weight` and `PREFIX.bias` of a norm.
-fn norm(prefix: &str) -> [VectorPart; 2] {
-    [vector(format!("{prefix}.weight")), vector(format!("{prefix}.bias"))]
+/// Returns the vectors `PREFIX.weight` and `PREFIX.bias` of a norm. The bias is zero if the model has no such biases.
+fn norm(prefix: &str, has_bias: bool) -> [VectorPart; 2] {
+    let bias = format!("{prefix}.bias");
+    [vector(format!("{prefix}.weight")), if has_bias { vector(bias) } else { optional_vector(bias) }]
 }
 
 /// One layer of an RWKV model. Its methods return the names of the layer's tensors, declare the layer's states, and record words (fused
@@ -204,13 +223,12 @@ impl Layer<'_> {
 
     /// Returns the weight and the bias of the group norm `att.ln_x`. Both vectors have the width of the time mix.
     pub fn ln_x(&self) -> [VectorPart; 2] {
-        norm(&self.name("att.ln_x"))
+        norm(&self.name("att.ln_x"), self.base.has_group_norm_bias)
     }
 
-    /// Declares the vectors that [`Tape::norm_shift_linear`] takes: weight and bias of the layer's norm `name`, then `mixes`, the mixes of the
-    /// word's lerps.
-    pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Vector {
-        t.vectors(self.base.n_embd, norm(&self.name(name)).into_iter().chain(mixes).collect())
+    /// Declares the norm that [`Tape::norm_shift_linear`] takes: the layer's norm `name`, with the mixes of the lerps as further vectors.
+    pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Norm {
+        self.base.norm(t, self.base.norm_parts(&self.name(name)).into_iter().chain(mixes))
     }
 
     /// Returns an empty list of projections. Each projection reads a lerp between the normalised x of this token and of the previous token.
@@ -309,8 +327,8 @@ impl Lerps<'_> {
     /// Records one word (fused operation) that computes all projections. `shift` is the state that holds x̂₋. Returns the word's result, which
     /// has one column per projection.
     pub fn record(self, t: &mut Tape, name: &'static str, x: Var, shift: State) -> Var {
-        let vectors = self.layer.norm_and(t, &self.norm, self.mixes);
-        t.norm_shift_linear(name, x, vectors, self.projections, shift)
+        let norm = self.layer.norm_and(t, &self.norm, self.mixes);
+        t.norm_shift_linear(name, x, norm, self.projections, shift)
     }
 }
 

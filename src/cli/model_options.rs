@@ -105,7 +105,7 @@ pub fn vocab_values() -> impl TypedValueParser<Value = PathBuf> {
 
 /// Returns clap's parser for the value of `--quant`: a weight format, or formats for parts of the model.
 pub fn quant_values() -> impl TypedValueParser<Value = String> {
-    suggested(quant, QuantPlan::names())
+    suggested(quant, QuantPlan::names().chain([QuantPlan::KEEP]))
 }
 
 /// Returns the help text of `--quant`, which lists every format.
@@ -113,7 +113,7 @@ fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
     format!(
-        "Quantise the weights: {named}, or with exceptions for parts, such as i4,head=i8,low-rank=f16 (docs/quantisation.md has the parts); f16 alone turns quantised files back into floats"
+        "Quantise the weights: {named}, or with exceptions for parts, such as i4,head=i8,low-rank=f16 (docs/quantisation.md has the parts); keep turns the blocks of a GGUF into i8 (Q4_0: i4), not f16; f16 alone turns quantised files back into floats"
     )
 }
 

@@ -14,7 +14,7 @@ use crate::sample::{Order, Sampler, Sampling};
 use crate::tape::{BATCH, Cache, MatrixPart, Room, Run, State, StateSpec, Step, TOKENS_PER_BLOCK, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{BLOCKS, CONTEXT, Case, PAGES, nmse, numbers};
-use crate::words::{Activation, Norm, Projection, WORDS};
+use crate::words::{Activation, LAYER_NORM_EPS, Norm, Projection, WORDS};
 use std::sync::Arc;
 
 /// The result of one case.
@@ -125,10 +125,10 @@ fn small_model() -> Tape {
     let mix = t.vectors(width, ["g", "b", "mix"].map(vector).into());
     let shift = t.state("shift".into(), &[width], true);
     let key = Projection { part: MatrixPart::new("key", 2 * width, width), mix: 0, activation: Activation::ReluSquared };
-    let k = t.norm_shift_linear("ffn", x, mix, vec![key], shift);
+    let k = t.norm_shift_linear("ffn", x, Norm::layer(mix, LAYER_NORM_EPS), vec![key], shift);
     t.linear_add(MatrixPart::new("value", width, 2 * width), k, x);
     let norm = t.vectors(width, ["g", "b"].map(vector).into());
-    t.head(x, Norm::layer(norm), MatrixPart::new("head", n_vocab, width), None);
+    t.head(x, Norm::layer(norm, LAYER_NORM_EPS), MatrixPart::new("head", n_vocab, width), None);
     t
 }
 

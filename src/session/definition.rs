@@ -131,7 +131,16 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     if let Some(glm) = checkpoint.metadata().get(GLM).and_then(|json| Glm::parse(json).ok()).filter(as_said) {
         notes.extend(glm.warnings());
     }
+    notes.extend(context_note(checkpoint.metadata()));
     notes
+}
+
+/// Returns a note if the context length in a GGUF file was replaced, because it contradicts the model.
+fn context_note(metadata: &BTreeMap<String, String>) -> Option<String> {
+    let used = Glm::parse(metadata.get(GLM)?).ok()?.max_context;
+    let key = format!("{}.context_length", metadata.get("general.architecture")?);
+    let said = metadata.get(&key).filter(|said| **said != used.to_string())?;
+    Some(format!("{key} {said} contradicts the model, {used} tokens are used; `context` sets another number"))
 }
 
 /// A checkpoint's shapes and metadata, with the metadata values that the user has overridden.
@@ -236,3 +245,6 @@ pub fn tuned(checkpoint: &Checkpoint, tape: &Tape, orientation: StateOrientation
     }
     Ok(parts)
 }
+
+#[cfg(all(test, feature = "embedded-model"))]
+mod tests;

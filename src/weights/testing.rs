@@ -2,7 +2,9 @@
 
 mod gguf;
 
-pub(crate) use gguf::{Gguf, gguf, gguf_model, q8_0};
+pub(crate) use gguf::{Gguf, gguf, q8_0};
+#[cfg(feature = "embedded-model")]
+pub(crate) use gguf::{as_stored, rounded, tiny_gguf};
 
 use crate::tensor::{DType, dense_strides, n_elements};
 use std::path::PathBuf;

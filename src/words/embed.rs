@@ -6,19 +6,19 @@
 
 use super::testing::{Case, steps};
 use super::{LAYER_NORM_EPS, norm::Norm};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, Rows, Tape, Var, Vector, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, Rows, Tape, Var, Word, vector};
 
 struct Embed {
     table: Matrix,
     /// The weight g and the bias b of the norm ln0, or `None` if the file has no ln0.
-    norm: Option<Vector>,
+    norm: Option<Norm>,
     out: Var,
 }
 
 impl Tape {
-    /// Records the lookup of embeddings and returns x, `[tokens, width]`. `table` must have one part, the matrix of embeddings. `norm`: the
-    /// weight and the bias of the norm ln0, or `None` if the model has no ln0.
-    pub fn embed(&mut self, table: Matrix, norm: Option<Vector>) -> Var {
+    /// Records the lookup of embeddings and returns x, `[tokens, width]`. `table` must have one part, the matrix of embeddings. `norm` is the
+    /// layer norm ln0, or `None` if the model has no ln0.
+    pub fn embed(&mut self, table: Matrix, norm: Option<Norm>) -> Var {
         let width = self.matrix_spec(table).parts[0].k;
         let out = self.var("x", Rows::Tokens, &[width]);
         self.record(Embed { table, norm, out });
@@ -46,10 +46,10 @@ impl Word for Embed {
                 ("first_row", piece.segments[0].first_row.into()),
                 ("rows", piece.segments[0].rows.into()),
                 ("normalise", self.norm.is_some().into()),
-                ("eps", LAYER_NORM_EPS.into()),
+                ("eps", self.norm.map_or(LAYER_NORM_EPS, |norm| norm.eps).into()),
             ],
             bindings: vec![
-                ("norm", self.norm.map_or(Binding::Nothing, Binding::Vector)),
+                ("norm", self.norm.map_or(Binding::Nothing, |norm| Binding::Vector(norm.vectors))),
                 ("x", Binding::Var(self.out)),
                 ("w0", Binding::Piece(self.table, i)),
             ],
@@ -68,7 +68,7 @@ impl Word for Embed {
             table.row(token as usize, &mut row);
             let x = &mut out[t * stride..][..width];
             match self.norm {
-                Some(norm) => Norm::layer(norm).apply(host, &row[..width], x),
+                Some(norm) => norm.apply(host, &row[..width], x),
                 None => x.copy_from_slice(&row[..width]),
             }
         }
@@ -83,7 +83,8 @@ pub fn cases() -> Vec<Case> {
         for normed in [true, false] {
             let mut tape = Tape::new();
             let table = tape.table(MatrixPart::new("e", vocab, width));
-            let norm = normed.then(|| tape.vectors(width, vec![vector("g"), vector("b")]));
+            let eps = if width == 64 { 1e-3 } else { LAYER_NORM_EPS };
+            let norm = normed.then(|| Norm::layer(tape.vectors(width, vec![vector("g"), vector("b")]), eps));
             tape.embed(table, norm);
             cases.push(Case::new(format!("embed/{vocab}x{width}/norm={normed}"), tape, steps(vocab), 1e-10));
         }

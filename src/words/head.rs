@@ -5,6 +5,7 @@
 //!
 //! The word `hidden` is the norm alone:  hidden = norm(x), `[O, width]`. A tape that ends hidden has this word in place of the head.
 
+use super::LAYER_NORM_EPS;
 use super::norm::Norm;
 use super::norm_linear::NormLinear;
 use super::stack::{Segment, Stack, Store};
@@ -51,7 +52,7 @@ fn cases_of(word: &str) -> Vec<Case> {
         tape.ends_hidden = word == "hidden";
         let x = tape.var("x", Rows::Tokens, &[width]);
         let norm = match name {
-            "layer" => Norm::layer(tape.vectors(width, vec![vector("g"), vector("b")])),
+            "layer" => Norm::layer(tape.vectors(width, vec![vector("g"), vector("b")]), LAYER_NORM_EPS),
             _ => Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-6),
         };
         let bias = (name == "rms").then(|| vector("b"));

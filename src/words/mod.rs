@@ -61,7 +61,7 @@ pub static WORDS: &[Entry] = &[
     Entry { name: "hidden", cases: head::hidden_cases },
 ];
 
-/// The ε of every layer norm in all versions of RWKV.
+/// The ε of the layer norms in every published RWKV.
 pub const LAYER_NORM_EPS: f32 = 1e-5;
 
 /// Returns the mean of a vector and 1 / sqrt(variance + eps). A second pass computes the variance from the mean.

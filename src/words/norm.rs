@@ -3,23 +3,23 @@
 //!   LN(x) = (x − mean) / sqrt(variance + ε) ⊙ g + b      RMS(x) = x / sqrt(mean of x² + ε) ⊙ g
 //! x, g and b are vectors of `width` elements.
 
+use super::moments;
 use super::stack::Input;
-use super::{LAYER_NORM_EPS, moments};
 use crate::tape::{Binding, Dispatch, Host, Lowering, Rows, Tape, Var, Vector};
 
 /// A norm and its weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Norm {
-    vectors: Vector,
-    eps: f32,
+    pub(super) vectors: Vector,
+    pub(super) eps: f32,
     /// `true` for a layer norm, `false` for an RMS norm.
     is_centred: bool,
 }
 
 impl Norm {
-    /// Returns a layer norm with RWKV's ε, [`LAYER_NORM_EPS`]. `vectors` has two rows, the weight g and the bias b.
-    pub fn layer(vectors: Vector) -> Norm {
-        Norm { vectors, eps: LAYER_NORM_EPS, is_centred: true }
+    /// Returns a layer norm. `vectors` begins with the rows weight g and bias b; further rows belong to the word that has the norm. `eps` is ε.
+    pub fn layer(vectors: Vector, eps: f32) -> Norm {
+        Norm { vectors, eps, is_centred: true }
     }
 
     /// Returns an RMS norm. `vectors` has one row, the weight g. `eps` is ε.

@@ -6,6 +6,8 @@
 //! x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j. T is the number of tokens, C the width of x, n the number
 //! of mixes. i(j) is the mix that W_j reads. The twin is the reference implementation on the CPU.
 
+use super::LAYER_NORM_EPS;
+use super::norm::Norm;
 use super::norm_shift_linear::{Projection, projections_of};
 use super::shift_mix::{Inputs, ShiftMix};
 use super::stack::{Activation, Segment, Stack, Store, fuses};
@@ -33,21 +35,21 @@ struct NormDdLerpLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_ddlerp_linear`. Returns y, which has one row per token and one column per projection. `vectors` has the rows
-    /// norm weight, norm bias and m_x. The field `mix` of a projection is an index in `lerp.mixes`. `shift` is the state with x̂ of the
+    /// Records the word `norm_ddlerp_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm`
+    /// are weight, bias and m_x. The field `mix` of a projection is an index in `lerp.mixes`. `shift` is the state with x̂ of the
     /// previous token. Its pages must have two halves, one that a step reads and one that the step writes.
     pub fn norm_ddlerp_linear(
         &mut self,
         name: &'static str,
         x: Var,
-        vectors: Vector,
+        norm: Norm,
         lerp: DdLerp,
         projections: Vec<Projection>,
         shift: State,
     ) -> Var {
-        let width = self.vector_spec(vectors).width;
+        let width = self.vector_spec(norm.vectors).width;
         let n = self.vector_spec(lerp.mixes).parts.len();
-        let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Kept);
+        let mix = ShiftMix::new(self, x, norm, shift, Inputs::Kept);
 
         let z = self.scratch("ddlerp", Rows::Tokens, &vec![lerp.rank; n]);
         // If the rank needs no padding, the columns of z are adjacent, and one matrix writes all of them.
@@ -107,7 +109,8 @@ pub fn cases() -> Vec<Case> {
             let activation = Activation::ALL[i % Activation::ALL.len()];
             Projection { part: MatrixPart::new(format!("w{i}"), r, width), mix: n - 1 - i, activation }
         };
-        tape.norm_ddlerp_linear("y", x, vectors, lerp, rows.iter().enumerate().map(projection).collect(), shift);
+        let norm = Norm::layer(vectors, if width == 64 { 1e-3 } else { LAYER_NORM_EPS });
+        tape.norm_ddlerp_linear("y", x, norm, lerp, rows.iter().enumerate().map(projection).collect(), shift);
         cases.push(Case::new(format!("norm_ddlerp_linear/{width}/{rank}"), tape, steps(2), 1e-10));
     }
     cases

@@ -4,10 +4,12 @@
 //! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. T is the number of tokens, C the width of x. The twin is the
 //! reference implementation on the CPU.
 
+use super::LAYER_NORM_EPS;
+use super::norm::Norm;
 use super::shift_mix::{Inputs, ShiftMix};
 use super::stack::{Activation, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
-use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, optional_vector, vector};
+use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Word, optional_vector, vector};
 
 /// One matrix of the stack, its input and its activation.
 pub struct Projection {
@@ -25,12 +27,12 @@ struct NormShiftLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. `vectors` has the rows
-    /// norm weight and norm bias, then one row per mix. A mix is a vector of lerp weights: 0 selects the current token, 1 the previous
+    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm`
+    /// are weight and bias, then one row per mix. A mix is a vector of lerp weights: 0 selects the current token, 1 the previous
     /// token. `shift` is the state with x̂ of the previous token. Its pages must have two halves, one that a step reads and one that the
     /// step writes.
-    pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, vectors: Vector, projections: Vec<Projection>, shift: State) -> Var {
-        let mix = ShiftMix::new(self, x, vectors, shift, Inputs::Dropped);
+    pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, norm: Norm, projections: Vec<Projection>, shift: State) -> Var {
+        let mix = ShiftMix::new(self, x, norm, shift, Inputs::Dropped);
         let stack = projections_of(self, name, mix.mixed, projections);
         let y = stack.y;
         self.record(NormShiftLinear { mix, stack });
@@ -83,7 +85,8 @@ pub fn cases() -> Vec<Case> {
             activation: Activation::ALL[i % Activation::ALL.len()],
         };
         let projections = rows.iter().enumerate().map(projection).collect();
-        tape.norm_shift_linear("y", x, vectors, projections, shift);
+        let eps = if width == 64 { 1e-3 } else { LAYER_NORM_EPS };
+        tape.norm_shift_linear("y", x, Norm::layer(vectors, eps), projections, shift);
         cases.push(Case::new(format!("norm_shift_linear/{width}/{}", rows.len()), tape, steps(2), 1e-10));
     }
     cases

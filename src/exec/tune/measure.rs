@@ -8,7 +8,7 @@ use crate::exec::products::{Products, Timer};
 use crate::exec::selftest::{first_wrong, products_of_words, settle};
 use crate::tape::{Caps, Class, MatrixPart, Rows, Tape, Tuning, vector};
 use crate::weights::{NewFile, Readers};
-use crate::words::{Activation, Projection};
+use crate::words::{Activation, LAYER_NORM_EPS, Norm, Projection};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn tape(kind: AdapterKind) -> Tape {
         let norm = t.vectors(width, ["g", "b", "mix"].map(vector).into());
         let shift = t.state(format!("shift{i}"), &[width], true);
         let key = Projection { part: MatrixPart::new(format!("k{i}"), 4 * width, width), mix: 0, activation: Activation::ReluSquared };
-        let k = t.norm_shift_linear("ffn", x, norm, vec![key], shift);
+        let k = t.norm_shift_linear("ffn", x, Norm::layer(norm, LAYER_NORM_EPS), vec![key], shift);
         t.linear_add(MatrixPart::new(format!("v{i}"), width, 4 * width), k, x);
     }
     t

@@ -1,29 +1,10 @@
 //! Tests that a GGUF file with tokens needs no other file.
 
 use super::*;
-use crate::session::{Model, ModelSource, Options, embedded};
-use crate::tensor::DType;
+use crate::session::{Model, ModelSource, Options};
 use crate::vocab::Vocab;
-use crate::weights::testing::{Gguf, gguf_model, put};
+use crate::weights::testing::{Gguf, as_stored, put, tiny_gguf};
 use std::path::PathBuf;
-
-/// Returns the embedded model as a GGUF file with its own vocabulary. The types of the tensors stay.
-fn tiny(tokens: impl FnOnce(&mut Gguf) -> &mut Gguf) -> Vec<u8> {
-    let model = embedded().unwrap();
-    let is_read = |name: &&str| !["v0", "v1", "v2"].iter().any(|v| **name == format!("blocks.0.att.{v}"));
-    let tensors: Vec<(&str, DType, Vec<usize>, Vec<u8>)> = model
-        .names()
-        .filter(is_read)
-        .map(|name| {
-            let view = model.tensor(name).unwrap();
-            (name, view.dtype(), view.shape().to_vec(), view.dense_bytes().unwrap().to_vec())
-        })
-        .collect();
-    let tensors: Vec<_> = tensors.iter().map(|(name, dtype, shape, bytes)| (*name, *dtype, &shape[..], &bytes[..])).collect();
-    let head_size = model.tensor("blocks.0.att.r_k").unwrap().shape()[1] as u32;
-    let mut g = gguf_model("rwkv7", &[("wkv.head_size", head_size)], &tensors);
-    tokens(&mut g).finish()
-}
 
 /// Adds the tiny vocabulary. Its tokens are written with one escape per byte.
 fn own(g: &mut Gguf) -> &mut Gguf {
@@ -42,7 +23,7 @@ fn load(path: PathBuf) -> Model {
 #[test]
 fn one_file_is_enough() {
     let dir = tempfile::tempdir().unwrap();
-    let model = load(put(&dir, "m.gguf", &tiny(own)));
+    let model = load(put(&dir, "m.gguf", &own(&mut tiny_gguf(&as_stored)).finish()));
     let vocab = model.vocab().unwrap();
     assert_eq!((vocab.first_difference(&Vocab::tiny()), vocab.len()), (None, Vocab::tiny().len()));
     let text = "In the beginning <s>".as_bytes();
@@ -53,7 +34,7 @@ fn one_file_is_enough() {
 #[test]
 fn a_file_beside_replaces_unusable_tokens() {
     let dir = tempfile::tempdir().unwrap();
-    let path = put(&dir, "m.gguf", &tiny(|g| g.tokens("llama", &[("a", 1)])));
+    let path = put(&dir, "m.gguf", &tiny_gguf(&as_stored).tokens("llama", &[("a", 1)]).finish());
     let checkpoint = Checkpoint::open(&path).unwrap();
     let (choice, note) = vocabulary(&checkpoint, 2048);
     let Choice::Missing { hint } = choice else { panic!("found a vocabulary") };

@@ -9,7 +9,7 @@ use super::super::names::glm::split;
 use super::header::{Header, Listed};
 use super::names::{block_parts, located, parsed};
 use crate::error::{Error, Result, short};
-use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA};
+use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA, MAX_CONTEXT};
 use crate::weights::{Glm, layer_of};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +34,8 @@ const PARTS: [(&str, &str); 10] = [
     ("post_ffw_norm", "post_mlp_layernorm"),
 ];
 const FUSED: &str = "attn_qkv";
+/// The context length of a model whose file has a wrong value. All published models were trained with at least this length.
+const SAFE_CONTEXT: usize = 8192;
 /// The number of rows of GLM-4's embedding.
 const N_VOCAB: usize = 151_552;
 /// The parts X of the metadata keys `tokenizer.ggml.X_token_id` whose values are ids that end a text.
@@ -153,7 +155,7 @@ impl Values<'_> {
             rope_theta: self.get("rope.freq_base")?.unwrap_or(DEFAULT_THETA),
             rms_norm_eps: self.need("attention.layer_norm_rms_epsilon")?,
             attention_bias,
-            max_context: self.need("context_length")?,
+            max_context: self.context(width)?,
             eos,
             pad: id("padding")?,
             labels: vec![],
@@ -162,8 +164,20 @@ impl Values<'_> {
         // writes its own defaults: the width as context length, ε = 1e-5, base 10000. Such a file gets the type `glm`, so that `Glm::warnings`
         // reports the wrong values.
         let as_hf = Glm { model_type: "glm".to_string(), ..glm.clone() };
-        let is_lossy = self.architecture == "chatglm" && glm.max_context == width && as_hf.is_of_a_lossy_gguf();
+        let is_lossy = self.architecture == "chatglm" && self.is_width_as_context(width)? && as_hf.is_of_a_lossy_gguf();
         if is_lossy { as_hf.check() } else { glm.check() }
+    }
+
+    /// Returns the context length, or [`SAFE_CONTEXT`] if the file's value is impossible or is the width, which llama.cpp's converter of `chatglm`
+    /// writes if it does not find the model's value.
+    fn context(&self, width: usize) -> Result<usize> {
+        let said: u64 = self.need("context_length")?;
+        let is_usable = (1..=MAX_CONTEXT as u64).contains(&said) && !self.is_width_as_context(width)?;
+        Ok(if is_usable { said as usize } else { SAFE_CONTEXT })
+    }
+
+    fn is_width_as_context(&self, width: usize) -> Result<bool> {
+        Ok(self.architecture == "chatglm" && self.get("context_length")? == Some(width))
     }
 
     /// Checks that the sizes in the metadata equal the sizes of the tensors.

@@ -47,12 +47,15 @@ const REFUSED: [(u32, &str); 18] = [
     (29, "IQ1_M"), (34, "TQ1_0"), (35, "TQ2_0"), (39, "MXFP4"), (40, "NVFP4"),
 ];
 
+/// The keys of the metadata, each with a reader whose position is the type of the key's value.
+type Keys<'a> = BTreeMap<&'a str, Reader<'a>>;
+
 /// The header of a GGUF file, read up to the list of tensors.
 pub struct Header<'a> {
     /// The metadata values that are numbers or short texts, by key. A number is formatted as text.
     pub metadata: BTreeMap<String, String>,
-    /// All metadata keys, including the keys of arrays and long texts, each with a reader whose position is the type of the key's value.
-    keys: BTreeMap<&'a str, Reader<'a>>,
+    /// All metadata keys, including the keys of arrays and long texts.
+    keys: Keys<'a>,
     n_tensors: u64,
     /// A reader whose position is the first entry of the tensor list.
     reader: Reader<'a>,
@@ -170,7 +173,7 @@ impl<'a> Header<'a> {
 
 /// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys. Each key has a reader whose position
 /// is the type of the key's value.
-fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, BTreeMap<&'a str, Reader<'a>>)> {
+fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, Keys<'a>)> {
     let mut keys = BTreeMap::new();
     let mut metadata = BTreeMap::new();
     for i in 0..n_keys {

@@ -139,6 +139,55 @@ pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
     numbers.chunks(32).flat_map(block).collect()
 }
 
+/// Encodes rows as Q8_0 or Q4_0 in the way of llama.cpp: the number with the largest magnitude has code 127, or code -8.
+#[cfg(feature = "embedded-model")]
+pub(crate) fn rounded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
+    let block = |x: &[f32]| -> Vec<u8> {
+        let most = x.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });
+        let d = half::f16::from_f32(if dtype == DType::Q8_0 { most.abs() / 127.0 } else { most / -8.0 });
+        let q = |x: f32| if d == half::f16::ZERO { 0.0 } else { (x / d.to_f32()).round() };
+        let codes = match dtype {
+            DType::Q8_0 => x.iter().map(|x| q(*x) as i8 as u8).collect(),
+            DType::Q4_0 => {
+                let nibble = |x: f32| (q(x) + 8.0).clamp(0.0, 15.0) as u8;
+                (0..16).map(|j| nibble(x[j]) | nibble(x[j + 16]) << 4).collect::<Vec<_>>()
+            }
+            other => panic!("tests encode no {other}"),
+        };
+        [d.to_le_bytes().to_vec(), codes].concat()
+    };
+    numbers.chunks(32).flat_map(block).collect()
+}
+
+/// Returns the type and the bytes of a tensor as its file has them, for [`tiny_gguf`].
+#[cfg(feature = "embedded-model")]
+pub(crate) fn as_stored(_name: &str, view: &View) -> Option<(DType, Vec<u8>)> {
+    Some((view.dtype(), view.dense_bytes().expect("the file is dense").to_vec()))
+}
+
+/// Returns the type and the bytes that a file shall have for a tensor, or `None` if the file shall lack the tensor.
+#[cfg(feature = "embedded-model")]
+pub(crate) type Change<'a> = &'a dyn Fn(&str, &View) -> Option<(DType, Vec<u8>)>;
+
+/// Returns the embedded model as a GGUF file without a vocabulary. `change` applies to each tensor.
+#[cfg(feature = "embedded-model")]
+pub(crate) fn tiny_gguf(change: Change) -> Gguf {
+    let bytes = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"));
+    let model = crate::weights::Checkpoint::from_static("tiny", bytes).unwrap();
+    // In block 0, the converter writes other tensors under the names of v0 to v2.
+    let names = model.names().filter(|name| !["v0", "v1", "v2"].iter().any(|v| *name == format!("blocks.0.att.{v}")));
+    let stored: Vec<(&str, DType, Vec<usize>, Vec<u8>)> = names
+        .filter_map(|name| {
+            let view = model.tensor(name).unwrap();
+            let (dtype, bytes) = change(name, &view)?;
+            Some((name, dtype, view.shape().to_vec(), bytes))
+        })
+        .collect();
+    let head_size = model.tensor("blocks.0.att.r_k").unwrap().shape()[1] as u32;
+    let tensors: Vec<_> = stored.iter().map(|(name, dtype, shape, bytes)| (*name, *dtype, &shape[..], &bytes[..])).collect();
+    gguf_model("rwkv7", &[("wkv.head_size", head_size)], &tensors)
+}
+
 /// A canonical tensor: name, type, official shape, bytes.
 type Tensor<'a> = (&'a str, DType, &'a [usize], &'a [u8]);
 
@@ -151,7 +200,7 @@ pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tens
 }
 
 /// Returns the file of [`gguf`], to which metadata may still be added.
-pub(crate) fn gguf_model(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Gguf {
+fn gguf_model(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Gguf {
     let mut g = Gguf::new(architecture);
     for (key, n) in metadata {
         g.u32(&format!("{architecture}.{key}"), *n);

@@ -193,6 +193,20 @@ fn a_gguf_of_glm4_also_ends_at_a_tool_call() {
 }
 
 #[test]
+fn an_impossible_context_is_replaced() {
+    for (architecture, said, used) in [("chatglm", 0, 8192), ("glm4", u32::MAX, 8192), ("chatglm", 512, 512), ("glm4", 2, 2)] {
+        let mut g = Gguf::new(architecture);
+        for (name, n) in [("embedding_length", 2), ("context_length", said), ("attention.head_count", 1), ("attention.head_count_kv", 1)] {
+            g.u32(&format!("{architecture}.{name}"), n);
+        }
+        g.u32(&format!("{architecture}.rope.dimension_count"), 2);
+        g.value(&format!("{architecture}.attention.layer_norm_rms_epsilon"), 6, &1e-5f32.to_le_bytes());
+        let opened = open_gguf(&g.tensor("token_embd.weight", 0, &[2, 2], &[0; 16]).finish()).unwrap();
+        assert_eq!(crate::weights::Glm::parse(&opened.metadata()[GLM]).unwrap().max_context, used, "{architecture} {said}");
+    }
+}
+
+#[test]
 fn a_gguf_of_the_hf_files_is_recognised_by_its_defaults() {
     let open = |architecture: &str, rotary: u32| {
         let mut g = Gguf::new(architecture);
@@ -205,7 +219,7 @@ fn a_gguf_of_the_hf_files_is_recognised_by_its_defaults() {
         said(&open_gguf(&g.finish()).unwrap())
     };
     let lossy = open("chatglm", 2);
-    assert_eq!(lossy.model_type, "glm");
+    assert_eq!((lossy.model_type.as_str(), lossy.max_context), ("glm", 8192), "the width is no context");
     let warnings = lossy.warnings();
     assert!(
         warnings.len() == 1 && warnings[0].contains("rms_norm_eps 1e-5 and rope_theta 10000") && warnings[0].contains("`rope_theta`"),
