@@ -82,7 +82,15 @@ pub trait Architecture: Sync {
     /// Returns the hyper-parameters of a model for benchmarks without a file. `size` is one of [`sizes`](Self::sizes), such as `0.1b`. Returns
     /// `None` for any other size.
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
+
+    /// Returns further models for benchmarks without a file: published variants of the architecture.
+    fn variants(&self) -> &'static [Variant] {
+        &[]
+    }
 }
+
+/// A published variant of an architecture: the model's full name, such as `rwkv7a-0.1b`, and a function that returns its hyper-parameters.
+pub type Variant = (&'static str, fn() -> Box<dyn Blueprint>);
 
 /// All supported architectures. [`detect()`] chooses the first architecture that recognises a file. So an architecture comes before older
 /// architectures whose tensor names it also uses.

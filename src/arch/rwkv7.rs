@@ -1,5 +1,5 @@
-//! The architecture RWKV-7 "Goose" (x070). Letters follow the paper (arXiv 2503.14456, section 4). Each W is a weight matrix of the
-//! checkpoint.
+//! The architecture RWKV-7 "Goose" (x070), and its variant RWKV-7a with DeepEmbed (x070a). Letters follow the paper (arXiv 2503.14456,
+//! section 4). Each W is a weight matrix of the checkpoint.
 //!
 //! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right of a line
 //! is the word (fused operation) that computes the equations from this line on:
@@ -21,25 +21,34 @@
 //!   x ← x + W_o y
 //! channel mix                                                                           Tape::norm_shift_linear
 //!   X = x̂ + (x̂₋ − x̂) ⊙ x_k
-//!   k = relu²(W_k X)
+//!   k = relu²(W_k X)    q = s1 x̂                        q only in RWKV-7a
+//!                                                                                         Tape::deep_embed, only in RWKV-7a
+//!   M = s_emb[token] + s_emb_x x0                        [R, R]; x0 = LN0(E[token]) is x before the first block
+//!   k ← k ⊙ (s0 + s2 (q M))                              q is a row vector
 //!   x ← x + W_v k                                                                         Tape::linear_add_sparse
 //! ```
 //!
-//! The words of a block are [`Tape::norm_shift_linear`], [`Tape::wkv7`], [`Tape::linear_add`] and [`Tape::linear_add_sparse`].
+//! The words of a block are [`Tape::norm_shift_linear`], [`Tape::wkv7`], [`Tape::linear_add`], [`Tape::deep_embed`] and
+//! [`Tape::linear_add_sparse`].
 
 use super::detect::dims;
 use super::stack::{Base, Layer};
-use super::{Architecture, Blueprint, Facts, Purpose, Shapes};
+use super::{Architecture, Blueprint, Facts, Purpose, Shapes, Variant};
 use crate::error::{Error, Result};
 use crate::tape::{MatrixPart, Tape, Var};
-use crate::words::{Activation, Expansion, ValueResidual, Wkv7};
+use crate::words::{Activation, DeepEmbed, Expansion, ValueResidual, Wkv7};
 
 /// The sizes of an RWKV-7 model.
 #[derive(Debug, Clone)]
 pub struct Rwkv7 {
     pub base: Base,
     pub ranks: Ranks,
+    /// The rank R of DeepEmbed in RWKV-7a, 32 in every published model. `None` in RWKV-7.
+    pub deep_embed: Option<usize>,
 }
+
+/// The rank R of DeepEmbed in published models.
+const DEEP_EMBED_RANK: usize = 32;
 
 /// The ranks of four low-rank pairs: decay w, rate a, value residual v and gate g. `v` is 0 in a model of one layer, which has no such pair.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +68,7 @@ impl Architecture for Rwkv7Arch {
     }
 
     fn about(&self) -> &'static str {
-        "RWKV-7 (x070)"
+        "RWKV-7 (x070, x070a)"
     }
 
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
@@ -91,7 +100,8 @@ impl Architecture for Rwkv7Arch {
                 ranks.w, ranks.a, ranks.v, ranks.g
             )));
         }
-        Ok(Box::new(Rwkv7 { base, ranks }))
+        let deep_embed = deep_embed_rank(shapes, &base)?;
+        Ok(Box::new(Rwkv7 { base, ranks, deep_embed }))
     }
 
     fn sizes(&self) -> &'static [&'static str] {
@@ -99,6 +109,56 @@ impl Architecture for Rwkv7Arch {
     }
 
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
+        Some(Box::new(Rwkv7::published(size)?))
+    }
+
+    fn variants(&self) -> &'static [Variant] {
+        &[("rwkv7a-0.1b", || {
+            let model = Rwkv7::published("0.1b").expect("a published size");
+            Box::new(Rwkv7 { deep_embed: Some(DEEP_EMBED_RANK), ..model })
+        })]
+    }
+}
+
+/// Returns the rank R of DeepEmbed, or `None` if the file has no table `ffn.s_emb`.
+fn deep_embed_rank(shapes: &dyn Shapes, base: &Base) -> Result<Option<usize>> {
+    if shapes.find(&|name| name.contains(".ffn.s_emb.")).is_none() {
+        return Ok(None);
+    }
+    let (s1, s_emb) = ("blocks.0.ffn.s1", "blocks.0.ffn.s_emb.weight");
+    let [_, rank] = dims(shapes, s1)?;
+    let [rows, columns] = dims(shapes, s_emb)?;
+    if rank == 0 || rank.checked_mul(rank) != Some(columns) || rows != base.n_vocab {
+        let text = format!(
+            "expected {} rows of R x R numbers, where R is the number of columns of {s1}, found {rows} rows of {columns} numbers and R = {rank}",
+            base.n_vocab
+        );
+        return Err(Error::model(text).at(s_emb));
+    }
+    Ok(Some(rank))
+}
+
+impl Blueprint for Rwkv7 {
+    fn facts(&self) -> Facts {
+        self.base.facts("rwkv7", if self.deep_embed.is_some() { "x070a" } else { "x070" })
+    }
+
+    fn record(&self, t: &mut Tape) {
+        let (mut v_first, mut x0) = (None, None);
+        self.base.record(t, |t, layer, x| {
+            let deep_embed = self.deep_embed.map(|rank| (rank, *x0.get_or_insert_with(|| layer.embedding(t))));
+            let v = self.time_mix(t, layer, x, v_first);
+            if v_first.replace(v).is_none() {
+                t.carry(v);
+            }
+            self.channel_mix(t, layer, x, deep_embed);
+        });
+    }
+}
+
+impl Rwkv7 {
+    /// Returns the hyper-parameters of the published World model of this size, or `None` if `size` is unknown.
+    fn published(size: &str) -> Option<Rwkv7> {
         let base = Base::published(size, |c| 4 * c)?;
         let [w, a, v, g] = match base.n_embd {
             0..2048 => [64, 64, 32, 128],
@@ -106,31 +166,13 @@ impl Architecture for Rwkv7Arch {
             2560 => [96, 96, 64, 320],
             _ => [128, 128, 96, 480],
         };
-        Some(Box::new(Rwkv7 { base, ranks: Ranks { w, a, v, g } }))
-    }
-}
-
-impl Blueprint for Rwkv7 {
-    fn facts(&self) -> Facts {
-        self.base.facts("rwkv7", "x070")
+        Some(Rwkv7 { base, ranks: Ranks { w, a, v, g }, deep_embed: None })
     }
 
-    fn record(&self, t: &mut Tape) {
-        let mut v_first = None;
-        self.base.record(t, |t, layer, x| {
-            let v = self.block(t, layer, x, v_first);
-            if v_first.replace(v).is_none() {
-                t.carry(v);
-            }
-        });
-    }
-}
-
-impl Rwkv7 {
-    /// Records one block. `v_first` is v of layer 0, or `None` if this block is layer 0. Returns v of layer 0, which later layers mix into
+    /// Records the time mix of a block. `v_first` is v of layer 0, or `None` if this block is layer 0. Returns v of layer 0, which later layers mix into
     /// their own v.
-    fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>) -> Var {
-        let (c, f, base, ranks) = (self.base.n_embd, self.base.n_ffn, &self.base, self.ranks);
+    fn time_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>) -> Var {
+        let (base, ranks) = (&self.base, self.ranks);
 
         // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the mixes of
         // lerps between LN1(x) of this token and LN1(x) of the previous token.
@@ -167,13 +209,28 @@ impl Rwkv7 {
         };
         let (y, v_first) = t.wkv7(proj, wkv);
         l.output(t, y, x);
+        v_first
+    }
 
-        // Channel mix: x += W_v relu²(W_k X).
+    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed`: the rank R of DeepEmbed, and x0, the embedding of each token.
+    fn channel_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, deep_embed: Option<(usize, Var)>) {
+        let (c, f) = (self.base.n_embd, self.base.n_ffn);
         let mut lerps = l.lerps("ln2");
         lerps.project(l.ffn("x_k"), MatrixPart::new(l.name("ffn.key.weight"), f, c), Activation::ReluSquared);
+        if let Some((rank, _)) = deep_embed {
+            lerps.project_unshifted(l.ffn("x_k"), MatrixPart::in_out(l.name("ffn.s1"), rank, c), Activation::None);
+        }
         let shift = l.ffn_shift(t);
         let k = lerps.record(t, "ffn", x, shift);
+        if let Some((rank, x0)) = deep_embed {
+            let weights = DeepEmbed {
+                table: MatrixPart::new(l.name("ffn.s_emb.weight"), self.base.n_vocab, rank * rank),
+                residual: MatrixPart::new(l.name("ffn.s_emb_x.weight"), rank * rank, c),
+                gate: MatrixPart::in_out(l.name("ffn.s2"), f, rank),
+                bias: l.ffn("s0"),
+            };
+            t.deep_embed(weights, x0, k);
+        }
         t.linear_add_sparse(MatrixPart::new(l.name("ffn.value.weight"), c, f), k, x);
-        v_first
     }
 }

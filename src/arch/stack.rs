@@ -4,7 +4,7 @@
 use super::detect::dims;
 use super::{Facts, Purpose, Shapes};
 use crate::error::{Error, Result};
-use crate::tape::{Initial, MatrixPart, State, Tape, Var, VectorPart, optional_vector, vector};
+use crate::tape::{Initial, Matrix, MatrixPart, State, Tape, Var, VectorPart, optional_vector, vector};
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
 use crate::words::{self, Activation, Norm, Projection};
 
@@ -184,7 +184,7 @@ impl Base {
         t.carry(x);
         for index in 0..self.n_layer {
             t.begin_layer();
-            block(t, &Layer { base: self, index }, x);
+            block(t, &Layer { base: self, index, table, ln0 }, x);
         }
         t.begin_layer();
         let ln_out = self.norm(t, self.norm_parts("ln_out"));
@@ -203,9 +203,19 @@ fn norm(prefix: &str, has_bias: bool) -> [VectorPart; 2] {
 pub struct Layer<'a> {
     base: &'a Base,
     index: usize,
+    /// The embedding, and the weight and bias of its norm if the model has one.
+    table: Matrix,
+    ln0: Option<Norm>,
 }
 
 impl Layer<'_> {
+    /// Records x0 = LN0(E[token]) and returns x0, `[T, C]`. Unlike x, no word changes x0, so all later layers may read it.
+    pub fn embedding(&self, t: &mut Tape) -> Var {
+        let x0 = t.embed_into("x0", self.table, self.ln0);
+        t.carry(x0);
+        x0
+    }
+
     /// Returns the full name of a tensor of this layer, `blocks.N.TENSOR`.
     pub fn name(&self, tensor: &str) -> String {
         format!("blocks.{}.{tensor}", self.index)
@@ -320,7 +330,19 @@ impl Lerps<'_> {
             self.mixes.push(mix);
             self.mixes.len() - 1
         });
-        self.projections.push(Projection { part: matrix, mix, activation });
+        self.push(mix, matrix, activation)
+    }
+
+    /// Adds a projection that reads x̂ itself, not a lerp. Returns the index of its column, as [`project`](Self::project) does. `full` is the
+    /// mix of another projection: x̂ is the lerp whose mix is 0 in all channels, and the file has no tensor of zeros. Call this function after
+    /// all calls of `project`.
+    pub fn project_unshifted(&mut self, full: VectorPart, matrix: MatrixPart, activation: Activation) -> usize {
+        self.mixes.push(full.map(|_| 0.0));
+        self.push(self.mixes.len() - 1, matrix, activation)
+    }
+
+    fn push(&mut self, mix: usize, part: MatrixPart, activation: Activation) -> usize {
+        self.projections.push(Projection { part, mix, activation });
         self.projections.len() - 1
     }
 

@@ -1,7 +1,7 @@
 //! The published models whose sizes wingbeat knows, and the memory that each model needs.
 
 use super::memory::{memory, weights_by_format};
-use crate::arch::{self, ARCHS, Facts};
+use crate::arch::{self, ARCHS, Architecture, Facts};
 use crate::error::Result;
 use crate::quant::Float;
 use crate::session::Options;
@@ -31,8 +31,9 @@ pub struct PublishedReport {
 /// # Errors
 /// The errors of `weights_by_format`. A test checks that no published model causes an error.
 pub fn published() -> Result<Vec<PublishedReport>> {
-    let names = ARCHS.iter().rev().flat_map(|arch| arch.sizes().iter().map(|size| format!("{}-{size}", arch.name())));
-    names.map(|name| describe(&name)).collect()
+    let sizes = |arch: &dyn Architecture| arch.sizes().iter().map(|size| format!("{}-{size}", arch.name())).collect::<Vec<_>>();
+    let variants = |arch: &dyn Architecture| arch.variants().iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
+    ARCHS.iter().rev().flat_map(|arch| [sizes(*arch), variants(*arch)].concat()).map(|name| describe(&name)).collect()
 }
 
 /// Returns the name of the published model that has the same sizes, or `None` if there is no such model.
@@ -42,6 +43,11 @@ pub fn published_name(facts: &Facts) -> Option<String> {
         let sizes = |f: &Facts| [f.n_layer, f.n_embd, f.n_ffn, f.n_head, f.n_vocab];
         sizes(other) == sizes(facts)
     };
+    let variants: Vec<(&str, Facts)> = arch.variants().iter().map(|(name, model)| (*name, model().facts())).collect();
+    if variants.iter().any(|(_, variant)| variant.version == facts.version) {
+        let found = variants.iter().find(|(_, variant)| variant.version == facts.version && same(variant));
+        return found.map(|(name, _)| name.to_string());
+    }
     let found = arch.sizes().iter().filter_map(|size| Some((size, arch.published(size)?.facts()))).filter(|(_, other)| same(other));
     // Two GLMs may have the same sizes and differ in their norms. The version then decides.
     let (size, _) = found.min_by_key(|(_, other)| other.version != facts.version)?;
@@ -85,6 +91,7 @@ mod tests {
         for (name, expected) in [
             ("rwkv4-14b", "14.15"),
             ("rwkv7-0.1b", "0.19"),
+            ("rwkv7a-0.1b", "1.01"),
             ("rwkv7-0.4b", "0.45"),
             ("rwkv7-1.5b", "1.53"),
             ("rwkv7-2.9b", "2.95"),
@@ -108,9 +115,12 @@ mod tests {
     fn a_model_is_recognised_by_its_sizes() {
         let facts = arch::synthetic::named("rwkv7-2.9b").unwrap().facts();
         assert_eq!(published_name(&facts).as_deref(), Some("rwkv7-2.9b"));
-        assert_eq!(published_name(&Facts { n_layer: 33, ..facts }), None);
+        assert_eq!(published_name(&Facts { n_layer: 33, ..facts.clone() }), None);
         for name in ["glm4-9b", "glm4-9b-0414", "glm4-edge-4b"] {
             assert_eq!(published_name(&arch::synthetic::named(name).unwrap().facts()).as_deref(), Some(name));
         }
+        assert_eq!(published_name(&Facts { version: "x070a", ..facts }), None);
+        let variant = arch::synthetic::named("rwkv7a-0.1b").unwrap().facts();
+        assert_eq!(published_name(&variant).as_deref(), Some("rwkv7a-0.1b"));
     }
 }

@@ -12,7 +12,8 @@ use std::ops::Range;
 pub struct LayerBytes {
     /// Bytes of matrices and vectors.
     pub weights: u64,
-    /// Bytes of the embedding table, a part of `weights`. If the layer is streamed, the table stays in host memory.
+    /// Bytes of the layer's tables (embedding, DeepEmbed), a part of `weights`. If a layer with a table is streamed, all tables of the
+    /// device's layers stay in host memory.
     pub table: u64,
     /// Bytes that the CPU executor reads from the mapped file, a part of `weights`. The operating system can reclaim this memory.
     pub mapped: u64,
@@ -96,10 +97,13 @@ impl Footprint {
     /// Returns the bytes that a device needs for `layers` if the first `resident` layers stay in device memory. The other layers are streamed
     /// through buffers for two layers: the device computes one layer while the next is uploaded.
     pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
-        let streamed = layers.start + resident..layers.end;
-        let largest = self.layers[streamed].iter().map(|l| l.weights - l.table).max().unwrap_or(0);
+        let (own, streamed) = self.layers[layers.clone()].split_at(resident.min(layers.len()));
+        let largest = streamed.iter().map(|l| l.weights - l.table).max().unwrap_or(0);
+        // If a streamed layer has a table, no table is on the device.
+        let in_host = streamed.iter().any(|l| l.table > 0);
+        let tables = if in_host { own.iter().map(|l| l.table).sum() } else { 0 };
         DeviceBytes {
-            weights: self.weights(layers.start..layers.start + resident) + 2 * largest,
+            weights: own.iter().map(|l| l.weights).sum::<u64>() - tables + 2 * largest,
             slots: self.slots(layers),
             scratch: self.scratch,
         }
@@ -151,9 +155,12 @@ pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footp
             continue;
         }
         add(&segment.device, footprint.on_device(segment.layers.clone(), segment.resident));
-        let streamed = footprint.weights(segment.layers.start + segment.resident..segment.layers.end);
-        if streamed > 0 {
-            add("cpu", DeviceBytes { weights: streamed, ..DeviceBytes::default() });
+        let (own, streamed) = footprint.layers[segment.layers.clone()].split_at(segment.resident.min(segment.layers.len()));
+        let in_host = streamed.iter().any(|l| l.table > 0);
+        let tables = own.iter().map(|l| if in_host { l.table } else { 0 });
+        let in_host = streamed.iter().map(|l| l.weights).chain(tables).sum();
+        if in_host > 0 {
+            add("cpu", DeviceBytes { weights: in_host, ..DeviceBytes::default() });
         }
     }
     devices

@@ -29,12 +29,12 @@ pub struct Layout {
 /// for floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
-/// Chooses the devices of the layers and sets the format of every matrix. A streamed embedding table is stored as floats: a step uploads only
-/// single rows of the table, and quantised formats store scales apart from the rows.
+/// Chooses the devices of the layers and sets the format of every matrix. Tables in host memory are stored as floats: a step uploads only single
+/// rows of such a table, and quantised formats store scales apart from the rows.
 pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
     let Some(strategy) = &options.strategy else {
-        let (first, resident) = options.parts.first().map_or((0, usize::MAX), |p| (p.layers.start, p.resident));
-        let plan = plan_of(options.quant.clone(), first, resident);
+        let in_host = options.parts.iter().any(|p| tape.has_tables_in_host(&p.layers, p.resident));
+        let plan = plan_of(options.quant.clone(), in_host);
         assign_formats(&mut tape.matrices, source, options.dtype, &plan)?;
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
@@ -55,7 +55,8 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
     notes.extend(strategy.notes().iter().cloned());
     notes.extend(strategy.place_notes(n_layer));
     for part in &placed {
-        let plan = plan_of(part.quant.map(str::parse).transpose()?, part.layers.start, part.resident);
+        let in_host = tape.has_tables_in_host(&part.layers, part.resident);
+        let plan = plan_of(part.quant.map(str::parse).transpose()?, in_host);
         let own = tape.extent(&part.layers).matrices;
         assign_formats(&mut tape.matrices[own], source, part.dtype, &plan)?;
     }
@@ -63,11 +64,10 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
     Ok(Layout { parts: placed.into_iter().map(part).collect::<Result<_>>()?, notes })
 }
 
-/// Returns the quantisation plan for consecutive layers that begin at index `first`. The first `resident` of these layers stay on the device; the
-/// rest is streamed. The plan does not quantise a streamed embedding table.
-fn plan_of(quant: Option<QuantPlan>, first: usize, resident: usize) -> QuantPlan {
+/// Returns the quantisation plan that `quant` asks for. If `in_host` is true, tables are in host memory, and the plan does not quantise them.
+fn plan_of(quant: Option<QuantPlan>, in_host: bool) -> QuantPlan {
     let plan = quant.unwrap_or_default();
-    if first == 0 && resident == 0 { plan.but(Kind::Embedding) } else { plan }
+    if in_host { plan.but(Kind::Embedding) } else { plan }
 }
 
 /// Returns the sizes that determine the memory of a session with one slot.

@@ -19,8 +19,13 @@ impl Tape {
     /// Records the lookup of embeddings and returns x, `[tokens, width]`. `table` must have one part, the matrix of embeddings. `norm` is the
     /// layer norm ln0, or `None` if the model has no ln0.
     pub fn embed(&mut self, table: Matrix, norm: Option<Norm>) -> Var {
+        self.embed_into("x", table, norm)
+    }
+
+    /// Records the lookup of embeddings like [`Tape::embed`] and returns a new activation called `name`, `[tokens, width]`.
+    pub fn embed_into(&mut self, name: &'static str, table: Matrix, norm: Option<Norm>) -> Var {
         let width = self.matrix_spec(table).parts[0].k;
-        let out = self.var("x", Rows::Tokens, &[width]);
+        let out = self.var(name, Rows::Tokens, &[width]);
         self.record(Embed { table, norm, out });
         out
     }

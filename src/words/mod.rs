@@ -4,6 +4,7 @@
 //! architecture. To add a word, add a file here, a shader, and two lines below: the `mod` line and the entry in [`WORDS`].
 
 mod attention;
+mod deep_embed;
 mod embed;
 mod head;
 mod linear_add;
@@ -25,6 +26,7 @@ mod wkv6;
 mod wkv7;
 
 pub use attention::Attention;
+pub use deep_embed::DeepEmbed;
 pub use norm::Norm;
 pub use norm_ddlerp_linear::DdLerp;
 pub use norm_shift_linear::Projection;
@@ -46,6 +48,7 @@ pub struct Entry {
 /// All words. The self-test of `doctor`, the tests and the benches walk this list.
 pub static WORDS: &[Entry] = &[
     Entry { name: "embed", cases: embed::cases },
+    Entry { name: "deep_embed", cases: deep_embed::cases },
     Entry { name: "norm_shift_linear", cases: norm_shift_linear::cases },
     Entry { name: "norm_ddlerp_linear", cases: norm_ddlerp_linear::cases },
     Entry { name: "wkv4_linear_add", cases: wkv4::cases },

@@ -82,7 +82,6 @@ fn every_version_is_detected_in_any_order() {
 #[test]
 fn ancestors_and_variants_are_refused_by_name() {
     for (tensor, word) in [
-        ("blocks.0.ffn.s_emb.weight", "DeepEmbed"),
         ("blocks.0.qkv.k_emb.weight", "RWKV-7b"),
         ("blocks.0.ffn.enn.weight", "RWKV-8"),
         ("blocks.0.rosa.rosa_qkv.emb", "ROSA"),
@@ -126,6 +125,24 @@ fn ancestors_and_variants_are_refused_by_name() {
         assert!(detect(&names).err().unwrap().to_string().contains(missing));
     }
     assert!(detect(&names(&[])).err().unwrap().to_string().contains("unknown model: the file has neither tensors"));
+}
+
+#[test]
+fn deep_embed_is_a_version_of_7_alone() {
+    let with = |known: &[(&'static str, &'static [usize])], s1: &[usize], s_emb: &[usize]| {
+        let mut names = names(known);
+        names.0.extend([("blocks.0.ffn.s1", s1.to_vec()), ("blocks.0.ffn.s_emb.weight", s_emb.to_vec())]);
+        detect(&names).map(|model| model.facts()).map_err(|e| e.to_string())
+    };
+    let facts = with(&V7, &[48, 32], &[40, 1024]).unwrap();
+    assert_eq!((facts.architecture, facts.version), ("rwkv7", "x070a"));
+    for (s1, s_emb) in [([48, 32], [39, 1024]), ([48, 32], [40, 1023]), ([48, 0], [40, 0]), ([48, 1 << 40], [40, 0])] {
+        let error = with(&V7, &s1, &s_emb).unwrap_err();
+        assert!(error.contains("s_emb.weight") && error.contains("expected 40 rows of R x R"), "{error}");
+    }
+    for known in [&V6[..], &v5(&[3, 16], "blocks.0.att.time_faaaa", true), &V4] {
+        assert!(with(known, &[48, 32], &[40, 1024]).unwrap_err().contains("DeepEmbed"));
+    }
 }
 
 #[test]

@@ -92,6 +92,15 @@ pub struct Golden {
 }
 
 impl Golden {
+    /// Reads a file of golden logits.
+    pub fn read(path: &Path) -> Golden {
+        let bytes = std::fs::read(path).expect("the golden file is part of the project");
+        let (tensors, _) = read_safetensors(&bytes).expect("the golden file is sound");
+        let ints = |name: &str| tensors[name].2.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let floats = tensors["logits"].2.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        Golden { tokens: ints("tokens"), logits: floats, greedy: ints("greedy") }
+    }
+
     /// Returns `n` tokens from the prompt. The choice depends on `seed`.
     pub fn prompt(&self, n: usize, seed: usize) -> Vec<u32> {
         (0..n).map(|i| self.tokens[(i * (1 + seed % 5) + 7 * seed) % self.tokens.len()]).collect()
@@ -115,12 +124,7 @@ impl Tiny {
 
     pub fn golden(&self) -> Golden {
         let folder = if self.name == "rwkv7" { "assets/golden" } else { "tests/models" };
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{folder}/tiny-{}.golden.safetensors", self.name));
-        let bytes = std::fs::read(path).expect("the golden file is part of the project");
-        let (tensors, _) = read_safetensors(&bytes).expect("the golden file is sound");
-        let ints = |name: &str| tensors[name].2.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-        let floats = tensors["logits"].2.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-        Golden { tokens: ints("tokens"), logits: floats, greedy: ints("greedy") }
+        Golden::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{folder}/tiny-{}.golden.safetensors", self.name)))
     }
 }
 

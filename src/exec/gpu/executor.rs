@@ -12,6 +12,7 @@ use super::plan::Plan;
 use super::readback::{Readback, Submitted};
 use super::size::Size;
 use super::stream::Turn;
+use super::table::write_rows;
 use super::weights::Stage;
 use crate::error::{Error, Result};
 use crate::exec::{Excerpt, Executor, Loaded, WordTime, nothing_begun};
@@ -56,8 +57,8 @@ pub struct GpuExecutor {
     angles: wgpu::Buffer,
     cursor: wgpu::Buffer,
     vars: Vec<wgpu::Buffer>,
-    /// Buffers for the step's rows of an embedding table in host memory. Empty if the table is on the device.
-    table: Vec<wgpu::Buffer>,
+    /// Buffers for the step's rows of each table in host memory. Empty if the tables are on the device.
+    tables: Vec<Vec<wgpu::Buffer>>,
     /// The size of the largest step for which the activations have room.
     capacity: Size,
     plans: HashMap<Size, Plan>,
@@ -104,7 +105,7 @@ impl GpuExecutor {
         let cursor = model.device.buffer("cursor", CURSOR_WORDS * 4, usage)?;
         let mut executor = GpuExecutor {
             vars: Vec::new(),
-            table: Vec::new(),
+            tables: Vec::new(),
             capacity: Size { tokens: 0, runs: 0, outputs: 0, context: 0 },
             plans: HashMap::new(),
             ahead: None,
@@ -136,9 +137,7 @@ impl GpuExecutor {
             device.check_binding(spec.name, bytes, "use a smaller `chunk` or fewer slots")?;
             vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
         }
-        if let Some(table) = &self.model.weights.table {
-            self.table = table.room(device, capacity.tokens)?;
-        }
+        self.tables = self.model.weights.tables.iter().map(|table| table.room(device, capacity.tokens)).collect::<Result<_>>()?;
         (self.vars, self.capacity) = (vars, capacity);
         self.plans.clear();
         self.ahead = None;
@@ -160,8 +159,10 @@ impl GpuExecutor {
                 Binding::Cache(c) => self.caches[c.0].as_entire_binding(),
                 Binding::Blocks => self.blocks.as_entire_binding(),
                 Binding::Angles => self.angles.as_entire_binding(),
-                Binding::Piece(m, i) if model.weights.table.as_ref().is_some_and(|t| t.matrix == m) => self.table[i].as_entire_binding(),
-                Binding::Piece(m, i) => model.weights.matrices[m.0][i].as_entire_binding(),
+                Binding::Piece(m, i) => match model.weights.tables.iter().position(|t| t.matrix == m) {
+                    Some(table) => self.tables[table][i].as_entire_binding(),
+                    None => model.weights.matrices[m.0][i].as_entire_binding(),
+                },
                 Binding::Window(m, buffer, at) => window(&model.weights.matrices[m.0][buffer], at),
                 Binding::VarWindow(v, at) => window(&self.vars[v.0], at),
                 Binding::Nothing => model.nothing.as_entire_binding(),
@@ -197,9 +198,9 @@ impl GpuExecutor {
 
     fn write_cursor(&mut self, step: &Step) -> Result<()> {
         let mut words = std::mem::take(&mut self.words);
-        match &self.model.weights.table {
-            Some(table) => table.write(&self.model.device, &self.table, step).encode(&mut words)?,
-            None => step.encode(&mut words)?,
+        match self.model.weights.tables.as_slice() {
+            [] => step.encode(&mut words)?,
+            tables => write_rows(&self.model.device, tables, &self.tables, step).encode(&mut words)?,
         }
         self.model.device.queue.write_buffer(&self.cursor, 0, bytemuck::cast_slice(&words));
         self.words = words;

@@ -1,12 +1,12 @@
-//! An embedding table in host memory. In each step, only the rows of the step's tokens are written to the device. The cursor (the buffer
-//! that describes a step) holds the index of each token's row.
+//! Tables in host memory, such as the embedding. In each step, only the rows of the step's tokens are written to the device. The cursor
+//! (the buffer that describes a step) holds the index of each token's row, which is the same for all tables.
 
 use super::Device;
 use super::upload::Kept;
 use crate::error::Result;
 use crate::tape::{Matrix, Step};
 
-/// An embedding table in host memory.
+/// A table in host memory, with one row per token id.
 pub struct Table {
     pub matrix: Matrix,
     /// The rows of the table in order, cut into pieces of consecutive rows.
@@ -34,17 +34,12 @@ impl Table {
         Ok(buffers)
     }
 
-    /// Writes the rows that the step reads to `buffers`, each row once. Returns a copy of the step whose tokens are indices of these rows.
-    pub fn write(&self, device: &Device, buffers: &[wgpu::Buffer], step: &Step) -> Step {
-        let mut ids = step.tokens.clone();
-        ids.sort_unstable();
-        ids.dedup();
+    /// Writes the rows `ids` to `buffers`, in this order.
+    fn write(&self, device: &Device, buffers: &[wgpu::Buffer], ids: &[u32]) {
         for (to, &id) in ids.iter().enumerate() {
             let ((piece, at), (from, from_at)) = (self.place(to), self.place(id as usize));
             device.queue.write_buffer(&buffers[piece], at as u64, &self.pieces[from].bytes[from_at..from_at + self.row_bytes]);
         }
-        let place = |id: &u32| ids.binary_search(id).expect("it is among them") as u32;
-        Step { tokens: step.tokens.iter().map(place).collect(), ..step.clone() }
     }
 
     /// Returns the index of the piece that holds a row, and the row's first byte in that piece.
@@ -58,4 +53,15 @@ impl Table {
         }
         unreachable!("tokens are checked to be in the table")
     }
+}
+
+/// Writes the rows that the step reads to the buffers of each table, each row once. `buffers` has one entry per table. Returns a copy of the
+/// step whose tokens are indices of these rows.
+pub fn write_rows(device: &Device, tables: &[Table], buffers: &[Vec<wgpu::Buffer>], step: &Step) -> Step {
+    let mut ids = step.tokens.clone();
+    ids.sort_unstable();
+    ids.dedup();
+    tables.iter().zip(buffers).for_each(|(table, buffers)| table.write(device, buffers, &ids));
+    let place = |id: &u32| ids.binary_search(id).expect("it is among them") as u32;
+    Step { tokens: step.tokens.iter().map(place).collect(), ..step.clone() }
 }

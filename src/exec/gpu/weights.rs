@@ -6,7 +6,7 @@ use super::stream::{Stream, Turn};
 use super::table::Table;
 use super::upload::{Kept, Upload};
 use crate::error::Result;
-use crate::tape::{Held, Matrix, Section, Source};
+use crate::tape::{Held, Matrix, Section, Source, Tape};
 use std::ops::Range;
 
 /// The matrices of a section, and the stages in which its words (fused operations) are submitted.
@@ -16,8 +16,8 @@ pub struct Weights {
     pub stages: Vec<Stage>,
     /// The streamed layers, or `None` if all layers stay on the device.
     pub stream: Option<Stream>,
-    /// The embedding table if it stays in host memory, otherwise `None`.
-    pub table: Option<Table>,
+    /// The tables in host memory: all tables of the section, or none.
+    pub tables: Vec<Table>,
     /// The number of bytes of device memory that the matrices take, including the buffers for streaming.
     pub device_bytes: u64,
 }
@@ -35,26 +35,30 @@ impl Weights {
         let tape = &section.tape;
         let split = section.layers.start + section.n_resident;
         let resident = tape.extent(&(section.layers.start..split));
-        let mut matrices: Vec<Vec<wgpu::Buffer>> = Vec::new();
+        let in_host = tape.has_tables_in_host(&section.layers, section.n_resident);
+        let (mut matrices, mut tables): (Vec<Vec<wgpu::Buffer>>, _) = (Vec::new(), Vec::new());
         for m in resident.matrices {
-            matrices.push(upload.matrix(&tape.matrices[m], source)?);
+            if in_host && tape.matrices[m].is_table() {
+                tables.push(table(device, tape, m, source, upload)?);
+                // Each executor has its own buffers for rows of the table.
+                matrices.push(Vec::new());
+            } else {
+                matrices.push(upload.matrix(&tape.matrices[m], source)?);
+            }
             upload.caught_up().await?;
         }
         let mut device_bytes: u64 = matrices.iter().flatten().map(wgpu::Buffer::size).sum();
         let mut stages = vec![Stage { words: resident.words, streamed: None }];
-        let (mut layers, mut table) = (Vec::new(), None);
+        let mut layers = Vec::new();
         for layer in split..section.layers.end {
             let own = tape.extent(&(layer..layer + 1));
             let mut kept: Vec<Vec<Kept>> = Vec::new();
             for m in own.matrices {
-                let (spec, pieces) = (&tape.matrices[m], upload.matrix(&tape.matrices[m], source)?);
-                if spec.is_table() {
-                    let rows = spec.pieces(device.caps.max_binding).iter().map(|p| p.segments.iter().map(|s| s.rows).sum()).collect();
-                    table = Some(Table::new(Matrix(m), pieces, rows, spec.row_bytes()));
-                    // The layer has no pieces of the table: each executor has its own buffers for rows of the table.
+                if tape.matrices[m].is_table() {
+                    tables.push(table(device, tape, m, source, upload)?);
                     kept.push(Vec::new());
                 } else {
-                    kept.push(pieces);
+                    kept.push(upload.matrix(&tape.matrices[m], source)?);
                 }
             }
             stages.push(Stage { words: own.words, streamed: Some(layers.len()) });
@@ -70,11 +74,18 @@ impl Weights {
         }
         let mut matrices = matrices.into_iter();
         let matrices = Held::new(&section.own.matrices, |_| Ok(matrices.next().expect("there is one for each")))?;
-        Ok(Weights { matrices, stages, stream, table, device_bytes })
+        Ok(Weights { matrices, stages, stream, tables, device_bytes })
     }
 
     /// Waits until no other step uses the stream, and reserves the stream for one step. Returns `None` if no layer is streamed.
     pub fn turn(&self) -> Result<Option<Turn<'_>>> {
         self.stream.as_ref().map(Stream::turn).transpose()
     }
+}
+
+/// Encodes matrix `m` of the tape to a table in host memory.
+fn table(device: &Device, tape: &Tape, m: usize, source: &dyn Source, upload: &mut Upload<'_>) -> Result<Table> {
+    let spec = &tape.matrices[m];
+    let rows = spec.pieces(device.caps.max_binding).iter().map(|p| p.segments.iter().map(|s| s.rows).sum()).collect();
+    Ok(Table::new(Matrix(m), upload.matrix(spec, source)?, rows, spec.row_bytes()))
 }

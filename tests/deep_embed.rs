@@ -1,0 +1,122 @@
+//! Tests RWKV-7a (DeepEmbed) with a small model of seeded weights. `tools/golden-rwkv7a.py` makes the same weights and runs the official
+//! implementation.
+
+use crate::support::{Golden, adapter, caps, devices, made, nmse, options, score, unwatched};
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::Arc;
+use wingbeat::low_level::arch::{Base, Ranks, Rwkv7};
+use wingbeat::low_level::exec::DeviceChoice;
+use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::tape::{Caps, Class};
+use wingbeat::sample::Sampling;
+use wingbeat::session::{Limits, Model, ModelSource, Options, PartOn, Session};
+
+/// Writes the model of the golden logits.
+fn write(path: &Path) {
+    let ranks = Ranks { w: 8, a: 9, v: 7, g: 10 };
+    made::write(&Rwkv7 { base: Base { n_layer: 3, ..Base::new(48, 200, 16, 40) }, ranks, deep_embed: Some(32) }, path);
+}
+
+/// Returns the official logits, or `None` in the published package, which lacks them.
+fn golden() -> Option<Golden> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/made-rwkv7a.golden.safetensors");
+    if !path.exists() {
+        eprintln!("SKIPPED: the folder tests/models is in the repository only");
+        return None;
+    }
+    Some(Golden::read(&path))
+}
+
+fn open(path: &Path, options: &Options) -> Model {
+    Model::load(&ModelSource::Path(path.into()), options, &mut |_, _| ()).unwrap()
+}
+
+/// Returns the logits after each token of the prompt, all tokens in one step.
+fn logits_of(model: &Model, tokens: &[u32]) -> Vec<f32> {
+    let mut session = Session::new(model, 1).unwrap();
+    let slot = session.open().unwrap();
+    score(&mut session, slot, tokens)
+}
+
+/// Returns the logits after each token of the prompt, one token in each step.
+fn one_by_one(model: &Model, tokens: &[u32]) -> Vec<f32> {
+    let mut session = Session::new(model, 1).unwrap();
+    let slot = session.open().unwrap();
+    tokens.iter().flat_map(|&t| session.decode(slot, t).unwrap().to_vec()).collect()
+}
+
+#[test]
+fn logits_and_greedy_texts_are_the_official_ones() {
+    let Some(golden) = golden() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made.safetensors");
+    write(&path);
+    let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
+    if let Some(adapter) = adapter() {
+        let base = Device::open(&adapter, true).unwrap();
+        // The second number splits every table and matrix into several pieces.
+        for (class, max_binding) in [(Class::Groups, 128 << 20), (Class::Groups, 20_000), (Class::Lanes, 128 << 20)] {
+            for batch_invariant in [false, true] {
+                let mut options = options("gpu");
+                options.deterministic = batch_invariant;
+                options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding, batch_invariant, ..caps(base.caps.clone(), class) })));
+                cases.push((format!("{class:?}, {max_binding}, invariant: {batch_invariant}"), options));
+            }
+        }
+    }
+    for (name, options) in cases {
+        let model = open(&path, &options);
+        assert_eq!((model.facts().architecture, model.facts().version), ("rwkv7", "x070a"));
+        let (many, single) = (logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens));
+        for (found, how) in [(&many, "in one step"), (&single, "one by one")] {
+            let error = nmse(found, &golden.logits);
+            eprintln!("{name}, {how}: {error:.2e}");
+            assert!(error <= 1e-7, "{name}, {how}: error {error:.2e}");
+        }
+        if options.deterministic {
+            assert!(many == single, "{name}: one kernel class, but different bits");
+        }
+        let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(golden.greedy.len()) };
+        let mut session = Session::new(&model, 1).unwrap();
+        let made = session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(made.tokens, golden.greedy, "{name}");
+    }
+}
+
+/// If a layer with a table is streamed, all tables stay in host memory, and each step copies the rows of its tokens to the device.
+#[test]
+fn tables_in_host_memory_and_several_devices_change_nothing() {
+    let Some(adapter) = adapter() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made.safetensors");
+    write(&path);
+    let base = Device::open(&adapter, false).unwrap();
+    let tokens: Vec<u32> = (0..20).map(|i| (i * 7 + 3) % 40).collect();
+    for (class, max_binding) in [(Class::Lanes, 128 << 20), (Class::Groups, 20_000)] {
+        let gpu = unwatched(&base, Caps { max_binding, ..caps(base.caps.clone(), class) });
+        let open = |on: &[(&str, Range<usize>, usize)]| {
+            let mut options = options("own");
+            options.gpu = Some(gpu.clone());
+            let part = |(device, layers, resident): &(&str, Range<usize>, usize)| {
+                let device = if *device == "own" { DeviceChoice::Own } else { device.parse().unwrap() };
+                PartOn { device, layers: layers.clone(), resident: *resident }
+            };
+            options.parts = on.iter().map(part).collect();
+            open(&path, &options)
+        };
+        let whole = open(&[("own", 0..4, 4)]);
+        let expected = [logits_of(&whole, &tokens), one_by_one(&whole, &tokens)];
+        for resident in [0, 1, 2, 3] {
+            let model = open(&[("own", 0..4, resident)]);
+            assert!([logits_of(&model, &tokens), one_by_one(&model, &tokens)] == expected, "{class:?}: {resident} layers stay");
+            // The head, layer 3, has no table.
+            assert_eq!(model.device_bytes() + 40 * 1024 * 2 < whole.device_bytes(), resident < 3, "{class:?}: {resident} layers stay");
+        }
+        // The second part gets x0, the embedding of each token, from the first part.
+        for parts in [[("own", 0..1, 1), ("cpu", 1..4, 3)], [("cpu", 0..2, 2), ("own", 2..4, 0)]] {
+            let error = nmse(&one_by_one(&open(&parts), &tokens), &expected[1]);
+            assert!(error <= 1e-9, "{class:?} {parts:?}: {error:.2e}");
+        }
+    }
+}
