@@ -110,12 +110,12 @@ fn converse(model: &Model) -> Result<()> {
     // [6] Tools: the request describes a tool, the model calls it, the program returns its result.
     chat.set_tools(vec![weather()?])?;
     let mut answer = chat.say("How warm is it in Beijing?", &mut quiet)?;
-    if let Some(call) = &answer.call {
+    if let [call] = answer.calls.as_slice() {
         match chat.format().parameters(call) {
             Ok(parameters) => println!("[6] calls {} with {parameters}", call.name),
             Err(e) => println!("[6] calls {} with {:?}: {e}", call.name, call.arguments),
         }
-        answer = chat.observe(r#"{"celsius": 21}"#, &mut quiet)?;
+        answer = chat.observe(&[r#"{"celsius": 21}"#], &mut quiet)?;
     }
     println!("[6] {}", answer.text);
     Ok(())

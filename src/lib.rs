@@ -141,6 +141,7 @@
 
 #![deny(missing_docs)]
 
+mod calls;
 pub mod chat;
 #[cfg(feature = "cli")]
 #[doc(hidden)]

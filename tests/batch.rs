@@ -128,6 +128,19 @@ fn answers_to_messages_follow_rules_where_their_format_begins_them() {
 }
 
 #[test]
+fn a_line_demands_a_call_and_gets_it_in_openais_form() {
+    let schema = json!({"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": false});
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": schema}}]);
+    let line = json!({"id": 1, "messages": [{"role": "user", "content": "a"}], "tools": tools, "tool_choice": "f", "max_tokens": 90});
+    let found = batch(&line.to_string(), "--format g1-tools-short --thinking off --device cpu")["1"].clone();
+    let calls = found["tool_calls"].as_array().unwrap_or_else(|| panic!("{found}"));
+    assert_eq!((calls.len(), &calls[0]["type"], &calls[0]["function"]["name"]), (1, &json!("function"), &json!("f")));
+    let arguments: Value = serde_json::from_str(calls[0]["function"]["arguments"].as_str().unwrap()).unwrap();
+    assert!(arguments["a"] == 1 || arguments["a"] == 2, "{found}");
+    assert_eq!((&found["text"], &found["complete"]), (&json!(""), &json!(true)));
+}
+
+#[test]
 fn messages_are_asked_in_the_models_own_form() {
     let input = r#"{"id":1,"messages":[{"role":"user","content":" light\r\n\r\nand dark "}],"temperature":0,"max_tokens":30}
 {"id":2,"prompt":"User: light\nand dark\n\nAssistant:","temperature":0,"max_tokens":30,"stop":"\n\nUser:"}"#;

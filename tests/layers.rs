@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["words"],
     &["arch", "exec"],
     &["session"],
+    &["calls"],
     &["chat"],
     &["engine"],
     &["report"],

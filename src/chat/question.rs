@@ -4,11 +4,12 @@ use super::format::{Kind, vocab_of};
 use super::rules::AnswerPlace;
 use super::think::ReplyStart;
 use super::{AnswerReader, Format};
+use crate::calls::Declared;
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use crate::session::Model;
-use crate::template::{Message, encode, opening, whole};
+use crate::template::{Message, encode, whole};
 use crate::vocab::Vocab;
 
 /// A prompt made from messages, for programs that keep the messages themselves. A [`Conversation`](super::Conversation) keeps the messages for
@@ -27,10 +28,20 @@ pub struct Question {
     pub max_new_tokens: Option<usize>,
     pub(super) place: AnswerPlace,
     start: ReplyStart,
-    /// True if a template rendered the prompt. False for a prompt in lines, such as `User: hello`.
-    is_message: bool,
-    /// True if the messages declare tools, so that an answer can call a tool.
-    has_tools: bool,
+    source: Source,
+    /// The tools that the answer can call.
+    declared: Declared,
+}
+
+/// The origin of a prompt, which determines how its answer is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A format of lines.
+    Lines,
+    /// A template with special tokens between segments of an answer.
+    Segments,
+    /// A template of RWKV-7 G1, whose answers are one text.
+    Text,
 }
 
 impl Question {
@@ -49,20 +60,45 @@ impl Question {
             return Err(Error::input("expected at least 1 message, found an empty list").field("messages"));
         }
         let sampling = format.settings().sampling;
-        let has_tools = messages.iter().any(|message| !message.tools.is_empty());
+        let declared = Declared::in_messages(messages);
         Ok(match &format.kind {
             Kind::Messages(options) => {
-                let parts = options.template.render(messages)?;
-                let (tokens, place) = (encode(&parts, vocab)?, AnswerPlace::of_message(opening(&whole(&parts))));
-                let stop_ids = Some(options.stop_ids(vocab)?);
-                let (stop_texts, start) = (options.generation.stop_strings.clone(), ReplyStart::after(&place.opening));
-                let max_new_tokens = options.generation.max_new_tokens;
-                Question { tokens, sampling, stop_ids, stop_texts, max_new_tokens, place, start, is_message: true, has_tools }
+                let template = &options.template;
+                let parts = template.render(messages)?;
+                let text = whole(&parts);
+                let (tokens, source) = match options.is_rwkv() {
+                    true => (vocab.encode_further(text.as_bytes())?, Source::Text),
+                    false => (encode(&parts, vocab)?, Source::Segments),
+                };
+                let place = AnswerPlace { opening: template.opening(&text).into(), lead: template.lead(messages), blank_line: None };
+                let (stop_ids, stop_texts, start) =
+                    (options.stop_ids(vocab)?, options.stop_texts(messages), ReplyStart::after(&place.opening));
+                Question {
+                    tokens,
+                    sampling,
+                    stop_ids,
+                    stop_texts,
+                    max_new_tokens: options.generation.max_new_tokens,
+                    place,
+                    start,
+                    source,
+                    declared,
+                }
             }
             Kind::Lines(lines) => {
                 let tokens = vocab.encode_further(lines.whole(messages)?.as_bytes())?;
                 let (stop_texts, place, start) = (vec![lines.end()], lines.place(vocab), lines.begins());
-                Question { tokens, sampling, stop_ids: None, stop_texts, max_new_tokens: None, place, start, is_message: false, has_tools }
+                Question {
+                    tokens,
+                    sampling,
+                    stop_ids: None,
+                    stop_texts,
+                    max_new_tokens: None,
+                    place,
+                    start,
+                    source: Source::Lines,
+                    declared,
+                }
             }
         })
     }
@@ -77,13 +113,47 @@ impl Question {
         self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }
 
-    /// Returns a reader for the answer. The reader ends the answer at `stop_texts` only if a template rendered the prompt. For a format of lines
-    /// (`Name: text`), put the stop texts into [`Limits`](crate::session::Limits).
-    pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
-        match self.is_message {
-            true => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.has_tools),
-            false => AnswerReader::of_line(self.start, Vec::new()),
+    /// Returns the text before a demanded call. `lead` is the text between the prompt and an answer.
+    ///
+    /// # Errors
+    /// `Input` if a thought precedes the call in a format that cannot separate the two.
+    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    pub(crate) fn call_lead(&self, lead: &str) -> Result<String> {
+        match self.source {
+            Source::Segments if self.place.opening.is_empty() => Ok(String::new()),
+            Source::Segments => Err(Error::input("a call cannot be demanded of a model that begins its answers with a thought")),
+            Source::Text | Source::Lines if lead.ends_with([' ', '\n']) => Ok(lead.into()),
+            Source::Text | Source::Lines => Ok(format!("{lead}\n")),
         }
+    }
+
+    /// Returns a reader for the answer. Without special tokens in prompts (RWKV), it ignores `stop_texts`: there,
+    /// [`Limits`](crate::session::Limits) must have them.
+    pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
+        match self.source {
+            Source::Segments => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.declared.clone()),
+            Source::Text => AnswerReader::of_text(self.start, self.declared.clone()),
+            Source::Lines => AnswerReader::of_line(self.start, Vec::new()),
+        }
+    }
+
+    /// Returns the number of first tokens of the prompt that stay when the answer and a next message follow. An answer takes the place of the
+    /// thought that the prompt begins.
+    pub(super) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
+        let text = vocab.decode(&self.tokens);
+        let kept = text.strip_suffix(self.place.opening.as_bytes()).unwrap_or(&text);
+        // The beginning of an answer can change the last tokens: " x" may be one token or two.
+        let n_common = |answer: &str| {
+            let tokens = vocab.encode_further(&[kept, answer.as_bytes()].concat())?;
+            Ok(tokens.iter().zip(&self.tokens).take_while(|(a, b)| a == b).count())
+        };
+        let counts = ["x", "The", "1"].map(n_common);
+        counts.into_iter().try_fold(self.tokens.len(), |least, n| Ok(least.min(n?)))
+    }
+
+    /// Returns whether `Limits` must have the stop texts, because the reader ignores them.
+    pub(super) fn is_text(&self) -> bool {
+        self.source != Source::Segments
     }
 }
 
@@ -100,6 +170,6 @@ mod tests {
         let think = ask("g1-think");
         assert!(model.vocab().unwrap().decode(&think.tokens).ends_with(b"Assistant: <think"));
         assert_eq!(think.sampling, Format::named("g1-think", &model).unwrap().settings().sampling);
-        assert_eq!((think.stop_texts, ask("world").stop_texts), (vec!["\n\nUser:".to_string()], vec!["\n\n".to_string()]));
+        assert_eq!((think.stop_texts, ask("world").stop_texts), (vec!["\nUser:".to_string()], vec!["\n\n".to_string()]));
     }
 }

@@ -1,7 +1,8 @@
 //! Splits an answer into text, thought and tool calls while a model writes it.
 
 use super::think::{AnswerPart, OnPart, ReplyStart, Splitter};
-use crate::template::{Delta, Writer, opening_ids};
+use crate::calls::{Declared, Form, Reading, Segment};
+use crate::template::{Delta, ToolCall, Writer, opening_ids};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
@@ -13,7 +14,8 @@ pub struct AnswerReader {
     splitter: Splitter,
     /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` for a format of lines (`Name: text`).
     segments: Option<Writer>,
-    has_tools: bool,
+    /// The tools that the answer can call.
+    declared: Declared,
     /// True if the current segment (text between `<|assistant|>` tokens) is a tool call.
     is_call: bool,
 }
@@ -28,6 +30,8 @@ pub(super) struct Read {
     pub has_stopped: bool,
     /// The beginning of a stop text that [`AnswerReader::end_cut`] dropped. Empty if no text was dropped.
     pub dropped: String,
+    /// The calls in an answer that is one text.
+    pub calls: Vec<ToolCall>,
     /// The answer's segments (the texts between `<|assistant|>` tokens) as the model wrote them. Empty for a format of lines.
     pub segments: Vec<String>,
 }
@@ -35,21 +39,33 @@ pub(super) struct Read {
 impl AnswerReader {
     /// Makes a reader for the answer in a format of lines. The answer ends before the first stop text.
     pub(super) fn of_line(start: ReplyStart, stop_texts: Vec<String>) -> AnswerReader {
-        AnswerReader { splitter: Splitter::new(start, stop_texts), segments: None, has_tools: false, is_call: false }
+        AnswerReader { splitter: Splitter::new(start, stop_texts), segments: None, declared: Declared::default(), is_call: false }
+    }
+
+    /// Makes a reader for an answer that is one text and can call these tools.
+    pub(super) fn of_text(start: ReplyStart, declared: Declared) -> AnswerReader {
+        let splitter = Splitter::new(start, Vec::new()).with_calls(declared);
+        AnswerReader { splitter, segments: None, declared: Declared::default(), is_call: false }
     }
 
     /// Makes a reader for the answer to a prompt that a template rendered.
-    pub(super) fn of_message(vocab: &Vocab, prompt: &[u32], start: ReplyStart, stop_texts: Vec<String>, has_tools: bool) -> AnswerReader {
+    pub(super) fn of_message(
+        vocab: &Vocab,
+        prompt: &[u32],
+        start: ReplyStart,
+        stop_texts: Vec<String>,
+        declared: Declared,
+    ) -> AnswerReader {
         let segments = Some(Writer::new(vocab, stop_texts, opening_ids(prompt, vocab)));
-        AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, has_tools, is_call: false }
+        AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, declared, is_call: false }
     }
 
     /// Reads the next token, and the new text that later tokens can no longer change. Passes new parts of the answer to `on_part`. Returns
     /// `Break` if `on_part` returns `Break` or a stop text ends the answer.
     pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
-        let AnswerReader { splitter, segments, has_tools, is_call } = self;
+        let AnswerReader { splitter, segments, declared, is_call } = self;
         match (segments, token) {
-            (Some(segments), Some(id)) => segments.push(id, &mut |delta| show(delta, splitter, *has_tools, is_call, on_part)),
+            (Some(segments), Some(id)) => segments.push(id, &mut |delta| show(delta, splitter, declared, is_call, on_part)),
             (Some(_), None) => ControlFlow::Continue(()),
             (None, _) => splitter.push(text, on_part),
         }
@@ -62,14 +78,15 @@ impl AnswerReader {
 
     /// Does what [`finish`](Self::finish) does, and returns the complete answer.
     pub(super) fn end(self, on_part: &mut OnPart<'_>) -> Read {
-        let AnswerReader { mut splitter, segments, has_tools, mut is_call } = self;
+        let AnswerReader { mut splitter, segments, declared, mut is_call } = self;
         let (segments, at_stop_text) = segments.map_or((Vec::new(), splitter.has_stopped), |segments| {
-            segments.finish(&mut |delta| show(delta, &mut splitter, has_tools, &mut is_call, on_part))
+            segments.finish(&mut |delta| show(delta, &mut splitter, &declared, &mut is_call, on_part))
         });
         splitter.finish(on_part);
         let (text, thought) = (splitter.answer().into(), splitter.thought().into());
         let dropped = splitter.dropped.unwrap_or_default();
-        Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, segments }
+        let calls = std::mem::take(&mut splitter.found);
+        Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, calls, segments }
     }
 
     /// Ends an answer that stopped at its length limit or by the caller. Drops an incomplete stop text at the end of the answer.
@@ -79,16 +96,21 @@ impl AnswerReader {
     }
 }
 
+/// Returns whether a segment with this first line is a call.
+pub(super) fn is_declared(first_line: &str, declared: &Declared) -> bool {
+    matches!(Segment.read(&format!("{first_line}\n"), true, declared), Reading::Begins(..))
+}
+
 /// Passes one piece of a segment (a text between `<|assistant|>` tokens) to `on_part`: as a piece of a tool call, or through `splitter` as a
 /// piece of thought or text.
-fn show(delta: Delta<'_>, splitter: &mut Splitter, has_tools: bool, is_call: &mut bool, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
+fn show(delta: Delta<'_>, splitter: &mut Splitter, declared: &Declared, is_call: &mut bool, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
     match delta {
         Delta::Begin { name } => {
-            *is_call = has_tools && !name.is_empty();
+            *is_call = is_declared(name, declared);
             match name {
                 "" => ControlFlow::Continue(()),
                 name if *is_call => on_part(AnswerPart::Call(name)),
-                // If no tools are declared, the first line of a segment is text.
+                // A first line that names no tool is text.
                 name => splitter.push(&format!("{name}\n"), on_part),
             }
         }

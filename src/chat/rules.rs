@@ -21,12 +21,6 @@ pub struct AnswerPlace {
 }
 
 impl AnswerPlace {
-    /// Returns the place of an answer to a prompt that a template rendered. The model writes a newline before the answer, because text in the
-    /// first line would be the name of a tool.
-    pub fn of_message(opening: &str) -> AnswerPlace {
-        AnswerPlace { opening: opening.into(), lead: "\n", blank_line: None }
-    }
-
     /// Returns a constraint for the whole text that the model writes at this place. `make` returns the constraint of the answer alone. A thought
     /// before the answer is not restricted.
     ///

@@ -1,5 +1,7 @@
 //! Splits a model's text into a thought and an answer, and trims both.
 
+use crate::calls::{Declared, Piece, Reader};
+use crate::template::ToolCall;
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
 
@@ -61,6 +63,10 @@ pub struct Splitter {
     thought: Trimmed,
     answer: Trimmed,
     stops: StopTexts,
+    /// Finds tool calls in the answer. `None` if the answer can call no tool.
+    calls: Option<Reader>,
+    /// The calls so far.
+    pub found: Vec<ToolCall>,
     pub has_thought: bool,
     /// True if a stop text ended the answer.
     pub has_stopped: bool,
@@ -78,10 +84,17 @@ impl Splitter {
             thought: Trimmed::default(),
             answer: Trimmed::default(),
             stops: StopTexts::new(stop_texts),
+            calls: None,
+            found: Vec::new(),
             has_thought,
             has_stopped: false,
             dropped: None,
         }
+    }
+
+    /// Returns the splitter with a reader for calls of these tools in the answer.
+    pub fn with_calls(self, declared: Declared) -> Splitter {
+        Splitter { calls: (!declared.is_empty()).then(|| Reader::new(declared)), ..self }
     }
 
     /// Reads the next text of the reply and passes its parts to `on_part`. Returns `Break` if `on_part` returns `Break` or a stop text ends the
@@ -95,14 +108,33 @@ impl Splitter {
     pub fn finish(&mut self, on_part: &mut OnPart<'_>) {
         // `answer` and `thought` must have the whole text even if `on_part` returns `Break`.
         let _ = self.go(Rest::IsNothing, on_part);
-        if self.has_stopped {
-            return;
-        }
-        let held = self.stops.finish();
+        let held = if self.has_stopped { String::new() } else { self.stops.finish() };
         if let Some(dropped) = &mut self.dropped {
             *dropped = held;
         } else {
-            let _ = self.answer.push(&held, &mut |text| on_part(AnswerPart::Text(text)));
+            let _ = self.say(&held, on_part);
+        }
+        if let Some(mut calls) = self.calls.take() {
+            let _ = calls.finish(&mut |piece| self.piece(piece, on_part));
+        }
+    }
+
+    /// Passes on text of the answer.
+    fn say(&mut self, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
+        let Some(mut calls) = self.calls.take() else { return self.piece(Piece::Text(text), on_part) };
+        let heard = calls.push(text, &mut |piece| self.piece(piece, on_part));
+        self.calls = Some(calls);
+        heard
+    }
+
+    fn piece(&mut self, piece: Piece<'_>, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
+        match piece {
+            Piece::Text(text) => self.answer.push(text, &mut |text| on_part(AnswerPart::Text(text))),
+            Piece::Call(call) => {
+                self.found.push(call.clone());
+                on_part(AnswerPart::Call(&call.name))?;
+                on_part(AnswerPart::Arguments(&call.arguments))
+            }
         }
     }
 
@@ -155,8 +187,9 @@ impl Splitter {
                 ReplyStart::AfterThought(_) | ReplyStart::Answer => {
                     let held = std::mem::take(&mut self.held);
                     let (certain, has_stopped) = self.stops.push(&held);
+                    let certain = certain.to_string();
                     self.has_stopped |= has_stopped;
-                    self.answer.push(certain, &mut |text| on_part(AnswerPart::Text(text)))?;
+                    self.say(&certain, on_part)?;
                     return if self.has_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
                 }
             }

@@ -30,7 +30,8 @@ const EXAMPLES: &str = "\
 Each line of the input is an object with these fields:
   id                          a unique string or whole number
   prompt, messages or tokens  what to continue
-  tools, format, thinking     for messages; thinking is off, fast or on
+  tools, format, thinking     for messages; thinking is off, fast, on, short or long
+  tool_choice                 auto, none, required or the name of a tool
   max_tokens, stop, seed, …   override the flags, as do ignore_eos and sampling settings (top_p, …)
   grammar, json_schema, …     override the flags, as do json_object, json_value and close
   n, logprobs, echo           number of texts; number of log-probabilities per token; true puts the prompt before the text

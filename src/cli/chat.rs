@@ -20,9 +20,11 @@ use super::output::{printable, say, say_error};
 use super::sampling_options::SamplingArgs;
 use super::style::Color;
 use super::target::{Existing, StateTarget};
+use super::tool_command::ToolCommand;
+use super::tool_options::ToolArgs;
 use super::values::OUTPUT;
 use super::{Failure, Outcome, signals};
-use crate::chat::{Conversation, Format};
+use crate::chat::{Conversation, Format, ToolCall};
 use crate::engine::Close;
 use crate::error::{Error, Kind, Result};
 use crate::sample::Sampling;
@@ -32,6 +34,7 @@ use pipe::Pipe;
 use prompt_file::PromptFile;
 use reading::Reading;
 use screen::{As, Screen};
+use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +45,7 @@ Examples:
   wingbeat chat -m rwkv7-g1-1.5b.pth
   wingbeat chat -m glm-4-9b-chat --system \"Answer in one sentence.\" --temperature 0.5
   wingbeat chat -m model.pth --json-schema answer.json
+  wingbeat chat -m rwkv7-g1-1.5b.pth --tools tools.json --tool-command python3 tools.py
   printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json    # + asks for another answer
 
 The chat format sets the sampling defaults:
@@ -71,7 +75,7 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", help_heading = CHAT)]
     system: Option<String>,
     /// Continue a saved chat
-    #[arg(help_heading = CHAT, long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "system"])]
+    #[arg(help_heading = CHAT, long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "thinking", "system"])]
     load: Option<PathBuf>,
     /// Save the chat when it ends, also after Ctrl-C, SIGTERM or SIGHUP; the same file as --load is replaced without --force
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
@@ -90,6 +94,8 @@ pub struct Args {
     /// Print control characters on a terminal as they are
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     raw: bool,
+    #[command(flatten)]
+    tools: ToolArgs,
     #[command(flatten)]
     escape: EscapeArgs,
     #[command(flatten)]
@@ -115,7 +121,9 @@ pub fn run(args: Args) -> Outcome {
     } else {
         Source::Pipe(Pipe::new()?)
     };
-    let mut chat = Chat { conversation, screen, source, reading, target, grammar: None, close: args.grammar.close(), failed: None };
+    let (close, tool_command) = (args.grammar.close(), args.tools.command()?);
+    let calls = Calls { command: tool_command, waiting: VecDeque::new(), results: Vec::new() };
+    let mut chat = Chat { conversation, screen, source, reading, target, grammar: None, close, calls, failed: None };
     chat.hold_to(args.grammar.asked()?)?;
     chat.greet();
     if args.load.is_some() {
@@ -141,7 +149,11 @@ pub fn run(args: Args) -> Outcome {
 /// Loads the model and prefills the text before the first message.
 fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
     let model = args.model.load()?;
+    let tools = args.tools.tools()?;
     let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
+    if !tools.is_empty() {
+        format = format.for_tools();
+    }
     let (mut settings, mut seed) = (format.settings(), args.sampling.seed());
     if let Some(path) = &args.prompt {
         let file = PromptFile::find(path)?;
@@ -157,6 +169,9 @@ fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
     let mut conversation = Conversation::new(session, format, settings, Box::new(reading.shown()))?;
     if let Some((slot, loaded)) = start {
         conversation.begin_after(slot, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
+    }
+    if !tools.is_empty() {
+        conversation.set_tools(tools).map_err(|e| e.at("--tools"))?;
     }
     if let Some(text) = &args.system {
         let text = args.escape.text(text, "--system")?;
@@ -228,9 +243,20 @@ struct Chat {
     grammar: Option<String>,
     /// Determines whether the grammar completes an answer that reaches its length limit.
     close: Close,
+    calls: Calls,
     /// The kind of error that determines the exit code: `Interrupted`, or the kind of the first error while messages come from a pipe. An
     /// error at a terminal does not count, because the user has seen the error.
     failed: Option<Kind>,
+}
+
+/// The tool calls of the last answer.
+struct Calls {
+    /// The command that runs calls. `None` if the user types the results.
+    command: Option<ToolCommand>,
+    /// Calls without a result.
+    waiting: VecDeque<ToolCall>,
+    /// The results of the calls before these.
+    results: Vec<String>,
 }
 
 impl Chat {
@@ -294,6 +320,7 @@ impl Chat {
             Source::Terminal(editor) => {
                 let (format, branch) = (self.conversation.format(), self.conversation.branch());
                 let sign = match branch {
+                    _ if !self.calls.waiting.is_empty() => format!("result of {}: ", self.calls.waiting[0].name),
                     "main" => format!("{}{} ", format.user(), format.interface()),
                     _ => format!("{} ({branch}){} ", format.user(), format.interface()),
                 };

@@ -1,6 +1,7 @@
 //! `generate`: prefills a prompt and generates its continuation.
 
 use super::endings::Endings;
+use super::escape::EscapeArgs;
 use super::grammar_options::{GrammarArgs, constraint};
 use super::limit::max_tokens;
 use super::model_options::ModelArgs;
@@ -28,6 +29,7 @@ Examples:
   wingbeat generate -e -p \"User: light\\n\\nAssistant:\" -n -1 --stop \"\\n\\n\"
   wingbeat generate -m model.pth -f prompt.txt --temperature 0 --json
   wingbeat generate -m model.pth \"Long introduction\" -n 0 --save-state intro.st
+  wingbeat generate -m rwkv7-g1-1.5b.pth --prefix \"fn add(a: u32, \" --suffix \" { a + b }\"
   wingbeat generate \"A cat as JSON: \" --json-schema cat.json -n 200
   echo \"and then\" | wingbeat generate -m model.pth --state intro.st --trials 4";
 
@@ -39,6 +41,8 @@ pub struct Args {
     input: InputArgs,
     #[command(flatten)]
     newline: NewlineArgs,
+    #[command(flatten)]
+    middle: MiddleArgs,
     /// Generate at most N tokens; 0 only prefills the prompt, -1 generates until the text ends or the context is full
     #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
@@ -81,7 +85,10 @@ pub fn run(args: Args) -> Outcome {
             .into());
     }
     let target = args.save_state.as_ref().map(|path| args.existing.check_state(path, None)).transpose()?;
-    let given = args.input.read(args.newline.last())?;
+    let given = match args.middle.prompt(&args.input.text.escape)? {
+        Some(text) => Given::Text(text),
+        None => args.input.read(args.newline.last())?,
+    };
     let stop_texts = args.input.text.escape.texts(&args.sampling.stop, "--stop")?;
     if matches!(given, Given::Nothing) && args.model.state.is_none() {
         return Err(no_input(INPUTS).into());
@@ -134,6 +141,28 @@ pub fn run(args: Args) -> Outcome {
     }
     let timings = Timings { prefill_ms, prefill_tokens: prompt.len(), ..timings };
     finish(&args, &model, &streams, seed, &timings, first_ms, out)
+}
+
+/// The text around the text to generate.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Input")]
+struct MiddleArgs {
+    /// Fill in the text between --prefix and --suffix; for G1 models
+    #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "suffix", allow_hyphen_values = true, conflicts_with_all = ["text", "prompt", "file", "tokens"])]
+    prefix: Option<String>,
+    /// The text after the text to generate
+    #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "prefix", allow_hyphen_values = true)]
+    suffix: Option<String>,
+}
+
+impl MiddleArgs {
+    /// Returns the prompt of RWKV-7 G1 for the text in the middle, if both flags are given. The suffix comes first, so that the model continues
+    /// the prefix.
+    fn prompt(&self, escape: &EscapeArgs) -> Result<Option<String>> {
+        let (Some(prefix), Some(suffix)) = (&self.prefix, &self.suffix) else { return Ok(None) };
+        let (prefix, suffix) = (escape.text(prefix, "--prefix")?, escape.text(suffix, "--suffix")?);
+        Ok(Some(format!("✿prefix✿✿suffix✿{suffix}✿middle✿{prefix}")))
+    }
 }
 
 /// Converts the input to tokens. The result may be empty if a loaded state has logits to continue from.

@@ -46,6 +46,8 @@ mod target;
 mod texts;
 mod threads;
 mod tokenize;
+mod tool_command;
+mod tool_options;
 mod values;
 mod variables;
 mod version;

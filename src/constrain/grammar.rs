@@ -19,6 +19,27 @@ fn unwrapped(schema: &Value) -> &Value {
     schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }
 
+/// Returns a schema without its wrapper, with a spacing. Fails with `Input` if the schema is invalid or unsupported.
+fn checked(schema: &Value) -> Result<Value> {
+    let schema = unwrapped(schema);
+    let mut schema = match schema {
+        Value::Object(_) => schema.clone(),
+        Value::Bool(true) => json!({}),
+        Value::Bool(false) => return Err(Error::input("the JSON schema is false, which allows no value")),
+        _ => {
+            return Err(Error::input(format!(
+                "expected a JSON schema, which is an object or true; found {}",
+                short(&schema.to_string(), 40)
+            )));
+        }
+    };
+    if schema.get("x-guidance").is_none() {
+        schema["x-guidance"] = spacing();
+    }
+    schema::check(&schema)?;
+    Ok(schema)
+}
+
 /// A grammar that an output text must follow, independent of any vocabulary. [`Pieces::follow`](super::Pieces::follow) applies the grammar to a
 /// text.
 #[derive(Debug, Clone)]
@@ -55,23 +76,24 @@ impl Grammar {
     /// `Input` if a part of the schema is invalid, unsupported or too large. The error has the JSON pointer of this part.
     /// [`Pieces::follow`](super::Pieces::follow) reports parts that contradict each other.
     pub fn json_schema(schema: &Value) -> Result<Grammar> {
-        let schema = unwrapped(schema);
-        let mut schema = match schema {
-            Value::Object(_) => schema.clone(),
-            Value::Bool(true) => json!({}),
-            Value::Bool(false) => return Err(Error::input("the JSON schema is false, which allows no value")),
-            _ => {
-                return Err(Error::input(format!(
-                    "expected a JSON schema, which is an object or true; found {}",
-                    short(&schema.to_string(), 40)
-                )));
-            }
-        };
-        if schema.get("x-guidance").is_none() {
-            schema["x-guidance"] = spacing();
+        Ok(Grammar::schema(&checked(schema)?))
+    }
+
+    /// Returns the grammar of one of several texts. Each is a fixed text, JSON that a schema allows, and another fixed text.
+    ///
+    /// # Errors
+    /// The errors of [`json_schema`](Self::json_schema); `Input` if there is no text.
+    pub fn framed(texts: &[(String, Value, String)]) -> Result<Grammar> {
+        if texts.is_empty() {
+            return Err(Error::input("expected at least one text around JSON, found none"));
         }
-        schema::check(&schema)?;
-        Ok(Grammar::schema(&schema))
+        let names: Vec<String> = (0..texts.len()).map(|i| format!("framed{i}")).collect();
+        let mut rules = format!("whole: {}\n", names.join(" | "));
+        for (name, (before, schema, after)) in names.iter().zip(texts) {
+            let fixed = |text: &str| if text.is_empty() { String::new() } else { lark::quoted(text) };
+            rules += &format!("{name}: {} %json {} {}\n", fixed(before), checked(schema)?, fixed(after));
+        }
+        Ok(Grammar { rules, lead: String::new(), schema: None, closes: true })
     }
 
     /// Returns the grammar of any JSON object, with the spacing of [`json_schema`](Self::json_schema).

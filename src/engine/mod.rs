@@ -33,7 +33,7 @@ pub use generation::Generation;
 pub use handle::Engine;
 pub use options::{CacheOptions, EngineOptions, StateOptions};
 pub use prepare::{MakeConstraint, Prepared, Preparer};
-pub use request::{Follows, Input, Request, UNLIMITED};
+pub use request::{Follows, Input, Request, ToolChoice, UNLIMITED};
 pub use rules::{Close, Rules};
 pub use shared::EngineStats;
 pub use states::StateInfo;

@@ -1,8 +1,8 @@
 //! Checks requests and makes the prompts, sampler settings and constraints with which a session runs them. A wrong request fails before it takes a
 //! slot.
 
-use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
-use super::rules::Close;
+use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
+use super::rules::{Close, Rules};
 use crate::chat::{Format, Message, Question, Role, Tool};
 use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result};
@@ -184,17 +184,44 @@ impl Preparer {
 
     /// Converts messages and the request's tools to a prompt, with the chat format that the request selects.
     fn question(&mut self, request: &Request, messages: &[Message]) -> Result<Question> {
+        let (format, messages) = self.asked(request, messages)?;
+        Question::new(&self.model, &format, &messages).map_err(|e| if request.tools.is_empty() { e } else { e.field("tools") })
+    }
+
+    /// Returns the format of the answer, and the messages with the declared tools.
+    fn asked(&mut self, request: &Request, messages: &[Message]) -> Result<(Format, Vec<Message>)> {
         let mut format = self.format(request.format.as_deref())?;
+        let is_declared = !request.tools.is_empty() && request.tool_choice != Some(ToolChoice::None);
+        let messages = if is_declared { declare(&request.tools, messages)? } else { messages.to_vec() };
+        if messages.iter().any(|m| !m.tools.is_empty() || !m.metadata.is_empty() || m.role == Role::Observation) {
+            format = format.for_tools();
+        }
         if let Some(thinking) = request.thinking {
             format = format.with_thinking(thinking).map_err(|e| e.field("thinking"))?;
         }
-        match request.tools.as_slice() {
-            [] => Question::new(&self.model, &format, messages),
-            tools => {
-                let with_tools = declare(tools, messages)?;
-                Question::new(&self.model, &format, &with_tools).map_err(|e| e.field("tools"))
-            }
+        let messages = format.hinted(messages);
+        Ok((format, messages))
+    }
+
+    /// Returns the rules of the answer: the request's own, or the rules of a demanded call.
+    fn rules(&mut self, request: &Request) -> Result<Option<Rules>> {
+        let own = match &request.follows {
+            Some(Follows::Rules(rules)) => Some(rules.clone()),
+            _ => None,
+        };
+        let name = match &request.tool_choice {
+            Some(ToolChoice::Required) => None,
+            Some(ToolChoice::Tool(name)) => Some(name.as_str()),
+            Some(ToolChoice::Auto | ToolChoice::None) | None => return Ok(own),
+        };
+        let refused = |text: &str| Err(Error::input(text).field("tool_choice"));
+        if own.is_some() {
+            return refused("a demanded call follows the schema of its tool, and the request has rules of its own");
         }
+        let Input::Messages(messages) = &request.input else { return refused("a call can be demanded in an answer to `messages` only") };
+        let (format, messages) = self.asked(request, messages)?;
+        let texts = format.demanded(&messages, name).map_err(|e| e.field("tool_choice"))?;
+        Ok(Some(Rules::Calls(texts.into_iter().map(|(before, schema, after)| [before, schema.to_string(), after]).collect())))
     }
 
     /// Returns the format with this name, or the engine's format if `name` is `None`.
@@ -247,9 +274,13 @@ impl Preparer {
 
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     fn constraint(&mut self, request: &Request, question: Option<&Question>) -> Result<Option<MakeConstraint>> {
-        let Some(Follows::Rules(rules)) = &request.follows else { return Ok(None) };
+        let Some(rules) = self.rules(request)? else { return Ok(None) };
         let (close, followers) = (Close::asked(request.close), &mut self.followers);
-        let mut follower = |lead: &str| followers.of(rules, close, lead).cloned().map_err(|e| e.field(rules.field()));
+        let is_call = matches!(rules, Rules::Calls(_));
+        let mut follower = |lead: &str| {
+            let lead = question.filter(|_| is_call).map_or_else(|| Ok(lead.to_string()), |question| question.call_lead(lead));
+            lead.and_then(|lead| followers.of(&rules, close, &lead).cloned()).map_err(|e| e.field(rules.field()))
+        };
         let Some(question) = question else {
             let follower = follower("")?;
             return Ok(Some(Box::new(move || Ok(Box::new(follower.clone())))));
@@ -267,14 +298,14 @@ impl Preparer {
 
     #[cfg(not(all(feature = "grammar", not(target_arch = "wasm32"))))]
     fn constraint(&mut self, request: &Request, _question: Option<&Question>) -> Result<Option<MakeConstraint>> {
-        match &request.follows {
-            Some(Follows::Rules(rules)) => {
+        match self.rules(request)? {
+            Some(rules) => {
                 let _ = Close::asked(request.close);
                 Err(Error::input("this build of wingbeat has no grammars and JSON schemas")
                     .field(rules.field())
                     .hint("build wingbeat with the feature `grammar`"))
             }
-            _ => Ok(None),
+            None => Ok(None),
         }
     }
 }

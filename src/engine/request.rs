@@ -1,5 +1,6 @@
 //! The type [`Request`]. Lines of `wingbeat batch`, bodies of HTTP requests and arguments of language bindings are all converted to this type.
 
+mod messages;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,33 @@ pub enum Follows {
     NoValue,
 }
 
+/// The choice of tool calls in an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// The tools are not declared, so the answer calls no tool.
+    None,
+    /// The answer is a call of one of the tools. A grammar holds the answer to the form of a call and to the schema of the tool.
+    Required,
+    /// The answer is a call of the tool with this name.
+    Tool(String),
+}
+
+impl From<&str> for ToolChoice {
+    /// Reads `auto`, `none` or `required`. Any other text is the name of a tool.
+    fn from(text: &str) -> ToolChoice {
+        match text {
+            "auto" => ToolChoice::Auto,
+            "none" => ToolChoice::None,
+            "required" => ToolChoice::Required,
+            name => ToolChoice::Tool(name.into()),
+        }
+    }
+}
+
 /// A request to continue a text or to answer messages. Unset fields take the defaults of the engine, the model and its chat format.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -82,6 +110,8 @@ pub struct Request {
     pub thinking: Option<Thinking>,
     /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,
+    /// The choice of tool calls. `None` means [`ToolChoice::Auto`].
+    pub tool_choice: Option<ToolChoice>,
     /// The name of the saved state that the prompt continues. `None` begins with an empty state.
     pub state: Option<String>,
     /// The name under which the state after the text is saved. `None` saves no state.
@@ -113,6 +143,7 @@ impl Request {
             format: None,
             thinking: None,
             tools: Vec::new(),
+            tool_choice: None,
             state: None,
             save_state: None,
             namespace: String::new(),
@@ -175,6 +206,7 @@ impl Request {
             format: self.format.clone().or_else(|| defaults.format.clone()),
             thinking: self.thinking.or(defaults.thinking),
             tools: if self.tools.is_empty() { defaults.tools.clone() } else { self.tools.clone() },
+            tool_choice: self.tool_choice.clone().or_else(|| defaults.tool_choice.clone()),
             sampling: kept.chain(&self.sampling).cloned().collect(),
             ..self.clone()
         }

@@ -18,6 +18,8 @@ pub enum Rules {
     Object,
     /// Any JSON value.
     Value,
+    /// One of several texts: a fixed text, JSON that a schema allows, and another fixed text. A demanded tool call makes such rules.
+    Calls(Vec<[String; 3]>),
 }
 
 /// Decides whether a text that reaches `max_tokens` is closed. To close a text is to complete it with as few tokens as its rules allow.
@@ -70,6 +72,7 @@ impl Rules {
             Rules::Schema(_) => "json_schema",
             Rules::Object => "json_object",
             Rules::Value => "json_value",
+            Rules::Calls(_) => "tool_choice",
         }
     }
 
@@ -81,13 +84,18 @@ impl Rules {
     pub fn grammar(&self) -> Result<Grammar> {
         match self {
             Rules::Gbnf(text) => Grammar::gbnf(text),
-            Rules::Schema(text) => {
-                let schema = serde_json::from_str(text)
-                    .map_err(|e| Error::input(format!("the JSON schema is not valid JSON: {}", with_place(&e))).caused_by(e))?;
-                Grammar::json_schema(&schema)
+            Rules::Schema(text) => Grammar::json_schema(&json(text)?),
+            Rules::Calls(texts) => {
+                let read = |[before, schema, after]: &[String; 3]| Ok((before.clone(), json(schema)?, after.clone()));
+                Grammar::framed(&texts.iter().map(read).collect::<Result<Vec<_>>>()?)
             }
             Rules::Object => Ok(Grammar::json_object()),
             Rules::Value => Ok(Grammar::json_value()),
         }
     }
+}
+
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+fn json(text: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text).map_err(|e| Error::input(format!("the JSON schema is not valid JSON: {}", with_place(&e))).caused_by(e))
 }

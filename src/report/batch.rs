@@ -1,9 +1,8 @@
 //! The JSON of `wingbeat batch`: one object per prompt, and a summary.
 
-use super::ErrorBody;
+use super::{ErrorBody, ToolCallReport};
 use crate::engine::Completion;
 use crate::session::Logprobs;
-use crate::template::ToolCall;
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::AddAssign;
@@ -44,9 +43,9 @@ pub struct BatchChoice<'a> {
     /// messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thought: Option<&'a str>,
-    /// The tool calls that the model wrote. Empty without tool calls.
+    /// The tool calls that the model wrote, as in OpenAI's interface. Empty without tool calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<BatchCall<'a>>,
+    pub tool_calls: Vec<ToolCallReport<'a>>,
     /// The ids of the generated tokens.
     pub tokens: &'a [u32],
     /// The log-probabilities, one entry per generated token. Empty if the line does not ask for log-probabilities.
@@ -69,7 +68,7 @@ impl<'a> BatchChoice<'a> {
         BatchChoice {
             text: has_vocab.then_some(done.text.as_str()),
             thought: done.thought.as_deref(),
-            calls: done.calls.iter().map(Into::into).collect(),
+            tool_calls: done.calls.iter().map(Into::into).collect(),
             tokens: &done.tokens,
             logprobs: done.logprobs.iter().map(Into::into).collect(),
             prompt_logprobs: done.prompt_logprobs.iter().map(Into::into).collect(),
@@ -77,19 +76,6 @@ impl<'a> BatchChoice<'a> {
             complete: done.complete,
             seed: done.seed,
         }
-    }
-}
-
-/// A tool call: the tool's name, and its arguments as the model wrote them.
-#[derive(Debug, Clone, Serialize)]
-pub struct BatchCall<'a> {
-    pub name: &'a str,
-    pub arguments: &'a str,
-}
-
-impl<'a> From<&'a ToolCall> for BatchCall<'a> {
-    fn from(call: &'a ToolCall) -> BatchCall<'a> {
-        BatchCall { name: &call.name, arguments: &call.arguments }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The JSON of `wingbeat chat`: one object per answer.
 
-use super::TimingsReport;
+use super::{TimingsReport, ToolCallReport};
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
@@ -17,6 +17,9 @@ pub struct ChatReport<'a> {
     pub text: &'a str,
     /// The reasoning that the model wrote before the answer. `None` if the model wrote no reasoning.
     pub thought: Option<&'a str>,
+    /// Tool calls, as in OpenAI's interface.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCallReport<'a>>,
     pub finish: &'static str,
     /// True if the answer is complete under its grammar or schema. `None` without a grammar or schema.
     #[serde(skip_serializing_if = "Option::is_none")]

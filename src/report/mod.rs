@@ -6,6 +6,7 @@
 mod batch;
 mod bench;
 mod build;
+mod calls;
 mod chat;
 mod classify;
 mod device;
@@ -18,9 +19,10 @@ mod published;
 mod quality;
 mod score;
 
-pub use batch::{BatchCall, BatchChoice, BatchFailure, BatchLine, BatchReport, TokenLogprobs, Usage};
+pub use batch::{BatchChoice, BatchFailure, BatchLine, BatchReport, TokenLogprobs, Usage};
 pub use bench::{BenchExtra, BenchRecord, Samples};
 pub use build::BuildReport;
+pub use calls::{FunctionReport, ToolCallReport};
 pub use chat::ChatReport;
 pub use classify::{ClassReport, ClassifyReport};
 pub use device::{DeviceLimits, DeviceReport, Features, device_of, devices};

@@ -18,16 +18,16 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Returns the segments of an answer as messages, and the tool call if the last segment is a call. The caller separates segments at the ids of
-/// special tokens, so the text `<|assistant|>` within a segment begins no new segment.
-pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, has_tools: bool) -> (Vec<Message>, Option<ToolCall>) {
+/// Returns the segments of an answer as messages, and the tool call if the first line of the last segment is the name of a tool. The caller
+/// separates segments at the ids of special tokens, so the text `<|assistant|>` within a segment begins no new segment.
+pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, is_tool: &dyn Fn(&str) -> bool) -> (Vec<Message>, Option<ToolCall>) {
     let (mut messages, mut call) = (Vec::new(), None);
     for segment in segments {
         let (metadata, content) = segment.split_once('\n').unwrap_or(("", segment));
         let name = metadata.trim();
         let content = if name.is_empty() { content.trim() } else { content };
         messages.push(Message { metadata: metadata.into(), ..Message::assistant(content) });
-        call = (has_tools && !name.is_empty()).then(|| ToolCall { name: name.into(), arguments: content.into() });
+        call = is_tool(name).then(|| ToolCall { name: name.into(), arguments: content.into() });
     }
     (messages, call)
 }
@@ -40,7 +40,7 @@ mod tests {
 
     /// Converts the text of one segment (the text after one `<|assistant|>`) to a message, and to a tool call if the segment calls a tool.
     fn run(text: &str, has_tools: bool) -> (Message, Option<ToolCall>) {
-        let (mut messages, call) = process_segments([text].into_iter(), has_tools);
+        let (mut messages, call) = process_segments([text].into_iter(), &|name| has_tools && ["f", "get_weather"].contains(&name));
         assert_eq!(messages.len(), 1);
         (messages.remove(0), call)
     }
@@ -61,7 +61,7 @@ mod tests {
         let (message, call) = run(text, true);
         assert_eq!(call, Some(ToolCall { name: "get_weather".into(), arguments: "{\"city\": \"x\"}".into() }));
         assert_eq!(message, Message::call("get_weather", "{\"city\": \"x\"}"));
-        assert!(run(text, false).1.is_none());
+        assert!(run(text, false).1.is_none() && run("other\n{}", true).1.is_none());
         // The name is trimmed, the arguments are not.
         let (message, call) = run(" f \n {\"a\": 1} \n", true);
         assert_eq!(call.unwrap().name, "f");
@@ -70,10 +70,10 @@ mod tests {
 
     #[test]
     fn the_last_segment_may_be_a_call() {
-        let (messages, call) = process_segments(["\nfirst", "python\nprint(1)"].into_iter(), true);
+        let (messages, call) = process_segments(["\nfirst", "python\nprint(1)"].into_iter(), &|name| name == "python");
         assert_eq!(messages, [Message::assistant("first"), Message::call("python", "print(1)")]);
         assert_eq!(call.unwrap().arguments, "print(1)");
-        assert!(process_segments(["python\nprint(1)", "\nlast"].into_iter(), true).1.is_none());
+        assert!(process_segments(["python\nprint(1)", "\nlast"].into_iter(), &|name| name == "python").1.is_none());
     }
 
     #[test]

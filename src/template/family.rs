@@ -14,6 +14,8 @@ pub enum Family {
     /// GLM-Edge, whose prompts have no first tokens.
     GlmEdge,
     ChatGlm3,
+    /// RWKV-7 G1, without special tokens in prompts.
+    Rwkv,
 }
 
 impl Family {
@@ -21,16 +23,17 @@ impl Family {
     pub(super) fn prefix(self) -> &'static [&'static str] {
         match self {
             Family::Glm4 => &["[gMASK]", "<sop>"],
-            Family::GlmEdge => &[],
             Family::ChatGlm3 => &["[gMASK]", "sop"],
+            Family::GlmEdge | Family::Rwkv => &[],
         }
     }
 
     /// Returns the special tokens that end an answer. A tool call ends with `<|observation|>`.
-    pub fn stops(self) -> [&'static str; 3] {
+    pub fn stops(self) -> &'static [&'static str] {
         match self {
-            Family::Glm4 | Family::GlmEdge => ["<|endoftext|>", "<|user|>", "<|observation|>"],
-            Family::ChatGlm3 => ["</s>", "<|user|>", "<|observation|>"],
+            Family::Glm4 | Family::GlmEdge => &["<|endoftext|>", "<|user|>", "<|observation|>"],
+            Family::ChatGlm3 => &["</s>", "<|user|>", "<|observation|>"],
+            Family::Rwkv => &[],
         }
     }
 
@@ -47,15 +50,20 @@ impl Family {
     /// # Errors
     /// `Input` if the vocabulary lacks one of these tokens.
     pub(crate) fn check(self, vocab: &Vocab) -> Result<()> {
+        if self == Family::Rwkv {
+            return Ok(());
+        }
         let roles = [Role::System, Role::Assistant].map(Role::special);
-        self.prefix().iter().chain(&self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
+        self.prefix().iter().chain(self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
-    /// Returns the id of the token that is chosen if a logit is NaN or infinite, as in the original code. For GLM-4 this token is a newline.
-    pub fn guard(self) -> u32 {
+    /// Returns the id of the token that is chosen if a logit is NaN or infinite, as in the original code. For GLM-4 this
+    /// token is a newline. Returns `None` if the original code has no guard.
+    pub fn guard(self) -> Option<u32> {
         match self {
-            Family::Glm4 | Family::GlmEdge => 198,
-            Family::ChatGlm3 => 5,
+            Family::Glm4 | Family::GlmEdge => Some(198),
+            Family::ChatGlm3 => Some(5),
+            Family::Rwkv => None,
         }
     }
 
@@ -65,7 +73,7 @@ impl Family {
     /// `Input` if the text cannot be parsed.
     pub fn arguments(self, content: &str) -> Result<Value> {
         match self {
-            Family::Glm4 | Family::GlmEdge => serde_json::from_str(content)
+            Family::Glm4 | Family::GlmEdge | Family::Rwkv => serde_json::from_str(content)
                 .map_err(|e| Error::input(format!("the arguments of a tool call must be JSON: {}", with_place(&e))).caused_by(e)),
             Family::ChatGlm3 => call::arguments(content),
         }

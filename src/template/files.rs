@@ -26,6 +26,21 @@ impl Files {
     /// `File` if a file cannot be read or is invalid, `Usage` if a setting is unsupported.
     pub fn read(folder: &Path, family: Family, defaults: GenerationConfig) -> Result<Files> {
         let in_file = |name: &str, e: Error| e.at(folder.join(name).display());
+        let template = Self::template(folder, family)?;
+        let name = "generation_config.json";
+        let generation = match read(folder, name)? {
+            Some(json) => defaults.read(&json).map_err(|e| in_file(name, e))?,
+            None => defaults,
+        };
+        Ok(Files { template, generation })
+    }
+
+    /// Reads only the template. If `tokenizer_config.json` has several templates, takes the template `default`.
+    ///
+    /// # Errors
+    /// `File` if a file cannot be read or is invalid.
+    pub fn template(folder: &Path, family: Family) -> Result<Option<Jinja>> {
+        let in_file = |name: &str, e: Error| e.at(folder.join(name).display());
         let name = "chat_template.jinja";
         let template = match read(folder, name)? {
             Some(bytes) => {
@@ -35,16 +50,10 @@ impl Files {
             None => None,
         };
         let name = "tokenizer_config.json";
-        let template = match (template, read(folder, name)?) {
-            (None, Some(json)) => Jinja::from_tokenizer_config(&json, None, family).map_err(|e| in_file(name, e))?,
-            (template, _) => template,
-        };
-        let name = "generation_config.json";
-        let generation = match read(folder, name)? {
-            Some(json) => defaults.read(&json).map_err(|e| in_file(name, e))?,
-            None => defaults,
-        };
-        Ok(Files { template, generation })
+        match (template, read(folder, name)?) {
+            (None, Some(json)) => Jinja::from_tokenizer_config(&json, None, family).map_err(|e| in_file(name, e)),
+            (template, _) => Ok(template),
+        }
     }
 }
 

@@ -81,6 +81,11 @@ impl Jinja {
         Ok(Some(jinja))
     }
 
+    /// Returns true if the source contains this text, such as the name of a variable.
+    pub fn mentions(&self, text: &str) -> bool {
+        self.source.contains(text)
+    }
+
     /// Renders the whole prompt as one text. `veil` hides `|` and `]` of the messages. Without a veil, the text of a special token in a message
     /// looks like a special token of the template, as in transformers.
     fn run(&self, messages: &[Message], veil: Option<&Veil>) -> Result<String> {
@@ -91,8 +96,19 @@ impl Jinja {
         let tools: Vec<Value> =
             messages.as_array().into_iter().flatten().filter_map(|m| m["tools"].as_array()).flatten().cloned().collect();
         let tools = if tools.is_empty() { Value::Null } else { Value::Array(tools) };
-        let mut context = self.variables.clone();
+        let mut context = Map::new();
         context.extend([("messages".into(), messages), ("tools".into(), tools), ("add_generation_prompt".into(), json!(true))]);
+        self.text(context, &[])
+    }
+
+    /// Renders variables as one text. The template also gets the variables of its file, and `defaults` for variables that nothing else sets.
+    pub(super) fn text(&self, mut context: Map<String, Value>, defaults: &[(&str, &str)]) -> Result<String> {
+        for (name, value) in &self.variables {
+            context.entry(name).or_insert_with(|| value.clone());
+        }
+        for (name, value) in defaults {
+            context.entry(*name).or_insert_with(|| (*value).into());
+        }
         let input = self.source.len() + serde_json::to_string(&context).expect("plain data").len();
         let limits = Arc::new(RenderLimits::new(input));
         with_stack(|| {

@@ -1,4 +1,5 @@
-//! Chat templates of GLM-4 and its relatives. This module converts messages and tools to prompts, and answers to messages and tool calls.
+//! Chat templates of GLM-4, its relatives and RWKV-7 G1. This module converts messages and tools to prompts, and answers to messages and tool
+//! calls.
 //!
 //! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's own Jinja
 //! template is an untrusted program and runs with limits. Answers are split at the ids of special tokens. This module knows vocabularies and the
@@ -9,6 +10,7 @@ mod call;
 mod chatglm3;
 mod family;
 mod files;
+mod g1;
 mod generation;
 mod glm4;
 mod jinja;
@@ -27,14 +29,16 @@ pub use family::Family;
 pub use files::Files;
 #[cfg(feature = "cli")]
 pub(crate) use files::read_whole;
+pub(crate) use g1::cleaned;
+pub use g1::{G1, Opening, Style};
 pub use generation::GenerationConfig;
 pub use glm4::{Glm4, Version};
 pub use jinja::Jinja;
 pub use message::{Function, Message, Role, Tool};
 #[cfg(test)]
 pub(crate) use part::encode_whole;
+pub(crate) use part::specials;
 pub use part::{Part, encode, whole};
-pub(crate) use part::{opening, specials};
 pub use profiles::{Profile, Profiles};
 pub(crate) use segments::{Delta, Writer, opening_ids};
 
@@ -54,6 +58,33 @@ pub trait Template: Send + Sync {
     /// # Errors
     /// `Input` if the template has no place for a message or a tool, `File` if the template itself is invalid.
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>>;
+
+    /// Returns the beginning of the answer in a rendered prompt, such as `<think`.
+    fn opening<'a>(&self, prompt: &'a str) -> &'a str {
+        part::opening(prompt)
+    }
+
+    /// Returns the text between the prompt and a reply if the prompt does not begin the answer. The default is a newline, because a first
+    /// line with text would name a tool.
+    fn lead(&self, _messages: &[Message]) -> &'static str {
+        "\n"
+    }
+
+    /// Returns the texts that end an answer to these messages.
+    fn stops(&self, _messages: &[Message]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the texts before and after the arguments of a call of the tool `name`, with which an answer begins. Returns `None` if the
+    /// arguments are not JSON.
+    fn around_arguments(&self, name: &str) -> Option<[String; 2]> {
+        (self.family() == Family::Glm4).then(|| [format!("{name}\n"), String::new()])
+    }
+
+    /// Returns the template with another beginning of the answer. Returns `None` if the template itself determines the beginning.
+    fn with_opening(&self, _opening: Opening) -> Option<Arc<dyn Template>> {
+        None
+    }
 }
 
 /// Returns the built-in template for the configuration's `model_type` and the number of embedding rows, or `None` if no built-in template fits.

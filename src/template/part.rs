@@ -82,7 +82,7 @@ pub fn whole(parts: &[Part]) -> String {
 }
 
 /// Returns the beginning of the answer that a prompt already contains: the text after the last `<|assistant|>`.
-pub(crate) fn opening(prompt: &str) -> &str {
+pub(super) fn opening(prompt: &str) -> &str {
     prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default()
 }
 

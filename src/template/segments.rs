@@ -219,7 +219,7 @@ mod tests {
         for text in texts {
             let (segments, said, _) = write(&bytes(text), &[], &[]);
             assert_eq!(segments, [text]);
-            let message = process_segments([text].into_iter(), false).0.remove(0);
+            let message = process_segments([text].into_iter(), &|_| false).0.remove(0);
             let (name, content) = (message.metadata.trim(), message.content.as_str());
             let content = if name.is_empty() { content.replace(TRAINING_DATE.0, TRAINING_DATE.1) } else { content.into() };
             assert_eq!(said.concat(), format!("<{name}>{content}"), "{text:?}: {said:?}");
@@ -276,6 +276,6 @@ mod tests {
         let (segments, said, _) = write(&bytes("ok</think>\nx"), &["\n<"], &bytes("\n<think>"));
         assert_eq!(segments, ["\n<think>ok</think>\nx"]);
         assert_eq!(said.concat(), "ok</think>\nx", "what is in the prompt is not shown");
-        assert!(process_segments([segments[0].as_str()].into_iter(), true).1.is_none());
+        assert!(process_segments([segments[0].as_str()].into_iter(), &|name| !name.is_empty()).1.is_none());
     }
 }

@@ -39,6 +39,31 @@ fn answers_go_to_stdout_and_all_else_to_stderr() {
 }
 
 #[test]
+fn a_typed_line_is_the_result_of_a_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let tools = file("tools.json", r#"[{"type": "function", "function": {"name": "f"}}]"#);
+    // The grammar makes every answer a call.
+    let call = file("call.gbnf", r#"root ::= "{\"name\": \"f\", \"arguments\": {\"a\": 1}}""#);
+    let output =
+        chat(&format!("--json --format g1-tools --thinking fast --tools {tools} --grammar {call}"), "hi\n/think\n7\n/undo\nhello\n");
+    let answers = objects(&output);
+    assert_eq!(answers.iter().map(|a| a["prompt"].as_str().unwrap()).collect::<Vec<_>>(), ["hi", "7", "hello"], "{}", stderr(&output));
+    for answer in &answers {
+        let called = serde_json::json!([{"type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]);
+        assert_eq!((&answer["tool_calls"], answer["text"].as_str()), (&called, Some("")), "{answer}");
+    }
+    assert!(stderr(&output).contains("calls f {\"a\": 1}") && stderr(&output).contains("thinking is fast"), "{}", stderr(&output));
+    assert!(answers[1]["prompt_tokens"].as_u64() < answers[0]["prompt_tokens"].as_u64(), "a kept state is continued");
+    refused(&chat(&format!("--tools {tools}"), ""), 1, "--tools");
+    refused(&chat(&format!("--tools {call}"), ""), 1, "expected an array of tools");
+}
+
+#[test]
 fn an_answer_is_an_object_with_json() {
     let output = chat("--seed 1 --json", "light\n+\nbread and\\n\\nwine\n/history\n");
     let said = stdout(&output);

@@ -4,8 +4,8 @@
 use super::Answer;
 use super::core::{Core, Draw, SharedState, State};
 use super::schedule::{Change, Schedule, before_reply};
-use crate::chat::format::{Ending, Lines, folded};
-use crate::chat::{AnswerPart, AnswerReader, Format, OnPart};
+use crate::chat::format::{Ending, Lines};
+use crate::chat::{AnswerPart, AnswerReader, Format, OnPart, Thinking};
 use crate::constrain::Constraint;
 use crate::error::Result;
 use crate::session::{Finish, Timings};
@@ -69,7 +69,8 @@ impl Branch {
     /// Prefills the user's message `text`, the bot's name and the beginning of the reply that the format provides.
     pub fn ask(&self, core: &mut Core, text: &str) -> Result<Asked> {
         let lines = self.lines();
-        let text = lines.turn(&folded(text));
+        let hint = self.format.thinking().map_or("", Thinking::hint);
+        let text = lines.turn(&(lines.clean(text) + hint));
         let (lead, prompt) = (core.encode(&text)?, core.encode(&format!("{text}{}", lines.opening))?);
         let started = Instant::now();
         let n_shared = lead.iter().zip(&prompt).take_while(|(a, b)| a == b).count();

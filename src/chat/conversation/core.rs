@@ -136,7 +136,7 @@ impl Core {
         Ok(Answer {
             text: String::new(),
             thought: String::new(),
-            call: None,
+            calls: Vec::new(),
             tokens,
             finish: finish.unwrap_or(Finish::Interrupted),
             complete,

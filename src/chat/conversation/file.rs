@@ -1,5 +1,6 @@
 //! Saved conversations. A saved conversation is a state file: it has the model's state and the tokens, and its metadata hold everything else.
 
+use super::Conversation;
 use super::core::Core;
 use crate::chat::format::InitialPrompt;
 use crate::chat::{Format, Settings};
@@ -35,6 +36,9 @@ pub struct Record {
     pub history: Vec<Message>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
+    /// The choice of thoughts. `None` if the format has no choice, or for the choice that the name of the format selects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) thinking: Option<String>,
     pub(super) settings: BTreeMap<String, String>,
 }
 
@@ -63,6 +67,7 @@ impl Record {
             is_after_state: core.start.is_some(),
             history: Vec::new(),
             tools: Vec::new(),
+            thinking: format.thinking().map(|thinking| thinking.name().into()),
             settings: settings.map(|(name, _)| (name.into(), said(name))).collect(),
         }
     }
@@ -126,6 +131,24 @@ impl Record {
         Ok(settings)
     }
 
+    /// Returns the format of the conversation in a file. Needs a free slot.
+    ///
+    /// # Errors
+    /// The errors of [`load`](Self::load) and [`format`](Self::format).
+    pub fn format_in(core: &mut Core, path: &Path) -> Result<Format> {
+        let loaded = Self::load(core, path)?;
+        let format = loaded.record.format(core);
+        core.session.close(loaded.slot)?;
+        format
+    }
+
+    /// Returns the error that a conversation in this file cannot replace the current one.
+    pub fn other_kind(&self) -> Error {
+        let name = short(&self.format, 40);
+        Error::file(format!("the saved conversation has the format {name:?}, which needs free slots"))
+            .hint("restart the conversation, then load")
+    }
+
     /// Returns the format of the saved conversation.
     ///
     /// # Errors
@@ -135,6 +158,11 @@ impl Record {
             Error::file(format!("this model cannot use the format {:?} of the saved conversation: {e}", short(&self.format, 40)))
         };
         let format = Format::named(&self.format, core.session.model()).map_err(wrong)?;
+        let format = if self.tools.is_empty() { format } else { format.for_tools() };
+        let format = match &self.thinking {
+            Some(thinking) => thinking.parse().and_then(|thinking| format.with_thinking(thinking)).map_err(wrong)?,
+            None => format,
+        };
         match &self.names {
             None => Ok(format),
             Some([user, bot, interface]) => format.with_prompt(&InitialPrompt {
@@ -144,5 +172,31 @@ impl Record {
                 init_prompt: self.init_prompt.clone(),
             }),
         }
+    }
+}
+
+impl Conversation {
+    /// Writes the current branch to a file, with the format, the settings and the position in the random stream.
+    ///
+    /// # Errors
+    /// `File` if the file cannot be written.
+    pub fn save(&mut self, path: &Path) -> Result<()> {
+        self.mode.save(&mut self.core, path)
+    }
+
+    /// Replaces the current branch by a saved conversation, and the settings by the saved settings.
+    ///
+    /// # Errors
+    /// `File` if the file is not a saved conversation; `Model` if the conversation was saved with another model. After an error, the conversation
+    /// is unchanged.
+    pub fn load(&mut self, path: &Path) -> Result<()> {
+        self.core.go_on();
+        // A model with attention has formats of messages only.
+        let format = if self.model().context().is_none() { Record::format_in(&mut self.core, path).ok() } else { None };
+        if let Some(format) = format.filter(|format| format.lines().is_some() != self.format().lines().is_some()) {
+            let mode = Self::mode(&mut self.core, format)?;
+            std::mem::replace(&mut self.mode, mode).close(&mut self.core)?;
+        }
+        self.mode.load(&mut self.core, path)
     }
 }

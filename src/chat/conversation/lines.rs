@@ -12,7 +12,7 @@ use super::mode::{Mode, Task, View};
 use super::schedule::{Change, Schedule};
 use crate::chat::format::{LEAD, Lines, folded};
 use crate::chat::rules::AnswerPlace;
-use crate::chat::{AnswerPart, Format, OnPart};
+use crate::chat::{AnswerPart, Format, OnPart, Thinking};
 use crate::error::{Error, Result};
 use crate::session::Timings;
 use crate::template::Message;
@@ -211,6 +211,12 @@ impl Mode for InLines {
         self.branches.here.reset(core);
     }
 
+    fn set_thinking(&mut self, thinking: Thinking) -> Result<()> {
+        let branch = &mut self.branches.here;
+        branch.format = branch.format.clone().with_thinking(thinking)?;
+        Ok(())
+    }
+
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()> {
         if format.lines().is_none() {
             return Err(Error::input("this conversation has a format of plain lines and cannot change to a chat template"));
@@ -282,12 +288,28 @@ impl Mode for InLines {
         record.save(core, branch.chat.slot, &branch.chat.tokens, path)
     }
 
+    fn close(mut self: Box<Self>, core: &mut Core) -> Result<()> {
+        let mut states: Vec<SharedState> = [self.gen_0.take(), self.gen_1.take()].into_iter().flatten().collect();
+        for branch in self.branches.all_mut() {
+            states.extend([branch.init.clone(), branch.chat.clone()]);
+            states.extend(branch.undo.iter().map(|(state, _)| state.clone()));
+            if let Some(asked) = &branch.asked {
+                states.push(asked.prompt.clone());
+                states.extend(asked.lead.iter().map(|(state, _)| state.clone()));
+            }
+        }
+        drop(self);
+        states.into_iter().for_each(|state| core.release(state));
+        Ok(())
+    }
+
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()> {
         self.make_room(core, 2)?;
         let Loaded { slot, tokens, record, settings, draws } = Record::load(core, path)?;
         let chat = State { slot, tokens, change: Change::default() };
         let (chat, (format, init)) = core.with(chat, |core, _| {
             let format = record.format(core).map_err(|e| e.at(path.display()))?;
+            format.lines().ok_or_else(|| record.other_kind().at(path.display()))?;
             let init = begin(core, &format, &record.system)?;
             Ok((format, init))
         })?;

@@ -1,25 +1,28 @@
-//! Conversations in messages: before each answer, a template renders the whole history as a prompt. The slot is rewound to the common beginning
-//! of the last prompt and the new prompt, and only the remaining tokens are prefilled. So no states are kept for undo steps and branches.
+//! Conversations in messages: a template renders the history as a prompt. A model with attention rewinds its slot to the common beginning of
+//! two prompts; a recurrent model returns to a kept state (`kept.rs`). So after an undo or a switch of the branch, the next prompt prefills
+//! its own tail.
 
 use super::Answer;
 use super::branch::{since, until_broken};
 use super::branches::{Branches, Named};
 use super::core::Core;
 use super::file::{Loaded, Record};
+use super::kept::Kept;
 use super::mode::{Mode, Task, View};
 use super::schedule::lend;
+use crate::calls::Declared;
 use crate::chat::format::{Kind, Messages, after_thought};
-use crate::chat::reader::Read;
-use crate::chat::{Format, OnPart, Question};
+use crate::chat::reader::{Read, is_declared};
+use crate::chat::{Format, OnPart, Question, Thinking};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Event, Finish, Limits, Slot, Stream, Timings};
+use crate::session::{Event, Finish, Limits, Stream, Timings};
 use crate::template::{Message, Role, Tool, process_segments};
 use std::path::Path;
 use web_time::Instant;
 
 pub struct InMessages {
-    slot: Slot,
+    kept: Kept,
     format: Format,
     branches: Branches<Branch>,
     /// The last question that was asked outside the conversation.
@@ -35,8 +38,8 @@ struct Branch {
     history: Vec<Message>,
     /// For each turn, the number of messages in `history` before the turn.
     turns: Vec<usize>,
-    /// The last message of the user or of a tool, and the number of messages in `history` before this message.
-    query: Option<(Message, usize)>,
+    /// The last message of the user or the last results of tools, and the length of the history before them.
+    query: Option<(Vec<Message>, usize)>,
     /// The tokens of the conversation, from the first prompt to the end of the last answer.
     tokens: Vec<u32>,
 }
@@ -51,14 +54,14 @@ struct Answered {
 impl InMessages {
     pub fn new(core: &mut Core, format: Format) -> Result<InMessages> {
         check_vocab(core, &format)?;
-        let slot = core.session.open()?;
-        Ok(InMessages { slot, format, branches: Branches::new(Branch::default()), aside: None })
+        Ok(InMessages { kept: Kept::new(core)?, format, branches: Branches::new(Branch::default()), aside: None })
     }
 
     /// Samples an answer to the last message of `history`. Does not change the current branch.
     fn answer(&mut self, core: &mut Core, history: &[Message], on_part: &mut OnPart<'_>) -> Result<Answered> {
         let Kind::Messages(messages) = &self.format.kind else { unreachable!("a conversation in messages has a template") };
         let Messages { template, generation } = messages.as_ref().clone();
+        let is_rwkv = messages.is_rwkv();
         let question = Question::with_vocab(&core.vocab, &self.format, history)?;
         let prompt = question.tokens.clone();
         if let Some(context) = core.session.model().context().filter(|&context| prompt.len() >= context) {
@@ -69,21 +72,28 @@ impl InMessages {
             return Err(e.hint("take turns back, restart the conversation or set a larger `context`"));
         }
         let most = core.settings.chat_len_max;
-        let limits = Limits { stop_ids: question.stop_ids.clone(), ..Limits::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
+        let mut limits =
+            Limits { stop_ids: question.stop_ids.clone(), ..Limits::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
         // Each answer has a seed of its own. Otherwise another answer to the same question would have the same text.
         let mut sampling = core.sampling();
         sampling.seed = sampling.seed.wrapping_add(core.draws);
-        sampling.guard = sampling.guard.or(Some(template.family().guard()));
+        sampling.guard = sampling.guard.or(template.family().guard());
         sampling.check(core.session.model().facts().n_vocab)?;
-        let mut stream = Stream::new(self.slot, sampler(sampling, &prompt), &limits);
-        stream.processor = core.processor.as_ref().map(lend);
-        stream.constraint = core.constraint(&question.place)?;
+        let constraint = core.constraint(&question.place)?;
+        // A text with rules ends where the rules end it.
+        if question.is_text() && constraint.is_none() {
+            limits.stop_texts.clone_from(&question.stop_texts);
+        }
 
         let started = Instant::now();
-        let n_prompt = prompt.len() - core.session.read_to_with(self.slot, &prompt, &mut *core.on_read)?;
+        let n_stays = if is_rwkv { question.n_stays(&core.vocab)? } else { 0 };
+        let n_prompt = self.kept.read(core, &prompt, n_stays)?;
         let prefill_ms = since(started);
 
-        let mut reader = question.reader(&core.vocab, generation.stop_strings);
+        let mut stream = Stream::new(self.kept.slot, sampler(sampling, &prompt), &limits);
+        stream.processor = core.processor.as_ref().map(lend);
+        stream.constraint = constraint;
+        let mut reader = question.reader(&core.vocab, question.stop_texts.clone());
         let mut hear = until_broken(on_part);
         let mut streams = [stream];
         let on_event = &mut |event: Event<'_>| reader.push(event.token, event.piece, &mut hear);
@@ -91,22 +101,33 @@ impl InMessages {
         let [stream] = streams;
         let tokens = [prompt, stream.tokens.clone()].concat();
         core.draws = core.draws.wrapping_add(1 + stream.tokens.len() as u64);
-        let Read { text, thought, has_stopped, segments, .. } = reader.end(&mut hear);
-        let has_tools = history.iter().any(|message| !message.tools.is_empty());
-        let (mut added, call) = process_segments(segments.iter().map(String::as_str), has_tools);
-        for message in added.iter_mut().filter(|message| !has_tools || message.metadata.is_empty()) {
-            message.content = after_thought(&message.content).into();
-        }
+        let Read { text, thought, has_stopped, segments, calls, .. } = reader.end(&mut hear);
+        let declared = Declared::in_messages(history);
+        let (added, calls) = match is_rwkv {
+            true => {
+                let said = Some(Message::assistant(text.as_str())).filter(|said| !said.content.is_empty() || calls.is_empty());
+                let called = calls.iter().map(|call| Message::call(&call.name, &call.arguments));
+                (said.into_iter().chain(called).collect(), calls)
+            }
+            false => {
+                let is_tool = |name: &str| is_declared(name, &declared);
+                let (mut added, call) = process_segments(segments.iter().map(String::as_str), &is_tool);
+                for message in added.iter_mut().filter(|message| !is_tool(message.metadata.trim())) {
+                    message.content = after_thought(&message.content).into();
+                }
+                (added, call.into_iter().collect())
+            }
+        };
         let finish = if has_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
         // An interrupted tool call is not kept. An answer without text is kept only if it has no thought and was not interrupted.
-        let is_kept = match &call {
-            Some(_) => finish != Finish::Interrupted,
-            None => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),
+        let is_kept = match calls.is_empty() {
+            false => is_rwkv || finish != Finish::Interrupted,
+            true => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),
         };
         let answer = Answer {
             text,
             thought,
-            call,
+            calls,
             finish,
             complete: stream.complete.map(|complete| complete && !has_stopped),
             is_kept,
@@ -118,20 +139,20 @@ impl InMessages {
         Ok(Answered { answer, added, tokens })
     }
 
-    /// Answers the message `query`. Adds the message and the answer to the current branch if the answer is kept.
-    fn turn(&mut self, core: &mut Core, query: Message, on_part: &mut OnPart<'_>) -> Result<Answer> {
+    /// Adds messages of the user or of tools, and their answer, to the current branch.
+    fn turn(&mut self, core: &mut Core, query: Vec<Message>, on_part: &mut OnPart<'_>) -> Result<Answer> {
         let here = &mut self.branches.here;
         let before = here.history.len();
         here.query = Some((query.clone(), before));
         let mut asked = here.whole();
-        asked.push(query.clone());
+        asked.extend(query.iter().cloned());
         let Answered { answer, added, tokens } = self.answer(core, &asked, on_part)?;
         if answer.is_kept {
             let here = &mut self.branches.here;
-            if query.role == Role::User {
+            if query.iter().any(|message| message.role == Role::User) {
                 here.turns.push(before);
             }
-            here.history.push(query);
+            here.history.extend(query);
             here.history.extend(added);
             here.tokens = tokens;
         }
@@ -156,15 +177,24 @@ fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
 
 impl Mode for InMessages {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        self.turn(core, Message::user(text), on_part)
+        let query = self.format.hinted(vec![Message::user(text)]);
+        self.turn(core, query, on_part)
     }
 
-    fn observe(&mut self, core: &mut Core, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        let last = self.branches.here.history.last();
-        if !last.is_some_and(|last| last.role == Role::Assistant && !last.metadata.is_empty()) {
+    fn observe(&mut self, core: &mut Core, results: &[&str], on_part: &mut OnPart<'_>) -> Result<Answer> {
+        let (here, declared) = (&self.branches.here, Declared::of(&self.branches.here.tools));
+        let is_call = |last: &&Message| last.role == Role::Assistant && is_declared(last.metadata.trim(), &declared);
+        let n_calls = here.history.iter().rev().take_while(is_call).count();
+        if n_calls == 0 {
             return Err(Error::input("a tool result must follow a tool call, but the last answer calls no tool"));
         }
-        self.turn(core, Message::observation(result), on_part)
+        if results.len() != n_calls {
+            return Err(Error::input(format!(
+                "expected a result for each of the {n_calls} calls of the last answer, found {}",
+                results.len()
+            )));
+        }
+        self.turn(core, results.iter().map(|result| Message::observation(*result)).collect(), on_part)
     }
 
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
@@ -201,6 +231,11 @@ impl Mode for InMessages {
         self.branches.here = Branch { system, tools, ..Branch::default() };
     }
 
+    fn set_thinking(&mut self, thinking: Thinking) -> Result<()> {
+        self.format = self.format.clone().with_thinking(thinking)?;
+        Ok(())
+    }
+
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()> {
         check_vocab(core, &format)?;
         self.format = format;
@@ -210,6 +245,9 @@ impl Mode for InMessages {
     }
 
     fn set_tools(&mut self, tools: Vec<Tool>) -> Result<()> {
+        if !tools.is_empty() {
+            self.format = self.format.clone().for_tools();
+        }
         let system = std::mem::take(&mut self.branches.here.system);
         self.branches.here = Branch { system, tools, ..Branch::default() };
         Ok(())
@@ -248,25 +286,31 @@ impl Mode for InMessages {
     fn save(&self, core: &mut Core, path: &Path) -> Result<()> {
         let Branch { system, tools, history, turns, .. } = &self.branches.here;
         let record = Record { history: history.clone(), tools: tools.clone(), ..Record::new(core, &self.format, system, turns.len()) };
-        let read = core.session.tokens(self.slot)?.to_vec();
-        record.save(core, self.slot, &read, path)
+        let (slot, read) = self.kept.to_save(core)?;
+        record.save(core, slot, &read, path)
+    }
+
+    fn close(mut self: Box<Self>, core: &mut Core) -> Result<()> {
+        self.kept.close(core)
     }
 
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()> {
         // The session may have only one slot, so the open slot must be closed before a slot is loaded.
-        core.session.close(self.slot)?;
+        self.kept.close(core)?;
         let loaded = Record::load(core, path).and_then(|loaded| match loaded.record.format(core) {
-            Ok(format) => Ok((format, loaded)),
+            Ok(format) if format.lines().is_none() => Ok((format, loaded)),
+            Ok(_) => core.session.close(loaded.slot).and(Err(loaded.record.other_kind().at(path.display()))),
             Err(e) => core.session.close(loaded.slot).and(Err(e.at(path.display()))),
         });
         let (format, Loaded { slot, tokens, record, settings, draws }) = match loaded {
             Ok(loaded) => loaded,
             Err(e) => {
-                self.slot = core.session.open()?;
+                self.kept.slot = core.session.open()?;
                 return Err(e);
             }
         };
-        (self.slot, self.format) = (slot, format);
+        self.kept.load(core, slot, &tokens);
+        self.format = format;
         (core.settings, core.draws) = (settings, draws);
         self.branches.here = Branch::of(record, tokens);
         Ok(())
@@ -278,8 +322,12 @@ impl Branch {
     fn of(record: Record, tokens: Vec<u32>) -> Branch {
         let Record { system, tools, history, .. } = record;
         let turns = history.iter().enumerate().filter(|(_, m)| m.role == Role::User).map(|(i, _)| i).collect();
-        let last = history.iter().rposition(|m| matches!(m.role, Role::User | Role::Observation));
-        let query = last.map(|i| (history[i].clone(), i));
+        let is_query = |m: &Message| matches!(m.role, Role::User | Role::Observation);
+        let query = history.iter().rposition(is_query).map(|last| {
+            let n_results = history[..=last].iter().rev().take_while(|m| m.role == Role::Observation).count();
+            let first = last + 1 - n_results.max(1);
+            (history[first..=last].to_vec(), first)
+        });
         Branch { system, tools, history, turns, query, tokens }
     }
 
@@ -299,8 +347,12 @@ impl Branch {
         self.history.truncate(n);
         let n_turns = self.turns.partition_point(|&turn| turn < n);
         let user = core.vocab.special(Role::User.special());
+        if n_turns < self.turns.len() && user.is_none() {
+            // Without special tokens, the tokens of a turn are unknown.
+            self.tokens.clear();
+        }
         for _ in n_turns..self.turns.len() {
-            let end = self.tokens.iter().rposition(|id| Some(*id) == user);
+            let end = user.and_then(|user| self.tokens.iter().rposition(|id| *id == user));
             self.tokens.truncate(end.unwrap_or(0));
         }
         self.turns.truncate(n_turns);

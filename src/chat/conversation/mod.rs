@@ -10,12 +10,14 @@ mod core;
 mod file;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod grammar;
+mod kept;
 mod lines;
 mod messages;
 mod mode;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod thinking;
 
 pub use self::core::OnRead;
 
@@ -29,7 +31,6 @@ use crate::template::{Message, Tool};
 use lines::InLines;
 use messages::InMessages;
 use mode::{Mode, Task, View};
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -41,8 +42,8 @@ pub struct Answer {
     pub text: String,
     /// The thought before the answer; empty if there was no thought.
     pub thought: String,
-    /// The tool call with which the answer ends. `None` if the answer calls no tool. Pass the tool's result to [`Conversation::observe`].
-    pub call: Option<ToolCall>,
+    /// The tool calls of the answer. Pass their results to [`Conversation::observe`].
+    pub calls: Vec<ToolCall>,
     /// The sampled tokens, without a stop token.
     pub tokens: Vec<u32>,
     /// The reason why the answer ended.
@@ -151,11 +152,16 @@ impl Conversation {
         Self::begin(Core::new(session, settings, on_read)?, format)
     }
 
+    /// Makes the kind of conversation that a format needs.
+    fn mode(core: &mut Core, format: Format) -> Result<Box<dyn Mode>> {
+        Ok(match &format.kind {
+            Kind::Lines(_) => Box::new(InLines::new(core, format)?),
+            Kind::Messages(_) => Box::new(InMessages::new(core, format)?),
+        })
+    }
+
     fn begin(mut core: Core, format: Format) -> Result<Conversation> {
-        let mode: Box<dyn Mode> = match &format.kind {
-            Kind::Lines(_) => Box::new(InLines::new(&mut core, format)?),
-            Kind::Messages(_) => Box::new(InMessages::new(&mut core, format)?),
-        };
+        let mode = Self::mode(&mut core, format)?;
         Ok(Conversation { core, mode, last: None, total: Timings::default() })
     }
 
@@ -167,13 +173,12 @@ impl Conversation {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
 
-    /// Adds the result of a tool call to the conversation and samples the answer. The result and the answer belong to the turn of the tool
-    /// call.
+    /// Answers the results of tool calls, one per call of the last answer and in the same order, within the turn of the calls.
     ///
     /// # Errors
-    /// `Input` if the last answer calls no tool; the errors of [`say`](Self::say).
-    pub fn observe(&mut self, result: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        self.answer(|mode, core| mode.observe(core, result, on_part).map(Some)).map(always)
+    /// `Input` if the last answer has another number of calls; else the errors of [`say`](Self::say).
+    pub fn observe(&mut self, results: &[&str], on_part: &mut OnPart<'_>) -> Result<Answer> {
+        self.answer(|mode, core| mode.observe(core, results, on_part).map(Some)).map(always)
     }
 
     /// Samples another answer to the last message. The new answer replaces the last answer. Returns `None` if the conversation has no message.
@@ -284,7 +289,9 @@ impl Conversation {
     /// # Errors
     /// `Input` if the format is a format of lines (`Name: text`).
     pub fn set_tools(&mut self, tools: Vec<Tool>) -> Result<()> {
-        self.mode.set_tools(tools)
+        let before = self.format().settings().sampling;
+        self.mode.set_tools(tools)?;
+        self.adopt(&before)
     }
 
     /// Restarts the conversation after a loaded state, without a system message. From now on, the conversation and free texts begin in the
@@ -388,24 +395,6 @@ impl Conversation {
     /// Returns the names of all branches, sorted.
     pub fn branches(&self) -> Vec<String> {
         self.mode.view().branches.names()
-    }
-
-    /// Writes the current branch to a file, with the format, the settings and the position in the random stream.
-    ///
-    /// # Errors
-    /// `File` if the file cannot be written.
-    pub fn save(&mut self, path: &Path) -> Result<()> {
-        self.mode.save(&mut self.core, path)
-    }
-
-    /// Replaces the current branch by a saved conversation, and the settings by the saved settings.
-    ///
-    /// # Errors
-    /// `File` if the file is not a saved conversation; `Model` if the conversation was saved with another model. After an error, the conversation
-    /// is unchanged.
-    pub fn load(&mut self, path: &Path) -> Result<()> {
-        self.core.go_on();
-        self.mode.load(&mut self.core, path)
     }
 
     /// Returns the size of the conversation and its timings.

@@ -4,7 +4,7 @@
 use super::Answer;
 use super::branches::Named;
 use super::core::Core;
-use crate::chat::{Format, OnPart};
+use crate::chat::{Format, OnPart, Thinking};
 use crate::error::{Error, Result};
 use crate::template::{Message, Tool};
 use std::path::Path;
@@ -31,7 +31,7 @@ pub struct View<'a> {
 /// A kind of conversation. [`Conversation`](super::Conversation) has methods of the same names with documentation.
 pub trait Mode: Send {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer>;
-    fn observe(&mut self, _core: &mut Core, _result: &str, _on_part: &mut OnPart<'_>) -> Result<Answer> {
+    fn observe(&mut self, _core: &mut Core, _results: &[&str], _on_part: &mut OnPart<'_>) -> Result<Answer> {
         Err(no_tools())
     }
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
@@ -47,6 +47,7 @@ pub trait Mode: Send {
     fn set_tools(&mut self, _tools: Vec<Tool>) -> Result<()> {
         Err(no_tools())
     }
+    fn set_thinking(&mut self, thinking: Thinking) -> Result<()>;
     fn undo(&mut self, core: &mut Core) -> Result<()>;
     fn view(&self) -> View<'_>;
     fn branches_mut(&mut self) -> &mut dyn Named;
@@ -61,8 +62,10 @@ pub trait Mode: Send {
     fn n_left(&self, core: &Core) -> Option<usize>;
     fn save(&self, core: &mut Core, path: &Path) -> Result<()>;
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()>;
+    /// Closes all slots of the conversation.
+    fn close(self: Box<Self>, core: &mut Core) -> Result<()>;
 }
 
 fn no_tools() -> Error {
-    Error::input("tools need a model with a chat template, and this model has a format of plain lines")
+    Error::input("tools need a format of messages; the format of this conversation is a format of lines")
 }

@@ -3,7 +3,7 @@
 use super::super::Settings;
 use super::first_prompt;
 use super::lines::{Ending, Lines};
-use super::{Format, Kind};
+use super::{Format, Kind, Thinking};
 use crate::sample::Sampling;
 use crate::session::Model;
 use crate::template::Profile;
@@ -143,7 +143,8 @@ impl Known {
     }
 
     pub fn format(&self) -> Format {
-        Format { name: self.name, kind: Kind::Lines(self.lines()), profiles: Arc::default() }
+        let thinking = Thinking::of_lines(self.name);
+        Format { name: self.name, kind: Kind::Lines(self.lines()), profiles: Arc::default(), thinking, is_for_tools: false }
     }
 
     pub fn lines(&self) -> Lines {

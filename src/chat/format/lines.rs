@@ -4,7 +4,7 @@ use super::super::rules::{AnswerPlace, blank_line};
 use super::super::think::ReplyStart;
 use super::folded;
 use crate::error::{Error, Result};
-use crate::template::{Message, Role};
+use crate::template::{Message, Role, cleaned};
 use crate::vocab::Vocab;
 
 /// The hint for messages that only a chat template can hold.
@@ -38,7 +38,15 @@ pub enum Ending {
 }
 
 impl Lines {
-    /// Returns the prompt of a turn: the user's message `text`, then the bot's name. `text` must be a result of [`folded`].
+    /// Returns the user's message or the system message in the form of the training data.
+    pub fn clean(&self, text: &str) -> String {
+        match self.ending {
+            Ending::BlankLine => folded(text),
+            Ending::NextTurn => cleaned(text, true),
+        }
+    }
+
+    /// Returns a turn: the user's message `text`, which must be clean, and the bot's name.
     pub fn turn(&self, text: &str) -> String {
         let Lines { user, bot, interface, .. } = self;
         format!("{user}{interface} {text}\n\n{bot}{interface}")
@@ -46,7 +54,7 @@ impl Lines {
 
     /// Returns the text before the first turn: the system message unless it is blank, then `init_prompt`.
     pub fn beginning(&self, system: &str) -> String {
-        let system = folded(system);
+        let system = self.clean(system);
         let begin = if self.init_prompt.is_empty() { "" } else { "\n" };
         match (system.as_str(), self.init_prompt.strip_prefix('\n').unwrap_or_default()) {
             ("", _) => self.init_prompt.clone(),
@@ -54,7 +62,7 @@ impl Lines {
         }
     }
 
-    /// Returns the text with which the user's next message begins. This text ends a reply of several paragraphs.
+    /// Returns the beginning of the user's next turn.
     pub fn next_turn(&self) -> String {
         format!("\n\n{}{}", self.user, self.interface)
     }
@@ -76,7 +84,7 @@ impl Lines {
     pub fn end(&self) -> String {
         match self.ending {
             Ending::BlankLine => "\n\n".into(),
-            Ending::NextTurn => self.next_turn(),
+            Ending::NextTurn => format!("\n{}{}", self.user, self.interface),
         }
     }
 
@@ -116,12 +124,13 @@ impl Lines {
             };
             let content = match message.role {
                 // The prompt leaves out thoughts. Replies keep their paragraphs if the format allows paragraphs.
-                Role::Assistant if self.ending == Ending::NextTurn => after_thought(&message.content).to_string(),
+                Role::Assistant if self.ending == Ending::NextTurn => cleaned(after_thought(&message.content), false),
                 Role::Assistant => folded(after_thought(&message.content)),
-                Role::Observation => format!("Function output:\n{}", folded(&message.content)),
-                Role::System | Role::User => folded(&message.content),
+                Role::Observation => format!("Function output:\n{}", self.clean(&message.content)),
+                Role::System | Role::User => self.clean(&message.content),
             };
-            text += &format!("{name}{interface} {content}\n\n");
+            let space = if content.is_empty() && self.ending == Ending::NextTurn { "" } else { LEAD };
+            text += &format!("{name}{interface}{space}{content}\n\n");
         }
         match messages.last() {
             Some(last) if last.role == Role::Assistant => Err(Error::input("the last message has the role assistant: nothing to answer")

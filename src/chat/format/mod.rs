@@ -3,6 +3,8 @@
 //! RWKV models read lines that begin with a name, such as `User: hello`. GLM-4 and its relatives read messages that a template renders. A
 //! model's file does not name the format. The model's name and vocabulary determine the format, or the caller chooses a format by name.
 
+mod choice;
+mod g1;
 mod known;
 mod lines;
 mod normal;
@@ -11,8 +13,9 @@ mod thinking;
 use super::Settings;
 use crate::error::{Error, Result, short};
 use crate::session::Model;
-use crate::template::{Family, Files, GenerationConfig, Glm4, Profiles, Template, ToolCall, Version, builtin};
+use crate::template::{Family, Files, GenerationConfig, Glm4, Message, Profiles, Template, ToolCall, Version, builtin};
 use crate::vocab::Vocab;
+use g1::G1_FORMATS;
 use known::{KNOWN, Known};
 pub(super) use lines::{Ending, LEAD, Lines, after_thought};
 pub(crate) use normal::first_prompt;
@@ -28,6 +31,10 @@ pub struct Format {
     pub(super) kind: Kind,
     /// The generation settings that the checkpoint's folder has, for formats of G1 models.
     profiles: Arc<Profiles>,
+    /// The choice of thoughts. `None` if the format has no choice.
+    thinking: Option<Thinking>,
+    /// True if the sampler settings are the settings for conversations with tools.
+    is_for_tools: bool,
 }
 
 #[derive(Clone)]
@@ -44,9 +51,25 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Returns the ids of the tokens that end an answer: the stop tokens of the template's family, then the tokens that `generation` lists.
-    pub fn stop_ids(&self, vocab: &Vocab) -> Result<Vec<u32>> {
-        Ok([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat())
+    /// Returns the ids of the tokens that end an answer: the stop tokens of the template's family, then the tokens that `generation` lists. Returns `None` for the model's
+    /// own stop tokens.
+    pub fn stop_ids(&self, vocab: &Vocab) -> Result<Option<Vec<u32>>> {
+        if self.is_rwkv() {
+            return Ok(None);
+        }
+        Ok(Some([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat()))
+    }
+
+    /// Returns the texts that end an answer to these messages.
+    pub fn stop_texts(&self, messages: &[Message]) -> Vec<String> {
+        let mut texts = self.template.stops(messages);
+        texts.extend(self.generation.stop_strings.iter().cloned());
+        texts
+    }
+
+    /// Returns true if the template is a template of RWKV-7 G1, whose prompts have no special tokens.
+    pub fn is_rwkv(&self) -> bool {
+        self.template.family() == Family::Rwkv
     }
 }
 
@@ -80,11 +103,12 @@ impl InitialPrompt {
 }
 
 /// The name and the description of the format that is a model's own template.
-const TEMPLATE: (&str, &str) = ("template", "the template of GLM-4 and its relatives: the checkpoint's own, or the published one");
+const TEMPLATE: (&str, &str) = ("template", "the checkpoint's own template, or the published one of GLM-4 and its relatives");
 
 impl Format {
-    /// Returns the format of a model. The format of a GLM is a template. For an RWKV model, the size of the vocabulary and the name of the file
-    /// determine the format. Nothing else distinguishes the models `World`, `G1` and `Raven`.
+    /// Returns the format of a model. The format of a GLM is a template, and so is the format of a G1 folder with a `chat_template.jinja`. For
+    /// any other RWKV model, the size of the vocabulary and the name of the file determine the format. Nothing else distinguishes the models
+    /// `World`, `G1` and `Raven`.
     ///
     /// # Errors
     /// `File` if the checkpoint's template or generation settings cannot be read; `Model` if the model is a GLM of an unknown version, which
@@ -92,7 +116,10 @@ impl Format {
     pub fn of(model: &Model) -> Result<Format> {
         match has_template(model) {
             true => template(model),
-            false => plain(Known::of(model), model),
+            false => match g1::own(model)? {
+                Some(format) => Ok(format),
+                None => plain(Known::of(model), model),
+            },
         }
     }
 
@@ -109,8 +136,14 @@ impl Format {
                 let e = Error::usage(format!("this model has a chat template and cannot use the chat format {name:?}"));
                 Err(e.hint(format!("use the chat format {}, the default", TEMPLATE.0)))
             }
-            (None, _) => {
-                let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+            (None, is_glm) => {
+                if let Some(format) = if is_glm { None } else { g1::named(name, model)? } {
+                    return Ok(format);
+                }
+                if let Some(format) = if is_glm || !name.eq_ignore_ascii_case(TEMPLATE.0) { None } else { g1::own(model)? } {
+                    return Ok(format);
+                }
+                let names: Vec<&str> = KNOWN.iter().map(|known| known.name).chain(G1_FORMATS.map(|(name, ..)| name)).collect();
                 Err(Error::usage(format!("unknown chat format {name:?} for this model"))
                     .hint(format!("chat formats: {}", names.join(", "))))
             }
@@ -119,12 +152,13 @@ impl Format {
 
     #[cfg(test)]
     pub(super) fn of_kind(kind: Kind) -> Format {
-        Format { name: TEMPLATE.0, kind, profiles: Arc::default() }
+        Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false }
     }
 
     /// Returns the name and a one-line description of every format.
     pub fn names() -> Vec<(&'static str, &'static str)> {
-        KNOWN.iter().map(|known| (known.name, known.about)).chain([TEMPLATE]).collect()
+        let g1 = G1_FORMATS.map(|(name, about, _)| (name, about));
+        KNOWN.iter().map(|known| (known.name, known.about)).chain(g1).chain([TEMPLATE]).collect()
     }
 
     /// Returns the name of the format.
@@ -150,9 +184,7 @@ impl Format {
     /// Returns the default settings of the format.
     pub fn settings(&self) -> Settings {
         match &self.kind {
-            Kind::Messages(options) => {
-                Settings { sampling: options.generation.sampling(), chat_len_max: options.generation.max_length, ..Settings::default() }
-            }
+            Kind::Messages(options) => Self::message_settings(&options.generation),
             Kind::Lines(_) => self.known().map_or_else(Settings::default, |known| {
                 let own = known.profile.and_then(|profile| self.profiles.get(profile)).map(GenerationConfig::sampling);
                 let settings = (known.settings)();
@@ -168,7 +200,7 @@ impl Format {
     /// `Input` if the format is a template; `File` if a name is empty or has several lines.
     pub fn with_prompt(mut self, prompt: &InitialPrompt) -> Result<Format> {
         let Kind::Lines(lines) = &mut self.kind else {
-            let e = Error::input("a prompt file needs a chat format of plain lines, and this model has a chat template");
+            let e = Error::input("a prompt file needs a chat format of plain lines, and this conversation has a chat template");
             return Err(e.hint("use a system message instead"));
         };
         prompt.check()?;
@@ -227,10 +259,8 @@ fn has_template(model: &Model) -> bool {
 
 /// Returns a format of lines. If the format uses generation settings of the checkpoint's folder, reads these settings.
 fn plain(known: &Known, model: &Model) -> Result<Format> {
-    // Only a folder in Hugging Face's layout has files with generation settings for this model.
-    let folder = model.folder().filter(|_| known.profile.is_some() && model.kind() == "safetensors");
-    let profiles = folder.map(Profiles::read).transpose()?.unwrap_or_default();
-    Ok(Format { profiles: Arc::new(profiles), ..known.format() })
+    let profiles = if known.profile.is_some() { g1::profiles(model)? } else { Arc::default() };
+    Ok(Format { profiles, ..known.format() })
 }
 
 /// Returns the format of a GLM: the template of the checkpoint if it has one, otherwise the built-in template. The generation settings are the
@@ -248,7 +278,8 @@ fn template(model: &Model) -> Result<Format> {
         None if is_z1 => Arc::new(Glm4(Version::Z1)),
         None => own,
     };
-    Ok(Format { kind: Kind::Messages(Box::new(Messages { template, generation })), name: TEMPLATE.0, profiles: Arc::default() })
+    let kind = Kind::Messages(Box::new(Messages { template, generation }));
+    Ok(Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false })
 }
 
 #[cfg(test)]

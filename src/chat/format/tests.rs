@@ -39,7 +39,7 @@ fn formats_have_names_and_settings() {
     let names = Format::names();
     assert_eq!(
         names.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-        ["tiny", "g1-think", "g1-fast", "g1", "instruct", "raven", "world", "template"]
+        ["tiny", "g1-think", "g1-fast", "g1", "instruct", "raven", "world", "g1-bot", "g1-tools", "g1-tools-short", "template"]
     );
     assert!(names.iter().all(|(_, about)| !about.is_empty() && !about.contains('\n')));
     for known in KNOWN {
@@ -166,6 +166,39 @@ mod with_a_model {
         assert_eq!(of("GLM-Z1-32B-0414", "{}"), (0.6, 0.95, true));
         assert_eq!(of("GLM-Z1-9B", r#"{"temperature": 0.7}"#), (0.7, 0.95, true));
         assert_eq!(of("GLM-4-32B-0414", "{}"), (0.8, 0.8, false));
+    }
+
+    #[test]
+    fn a_folder_of_g1_has_its_template_and_its_settings() {
+        use crate::template::Tool;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"), &path).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("chat_template.jinja", "{{ messages[0].content }}");
+        let model = model(&ModelSource::Path(path));
+        assert_eq!(Format::of(&model).unwrap().name(), "tiny", "a template without the variables of G1 is not used");
+        write("chat_template.jinja", include_str!("../../template/testing/rwkv-g1.jinja"));
+        write("generation_config.json", r#"{"temperature": 0.5, "stop_strings": ["END"]}"#);
+        write("tools_generation_config.json", r#"{"top_p": 0.5}"#);
+        let format = Format::of(&model).unwrap();
+        let prompt = |format: &Format, messages: &[Message]| {
+            let question = Question::new(&model, format, messages).unwrap();
+            (String::from_utf8(Vocab::tiny().decode(&question.tokens)).unwrap(), question.stop_texts)
+        };
+        let light = [Message::user("light")];
+        assert_eq!((format.name(), format.settings().sampling.temperature), ("template", 0.5));
+        assert_eq!(prompt(&format, &light), ("User✿light✿\nBot✿<think".into(), vec!["✿".into(), "END".into()]));
+        let fast = format.clone().with_thinking(Thinking::Fast).unwrap();
+        assert_eq!(fast.settings().sampling, crate::sample::Sampling::preset("g1-fast").unwrap());
+        assert_eq!(prompt(&fast, &light).0, "User✿light✿\nBot✿<think></think");
+        let tools = Message::system("").with_tools(vec![Tool::function(serde_json::json!({"name": "f"})).unwrap()]);
+        let (text, stops) = prompt(&format, &[tools, light[0].clone()]);
+        assert!(text.starts_with("### System\n### `f`\n") && stops[0] == "\n### User", "{text}");
+        for format in [format.for_tools(), fast.for_tools(), Format::named("g1-tools", &model).unwrap()] {
+            assert_eq!(format.settings().sampling.top_p, 0.5);
+        }
+        assert_eq!(Format::named("g1-think", &model).unwrap().settings().sampling.temperature, 0.5);
     }
 
     #[test]

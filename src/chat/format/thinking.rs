@@ -1,8 +1,7 @@
 //! Determines whether a model writes a thought before each answer.
 
-use super::known::KNOWN;
-use super::{Format, Kind};
 use crate::error::{Error, Result, short};
+use crate::template::Opening;
 use std::str::FromStr;
 
 /// Determines whether a model writes a thought before its answer. Only models that were trained with thoughts have this choice. The choice
@@ -15,45 +14,73 @@ pub enum Thinking {
     Fast,
     /// The prompt ends with the beginning of a thought, which the model continues before it answers.
     On,
+    /// The prompt asks for a short thought and begins it.
+    Short,
+    /// The prompt asks for a long thought and begins it.
+    Long,
 }
 
-/// Each choice, its name in JSON, and the name of its format.
-const ALL: [(Thinking, &str, &str); 3] =
-    [(Thinking::Off, "off", "g1"), (Thinking::Fast, "fast", "g1-fast"), (Thinking::On, "on", "g1-think")];
+/// A choice of thoughts.
+pub(super) struct Choice {
+    pub thinking: Thinking,
+    /// The name in JSON, in flags and in saved conversations.
+    pub name: &'static str,
+    /// The format of lines.
+    pub format: &'static str,
+    /// The beginning of the answer in a format of messages.
+    pub opening: Opening,
+    /// The end of the user's text.
+    pub hint: &'static str,
+}
+
+const fn choice(thinking: Thinking, name: &'static str, format: &'static str, opening: Opening, hint: &'static str) -> Choice {
+    Choice { thinking, name, format, opening, hint }
+}
+
+pub(super) const ALL: [Choice; 5] = [
+    choice(Thinking::Off, "off", "g1", Opening::Nothing, ""),
+    choice(Thinking::Fast, "fast", "g1-fast", Opening::EmptyThought, ""),
+    choice(Thinking::On, "on", "g1-think", Opening::Thought, ""),
+    choice(Thinking::Short, "short", "g1-think", Opening::Thought, " (think a bit)"),
+    choice(Thinking::Long, "long", "g1-think", Opening::Thought, " (think a lot)"),
+];
 
 impl FromStr for Thinking {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Thinking> {
-        let found = ALL.iter().find(|(_, name, _)| *name == text).map(|(thinking, ..)| *thinking);
-        found.ok_or_else(|| Error::input(format!("expected off, fast or on for thoughts, found {:?}", short(text, 40))))
+        let found = ALL.iter().find(|choice| choice.name == text).map(|choice| choice.thinking);
+        found.ok_or_else(|| Error::input(format!("expected {} for thoughts, found {:?}", Thinking::expected(), short(text, 40))))
     }
 }
 
-impl Format {
-    /// Returns the format that has the same names of user and model as this format, and the given `thinking`.
-    ///
-    /// # Errors
-    /// `Input` if the format is a template, or if it has no thoughts and `thinking` is not `Off`.
-    pub fn with_thinking(self, thinking: Thinking) -> Result<Format> {
-        let has_thoughts = ALL.iter().any(|(.., format)| *format == self.name);
-        let wanted = ALL.iter().find(|(of, ..)| *of == thinking).and_then(|(.., name)| KNOWN.iter().find(|known| known.name == *name));
-        match (&self.kind, wanted) {
-            (Kind::Lines(lines), Some(known)) if has_thoughts => {
-                let kind = Kind::Lines(super::Lines { opening: known.lines().opening, ..lines.clone() });
-                Ok(Format { name: known.name, kind, ..self })
-            }
-            (Kind::Lines(_), _) if thinking == Thinking::Off => Ok(self),
-            (kind, _) => {
-                let (why, hint) = match kind {
-                    Kind::Lines(_) => {
-                        let with_thoughts = ALL.map(|(.., name)| name).join(", ");
-                        ("has no thoughts", format!("leave out `thinking`, or choose a chat format with thoughts: {with_thoughts}"))
-                    }
-                    Kind::Messages(_) => ("leaves thoughts to the template", "leave out `thinking`".to_owned()),
-                };
-                Err(Error::input(format!("the chat format {:?} {why}", self.name)).hint(hint))
-            }
-        }
+impl Thinking {
+    /// Returns the names of all choices.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        ALL.iter().map(|choice| choice.name)
+    }
+
+    /// Returns the names of all choices as a phrase for errors.
+    pub(crate) fn expected() -> &'static str {
+        "off, fast, on, short or long"
+    }
+
+    /// Returns the name in JSON, such as `fast`.
+    pub fn name(self) -> &'static str {
+        self.choice().name
+    }
+
+    /// Returns the text that asks for a thought of this length, at the end of the user's text.
+    pub(in crate::chat) fn hint(self) -> &'static str {
+        self.choice().hint
+    }
+
+    pub(super) fn choice(self) -> &'static Choice {
+        ALL.iter().find(|choice| choice.thinking == self).expect("the table has every choice")
+    }
+
+    /// Returns the choice of a format of lines, or `None` if the format has no thoughts.
+    pub(super) fn of_lines(format: &str) -> Option<Thinking> {
+        ALL.iter().find(|choice| choice.format == format).map(|choice| choice.thinking)
     }
 }

@@ -2,19 +2,31 @@
 
 use super::command::{self, Command, Draw};
 use super::prompt_file::PromptFile;
-use super::{Chat, Then, status};
+use super::{Calls, Chat, Then, status};
 use crate::chat::{AnswerPart, Overrides};
 use crate::cli::Failure;
 use crate::cli::grammar_options::Asked;
-use crate::error::{Kind, Result};
+use crate::cli::output::printable;
+use crate::cli::tool_command::failure;
+use crate::error::{Kind, Result, short};
 use crate::report::{ChatReport, TimingsReport};
 use crate::session::Finish;
 use std::path::Path;
+use std::sync::atomic::Ordering;
+
+/// The most answers in a row that call tools.
+const MAX_ROUNDS: usize = 32;
+
+/// The most characters of a result that are shown.
+const SHOWN: usize = 200;
 
 impl Chat {
     pub(super) fn obey(&mut self, line: &str) -> std::result::Result<Then, Failure> {
         if line.trim().is_empty() {
             return Ok(Then::Next);
+        }
+        if !self.calls.waiting.is_empty() && !line.starts_with(['/', '+']) {
+            return self.result(line);
         }
         self.command(command::parse(line)?, line)
     }
@@ -22,7 +34,7 @@ impl Chat {
     /// Generates and shows an answer. `typed` is the line that the user typed.
     fn draw(&mut self, what: Draw, overrides: Overrides, typed: &str) -> std::result::Result<Then, Failure> {
         let Chat { conversation, screen, reading, .. } = self;
-        let is_reply = matches!(what, Draw::Say(_) | Draw::Retry);
+        let is_reply = matches!(what, Draw::Say(_) | Draw::Retry | Draw::Results(_));
         screen.begin(is_reply.then(|| format!("{}{}", conversation.format().bot(), conversation.format().interface())));
         conversation.override_next(overrides);
         let on_part = &mut |part: AnswerPart<'_>| {
@@ -31,6 +43,7 @@ impl Chat {
         };
         let answer = match what {
             Draw::Say(text) => conversation.say(&text, on_part).map(Some),
+            Draw::Results(results) => conversation.observe(&results.iter().map(String::as_str).collect::<Vec<_>>(), on_part).map(Some),
             Draw::Retry => conversation.retry(on_part),
             Draw::Text(text) => conversation.continue_text(&text, on_part).map(Some),
             Draw::Instruct(text) => conversation.instruct(&text, on_part).map(Some),
@@ -53,6 +66,7 @@ impl Chat {
             tokens: &answer.tokens,
             text: &answer.text,
             thought: (!thought.is_empty()).then_some(thought),
+            tool_calls: answer.calls.iter().map(Into::into).collect(),
             finish: answer.finish.name(),
             complete: answer.complete,
             timings: TimingsReport::new(conversation.model().load_ms(), &answer.timings),
@@ -61,7 +75,54 @@ impl Chat {
         if !answer.is_kept {
             screen.aside("there is no answer: the message was taken back; + sends it again");
         }
-        Ok(if answer.finish == Finish::Interrupted { self.stopped() } else { Then::Next })
+        if answer.finish == Finish::Interrupted {
+            return Ok(self.stopped());
+        }
+        if is_reply && answer.is_kept {
+            for call in &answer.calls {
+                self.screen.aside(format_args!("calls {} {}", printable(&call.name), printable(&call.arguments)));
+            }
+            self.calls.waiting = answer.calls.into();
+        }
+        Ok(Then::Next)
+    }
+
+    /// Takes a typed result of a tool call. After the last result, the model answers.
+    fn result(&mut self, line: &str) -> std::result::Result<Then, Failure> {
+        let Calls { waiting, results, .. } = &mut self.calls;
+        waiting.pop_front();
+        results.push(line.replace("\\n", "\n").trim().to_string());
+        if !waiting.is_empty() {
+            return Ok(Then::Next);
+        }
+        let results = std::mem::take(results);
+        self.draw(Draw::Results(results), Overrides::default(), line)
+    }
+
+    /// Runs the tool command for all calls of the last answer, until an answer has no calls. `typed` is the user's line.
+    fn run_tools(&mut self, typed: &str) -> std::result::Result<Then, Failure> {
+        let Some(command) = self.calls.command.clone() else { return Ok(Then::Next) };
+        let stop = self.conversation.stop_flag();
+        for _ in 0..MAX_ROUNDS {
+            let mut results = Vec::new();
+            while let Some(call) = self.calls.waiting.pop_front() {
+                let result = match self.conversation.format().parameters(&call) {
+                    Ok(arguments) => command.run(&call, &arguments, &stop),
+                    Err(e) => failure(&e.to_string()),
+                };
+                self.screen.aside(format_args!("result {}", printable(&short(&result, SHOWN))));
+                results.push(result);
+            }
+            if results.is_empty() || stop.load(Ordering::Relaxed) {
+                return Ok(if results.is_empty() { Then::Next } else { self.stopped() });
+            }
+            if self.draw(Draw::Results(results), Overrides::default(), typed)? == Then::Leave {
+                return Ok(Then::Leave);
+            }
+        }
+        self.calls.waiting.clear();
+        self.screen.aside(format_args!("{MAX_ROUNDS} answers in a row called tools: the chat waits for a message"));
+        Ok(Then::Next)
     }
 
     /// Restarts the chat with the prompt file `path`. A wrong file is reported, and the chat continues unchanged.
@@ -106,6 +167,9 @@ impl Chat {
     }
 
     fn command(&mut self, command: Command, typed: &str) -> std::result::Result<Then, Failure> {
+        if command.ends_calls() {
+            (self.calls.waiting, self.calls.results) = Default::default();
+        }
         match command {
             Command::Help => self.screen.tell(&command::help()),
             Command::Save(path) => {
@@ -167,7 +231,20 @@ impl Chat {
             }
             Command::History => self.screen.tell(String::from_utf8_lossy(&self.conversation.text()).trim()),
             Command::Grammar(None) => self.screen.tell(&self.held_to()),
-            Command::Draw(what, overrides) => return self.draw(what, overrides, typed),
+            Command::Thinking(Some(thinking)) => {
+                self.conversation.set_thinking(thinking)?;
+                self.screen.aside(format_args!("thinking is {}", thinking.name()));
+            }
+            Command::Thinking(None) => match self.conversation.format().thinking() {
+                Some(thinking) => self.screen.tell(&format!("thinking is {}", thinking.name())),
+                None => self.screen.tell("the format of this chat has no choice of thoughts"),
+            },
+            Command::Draw(what, overrides) => {
+                return match self.draw(what, overrides, typed)? {
+                    Then::Next => self.run_tools(typed),
+                    then => Ok(then),
+                };
+            }
             Command::Exit => return Ok(Then::Leave),
         }
         Ok(Then::Next)

@@ -83,7 +83,9 @@ impl Screen {
             }
             // If stdout is not a terminal, it gets the answers without thoughts.
             AnswerPart::Thought(_) => Ok(()),
-            AnswerPart::Text(text) | AnswerPart::Call(text) | AnswerPart::Arguments(text) => {
+            // Calls are shown after the answer.
+            AnswerPart::Call(_) | AnswerPart::Arguments(_) => Ok(()),
+            AnswerPart::Text(text) => {
                 if std::mem::take(&mut self.is_thinking) {
                     self.out.new_line()?;
                 }
@@ -100,7 +102,7 @@ impl Screen {
         match self.shows {
             As::Json => self.out.json(&report)?,
             // An empty answer is an empty line, so that each message has a line of output.
-            As::Text if answer.text.is_empty() => {
+            As::Text if answer.text.is_empty() && answer.calls.is_empty() => {
                 self.name()?;
                 self.out.line("")?;
             }

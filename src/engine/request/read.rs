@@ -2,12 +2,11 @@
 
 use super::super::wire::{is_text, nested, of, plain, whole_number};
 use super::super::{Fields, Rules};
-use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, UNLIMITED};
+use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
+use crate::chat::Thinking;
 use crate::error::{Error, Result, short};
 use crate::sample::Setting;
-use crate::template::Message;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::ops::RangeInclusive;
 
 /// The most bytes that the value of a sampler setting may have. Even a list of all ids of a vocabulary is shorter.
@@ -26,7 +25,7 @@ impl Request {
             match name {
                 "prompt" => inputs.push(Input::Text(of(name, value, "a string")?)),
                 "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of token ids")?)),
-                "messages" => inputs.push(Input::Messages(messages(name, value)?)),
+                "messages" => inputs.push(Input::Messages(super::messages::read(name, value)?)),
                 "max_tokens" => request.max_tokens = Some(limit(name, value)?),
                 "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a string")?]),
                 "stop" => request.stop = Some(of(name, value, "a string or an array of strings")?),
@@ -48,9 +47,10 @@ impl Request {
                 "echo" => request.echo = of(name, value, "true or false")?,
                 "format" => request.format = Some(of(name, value, "the name of a chat format")?),
                 "thinking" => {
-                    request.thinking = Some(of::<String>(name, value, "off, fast or on")?.parse().map_err(|e: Error| e.field(name))?)
+                    request.thinking = Some(of::<String>(name, value, Thinking::expected())?.parse().map_err(|e: Error| e.field(name))?)
                 }
                 "tools" => request.tools = nested(name, value, "an array of tools")?,
+                "tool_choice" => request.tool_choice = Some(tool_choice(name, value)?),
                 "state" => request.state = Some(of(name, value, "the name of a state")?),
                 "save_state" => request.save_state = Some(of(name, value, "a name for the state")?),
                 "n" => request.n = count(name, value, 1..=MAX_N)?,
@@ -86,19 +86,14 @@ impl Request {
     }
 }
 
-/// Reads messages. An error names the message by its number from 1.
-fn messages(name: &str, value: &str) -> Result<Vec<Message>> {
-    let all: Vec<Box<RawValue>> = of(name, value, "an array of messages")?;
-    let read = |(i, one): (usize, &Box<RawValue>)| {
-        let place = format!("{name}: message {}", i + 1);
-        let message: Message = nested(&place, one.get(), "an object with role and content")?;
-        let lacks = |key: &str| Fields::read(one.get().as_bytes()).is_ok_and(|fields| fields.iter().all(|(known, _)| known != key));
-        if message.metadata.is_empty() && message.tools.is_empty() && lacks("content") && lacks("tool_calls") {
-            return Err(Error::input("the key content is missing").field(&place).hint("write the text of the message as content"));
-        }
-        Ok(message)
-    };
-    all.iter().enumerate().map(read).collect()
+/// Reads `"auto"`, `"none"`, `"required"`, the name of a tool, or `{"type": "function", "function": {"name": …}}`.
+fn tool_choice(name: &str, value: &str) -> Result<ToolChoice> {
+    let expected = "auto, none, required or the name of a tool";
+    let found: Value = of(name, value, expected)?;
+    match found.as_str().or_else(|| found.get("function")?.get("name")?.as_str()) {
+        Some(text) => Ok(ToolChoice::from(text)),
+        None => Err(Error::input(format!("expected {expected}, found {}", short(value, 40))).field(name)),
+    }
 }
 
 /// Reads the maximum number of tokens. Returns [`UNLIMITED`] for -1.

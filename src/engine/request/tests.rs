@@ -39,6 +39,17 @@ fn a_request_is_read_from_its_fields() {
     assert_eq!((request.max_tokens, settings.as_slice()), (Some(40), expected.as_slice()));
     let request = read(r#"{"prompt":"x","max_tokens":-1,"seed":-1}"#).unwrap();
     assert_eq!((request.max_tokens, request.sampling), (Some(UNLIMITED), vec![("seed".into(), vec!["-1".into()])]));
+    let openai = read(
+        r#"{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[
+        {"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},{"function":{"name":"g","arguments":{"b":2}}}]},
+        {"role":"tool","tool_call_id":"1","content":"7"}],"tool_choice":{"type":"function","function":{"name":"f"}}}"#,
+    )
+    .unwrap();
+    let messages = vec![Message::user("x"), Message::call("f", "{\"a\":1}"), Message::call("g", "{\"b\":2}"), Message::observation("7")];
+    assert_eq!((openai.input, openai.tool_choice), (Input::Messages(messages), Some(ToolChoice::Tool("f".into()))));
+    for (choice, want) in [("auto", ToolChoice::Auto), ("none", ToolChoice::None), ("required", ToolChoice::Required)] {
+        assert_eq!(read(&format!(r#"{{"prompt":"","tool_choice":"{choice}"}}"#)).unwrap().tool_choice, Some(want));
+    }
     assert_eq!(read(r#"{"tokens":[1,2]}"#).unwrap().input, Input::Tokens(vec![1, 2]));
     assert_eq!(read(r#"{"prompt":"x","temprature":1,"user":"me"}"#).unwrap_err().message, "unknown: temprature, user");
 }
@@ -117,6 +128,7 @@ fn errors_name_the_field() {
         (r#"{"prompt":"x","dry_breaker":[["a"]]}"#, "dry_breaker: expected a number"),
         (r#"{"prompt":"x","top_p":true}"#, "top_p: expected a number, a string or a list of these, found true"),
         (r#"{"prompt":"x","grammar":["a"]}"#, "grammar: expected a string with a GBNF grammar, found [\"a\"]"),
+        (r#"{"prompt":"x","tool_choice":7}"#, "tool_choice: expected auto, none, required or the name of a tool, found 7"),
         (r#"{"prompt":"x","close":1}"#, "close: expected true or false, found 1"),
         (r#"{"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
         (

@@ -1,6 +1,7 @@
 //! Tests of the engine with the embedded model on the CPU.
 
 mod cache;
+mod calls;
 mod slow;
 mod states;
 mod storm;

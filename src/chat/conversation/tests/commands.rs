@@ -71,7 +71,7 @@ fn free_generations_read_their_prompts() {
 #[test]
 fn lines_have_no_tools() {
     let mut chat = bob_and_alice();
-    assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("tools need a model with a chat template"));
+    assert!(chat.observe(&["7"], &mut quiet).unwrap_err().to_string().starts_with("tools need a format of messages"));
     assert!(chat.set_tools(Vec::new()).is_err());
 }
 

@@ -3,6 +3,7 @@
 
 mod commands;
 mod draws;
+mod g1;
 mod history;
 mod rules;
 mod states;

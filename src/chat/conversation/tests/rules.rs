@@ -22,7 +22,7 @@ fn drawn(seed: u64) -> Settings {
 fn answers_follow_a_grammar_in_every_format() {
     let grammar = Grammar::gbnf(ANIMAL).unwrap();
     let mut found = std::collections::BTreeSet::new();
-    for (format, _) in Format::names().into_iter().filter(|(name, _)| *name != "template") {
+    for format in ["tiny", "g1-think", "g1-fast", "g1", "instruct", "raven", "world"] {
         let mut chat = chat_in(format);
         chat.core.settings = drawn(3);
         chat.set_grammar(Some(&grammar)).unwrap();

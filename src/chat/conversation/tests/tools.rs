@@ -24,7 +24,7 @@ fn a_conversation_goes_through_a_tool() {
     let mut chat = chat();
     let script = Script::of(&mut chat);
     chat.set_tools(vec![Tool::function(json!({"name": "get_weather"})).unwrap()]).unwrap();
-    assert!(chat.observe("7", &mut quiet).unwrap_err().to_string().starts_with("a tool result must follow a tool call"));
+    assert!(chat.observe(&["7"], &mut quiet).unwrap_err().to_string().starts_with("a tool result must follow a tool call"));
     // A tool call ends with the special token that begins the tool's result.
     let call_ids = ids("get_weather\n{\"city\": \"x\"}", "<|observation|>");
     script.says(&call_ids);
@@ -35,7 +35,7 @@ fn a_conversation_goes_through_a_tool() {
     };
     let called = chat.say("?", &mut hear).unwrap();
     assert_eq!(heard[..2], ["Call(\"get_weather\")", "Arguments(\"{\")"]);
-    let call = called.call.as_ref().unwrap();
+    let call = &called.calls[0];
     assert_eq!((call.name.as_str(), chat.format().parameters(call).unwrap()["city"].as_str()), ("get_weather", Some("x")));
     assert_eq!((called.finish, called.text.as_str(), called.n_guarded), (Finish::Eos, "", 0));
     assert_eq!(called.tokens, call_ids[..call_ids.len() - 1], "the answer's tokens do not include the stop token");
@@ -43,8 +43,8 @@ fn a_conversation_goes_through_a_tool() {
     let read = chat.tokens().to_vec();
     // The prompt with the tool's result begins with all tokens so far and belongs to the same turn.
     script.says(&ids("\n7 degrees", "<|user|>"));
-    let answer = chat.observe("7", &mut quiet).unwrap();
-    assert!(answer.text == "7 degrees" && answer.call.is_none());
+    let answer = chat.observe(&["7"], &mut quiet).unwrap();
+    assert!(answer.text == "7 degrees" && answer.calls.is_empty());
     assert!(chat.tokens().starts_with(&read));
     let said = chat.transcript();
     assert_eq!((said.len(), &said[2..], chat.stats().n_turns), (4, &[Message::observation("7"), Message::assistant("7 degrees")][..], 1));

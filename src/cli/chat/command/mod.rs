@@ -6,7 +6,7 @@ mod slash;
 pub use plus::PLUS;
 pub use slash::{ALIASES, COMMANDS, help};
 
-use crate::chat::Overrides;
+use crate::chat::{Overrides, Thinking};
 use crate::error::Result;
 use std::path::PathBuf;
 
@@ -47,6 +47,8 @@ pub enum Command {
     /// The new system message. An empty text removes the system message.
     System(String),
     History,
+    /// The choice of thoughts. `None` shows the current choice.
+    Thinking(Option<Thinking>),
     /// The grammar that answers must follow. `None` shows the current grammar.
     Grammar(Option<String>),
     Exit,
@@ -57,6 +59,8 @@ pub enum Command {
 pub enum Draw {
     /// The user's next message in the chat.
     Say(String),
+    /// The results of the calls of the last answer.
+    Results(Vec<String>),
     /// `+`: generates another answer to the last message.
     Retry,
     /// `+gen TEXT`: continues a text.
@@ -71,6 +75,14 @@ pub enum Draw {
     RetryText,
     /// `+++`: continues the answer to the last `+gen`, `+i`, `+qq` or `+qa`.
     ContinueAnswer,
+}
+
+impl Command {
+    /// Returns whether calls without a result are given up: the command changes or continues the conversation.
+    pub fn ends_calls(&self) -> bool {
+        use Command::{Clear, Draw, Load, Prompt, Reset, Switch, System, Undo};
+        matches!(self, Draw(..) | Reset | Prompt(_) | Load(_) | Switch(_) | Undo | Clear | System(_))
+    }
 }
 
 /// Parses a line that the user typed.

@@ -108,6 +108,16 @@ pub const COMMANDS: &[Slash] = &[
         make: |rest| Some(Command::System(rest.to_string())),
     },
     Slash {
+        name: "/think",
+        takes: Takes::Text,
+        argument: "[HOW]",
+        meaning: "thoughts before answers: off, fast (empty), on, short or long; alone: show it",
+        make: |rest| match some(rest) {
+            None => Some(Command::Thinking(None)),
+            Some(text) => text.parse().ok().map(|thinking| Command::Thinking(Some(thinking))),
+        },
+    },
+    Slash {
         name: "/history",
         takes: Takes::Nothing,
         argument: "",

@@ -1,0 +1,12 @@
+//! An object without anything around it: `{"name": "f", "arguments": {…}}`.
+
+use super::json::object;
+use super::{Declared, Form, Reading};
+
+pub struct Bare;
+
+impl Form for Bare {
+    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
+        object(text, is_end, declared)
+    }
+}

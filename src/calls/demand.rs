@@ -1,0 +1,37 @@
+//! Grammars of calls that a request demands.
+
+use crate::error::{Error, Result, short};
+use crate::template::{Template, Tool};
+use serde_json::{Value, json};
+
+/// Returns the error that no tool is declared.
+pub fn undeclared() -> Error {
+    Error::input("a call can be demanded only if tools are declared").hint("declare the tools in `tools`")
+}
+
+/// Returns the texts of a call of one of these tools: for each tool, the text before the arguments, the JSON schema of the arguments and the
+/// text after them. `name` selects one tool.
+///
+/// # Errors
+/// `Input` if no tool has this name, a tool is not a function, or the model's calls cannot be demanded.
+pub fn demanded(template: &dyn Template, tools: &[Tool], name: Option<&str>) -> Result<Vec<(String, Value, String)>> {
+    let wanted: Vec<&Tool> = tools.iter().filter(|tool| name.is_none_or(|name| tool.name() == name)).collect();
+    if wanted.is_empty() {
+        return Err(match name {
+            Some(name) => Error::input(format!("expected the name of a declared tool, found {:?}", short(name, 40))),
+            None => undeclared(),
+        });
+    }
+    let texts = |tool: &&Tool| {
+        let Tool::Function(function) = tool else {
+            let e = Error::input(format!("a call of the built-in tool {} cannot be demanded", tool.name()));
+            return Err(e.hint("describe the tool as a function"));
+        };
+        let [before, after] = template.around_arguments(tool.name()).ok_or_else(|| {
+            Error::input("a call cannot be demanded of this model: its calls are not JSON").hint("leave the choice to the model")
+        })?;
+        let schema = function.object().get("parameters").filter(|schema| schema.as_object().is_some_and(|keys| !keys.is_empty()));
+        Ok((before, schema.cloned().unwrap_or_else(|| json!({"type": "object"})), after))
+    };
+    wanted.iter().map(texts).collect()
+}

@@ -1,0 +1,26 @@
+//! The short form of RWKV-7 G1: a fenced block of JSON with one or more objects.
+
+use super::json::{Frame, after, shifted};
+use super::{Declared, Form, Reading};
+
+/// The fence of a block.
+pub const FENCE: &str = "```";
+
+pub struct Fenced;
+
+impl Form for Fenced {
+    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
+        let rest = match after(text, FENCE, is_end) {
+            Ok(rest) => rest,
+            Err(reading) => return reading,
+        };
+        let rest = match after(rest, "json", is_end) {
+            Ok(rest) => rest,
+            // A fence without a language.
+            Err(Reading::Text) => rest,
+            Err(reading) => return reading,
+        };
+        let n = text.len() - rest.len();
+        shifted(Frame { text: rest, close: FENCE, is_end }.calls(declared), n)
+    }
+}

@@ -1,0 +1,186 @@
+//! Objects of JSON with a name and arguments, within longer texts.
+
+use super::{Declared, Reading};
+use crate::template::ToolCall;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// The most bytes of a call. A longer text stays text, so that an object that never ends is shown at last.
+const MAX_BYTES: usize = 64 << 10;
+
+/// The keys with which an object of a call can begin.
+const KEYS: [&str; 4] = ["name", "arguments", "id", "type"];
+
+/// A call as models write it. Unknown keys are skipped.
+#[derive(Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    arguments: &'a RawValue,
+}
+
+/// The parts of a text around the objects of calls.
+pub struct Frame<'a> {
+    /// The text with the first object at its beginning, after blanks.
+    pub text: &'a str,
+    /// The text that closes the frame. It may be missing.
+    pub close: &'a str,
+    /// True if no more text follows.
+    pub is_end: bool,
+}
+
+impl Frame<'_> {
+    /// Reads one or more objects and the text that closes the frame. Counts bytes from the beginning of `text`.
+    pub fn calls(&self, declared: &Declared) -> Reading {
+        let (mut calls, mut n_read) = (Vec::new(), 0);
+        loop {
+            let rest = &self.text[n_read..];
+            let begin = n_read + rest.len() - rest.trim_start().len();
+            let rest = &self.text[begin..];
+            if !calls.is_empty() && !rest.starts_with('{') {
+                break;
+            }
+            match object(rest, self.is_end, declared) {
+                Reading::Calls(found, n) => {
+                    calls.extend(found);
+                    n_read = begin + n;
+                }
+                Reading::Text if !calls.is_empty() => break,
+                other => return other,
+            }
+        }
+        match closed(&self.text[n_read..], self.close, self.is_end) {
+            Some(n) => Reading::Calls(calls, n_read + n),
+            None => Reading::More,
+        }
+    }
+}
+
+/// Returns the number of bytes up to the end of `close`, which may follow blanks, or 0 if another text follows. Returns `None` if the next
+/// characters decide.
+pub fn closed(text: &str, close: &str, is_end: bool) -> Option<usize> {
+    let rest = text.trim_start();
+    if close.is_empty() && (is_end || !rest.is_empty()) {
+        return Some(0);
+    }
+    match rest.strip_prefix(close) {
+        Some(after) if !close.is_empty() => Some(text.len() - after.len()),
+        _ if close.starts_with(rest) && !is_end => None,
+        _ => Some(0),
+    }
+}
+
+/// Returns the text after `mark`, or `None` with a decided reading if the mark is missing or incomplete.
+pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, Reading> {
+    match text.strip_prefix(mark) {
+        Some(rest) => Ok(rest),
+        None if mark.starts_with(text) && !is_end => Err(Reading::More),
+        None => Err(Reading::Text),
+    }
+}
+
+/// Reads one object at the beginning of a text.
+pub fn object(text: &str, is_end: bool, declared: &Declared) -> Reading {
+    let more = if is_end || text.len() > MAX_BYTES { Reading::Text } else { Reading::More };
+    match begins(text, declared) {
+        Some(false) => return Reading::Text,
+        None => return more,
+        Some(true) => {}
+    }
+    let Some(n) = end(text) else { return more };
+    if n > MAX_BYTES {
+        return Reading::Text;
+    }
+    match call(&text[..n], declared) {
+        Some(call) => Reading::Calls(vec![call], n),
+        None => Reading::Text,
+    }
+}
+
+/// Returns whether a text begins like a call of a declared tool. Returns `None` if the next characters decide.
+fn begins(text: &str, declared: &Declared) -> Option<bool> {
+    let after = |text: &str, mark: &str| match text.strip_prefix(mark) {
+        Some(rest) => Some(Some(rest.trim_start().to_string())),
+        None if text.is_empty() => None,
+        None => Some(None),
+    };
+    let Some(text) = after(text, "{")? else { return Some(false) };
+    let Some(text) = after(&text, "\"")? else { return Some(false) };
+    let Some((key, rest)) = text.split_once('"') else {
+        return if KEYS.iter().any(|key| key.starts_with(text.as_str())) { None } else { Some(false) };
+    };
+    if !KEYS.contains(&key) {
+        return Some(false);
+    }
+    let Some(value) = after(rest.trim_start(), ":")? else { return Some(false) };
+    if key != "name" {
+        return Some(true);
+    }
+    let Some(name) = after(&value, "\"")? else { return Some(false) };
+    match name.split_once(['"', '\\']) {
+        // An escape can spell any character.
+        Some(_) if name.find('\\').is_some_and(|at| name.find('"').is_none_or(|quote| at < quote)) => Some(true),
+        Some((name, _)) => Some(declared.has(name)),
+        None if declared.has_beginning(&name) => None,
+        None => Some(false),
+    }
+}
+
+/// Returns the number of bytes of the object or list at the beginning of a text, or `None` if it does not end.
+pub fn end(text: &str) -> Option<usize> {
+    let (mut depth, mut is_string, mut is_escaped) = (0usize, false, false);
+    for (i, byte) in text.bytes().enumerate() {
+        if is_string {
+            (is_string, is_escaped) = (is_escaped || byte != b'"', !is_escaped && byte == b'\\');
+            continue;
+        }
+        match byte {
+            b'"' => is_string = true,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return Some(i + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Reads a complete object.
+fn call(text: &str, declared: &Declared) -> Option<ToolCall> {
+    let Written { name, arguments } = serde_json::from_str(text).ok()?;
+    declared.has(&name).then_some(())?;
+    let arguments = arguments.get();
+    // Some models write the arguments as a JSON text within a string.
+    let within: Option<String> = serde_json::from_str(arguments).ok();
+    let arguments = within.unwrap_or_else(|| arguments.to_string());
+    let is_object = serde_json::from_str::<&RawValue>(&arguments).is_ok_and(|value| value.get().starts_with('{'));
+    is_object.then(|| ToolCall { name: name.into_owned(), arguments: arguments.trim().to_string() })
+}
+
+/// Reads a list of objects, all of which must be calls.
+pub fn list(text: &str, is_end: bool, declared: &Declared) -> Reading {
+    let Some(n) = end(text) else { return if is_end || text.len() > MAX_BYTES { Reading::Text } else { Reading::More } };
+    if n > MAX_BYTES {
+        return Reading::Text;
+    }
+    let Ok(all) = serde_json::from_str::<Vec<&RawValue>>(&text[..n]) else { return Reading::Text };
+    let calls: Option<Vec<ToolCall>> = all.iter().map(|one| call(one.get(), declared)).collect();
+    match calls {
+        Some(calls) if !calls.is_empty() => Reading::Calls(calls, n),
+        _ => Reading::Text,
+    }
+}
+
+/// Adds bytes before the text to a reading.
+pub fn shifted(reading: Reading, n: usize) -> Reading {
+    match reading {
+        Reading::Calls(calls, bytes) => Reading::Calls(calls, n + bytes),
+        other => other,
+    }
+}

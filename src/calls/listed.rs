@@ -1,0 +1,32 @@
+//! A list of objects in a tag: `<tool_calls>[{"name": "f", "arguments": {…}}, …]</tool_calls>`. The closing tag may be missing.
+
+use super::json::{after, closed, list};
+use super::{Declared, Form, Reading};
+
+const OPEN: &str = "<tool_calls>";
+const CLOSE: &str = "</tool_calls>";
+
+pub struct Listed;
+
+impl Form for Listed {
+    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
+        let rest = match after(text, OPEN, is_end) {
+            Ok(rest) => rest.trim_start(),
+            Err(reading) => return reading,
+        };
+        match rest.chars().next() {
+            Some('[') => {}
+            Some(_) => return Reading::Text,
+            None if is_end => return Reading::Text,
+            None => return Reading::More,
+        }
+        let n = text.len() - rest.len();
+        match list(rest, is_end, declared) {
+            Reading::Calls(calls, end) => match closed(&rest[end..], CLOSE, is_end) {
+                Some(close) => Reading::Calls(calls, n + end + close),
+                None => Reading::More,
+            },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Separates calls from text while a model writes its answer.
+
+use super::{Declared, FORMS, Reading};
+use crate::template::ToolCall;
+use std::ops::ControlFlow;
+
+/// A piece of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    Text(&'a str),
+    /// A complete call. Its arguments are an object of JSON, as the model wrote it.
+    Call(&'a ToolCall),
+}
+
+/// Receives pieces, and can stop the answer.
+pub type OnPiece<'a> = dyn FnMut(Piece<'_>) -> ControlFlow<()> + 'a;
+
+/// Finds calls of declared tools anywhere in a text. How the text is cut into pieces changes neither the calls nor the text around them.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    declared: Declared,
+    /// Text that may be the beginning of a call.
+    held: String,
+}
+
+/// The first characters of all forms.
+const FIRST: [char; 4] = ['*', '`', '<', '{'];
+
+impl Reader {
+    /// Makes a reader for calls of these tools. Without tools, all text stays text.
+    pub fn new(declared: Declared) -> Reader {
+        Reader { declared, held: String::new() }
+    }
+
+    /// Takes more text. Breaks if `on_piece` breaks.
+    pub fn push(&mut self, text: &str, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
+        self.held.push_str(text);
+        self.go(false, on_piece)
+    }
+
+    /// Ends the text.
+    pub fn finish(&mut self, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
+        self.go(true, on_piece)
+    }
+
+    fn go(&mut self, is_end: bool, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
+        let held = std::mem::take(&mut self.held);
+        let (mut from, mut at) = (0, 0);
+        while let Some(next) = held[at..].find(FIRST).filter(|_| !self.declared.is_empty()) {
+            at += next;
+            match self.read(&held[at..], is_end) {
+                Reading::Calls(calls, n) => {
+                    self.held = held[at + n..].into();
+                    if from < at {
+                        on_piece(Piece::Text(&held[from..at]))?;
+                    }
+                    calls.iter().try_for_each(|call| on_piece(Piece::Call(call)))?;
+                    self.held.clear();
+                    (from, at) = (at + n, at + n);
+                }
+                Reading::More => {
+                    self.held = held[at..].into();
+                    return if from < at { on_piece(Piece::Text(&held[from..at])) } else { ControlFlow::Continue(()) };
+                }
+                _ => at += 1,
+            }
+        }
+        if from < held.len() { on_piece(Piece::Text(&held[from..])) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Returns what the first form that does not find text finds at the beginning of a text.
+    fn read(&self, text: &str, is_end: bool) -> Reading {
+        let readings = FORMS.iter().map(|form| form.read(text, is_end, &self.declared));
+        readings.into_iter().find(|reading| *reading != Reading::Text).unwrap_or(Reading::Text)
+    }
+}

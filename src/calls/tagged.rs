@@ -1,0 +1,17 @@
+//! Objects in a tag: `<tool_call>{"name": "f", "arguments": {…}}</tool_call>`. The closing tag may be missing.
+
+use super::json::{Frame, after, shifted};
+use super::{Declared, Form, Reading};
+
+const OPEN: &str = "<tool_call>";
+
+pub struct Tagged;
+
+impl Form for Tagged {
+    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
+        match after(text, OPEN, is_end) {
+            Ok(rest) => shifted(Frame { text: rest, close: "</tool_call>", is_end }.calls(declared), OPEN.len()),
+            Err(reading) => reading,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Answers that models write, and the calls in them.
+
+use super::*;
+use crate::template::Tool;
+use serde_json::json;
+use std::ops::ControlFlow;
+
+fn declared() -> Declared {
+    Declared::of(&["f", "get_weather"].map(|name| Tool::function(json!({ "name": name })).unwrap()))
+}
+
+/// Returns the text and the calls of an answer that comes in these pieces. A call is `@name arguments@`.
+fn read<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
+    let (mut reader, mut heard) = (Reader::new(declared()), String::new());
+    let mut hear = |piece: Piece<'_>| {
+        heard += &match piece {
+            Piece::Text(text) => text.to_string(),
+            Piece::Call(call) => format!("@{} {}@", call.name, call.arguments),
+        };
+        ControlFlow::Continue(())
+    };
+    for piece in pieces {
+        assert!(reader.push(piece, &mut hear).is_continue());
+    }
+    assert!(reader.finish(&mut hear).is_continue());
+    heard
+}
+
+/// Answers with calls, and what is read.
+const CALLS: [(&str, &str); 28] = [
+    ("**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {}}\n```", "@f {}@"),
+    ("**Tool Call:**\n```json\n{\n  \"name\": \"f\",\n  \"arguments\": {\n    \"a\": [1]\n  }\n}\n```", "@f {\n    \"a\": [1]\n  }@"),
+    ("I look.\n\n**Tool Call:**\n```json\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n```\n", "I look.\n\n@f {\"a\":1}@\n"),
+    (
+        "**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {}}\n```\n**Tool Call:**\n```json\n{\"name\": \"get_weather\", \"arguments\": {\"a\": \"b\"}}\n```",
+        "@f {}@\n@get_weather {\"a\": \"b\"}@",
+    ),
+    ("**Tool Call:** {\"name\": \"f\", \"arguments\": {}} Done.", "@f {}@ Done."),
+    ("**Tool Call:**\n```\n{\"name\": \"f\", \"arguments\": {}}\n```", "@f {}@"),
+    ("**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {}}", "@f {}@"),
+    ("**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {}}\nText", "@f {}@\nText"),
+    (
+        "**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"f\", \"arguments\": {\"b\": 2}}\n```",
+        "@f {}@@f {\"b\": 2}@",
+    ),
+    ("```json\n{\"name\": \"f\", \"arguments\": {\"x\": \"查 ``` } \\\" {\"}}\n```", "@f {\"x\": \"查 ``` } \\\" {\"}@"),
+    ("```json{\"name\":\"f\",\"arguments\":{}}```", "@f {}@"),
+    ("```\n{\"arguments\": {\"a\": {\"b\": {}}}, \"name\": \"f\"}\n```", "@f {\"a\": {\"b\": {}}}@"),
+    ("Yes: ```json\n{\"name\": \"f\", \"arguments\": {}}\n``` there", "Yes: @f {}@ there"),
+    ("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": null}}</tool_call>", "@f {\"a\": null}@"),
+    ("<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n", "@f {}@\n"),
+    ("<tool_call>{\"name\": \"f\", \"arguments\": {}}", "@f {}@"),
+    (
+        "<tool_call>{\"name\": \"f\", \"arguments\": {}}<tool_call>{\"name\": \"get_weather\", \"arguments\": {}}</tool_call>",
+        "@f {}@@get_weather {}@",
+    ),
+    ("<tool_call>{\"id\": 7, \"type\": \"function\", \"name\": \"f\", \"arguments\": {}}</tool_call>!", "@f {}@!"),
+    ("<tool_calls>[{\"name\": \"f\", \"arguments\": {}}]</tool_calls>", "@f {}@"),
+    (
+        "a<tool_calls>\n[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"get_weather\", \"arguments\": {\"c\": [\"]\"]}}]\n</tool_calls>b",
+        "a@f {}@@get_weather {\"c\": [\"]\"]}@b",
+    ),
+    ("<tool_calls>[{\"name\": \"f\", \"arguments\": {}}] and", "@f {}@ and"),
+    ("{\"name\": \"f\", \"arguments\": {\"a\": true}}", "@f {\"a\": true}@"),
+    ("  { \"name\" : \"f\" , \"arguments\" : { } }  ", "  @f { }@  "),
+    ("{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}", "@f {\"a\": 1}@"),
+    ("{\"name\":\"\\u0066\",\"arguments\":{}}", "@f {}@"),
+    ("First {\"name\":\"f\",\"arguments\":{}} then {\"name\":\"get_weather\",\"arguments\":{}}.", "First @f {}@ then @get_weather {}@."),
+    ("{{\"name\":\"f\",\"arguments\":{}}", "{@f {}@"),
+    ("*`<{ {\"name\":\"x\"} {\"name\":\"f\",\"arguments\":{}}", "*`<{ {\"name\":\"x\"} @f {}@"),
+];
+
+/// Answers that only look like calls.
+const TEXTS: [&str; 22] = [
+    "",
+    "Hello **there** `x` <b> {y}",
+    "**Tool Call:**",
+    "**Tool Call:** none",
+    "**Tool Call:**\n```json\n{\"name\": \"unknown\", \"arguments\": {}}\n```",
+    "**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {\n```",
+    "```json\n{\"name\": \"f\"}\n```",
+    "```json\n{\"name\": \"f\", \"arguments\": {a: 1}}\n```",
+    "```json\n{\"name\": \"f\", \"arguments\": [1]}\n```",
+    "```json\n{\"name\": \"f\", \"arguments\": 7}\n```",
+    "```json\n{\"city\": \"f\"}\n```",
+    "```python\nf({\"name\": 1})\n```",
+    "```rust\nfn main() { let name = \"f\"; }\n```",
+    "<tool_call>f(1)</tool_call>",
+    "<tool_call>{\"name\": \"F\", \"arguments\": {}}</tool_call>",
+    "<tool_calls>{}</tool_calls>",
+    "<tool_calls>[]</tool_calls>",
+    "<tool_calls>[{\"name\": \"g\", \"arguments\": {}}]</tool_calls>",
+    "{\"name\": \"f\", \"parameters\": {}}",
+    "{\"name\": \"f\", \"arguments\": \"a b\"}",
+    "{\"name\": \" f\", \"arguments\": {}}",
+    "f\n{\"a\": 1}",
+];
+
+#[test]
+fn calls_are_read_however_the_text_is_cut() {
+    let all = CALLS.into_iter().chain(TEXTS.map(|text| (text, text)));
+    for (text, want) in all {
+        assert_eq!(read([text]), want, "{text}");
+        for at in (0..=text.len()).filter(|&at| text.is_char_boundary(at)) {
+            assert_eq!(read([&text[..at], &text[at..]]), want, "{text} cut at {at}");
+        }
+        assert_eq!(read(text.split("").filter(|piece| !piece.is_empty())), want, "{text} by characters");
+    }
+}
+
+#[test]
+fn text_that_cannot_begin_a_call_is_shown_at_once() {
+    let mut reader = Reader::new(declared());
+    let mut push = |text: &str| {
+        let mut shown = String::new();
+        let _ = reader.push(text, &mut |piece| {
+            shown += &format!("{piece:?}");
+            ControlFlow::Continue(())
+        });
+        shown
+    };
+    assert_eq!(push("a {\"city\": 1} ``"), "Text(\"a {\\\"city\\\": 1} \")");
+    assert_eq!(push("`python"), "Text(\"```python\")");
+    assert_eq!(push("{\"name\": \"get_we"), "");
+    assert_eq!(push("b\""), "Text(\"{\\\"name\\\": \\\"get_web\\\"\")");
+}
+
+#[test]
+fn long_and_endless_objects_are_text() {
+    let endless = format!("{{\"name\": \"f\", \"arguments\": {{\"a\": \"{}", "x".repeat(100_000));
+    assert_eq!(read([endless.as_str()]), endless);
+    let begun = "{\"name\": \"f\", \"arguments\": {".repeat(500);
+    assert_eq!(read([begun.as_str()]), begun);
+}
+
+#[test]
+fn without_tools_all_text_is_text() {
+    let mut reader = Reader::new(Declared::default());
+    let mut shown = 0;
+    let _ = reader.push(CALLS[0].0, &mut |piece| {
+        shown += usize::from(piece == Piece::Text(CALLS[0].0));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(shown, 1);
+}
+
+#[test]
+fn a_first_line_names_a_declared_tool() {
+    let read = |text: &str| Segment.read(text, true, &declared());
+    assert_eq!(read(" f \n{}"), Reading::Begins("f".into(), 4));
+    assert_eq!([read("g\n{}"), read("f"), read("\nf\n")], [Reading::Text, Reading::Text, Reading::Text]);
+    assert_eq!(Segment.read("f", false, &declared()), Reading::More);
+}

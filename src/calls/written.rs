@@ -1,0 +1,25 @@
+//! The written form of RWKV-7 G1: `**Tool Call:**`, then a fenced block of JSON. The fence may be missing.
+
+use super::fenced::Fenced;
+use super::json::{Frame, after, shifted};
+use super::{Declared, Form, Reading};
+
+/// The text before the block.
+pub const MARK: &str = "**Tool Call:**";
+
+pub struct Written;
+
+impl Form for Written {
+    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
+        let rest = match after(text, MARK, is_end) {
+            Ok(rest) => rest.trim_start(),
+            Err(reading) => return reading,
+        };
+        let n = text.len() - rest.len();
+        let reading = match rest.starts_with('{') {
+            true => Frame { text: rest, close: "", is_end }.calls(declared),
+            false => Fenced.read(rest, is_end, declared),
+        };
+        shifted(reading, n)
+    }
+}

@@ -1,0 +1,113 @@
+//! Conversations of RWKV in messages: tools, thoughts and kept states.
+
+use super::*;
+use crate::template::{Message, Tool};
+use serde_json::json;
+
+const CALL: &str = ">hm</think>\nI look.\n\n**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```\n### User";
+
+fn tools() -> Vec<Tool> {
+    vec![Tool::function(json!({"name": "f", "parameters": {"type": "object"}})).unwrap()]
+}
+
+/// A conversation with tools. An answer ends after its first line, unless the test says otherwise.
+fn with_tools() -> (Conversation, Script) {
+    let mut chat = chat_in("g1-tools");
+    chat.set("CHAT_LEN_MAX", "90").unwrap();
+    chat.set_tools(tools()).unwrap();
+    let script = Script::of(&mut chat);
+    (chat, script)
+}
+
+#[test]
+fn a_conversation_of_rwkv_goes_through_tools() {
+    let (mut chat, script) = with_tools();
+    script.says_text(CALL);
+    let called = answer(&mut chat, "?");
+    assert_eq!((called.thought.as_str(), called.text.as_str(), called.finish), ("hm", "I look.", Finish::Stop));
+    assert_eq!((called.calls.len(), called.calls[0].name.as_str(), called.calls[0].arguments.as_str()), (1, "f", "{\"a\": 1}"));
+    let asked = [Message::user("?"), Message::assistant("I look."), Message::call("f", "{\"a\": 1}")];
+    assert_eq!(chat.transcript(), asked);
+    let said = chat.observe(&["7", "8"], &mut quiet).unwrap_err().to_string();
+    assert!(said.starts_with("expected a result for each of the 1 calls"), "{said}");
+
+    script.next.lock().unwrap().clear();
+    script.says(&[encode(">ok</think>\nSeven."), vec![0]].concat());
+    let answered = chat.observe(&["7"], &mut quiet).unwrap();
+    assert_eq!((answered.text.as_str(), answered.calls.len(), answered.finish), ("Seven.", 0, Finish::Eos));
+    // Only the tail of the prompt is prefilled.
+    assert!(answered.n_prompt < called.n_prompt, "{} of {}", answered.n_prompt, called.n_prompt);
+    let read = decode(chat.tokens());
+    let tail = "### Assistant\nI look.\n**Tool Call:**\n```json\n{\n  \"name\": \"f\",\n  \"arguments\": {\n    \"a\": 1\n  }\n}\n```\n\
+                ### Tool Output\n```json\n7\n```\n### Assistant\n<think>ok</think>\nSeven.";
+    assert!(read.ends_with(tail), "{read}");
+
+    // Another answer to the result; the whole turn is taken back.
+    script.says(&[encode(">ok</think>\n7"), vec![0]].concat());
+    let again = chat.retry(&mut quiet).unwrap().unwrap();
+    assert_eq!((again.text.as_str(), chat.transcript().len(), chat.stats().n_turns), ("7", 5, 1));
+    chat.undo().unwrap();
+    assert_eq!((chat.transcript().len(), chat.stats().n_turns), (0, 0));
+    assert!(chat.observe(&["7"], &mut quiet).is_err());
+}
+
+#[test]
+fn a_kept_state_gives_the_same_answer_as_a_new_prompt() {
+    let ends = |chat: &mut Conversation, script: &Script| {
+        script.says(&[encode(">a</think>\nb"), vec![0]].concat());
+        answer(chat, "one");
+        chat.set("CHAT_LEN_MAX", "12").unwrap();
+        let answered = answer(chat, "two");
+        (answered.tokens, answered.n_prompt)
+    };
+    let (mut chat, script) = with_tools();
+    let (tokens, n_prompt) = ends(&mut chat, &script);
+    // Without room for states, every prompt is prefilled from its beginning.
+    let (mut other, script) = with_tools();
+    let held: Vec<_> = std::iter::from_fn(|| other.core.session.open().ok()).collect();
+    let (same, all) = ends(&mut other, &script);
+    assert_eq!(tokens, same);
+    assert!(n_prompt < all && !held.is_empty(), "{n_prompt} {all}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat");
+    chat.save(&path).unwrap();
+    let mut loaded = chat_in("world");
+    let n_free = loaded.core.session.n_free();
+    loaded.load(&path).unwrap();
+    assert_eq!(loaded.core.session.n_free() + 1, n_free, "the states of the earlier conversation are closed");
+    assert_eq!((loaded.format().name(), loaded.transcript(), loaded.stats().n_turns), ("g1-tools", chat.transcript(), 1));
+    let [a, b] = [&mut chat, &mut loaded].map(|chat| answer(chat, "three"));
+    assert_eq!(a.tokens, b.tokens);
+}
+
+#[test]
+fn thoughts_change_between_answers() {
+    use crate::chat::Thinking;
+    for format in ["g1-think", "g1-bot", "g1-tools"] {
+        let model = model();
+        let session = Session::new(&model, Conversation::slots(&model)).unwrap();
+        let format = Format::named(format, &model).unwrap();
+        let settings = format.settings();
+        let mut chat = Conversation::new(session, format, settings, Box::new(|_, _| ())).unwrap();
+        chat.set("top_k", "7").unwrap();
+        let script = Script::of(&mut chat);
+        let read = |chat: &mut Conversation, thinking: Thinking| {
+            chat.set_thinking(thinking).unwrap();
+            let text = if thinking == Thinking::Fast { ">x" } else { ">a</think>x" };
+            script.says(&[encode(text), vec![0]].concat());
+            assert_eq!(answer(chat, "q").text, "x");
+            decode(chat.tokens())
+        };
+        let long = read(&mut chat, Thinking::Long);
+        assert!(long.contains("q (think a lot)"), "{long}");
+        let fast = read(&mut chat, Thinking::Fast);
+        assert!(fast.matches("(think a lot)").count() == 1 && fast.matches('q').count() == 2, "{fast}");
+        let Settings { sampling, .. } = chat.settings();
+        assert_eq!(sampling.top_k, 7, "a changed setting stays");
+        let want = if chat.format().name() == "g1-tools" { 0.96 } else { 1.0 };
+        assert_eq!(sampling.temperature, want);
+    }
+    let mut chat = chat_in("world");
+    assert!(chat.set_thinking(Thinking::Fast).unwrap_err().to_string().contains("has no thoughts"));
+}

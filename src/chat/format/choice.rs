@@ -1,0 +1,54 @@
+//! Formats with another choice of thoughts.
+
+use super::g1::generation;
+use super::known::KNOWN;
+use super::thinking::{ALL, Choice, Thinking};
+use super::{Format, Kind, Messages};
+use crate::error::{Error, Result};
+use crate::template::{Opening, Profile};
+
+impl Format {
+    /// Returns the choice of thoughts. `None` if the format has no choice.
+    pub fn thinking(&self) -> Option<Thinking> {
+        self.thinking
+    }
+
+    /// Returns the format that has the same names of user and model as this format, and the given `thinking`.
+    ///
+    /// # Errors
+    /// `Input` if the format leaves thoughts to a template, or if the format has no thoughts and `thinking` is not `Off`.
+    pub fn with_thinking(self, thinking: Thinking) -> Result<Format> {
+        let Choice { format, opening, .. } = thinking.choice();
+        if self.thinking.is_some() {
+            let thinking = Some(thinking);
+            match &self.kind {
+                Kind::Lines(lines) => {
+                    let known = KNOWN.iter().find(|known| known.name == *format).expect("a choice names a format");
+                    let kind = Kind::Lines(super::Lines { opening: known.lines().opening, ..lines.clone() });
+                    return Ok(Format { name: known.name, kind, thinking, ..self });
+                }
+                Kind::Messages(options) => {
+                    if let Some(template) = options.template.with_opening(*opening) {
+                        let profile = match opening {
+                            _ if self.is_for_tools => Profile::Tools,
+                            Opening::Thought => Profile::Think,
+                            Opening::Nothing | Opening::EmptyThought => Profile::Fast,
+                        };
+                        let kind = Kind::Messages(Box::new(Messages { template, generation: generation(&self.profiles, profile) }));
+                        return Ok(Format { kind, thinking, ..self });
+                    }
+                }
+            }
+        }
+        let (why, hint) = match &self.kind {
+            Kind::Lines(_) if thinking == Thinking::Off => return Ok(self),
+            Kind::Lines(_) => {
+                let mut formats: Vec<&str> = ALL.iter().map(|choice| choice.format).collect();
+                formats.dedup();
+                ("has no thoughts", format!("leave out `thinking`, or choose a chat format with thoughts: {}", formats.join(", ")))
+            }
+            Kind::Messages(_) => ("leaves thoughts to the template", "leave out `thinking`".to_owned()),
+        };
+        Err(Error::input(format!("the chat format {:?} {why}", self.name)).hint(hint))
+    }
+}

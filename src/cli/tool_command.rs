@@ -1,0 +1,127 @@
+//! Results of tool calls from a command: one process per call, without a shell.
+
+use crate::chat::ToolCall;
+use crate::error::{Error, Result};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// The most bytes of a result. The rest is dropped.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// How often the process is checked.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// How long to wait for the output of a process that has ended. A process that it has started may hold the output open.
+const LAST: Duration = Duration::from_secs(1);
+
+/// A command that runs tools.
+#[derive(Debug, Clone)]
+pub struct ToolCommand {
+    program: String,
+    args: Vec<String>,
+    /// The most time of a call.
+    limit: Duration,
+}
+
+impl ToolCommand {
+    /// Makes a command from a program and its arguments.
+    ///
+    /// # Errors
+    /// `Usage` if there is no program.
+    pub fn new(words: &[String], limit: Duration) -> Result<ToolCommand> {
+        match words {
+            [program, args @ ..] if !program.is_empty() => Ok(ToolCommand { program: program.clone(), args: args.to_vec(), limit }),
+            _ => Err(Error::usage("expected a program and its arguments, found nothing").at("--tool-command")),
+        }
+    }
+
+    /// Runs the command for a call. The process reads `{"name": …, "arguments": …}` from its standard input and writes the result. A failure
+    /// becomes a result that describes it, so that the model can answer. Setting `stop` ends the process.
+    pub fn run(&self, call: &ToolCall, arguments: &Value, stop: &AtomicBool) -> String {
+        let input = json!({"name": call.name, "arguments": arguments}).to_string() + "\n";
+        match self.output(input, stop) {
+            Ok(output) => output,
+            Err(why) => failure(&why),
+        }
+    }
+
+    fn output(&self, input: String, stop: &AtomicBool) -> std::result::Result<String, String> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("the tool command {} cannot be started: {e}", self.program))?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        // A process may write before it reads, so both ends have a thread.
+        std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
+        let (to, from) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let read = stdout.map(|stdout| stdout.take(MAX_BYTES).read_to_end(&mut bytes));
+            drop(to.send((bytes, read)));
+        });
+        let status = self.wait(&mut child, stop)?;
+        let (bytes, _) = from.recv_timeout(LAST).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']).to_string();
+        match (status.success(), text.as_str()) {
+            (true, _) => Ok(text),
+            (false, "") => Err(format!("the tool command failed ({status})")),
+            (false, text) => Err(format!("the tool command failed ({status}): {text}")),
+        }
+    }
+
+    /// Waits for the end of the process, and ends it after the time limit.
+    fn wait(&self, child: &mut Child, stop: &AtomicBool) -> std::result::Result<std::process::ExitStatus, String> {
+        let until = Instant::now() + self.limit;
+        let why = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) if stop.load(Ordering::Relaxed) => break "the tool command was interrupted".to_string(),
+                Ok(None) if Instant::now() >= until => {
+                    break format!("the tool command did not end within {} seconds", self.limit.as_secs_f64());
+                }
+                Ok(None) => std::thread::sleep(PATIENCE),
+                Err(e) => break format!("the tool command cannot be watched: {e}"),
+            }
+        };
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(why)
+    }
+}
+
+/// Returns a result that says why a tool has none.
+pub fn failure(why: &str) -> String {
+    json!({ "error": why }).to_string()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn run(words: &[&str], limit_ms: u64, stop: bool) -> String {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        let command = ToolCommand::new(&words, Duration::from_millis(limit_ms)).unwrap();
+        let call = ToolCall { name: "f".into(), arguments: r#"{"a": "$HOME; 'x"}"#.into() };
+        command.run(&call, &serde_json::from_str(&call.arguments).unwrap(), &AtomicBool::new(stop))
+    }
+
+    #[test]
+    fn a_process_gets_json_and_gives_the_result() {
+        assert_eq!(run(&["cat"], 20_000, false), r#"{"name":"f","arguments":{"a":"$HOME; 'x"}}"#);
+        assert_eq!(run(&["echo", "$HOME;", "a b"], 20_000, false), "$HOME; a b", "no shell expands arguments");
+    }
+
+    #[test]
+    fn a_failure_is_a_result() {
+        let said = run(&["no-such-program-of-wingbeat"], 20_000, false);
+        assert!(said.starts_with(r#"{"error":"the tool command no-such-program-of-wingbeat cannot be started: "#), "{said}");
+        assert!(run(&["false"], 20_000, false).contains("the tool command failed (exit status: 1)"));
+        assert!(run(&["sh", "-c", "echo why; exit 3"], 20_000, false).contains("(exit status: 3): why"));
+        assert_eq!(run(&["sleep", "100"], 50, false), r#"{"error":"the tool command did not end within 0.05 seconds"}"#);
+        assert_eq!(run(&["sleep", "100"], 20_000, true), r#"{"error":"the tool command was interrupted"}"#);
+        assert!(ToolCommand::new(&[], LAST).is_err());
+    }
+}

@@ -1,0 +1,64 @@
+//! Messages of a request, in the keys of wingbeat and in the keys of OpenAI's interface.
+
+use super::super::wire::{nested, of};
+use crate::chat::{Message, Role};
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// The expected form of a message, for errors.
+const EXPECTED: &str = "an object with role and content";
+
+/// A call in `tool_calls`.
+#[derive(Deserialize)]
+struct Call {
+    function: Function,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: String,
+    /// A text of JSON, or the JSON itself.
+    #[serde(default)]
+    arguments: Value,
+}
+
+/// Reads messages. A message of the role `tool` is a result, and each of the `tool_calls` of an answer becomes a message.
+pub fn read(name: &str, value: &str) -> Result<Vec<Message>> {
+    let all: Vec<Box<RawValue>> = of(name, value, "an array of messages")?;
+    let mut messages = Vec::new();
+    for (i, one) in all.iter().enumerate() {
+        let place = format!("{name}: message {}", i + 1);
+        let mut keys: Map<String, Value> = serde_json::from_str(one.get()).unwrap_or_default();
+        let has_content = keys.contains_key("content");
+        let is_result = keys.get("role").is_some_and(|role| role == "tool");
+        let calls = keys.remove("tool_calls").filter(|calls| !calls.is_null());
+        let message: Message = if is_result || calls.is_some() {
+            if is_result {
+                keys.insert("role".into(), Role::Observation.name().into());
+                keys.remove("tool_call_id");
+                keys.remove("name");
+            }
+            nested(&place, &Value::Object(keys).to_string(), EXPECTED)?
+        } else {
+            nested(&place, one.get(), EXPECTED)?
+        };
+        if message.metadata.is_empty() && message.tools.is_empty() && !has_content && calls.is_none() {
+            return Err(Error::input("the key content is missing").field(&place).hint("write the text of the message as content"));
+        }
+        let calls: Vec<Call> = calls.map_or_else(|| Ok(Vec::new()), |calls| nested(&place, &calls.to_string(), "a list of tool calls"))?;
+        if calls.is_empty() || !message.content.is_empty() {
+            messages.push(message);
+        }
+        for Call { function: Function { name, arguments } } in calls {
+            let arguments = match arguments {
+                Value::String(text) => text,
+                Value::Null => "{}".into(),
+                json => json.to_string(),
+            };
+            messages.push(Message::call(name, arguments));
+        }
+    }
+    Ok(messages)
+}

@@ -1,0 +1,77 @@
+//! Messages in the form of the training data of RWKV-7 G1.
+
+use super::super::{Message, Role};
+use serde_json::{Map, Value, json};
+
+/// A turn: the text of a message, and the tool calls of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turn {
+    pub role: Role,
+    /// Cleaned text, without a thought.
+    pub content: String,
+    /// Names and arguments of the calls.
+    pub calls: Vec<(String, Value)>,
+}
+
+/// Returns a text with `\n` as line end, without blanks at line ends and without blanks and line ends around it. If `folds` is true, empty
+/// lines are removed, too.
+pub fn cleaned(text: &str, folds: bool) -> String {
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let lines = text.split('\n').map(|line| line.trim_end_matches([' ', '\t'])).filter(|line| !folds || !line.is_empty());
+    lines.collect::<Vec<_>>().join("\n").trim_matches([' ', '\t', '\n']).to_string()
+}
+
+/// Returns the turns of a conversation. An answer and its calls, which are separate messages, become one turn.
+pub fn turns(messages: &[Message]) -> Vec<Turn> {
+    let mut turns: Vec<Turn> = Vec::new();
+    for message in messages {
+        let is_call = message.role == Role::Assistant && !message.metadata.is_empty();
+        if is_call {
+            let call = (message.metadata.trim().to_string(), arguments(&message.content));
+            match turns.last_mut().filter(|last| last.role == Role::Assistant) {
+                Some(last) => last.calls.push(call),
+                None => turns.push(Turn { role: Role::Assistant, content: String::new(), calls: vec![call] }),
+            }
+            continue;
+        }
+        let content = match message.role {
+            Role::Assistant => message.content.rsplit("</think>").next().unwrap_or_default(),
+            _ => &message.content,
+        };
+        let content = cleaned(content, matches!(message.role, Role::User | Role::System));
+        turns.push(Turn { role: message.role, content, calls: Vec::new() });
+    }
+    turns
+}
+
+/// Returns arguments as JSON, or as text if they are not JSON.
+fn arguments(text: &str) -> Value {
+    if text.trim().is_empty() { json!({}) } else { value(text) }
+}
+
+/// Returns the value of a JSON text. Any other text becomes a JSON string.
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}
+
+impl Turn {
+    /// Returns the result of a tool as JSON, or as text if it is not JSON.
+    pub fn result(&self) -> Value {
+        value(&self.content)
+    }
+
+    /// Returns the message for a checkpoint's own template, with the keys of OpenAI's interface.
+    pub fn json(&self) -> Value {
+        let role = if self.role == Role::Observation { "tool" } else { self.role.name() };
+        let mut message = Map::from_iter([("role".to_string(), role.into()), ("content".to_string(), self.content.as_str().into())]);
+        if !self.calls.is_empty() {
+            let call =
+                |(name, arguments): &(String, Value)| json!({"type": "function", "function": {"name": name, "arguments": arguments}});
+            message.insert("tool_calls".into(), self.calls.iter().map(call).collect());
+        }
+        if self.role == Role::Observation {
+            message.insert("rwkv_json_content".into(), self.result());
+        }
+        Value::Object(message)
+    }
+}

@@ -1,0 +1,156 @@
+//! The prompts of RWKV-7 G1: three styles and a short form of tools, and the checkpoint's own template with its variables.
+//!
+//! An RWKV vocabulary has no special tokens in prompts, so a prompt is one text.
+
+mod clean;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use super::{Family, Jinja, Message, Part, Role, Template, Tool};
+use crate::error::{Error, Result};
+pub(crate) use clean::cleaned;
+use clean::{Turn, turns};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// The form of a conversation in a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// Paragraphs that begin with `User:` and `Assistant:`.
+    Assistant,
+    /// Lines with `User✿` and `Bot✿`.
+    Bot,
+    /// Sections with headings, in which tools are described in full. A conversation with tools, calls or results has this style, unless
+    /// its style is `Short`.
+    Tools,
+    /// `Assistant`, with one line per tool in the system message.
+    Short,
+}
+
+/// The beginning of an answer in a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// The prompt begins no thought.
+    Nothing,
+    /// The prompt begins a thought.
+    Thought,
+    /// The prompt has an empty thought.
+    EmptyThought,
+}
+
+impl Opening {
+    /// Returns the text in the prompt. The model writes the final `>` of the tag.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Opening::Nothing => "",
+            Opening::Thought => "<think",
+            Opening::EmptyThought => "<think></think",
+        }
+    }
+}
+
+/// The texts with which a checkpoint's own template can begin an answer.
+const OPENINGS: [&str; 6] = ["<think></think", "<think>\n</think", "<think></think>", "<think>\n</think>", "<think>", "<think"];
+
+/// A template of RWKV-7 G1.
+#[derive(Debug, Clone)]
+pub struct G1 {
+    /// The style of conversations without tools.
+    pub style: Style,
+    pub opening: Opening,
+    /// The checkpoint's own template. `None` selects the built-in texts.
+    pub own: Option<Arc<Jinja>>,
+}
+
+impl G1 {
+    /// Returns the style of a conversation.
+    fn style_of(&self, messages: &[Message]) -> Style {
+        let uses_tools = |m: &Message| !m.tools.is_empty() || !m.metadata.is_empty() || m.role == Role::Observation;
+        if self.style != Style::Short && messages.iter().any(uses_tools) { Style::Tools } else { self.style }
+    }
+
+    /// Renders a conversation with the checkpoint's own template.
+    fn run(&self, jinja: &Jinja, style: Style, turns: &[Turn], tools: &[&Tool]) -> Result<String> {
+        let style = match style {
+            Style::Assistant | Style::Short => "assistant",
+            Style::Bot => "bot",
+            Style::Tools => "function_calling",
+        };
+        let opening = if self.opening == Opening::EmptyThought { "fake_think" } else { "open_think" };
+        let tools = if tools.is_empty() { Value::Null } else { json!(tools) };
+        let mut context = Map::new();
+        let mut set = |name: &str, value: Value| drop(context.insert(name.into(), value));
+        set("messages", turns.iter().map(Turn::json).collect());
+        set("tools", tools);
+        set("add_generation_prompt", true.into());
+        set("rwkv_prompt_template", style.into());
+        set("rwkv_generation_prompt", opening.into());
+        set("rwkv_add_bos", false.into());
+        let text = jinja.text(context, &[("bos_token", "<|endoftext|>")])?;
+        // The template has no name for an answer without a thought.
+        Ok(match text.strip_suffix(Opening::Thought.text()) {
+            Some(text) if self.opening == Opening::Nothing => text.trim_end_matches([' ', '\n']).into(),
+            _ => text,
+        })
+    }
+}
+
+impl Template for G1 {
+    fn name(&self) -> String {
+        match (&self.own, self.style) {
+            (Some(jinja), _) => jinja.name(),
+            (None, style) => format!("RWKV-7 G1, {style:?}"),
+        }
+    }
+
+    fn family(&self) -> Family {
+        Family::Rwkv
+    }
+
+    fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
+        let (style, turns) = (self.style_of(messages), turns(messages));
+        let tools: Vec<&Tool> = messages.iter().flat_map(|message| &message.tools).collect();
+        if let Some(builtin) = tools.iter().find(|tool| !matches!(tool, Tool::Function(_))) {
+            let message = format!("an RWKV model has no built-in tool {}", builtin.name());
+            return Err(Error::input(message).hint("describe the tool as a function"));
+        }
+        let text = match &self.own {
+            Some(jinja) => self.run(jinja, style, &turns, &tools)?,
+            None => write::prompt(style, self.opening, &turns, &tools),
+        };
+        Ok(vec![Part::Text(text)])
+    }
+
+    fn opening<'a>(&self, prompt: &'a str) -> &'a str {
+        let opening = OPENINGS.iter().find(|opening| prompt.ends_with(**opening));
+        &prompt[prompt.len() - opening.map_or(0, |opening| opening.len())..]
+    }
+
+    fn lead(&self, messages: &[Message]) -> &'static str {
+        match self.style_of(messages) {
+            Style::Assistant | Style::Short => " ",
+            Style::Bot => "",
+            Style::Tools => "\n",
+        }
+    }
+
+    fn stops(&self, messages: &[Message]) -> Vec<String> {
+        let stops: &[&str] = match self.style_of(messages) {
+            Style::Assistant | Style::Short => &["\nUser:"],
+            Style::Bot => &["✿"],
+            // A model that goes on after a call would invent the result.
+            Style::Tools => &["\n### User", "\n### Tool Output"],
+        };
+        stops.iter().map(ToString::to_string).collect()
+    }
+
+    fn around_arguments(&self, name: &str) -> Option<[String; 2]> {
+        let mark = if self.style == Style::Short { "" } else { "**Tool Call:**\n" };
+        Some([format!("{mark}```json\n{{\"name\": {}, \"arguments\": ", Value::from(name)), "}\n```".into()])
+    }
+
+    fn with_opening(&self, opening: Opening) -> Option<Arc<dyn Template>> {
+        Some(Arc::new(G1 { opening, ..self.clone() }))
+    }
+}
