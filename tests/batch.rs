@@ -167,11 +167,11 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"schema","prompt":"x","json_schema":{"type":"strin"}}"#, "json_schema"),
         (r##"{"id":"endless","prompt":"x","json_schema":{"$ref":"#"}}"##, "no token of the vocabulary"),
         (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "the JSON schema is not valid JSON: the JSON ends"),
-        (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of grammar"),
+        (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of the fields grammar"),
     ];
     let nameless = [
-        ("{", "a JSON object"),
-        (r#"{"prompt":"x"}"#, "id: the field id is missing"),
+        ("{", "invalid JSON"),
+        (r#"{"prompt":"x"}"#, "the field id is missing"),
         (r#"{"id":1,"prompt":"again"}"#, "an earlier line has the same id 1"),
     ];
     let all: Vec<&str> = wrong.iter().chain(&nameless).map(|(line, _)| *line).collect();
@@ -217,8 +217,8 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         let all: Vec<Value> = kept(Path::new(out)).into_iter().filter(|line| line["id"].is_null()).collect();
         (status, all.iter().map(|line| line["error"]["message"].as_str().unwrap().chars().take(20).collect::<String>()).collect::<Vec<_>>())
     };
-    assert_eq!(nameless(r#"{"prompt":"x"}"#), (1, vec!["id: the field id is missing".into()]));
-    assert_eq!(nameless("GARBAGE"), (1, vec!["expected a JSON object".into()]));
+    assert_eq!(nameless(r#"{"prompt":"x"}"#), (1, vec!["the field id is miss".into()]));
+    assert_eq!(nameless("GARBAGE"), (1, vec!["invalid JSON, found ".into()]));
     assert_eq!(nameless(r#"{"id":2,"prompt":"x"}"#), (0, vec![]));
 }
 
@@ -318,7 +318,7 @@ fn a_line_has_several_texts_and_their_log_probabilities() {
     assert!(error(json!({"id": 1, "prompt": "a", "n": 3})).contains("at most 2 continuations"));
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
     let said = error(json!({"id": 1, "messages": [{"role": "user", "content": "a"}], "tools": tools}));
-    assert!(said.contains("line 1: tools") && said.contains("no place"), "{said}");
+    assert!(said.contains("line 1: tools") && said.contains("without tools and tool calls"), "{said}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn an_error_of_one_job_does_not_affect_the_others() {
     }
     let banned = Sampling { ban: (0..n_vocab).collect(), ..Sampling::rwkv() };
     let (good, bad) = (batcher.add(job(&prompt, &sampling)).unwrap(), batcher.add(job(&prompt, &banned)).unwrap());
-    assert!(batcher.add(job(&prompt, &sampling)).unwrap_err().to_string().contains("all 2 slots are in use"));
+    assert!(batcher.add(job(&prompt, &sampling)).unwrap_err().to_string().contains("2 of 2 slots are in use"));
     let (mut made, mut error) = (None, None);
     while batcher.n_running() > 0 {
         for done in batcher.step(&mut |_, _| ()).unwrap() {

@@ -70,7 +70,7 @@ fn a_file_of_another_kind_is_named() {
         (file("lfs.pth", b"version https://git-lfs.github.com/spec/v1\n"), "found a Git-LFS pointer", "found a Git-LFS pointer"),
         (file("none.pth", b""), "found an empty file", "found an empty file (make a state with generate --save-state)"),
         (file("notes.txt", b"hello"), "found text that begins with \"hello\"", "found text"),
-        (file("vocab.txt", b"1 '\\x00' 1\n2 '\\x01' 1\n"), "found a vocabulary (load it with --vocab", "found a vocabulary"),
+        (file("vocab.txt", b"1 '\\x00' 1\n2 '\\x01' 1\n"), "found a vocabulary (give this file as --vocab", "found a vocabulary"),
         (file("tokenizer.json", br#"{"version":"1.0","added_tokens":[],"model":{}}"#), "found a tokenizer.json", "found a tokenizer.json"),
         (file("config.json", br#"{"architectures":["Llama"]}"#), "found a config.json, which describes a model", "found a config.json"),
         (file("out.jsonl", b"{\"id\":1,\"text\":\"x\"}\n{\"id\":2,\"text\":\"y\"}\n"), "prompts or results of batch", "results of batch"),

@@ -137,7 +137,7 @@ fn states_that_claim_too_much_are_refused() {
     };
     for (said, expected) in [
         ("18446744073709551616", "expected a number as metadata value n_tokens"),
-        ("18446744073709551615", "expected at most"),
+        ("18446744073709551615", "expected a state of at most"),
         ("many", "expected a number as metadata value n_tokens"),
     ] {
         let mut hostile = header.clone();
@@ -175,7 +175,7 @@ fn names_of_megabytes_take_no_time() {
     let dotted = tensors(&folder, "dotted.st", 40_000, |i| format!("{}{i:05}", "a.".repeat(250)));
     assert_eq!(code(&inspect(&dotted)), 0);
     let many = tensors(&folder, "many.st", 300_000, |i| format!("t{i}"));
-    refused(&inspect(&many), 1, "expected at most 100000 tensors, found 300000");
+    refused(&inspect(&many), 1, "expected a checkpoint of at most 100000 tensors, found 300000");
 }
 
 #[test]

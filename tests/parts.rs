@@ -271,9 +271,9 @@ fn wrong_parts_are_named_before_anything_is_loaded() {
     };
     let cpu = |layers| part("cpu", layers);
     let text = refused(vec![cpu(0..2), cpu(3..7)]);
-    assert!(text.contains("expected a part with layers from 2") && text.contains("found 3..7"), "{text}");
+    assert!(text.contains("expected a part with layers from 2") && text.contains("found layers 3..7"), "{text}");
     let text = refused(vec![cpu(0..6)]);
-    assert!(text.contains("expected parts for 7 layers, the head included, found 6"), "{text}");
+    assert!(text.contains("expected parts for all 7 layers, the head included, found parts for 6 layers"), "{text}");
     let text = refused(vec![part("gpu:99", 0..7)]);
     assert!(text.contains("gpu:99"), "{text}");
 }

@@ -214,19 +214,19 @@ fn a_handle_of_another_session_or_of_a_closed_slot_is_refused() {
     let (a, b) = (one.open().unwrap(), two.open().unwrap());
     one.prefill(a, &[1, 2]).unwrap();
     for refused in [two.prefill(a, &[1]).err(), two.fork(a).err(), two.close(a).err(), two.logits(a).err(), two.snapshot(a).err()] {
-        assert_eq!(refused.unwrap().message, "slot 0 belongs to another session");
+        assert_eq!(refused.unwrap().message, "slot 0 cannot be used here: it belongs to another session");
     }
     two.close(b).unwrap();
     let c = two.open().unwrap();
     two.prefill(c, &[3]).unwrap();
     for refused in [two.decode(b, 1).err(), two.rewind(b, 0).err(), two.close(b).err(), two.n_tokens(b).err()] {
-        assert_eq!(refused.unwrap().message, "slot 0 was closed");
+        assert_eq!(refused.unwrap().message, "slot 0 cannot be used: it was closed");
     }
     assert_eq!((two.n_tokens(c).unwrap(), one.n_tokens(a).unwrap()), (1, 2));
     let mut limits = Stream::new(b, Sampler::new(Sampling::greedy(0)), &Limits::new(1));
     let e =
         two.continue_many(std::slice::from_mut(&mut limits), &Limits::new(1), &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err();
-    assert_eq!(e.message, "slot 0 was closed");
+    assert_eq!(e.message, "slot 0 cannot be used: it was closed");
 }
 
 /// Checks `Send` and `Sync` at compile time.

@@ -139,7 +139,7 @@ pub struct Facts {
     pub stop_ids: Vec<u32>,
     /// The class names of a classifier, or `None` if the model predicts tokens.
     pub labels: Option<Vec<String>>,
-    /// What the model computes: logits, vectors or scores.
+    /// The result of the model: logits, vectors or scores.
     pub purpose: Purpose,
 }
 

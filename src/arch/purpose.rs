@@ -5,7 +5,7 @@ use super::Shapes;
 use super::detect::dims;
 use crate::error::{Error, Result};
 
-/// What a model computes from a text.
+/// The result that a model computes from a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// Logits: of the next token, or of a classifier's labels.

@@ -24,7 +24,8 @@ pub struct Question {
     pub stop_ids: Option<Vec<u32>>,
     /// Texts that end the answer. Stop texts do not apply to an answer with a constraint.
     pub stop_texts: Vec<String>,
-    /// The most tokens of the answer, from `max_new_tokens` of the model's `generation_config.json`. `None` if it sets none.
+    /// The most tokens of the answer, from `max_new_tokens` of the model's `generation_config.json`. `None` if the file sets no
+    /// limit.
     pub max_new_tokens: Option<usize>,
     pub(super) place: AnswerPlace,
     start: ReplyStart,

@@ -26,17 +26,17 @@ const BEGIN: &str = "<think>";
 /// The tag that ends a thought.
 pub const END: &str = "</think>";
 
-/// The part with which a reply begins. If the prompt ends within a tag, the model first writes the rest of this tag. `Thought` and `AfterThought`
-/// hold this rest.
+/// The part with which the text that the model writes begins. If the prompt ends within a tag, such as `<think`, the model first writes the rest of
+/// this tag. `Thought` and `AfterThought` hold this rest, or an empty text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
-    /// The reply is the answer. Tags in the answer are ordinary text.
+    /// The model writes only the answer. Tags in the answer are ordinary text.
     Answer,
-    /// The reply begins with a thought if its first text is the tag `<think>`, otherwise with the answer.
+    /// The model writes a thought first if its text begins with the tag `<think>`. Otherwise the model writes only the answer.
     MaybeThought,
-    /// The reply begins with a thought. The opening tag, or its beginning, is in the prompt.
+    /// The model writes a thought, then the answer. The prompt has the tag `<think>` or the beginning of this tag. The field is the rest of the tag.
     Thought(&'static str),
-    /// The reply is the answer. The thought before the answer is in the prompt.
+    /// The model writes only the answer, because the prompt has a thought already. The field is the rest of the tag `</think>`.
     AfterThought(&'static str),
 }
 

@@ -50,7 +50,7 @@ Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
   make-prompts | wingbeat batch - | jq -r .text";
 
-/// The maximum time of one wait, for an input line or for an event of the engine. After this time, the loop looks for the other.
+/// The maximum time of one wait. The loop waits for input lines and for events of the engine in turn, so that neither waits long.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Continue many prompts from a file

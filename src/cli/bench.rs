@@ -128,7 +128,8 @@ struct Test {
     n_batch: usize,
 }
 
-/// Writes `pp512`, `tg128` or `pp512+tg128`, with ` @ d1024` if the depth is not 0.
+/// Writes the test's name as llama-bench does: `pp512` (prefill), `tg128` (decode) or `pp512+tg128` (both). If the depth is not 0,
+/// ` @ d1024` follows.
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.n_prompt, self.n_gen) {

@@ -17,7 +17,7 @@ use crate::vocab::{Choice, Vocab, choose};
 use crate::weights::convert::refuse_same_path;
 use crate::weights::hf_folder::{SideFile, check_new_folder};
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -196,7 +196,7 @@ fn written(path: &Path) -> Result<String> {
         "{} tensors ({}), {}",
         dtypes.values().sum::<usize>(),
         by_dtype.join(", "),
-        size(checkpoint.files().map(size_of).sum::<Result<u64>>()?)
+        size(checkpoint.files().collect::<BTreeSet<_>>().into_iter().map(size_of).sum::<Result<u64>>()?)
     ))
 }
 

@@ -7,7 +7,7 @@ use clap::ValueHint;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Where texts come from if they are no arguments.
+/// The sources of texts: arguments, a file or standard input.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct TextsArgs {

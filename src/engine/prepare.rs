@@ -33,8 +33,8 @@ pub struct Prepared {
 /// Prepares requests for one model. Keeps chat formats and compiled grammars for later requests.
 pub struct Preparer {
     model: Model,
-    /// The engine's chat format. Without a format in the options, this is the model's own format, or an error if the model's format is not
-    /// known. `None` until a request first needs the model's own format.
+    /// The engine's chat format: the format in the options, or else the model's own format. `None` until a request first needs the model's
+    /// own format. An error if the model's own format is unknown.
     format: Option<Result<Format>>,
     /// True if requests get a list of positions in [`Prepared::ends`]. Otherwise this list stays empty.
     finds_ends: bool,

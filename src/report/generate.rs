@@ -13,7 +13,7 @@ pub struct GenerateReport {
     pub prompt_tokens: usize,
     #[serde(flatten)]
     pub first: ChoiceReport,
-    /// All continuations of the prompt, including the first, if `--trials` asks for several. Empty for a single continuation.
+    /// All continuations of the prompt, including the first, if several were asked for. Empty for a single continuation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<ChoiceReport>,
     pub timings: TimingsReport,

@@ -24,7 +24,7 @@ pub enum ModelSource {
     Synthetic(String),
 }
 
-/// What the steps of a session return.
+/// The result of the steps of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Output {
     /// Logits of the next token, or of a classifier's labels: `[n_vocab]` or `[n_labels]`.
@@ -80,7 +80,7 @@ pub struct Options {
     /// A GPU that the caller has opened. This GPU replaces `device` and `backend`. The capabilities with which this GPU was opened replace
     /// `deterministic` and `sparse`. An entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`].
     pub gpu: Option<Arc<gpu::Device>>,
-    /// What the steps of a session return. A model of vectors or scores ([`Purpose`](crate::arch::Purpose)) always returns hidden states.
+    /// The result of the steps of a session. A model of vectors or scores ([`Purpose`](crate::arch::Purpose)) always returns hidden states.
     pub output: Output,
 }
 

@@ -18,8 +18,8 @@ pub struct Pages {
     half: Vec<usize>,
 }
 
-/// The places that a step of one slot reads (`in`) and writes (`out`). `page` is the index of a page, the memory of one slot's states. `shift` is
-/// the index of a half page with shift vectors: twice the page's index, plus 0 or 1.
+/// The places that a step of one slot reads (`in`) and writes (`out`). `page` is the index of a page, the memory of one slot's states. Each page
+/// has two halves for the shift vectors (the inputs of the previous token). `shift` is the index of a half: twice the page's index, plus 0 or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub page_in: usize,
@@ -77,7 +77,8 @@ impl Pages {
         page
     }
 
-    /// Returns the index of the half page that has the current shift vectors of `page`: twice the page's index, plus 0 or 1.
+    /// Returns the index of the half of `page` that has the current shift vectors (the inputs of the previous token). The index is twice the
+    /// page's index, plus 0 or 1.
     pub fn shift(&self, page: usize) -> usize {
         2 * page + self.half[page]
     }

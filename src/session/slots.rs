@@ -137,15 +137,15 @@ mod tests {
         let (mut slots, mut other) = (Slots::new(2), Slots::new(2));
         let contents = |n_tokens| SlotContents { n_tokens, ..SlotContents::default() };
         let [a, b] = [1, 2].map(|n| slots.open(contents(n)).unwrap());
-        assert_eq!(slots.open(contents(3)).unwrap_err().message, "all 2 slots are in use");
+        assert_eq!(slots.open(contents(3)).unwrap_err().message, "no slot is free: 2 of 2 slots are in use");
         assert_eq!(slots.close(b).unwrap().n_tokens, 2);
         let c = slots.open(contents(4)).unwrap();
         for closed in [slots.get(b).err(), slots.get_mut(b).err(), slots.close(b).err()] {
-            assert_eq!(closed.unwrap().message, "slot 1 was closed");
+            assert_eq!(closed.unwrap().message, "slot 1 cannot be used: it was closed");
         }
         assert_eq!((slots.get(a).unwrap().n_tokens, slots.get(c).unwrap().n_tokens, slots.n_free()), (1, 4, 0));
         other.open(contents(5)).unwrap();
-        assert_eq!(other.get(a).err().unwrap().message, "slot 0 belongs to another session");
+        assert_eq!(other.get(a).err().unwrap().message, "slot 0 cannot be used here: it belongs to another session");
         assert!(slots.get(Slot::NOWHERE).is_err() && b != c && a != other.open(contents(0)).unwrap());
     }
 }

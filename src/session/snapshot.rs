@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(session.logits(slot).unwrap(), session.logits(back).unwrap());
         let want = session.decode(slot, 8).unwrap().to_vec();
         assert_eq!(session.decode(back, 8).unwrap(), want);
-        assert_eq!(session.restore(&snapshot).unwrap_err().message, "all 2 slots are in use");
+        assert_eq!(session.restore(&snapshot).unwrap_err().message, "no slot is free: 2 of 2 slots are in use");
         let other = Snapshot { weights: "x".into(), ..snapshot };
         assert!(session.restore(&other).unwrap_err().message.contains("other weights"));
     }

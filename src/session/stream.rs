@@ -81,8 +81,8 @@ pub struct Stream {
     /// processor nor guard can allow a forbidden token. Penalties, biases and bans apply to the allowed tokens. Stop ids are allowed if the text
     /// may end. The text ends if no token may follow. Stop texts end the text as they do without a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// The number of alternative tokens in the log-probabilities of each sampled token. `None` requests no log-probabilities. If this is set,
-    /// the host samples.
+    /// Requests the log-probability of each sampled token, and with it the log-probabilities of this many most likely tokens. `None` requests no
+    /// log-probabilities. If this field is set, the host samples.
     pub n_logprobs: Option<usize>,
     /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,

@@ -293,8 +293,8 @@ impl MatrixSpec {
     /// Returns the blocks of all matrices of the stack, and the place of each block in the buffers. The blocks of a buffer have at most `limit`
     /// bytes together, unless a single block is larger.
     ///
-    /// `group` is the number of rows of a workgroup, a multiple of [`WEIGHTS_PER_BLOCK`]. If `group` rows fit the tiles of a block, the block has a multiple
-    /// of `group` rows. The last block of a matrix has the remaining rows.
+    /// `group` is the number of rows of a workgroup, a multiple of [`WEIGHTS_PER_BLOCK`]. If `group` rows fit the tiles of a block, the block has
+    /// a multiple of `group` rows. The last block of a matrix has the remaining rows.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);

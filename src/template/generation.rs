@@ -150,7 +150,7 @@ impl GenerationConfig {
 }
 
 fn of<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T> {
-    T::deserialize(value).map_err(|e| Error::usage(format!("{}", in_words(&e))).caused_by(e))
+    T::deserialize(value).map_err(|e| Error::usage(in_words(&e)).caused_by(e))
 }
 
 /// Unsupported settings that change the text, with the values that turn them off. An empty list stands for `false`, 0 and empty values.

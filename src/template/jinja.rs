@@ -37,8 +37,9 @@ const STACK_BYTES: usize = 64 << 20;
 /// or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output is
 /// split into parts. The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, the output
 /// would differ from that of transformers. To detect this, the prompt is rendered both with and without the replacement. A difference is an error,
-/// and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden in the same way, except in messages
-/// of the model itself. If the output depends on such a token in a message, `<think>` is text in the whole prompt.
+/// and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden in a similar way, except in messages
+/// of the model itself. If the output depends on such a token in another message, these tokens are not hidden. Then they are ordinary text in the
+/// whole prompt, and never special tokens.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,

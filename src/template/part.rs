@@ -19,8 +19,8 @@ pub(super) const MARKS: [char; 2] = ['|', ']'];
 /// Tokens that are special only directly after `[gMASK]`: GLM-4's and ChatGLM3's.
 const AFTER_GMASK: [&str; 2] = ["<sop>", "sop"];
 
-/// Special tokens of newer models, such as GLM-4.1V. In the vocabularies of other models, these texts are no special tokens. Then the template's
-/// own text contains them as text.
+/// Special tokens of newer models, such as GLM-4.1V. If the model's vocabulary does not have such a token, its text in a template is encoded as
+/// ordinary text.
 pub(super) const NEWER: [&str; 12] = [
     "<think>",
     "</think>",
@@ -36,7 +36,7 @@ pub(super) const NEWER: [&str; 12] = [
     "</arg_value>",
 ];
 
-/// Tokens of newer models around an answer, which are not part of its text.
+/// Tokens that newer models write around an answer. These tokens are not part of the answer's text.
 pub(super) const AROUND_ANSWERS: [&str; 4] = ["<answer>", "</answer>", "<|begin_of_box|>", "<|end_of_box|>"];
 
 /// Returns the ids and texts of all special tokens in a vocabulary.
@@ -49,7 +49,7 @@ pub(crate) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
 /// the texts before and after it.
 ///
 /// # Errors
-/// `Input` if the vocabulary lacks a special token of all models.
+/// `Input` if the vocabulary lacks a special token that is not in `NEWER`, such as `<|user|>`.
 pub fn encode(parts: &[Part], vocab: &Vocab) -> Result<Vec<u32>> {
     let mut ids = Vec::new();
     let (mut held, mut joins) = (String::new(), false);

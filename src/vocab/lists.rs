@@ -105,8 +105,8 @@ fn rwkv(lists: &Lists) -> Result<Rwkv> {
     Ok(Rwkv::new(table, &entries))
 }
 
-/// Returns the bytes of a token in the notation of llama.cpp: `\t`, `\n`, `\r`, `\xHH`, and any other character after a backslash for itself.
-/// Returns `None` if an escape is incomplete.
+/// Returns the bytes of a token in the notation of llama.cpp, with the escapes `\t`, `\n`, `\r` and `\xHH`. Any other character after a
+/// backslash stands for itself. Returns `None` if an escape is incomplete.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut token = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

@@ -128,6 +128,7 @@ pages! {
     batch "docs/batch.md"
     chat "docs/chat.md"
     devices "docs/devices.md"
+    embeddings "docs/embeddings.md"
     environment "docs/environment.md"
     files "docs/files.md"
     grammars "docs/grammars.md"

@@ -36,9 +36,9 @@ pub struct Branch {
 pub struct Asked {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: SharedState,
-    /// A state of the prompt before the thought begins, and the tokens that follow this state up to the reply's text. The conversation keeps a
-    /// reply without its thought: to drop the thought, the tokens and the reply's text are prefilled after this state. `None` if replies end at a
-    /// blank line.
+    /// A state within the prompt, before the thought, and the tokens between this state and the reply's text. The conversation keeps a reply
+    /// without its thought. So these tokens and the reply's text are prefilled again after this state. `None` if replies end at a blank line,
+    /// because such replies have no thought.
     pub lead: Option<(SharedState, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,

@@ -35,7 +35,7 @@ pub struct InLines {
     free: FreeText,
 }
 
-/// The last free text. Before this text continues, a new constraint must accept the text's tokens.
+/// The last free text: an answer outside the conversation. If the text is continued, a new constraint accepts the tokens in `before` first.
 #[derive(Default)]
 struct FreeText {
     /// The text that the model writes between the prompt and the answer.
@@ -47,7 +47,7 @@ struct FreeText {
 }
 
 impl Task<'_> {
-    /// Returns the prompt, with the words of ChatRWKV.
+    /// Returns the prompt of the task, in the form that ChatRWKV (the reference chat program) uses.
     fn prompt(&self, lines: &Lines) -> String {
         match self {
             Task::Text(text) => format!("\n{text}"),

@@ -20,7 +20,8 @@ pub struct Known {
     opening: &'static str,
     ending: Ending,
     pub settings: fn() -> Settings,
-    /// The profile whose file of generation settings, in the checkpoint's folder, overrides `settings`. `None` if the format ignores such files.
+    /// The profile of the format's answers. Generation settings that the checkpoint's folder has for this profile override `settings`. `None` if
+    /// the format ignores these files.
     pub profile: Option<Profile>,
     fits: fn(&Seen<'_>) -> bool,
 }

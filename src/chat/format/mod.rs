@@ -215,7 +215,7 @@ impl Format {
     /// Parses the arguments of a tool call. The arguments are JSON, or a Python call in the format of ChatGLM3.
     ///
     /// # Errors
-    /// `Input` if the arguments cannot be parsed. An example is a call of the tool `python`, whose argument is program text.
+    /// `Input` if the arguments cannot be parsed. For example, a call of the tool `python` has program text as its arguments.
     pub fn parameters(&self, call: &ToolCall) -> Result<serde_json::Value> {
         let family = if let Kind::Messages(options) = &self.kind { options.template.family() } else { Family::Glm4 };
         family.arguments(&call.arguments)

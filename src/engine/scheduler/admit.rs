@@ -25,7 +25,8 @@ struct Beginning {
 }
 
 impl Scheduler {
-    /// Gives free slots to waiting requests, in the order of the queue. A request that needs more slots than are free blocks the requests after it.
+    /// Gives free slots to waiting requests, in the order of the queue. If too few slots are free for a request, all
+    /// requests after it in the queue wait, too.
     pub(super) fn admit(&mut self) {
         while self.waiting.first().is_some_and(|next| self.sequences.len() + next.request.n <= self.shared.options.slots) {
             let submission = self.waiting.remove(0);

@@ -84,5 +84,8 @@ fn tools_select_the_style_and_the_choice_is_checked() {
         assert!(field.as_deref() == Some("tool_choice") && message.starts_with(want), "{field:?}: {message}");
     }
     let (field, message) = refused(Request { format: Some("world".into()), ..ask("auto") });
-    assert_eq!((field.as_deref(), message.as_str()), (Some("tools"), "this format has no place for tools and tool calls"));
+    assert_eq!(
+        (field.as_deref(), message.as_str()),
+        (Some("tools"), "the chat format of this model has plain lines, without tools and tool calls")
+    );
 }

@@ -32,7 +32,7 @@ fn the_epsilon_of_layer_norms_is_read() {
     assert!(usual != other && other.iter().all(|x| x.is_finite()));
     let mut file = tiny_gguf(&as_stored);
     let text = load(file.value("rwkv7.attention.layer_norm_epsilon", 6, &0f32.to_le_bytes()), "").err().unwrap().to_string();
-    assert!(text.contains("expected a positive number in metadata wingbeat.layer_norm_eps, found \"0\""), "{text}");
+    assert!(text.contains("expected a positive number as metadata value wingbeat.layer_norm_eps, found \"0\""), "{text}");
 }
 
 #[test]

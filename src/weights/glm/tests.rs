@@ -295,7 +295,7 @@ fn a_configuration_that_contradicts_the_tensors_is_refused() {
     let text = refusal(&original("transformer."), original_config(), json!({"kv_channels": 8}));
     assert!(text.contains("query_key_value.weight: expected 64 rows, 4 + 2 x 2 heads of 8, found shape [128, 32]"), "{text}");
     let text = refusal(&original("transformer."), original_config(), json!({"ffn_hidden_size": 65}));
-    assert!(text.contains("the configuration has ffn_hidden_size 65, but model.layers.0.mlp.gate_up_proj.weight has 64"), "{text}");
+    assert!(text.contains("the configuration sets ffn_hidden_size to 65, but model.layers.0.mlp.gate_up_proj.weight has 64"), "{text}");
     let rwkv = [Made { name: "emb.weight".into(), shape: vec![1, 1], numbers: vec![0.0] }];
     let text = refusal(&rwkv, hf_config("glm"), json!({}));
     assert!(text.contains("the configuration describes a GLM, but no tensor belongs to one: the first is emb.weight"), "{text}");

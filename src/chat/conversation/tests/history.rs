@@ -238,7 +238,7 @@ fn a_conversation_is_one_file() {
         format!(r#"{{"version":{version},"format":"{format}","system":"","n_turns":1,"settings":{settings}}}"#)
     };
     let records = [
-        ("{".into(), "the metadata key chat does not hold a saved conversation"),
+        ("{".into(), "the metadata key chat must hold a saved conversation: the JSON ends"),
         (record(2, "raven", "{}"), "expected a saved conversation of version 1, found version 2"),
         (record(1, "raven", r#"{"top_p":"9"}"#), "has an invalid setting: top_p"),
         (record(1, "rave", "{}"), "this model cannot use the format \"rave\" of the saved conversation"),
