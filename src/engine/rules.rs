@@ -1,10 +1,9 @@
 //! The rules of a text: a grammar or a JSON schema.
 
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
-use crate::error::with_place;
 use crate::{
     constrain::Grammar,
-    error::{Error, Result},
+    error::{Error, Result, with_place},
 };
 
 /// Rules that a text must satisfy.
