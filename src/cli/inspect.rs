@@ -96,11 +96,11 @@ fn list(json: bool) -> Outcome {
     } else {
         let formats: Vec<&str> = models.first().map(|m| m.weights.keys().copied().collect()).unwrap_or_default();
         let heads = formats.iter().map(|format| format!(" {format:>11}")).collect::<String>();
-        out.line(format_args!("{:<12} {:>6} {:>6} {:>15}{heads} {:>11}", "model", "layers", "width", "parameters", "state"))?;
+        out.line(format_args!("{:<16} {:>6} {:>6} {:>15}{heads} {:>11}", "model", "layers", "width", "parameters", "state"))?;
         for m in &models {
             let weights = formats.iter().map(|format| format!(" {:>11}", size(m.weights[format]))).collect::<String>();
             let state = size(m.state_per_slot);
-            out.line(format_args!("{:<12} {:>6} {:>6} {:>15}{weights} {state:>11}", m.name, m.n_layer, m.n_embd, m.n_params))?;
+            out.line(format_args!("{:<16} {:>6} {:>6} {:>15}{weights} {state:>11}", m.name, m.n_layer, m.n_embd, m.n_params))?;
         }
     }
     out.finish()?;

@@ -67,5 +67,6 @@ pub trait Mode: Send {
 }
 
 fn no_tools() -> Error {
-    Error::input("tools need a format of messages; the format of this conversation is a format of lines")
+    let e = Error::input("the chat format of this conversation has plain lines, without tools and tool calls");
+    e.hint("use a G1 or GLM-4 model, or set `format` to a format with tools")
 }
