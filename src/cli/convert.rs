@@ -11,9 +11,9 @@ use super::threads::ThreadArgs;
 use super::values::suggested;
 use crate::arch;
 use crate::error::{Error, Result, size};
-use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, side_files, tuned_into_state};
+use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, side_files, tuned_into_state, vocabulary};
 use crate::tensor::DType;
-use crate::vocab::{Choice, Vocab, choose};
+use crate::vocab::{Choice, Vocab};
 use crate::weights::convert::refuse_same_path;
 use crate::weights::hf_folder::{SideFile, check_new_folder};
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
@@ -164,7 +164,7 @@ fn files_beside(input: &Checkpoint, vocab: Option<&Path>) -> Result<Vec<SideFile
         Some(path) => Some(Vocab::find(path)?),
         // The folder of the input already has a vocabulary, which is copied unchanged.
         None if input.config_path().is_some_and(|config| config.with_file_name("tokenizer.json").is_file()) => None,
-        None => match choose(arch::detect(input)?.facts().n_vocab, input.path().and_then(Path::parent)) {
+        None => match vocabulary(input, arch::detect(input)?.facts().n_vocab).0 {
             Choice::Found(vocab) => Some(vocab),
             Choice::Missing { .. } => None,
         },
