@@ -29,6 +29,10 @@ def models():
     yield "glm-32b", Glm4ForCausalLM(Glm4Config(**SIZES, **heads, rope_parameters=rope(0.5)))
     # GLM-Edge: whole heads are rotated, no biases, the embedding is the head
     yield "glm-edge", GlmForCausalLM(GlmConfig(**SIZES, **heads, rope_parameters=rope(1.0), tie_word_embeddings=True))
+    # Heads of 12 and 20 channels, which kernels pad to 16 and 24: with biases, then with whole heads rotated
+    odd = dict(num_attention_heads=4, attention_bias=True)
+    yield "glm-heads-12", Glm4ForCausalLM(Glm4Config(**SIZES, **odd, head_dim=12, rope_parameters=rope(0.5)))
+    yield "glm-heads-20", GlmForCausalLM(GlmConfig(**SIZES, **odd, head_dim=20, rope_parameters=rope(1.0)))
     # GLM-4.1V and GLM-4.6V-Flash: sections of rotary embeddings, other names, a vision encoder
     text = dict(**SIZES, num_attention_heads=4, rope_parameters=rope(0.5, mrope_section=[1, 0, 1]))
     yield "glm-41v", Glm4vForConditionalGeneration(Glm4vConfig(text_config=text, vision_config=VISION, image_token_id=4, video_token_id=5))

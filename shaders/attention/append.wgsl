@@ -2,7 +2,7 @@
 // rotated:
 //   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(i / pairs)
 // p is the token's position, base the constant of the rotary embedding. q is multiplied by 1 / sqrt(D) and written back to qkv. D is the
-// number of channels per head. One token has `groups` workgroups. A lane takes eight channels of a head at a time.
+// number of channels per head, without padding. One token has `groups` workgroups. A lane takes eight channels of a head at a time.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::cache::{Eight, Two, pack2, pack8};
@@ -13,7 +13,7 @@ struct Params {
     stride: u32,
     // The number of pairs of channels that are rotated in each head.
     pairs: u32,
-    // The factor for q: 1 / sqrt(head size).
+    // The factor for q: 1 / sqrt(D).
     scale: f32,
     // The number of workgroups that share the work for one token.
     groups: u32,

@@ -17,6 +17,8 @@
 //!   x ← x + W_down y                                                                      Tape::linear_add
 //! ```
 //!
+//! Heads whose size is no multiple of 8 are padded with zeros on the tape ([`Heads`]). head_size above is the size without padding.
+//!
 //! GLM-4-0414 and the vision models also normalise the outputs of attention and mlp: x ← x + RMS(W y). The word [`Tape::linear_norm_add`]
 //! computes this.
 //!
@@ -26,7 +28,7 @@ use super::detect::{dims, missing};
 use super::{Architecture, Blueprint, Facts, Purpose, Shapes};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
-use crate::tape::{Kind, MatrixPart, Rotary, Tape, Var, vector};
+use crate::tape::{Heads, Kind, MatrixPart, Rotary, Tape, Var, vector};
 use crate::weights::{GLM, Glm, layer_of};
 use crate::words::{Attention, Norm};
 use std::collections::BTreeMap;
@@ -65,6 +67,8 @@ const HEAD: &str = "lm_head.weight";
 const SCORE: &str = "score";
 /// The largest number of classes that a classifier may have.
 const MAX_LABELS: usize = 65536;
+/// The largest number of channels of a head.
+const MAX_HEAD: usize = 256;
 
 impl Architecture for Glm4Arch {
     fn name(&self) -> &'static str {
@@ -106,8 +110,8 @@ impl Architecture for Glm4Arch {
             )));
         }
         let size = config.head_size;
-        if !size.is_multiple_of(8) || size > 256 {
-            return Err(Error::model(format!("unsupported head size {size} in the configuration, expected a multiple of 8 up to 256")));
+        if size > MAX_HEAD {
+            return Err(Error::model(format!("unsupported head size {size} in the configuration, expected at most {MAX_HEAD}")));
         }
         Ok(Box::new(Glm4 { n_layer, n_embd, n_ffn: rows / 2, n_vocab, config, labels }))
     }
@@ -227,17 +231,21 @@ impl Glm4 {
     /// Records one block. `name` maps a tensor's name within the layer to its full name.
     fn block(&self, t: &mut Tape, name: &dyn Fn(&str) -> String, x: Var) {
         let (h, f, c) = (self.n_embd, self.n_ffn, &self.config);
-        let of = Attention { n_heads: c.n_head, n_kv_heads: c.n_kv_head, head_size: c.head_size };
+        // Attention kernels need whole units of channels. Zeros at the end of each head of q, k and v change no score and no output.
+        let heads = Heads::padding(c.head_size);
+        let head_size = heads.map_or(c.head_size, |heads| heads.padded);
+        let of = Attention { n_heads: c.n_head, n_kv_heads: c.n_kv_head, head_size, padding: head_size - c.head_size };
 
         // x += W_o attention(W_qkv RMS(x) + b)
         let norm = self.norm(t, name("input_layernorm.weight"));
-        let (q, kv) = (c.q_rows(), c.kv_rows());
+        let (q, kv) = (c.n_head * head_size, c.n_kv_head * head_size);
         let projections = [("q_proj", q), ("k_proj", kv), ("v_proj", kv)];
-        let parts = projections.map(|(p, rows)| MatrixPart::new(name(&format!("self_attn.{p}.weight")), rows, h));
-        let bias = projections.map(|(p, _)| vector(name(&format!("self_attn.{p}.bias"))));
+        let parts = projections.map(|(p, rows)| MatrixPart::new(name(&format!("self_attn.{p}.weight")), rows, h).row_heads(heads));
+        let bias = projections.map(|(p, _)| vector(name(&format!("self_attn.{p}.bias"))).heads(heads));
         let qkv = t.norm_linear("qkv", x, norm, parts.into(), if c.attention_bias { bias.into() } else { vec![] });
         let y = t.attention(&name("self_attn"), qkv, of);
-        self.add(t, MatrixPart::new(name("self_attn.o_proj.weight"), h, q), y, name("post_self_attn_layernorm.weight"), x);
+        let output = MatrixPart::new(name("self_attn.o_proj.weight"), h, q).input_heads(heads);
+        self.add(t, output, y, name("post_self_attn_layernorm.weight"), x);
 
         // x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x). In spite of its name, `post_attention_layernorm` is the norm before the mlp.
         let norm = self.norm(t, name("post_attention_layernorm.weight"));

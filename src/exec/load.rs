@@ -163,7 +163,7 @@ fn read_part(
                 read_transposed(stored, part, at, rows)?;
             } else {
                 for (i, padded_row) in rows.chunks_exact_mut(k).enumerate() {
-                    view.read_f32((at + i) * part.k, &mut padded_row[..part.k])?;
+                    read_row(&view, part, at + i, &mut padded_row[..part.k])?;
                     padded_row[part.k..].fill(0.0);
                 }
             }
@@ -171,6 +171,19 @@ fn read_part(
         }
         Ok(())
     })
+}
+
+/// Reads row `row` of a part to `out`, `[k]`. The rows and columns of padded heads that the tensor lacks are zeros.
+fn read_row(view: &View<'_>, part: &MatrixPart, row: usize, out: &mut [f32]) -> Result<()> {
+    let Some(row) = part.row_heads.map_or(Some(row), |heads| heads.find(row)) else {
+        out.fill(0.0);
+        return Ok(());
+    };
+    let Some(heads) = part.input_heads else { return view.read_f32(row * part.k, out) };
+    let mut stored = vec![0.0; part.stored_k()];
+    view.read_f32(row * stored.len(), &mut stored)?;
+    heads.pad(&stored, out);
+    Ok(())
 }
 
 /// Reads rows of a part from a transposed tensor to `out`, `[n, padded k]`, beginning at row `first`. Uses several threads.
@@ -206,8 +219,14 @@ pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> 
             continue;
         }
         let len = spec.len(part);
-        let mut numbers = filled(0.0, len / part.repeat, &part.tensor)?;
+        let stored = part.heads.map_or(len, |heads| heads.stored(len)) / part.repeat;
+        let mut numbers = filled(0.0, stored, &part.tensor)?;
         source.with(&part.tensor, &spec.shape(part), &mut |view| view.read_f32(0, &mut numbers))?;
+        if let Some(heads) = part.heads {
+            let mut whole = filled(0.0, len / part.repeat, &part.tensor)?;
+            heads.pad(&numbers, &mut whole);
+            numbers = whole;
+        }
         let map = part.map.unwrap_or(|x| x);
         for (to, from) in row[..len].chunks_mut(part.repeat).zip(numbers) {
             to.fill(map(from));

@@ -32,6 +32,9 @@ impl Stored {
     /// Finds how `source` stores a part whose blocks of scales are along `axis`.
     pub fn of(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<Stored> {
         let mut found = Stored::Otherwise;
+        if part.has_padded_heads() {
+            return Ok(found);
+        }
         match (source.dtype(&part.tensor), part.format.name()) {
             (Some(DType::F16), "f16") | (Some(DType::F32), "f32") if !part.transposed => found = Stored::Floats,
             (Some(DType::Coded(name)), own) if name == own => source.with(&part.tensor, &part.shape(), &mut |view| {

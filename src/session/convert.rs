@@ -46,9 +46,9 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
             found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
         }
     }
-    // A tensor whose slices have different formats is not quantised.
+    // A tensor whose slices have different formats is not quantised. Neither is a tensor with padded heads: the file keeps the tensor as it is.
     found.retain(|_, (coding, parts)| {
-        let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed;
+        let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed && !p.has_padded_heads();
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)
     });
     found.values_mut().for_each(|(_, parts)| parts.sort_by_key(|p| p.first_row()));

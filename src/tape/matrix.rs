@@ -7,6 +7,7 @@
 //! - *Column pieces* are for matrices whose inputs are mostly zeros. A column piece is `[inputs, outputs]`: the weights of one input channel are
 //!   contiguous. The matrix is cut by output rows, so each column piece has all input channels.
 
+use super::Heads;
 use super::region::{Order, Region, WORD_BYTES};
 use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 
@@ -25,6 +26,10 @@ pub struct MatrixPart {
     pub optional: bool,
     /// The place of the matrix in a tensor that holds several matrices. `None` if the tensor holds only this matrix.
     pub slice: Option<Slice>,
+    /// The heads whose channels are the rows of the matrix, if heads are padded. The checkpoint lacks the rows of the padding.
+    pub row_heads: Option<Heads>,
+    /// The heads whose channels are the inputs of the matrix, if heads are padded. The checkpoint lacks the columns of the padding.
+    pub input_heads: Option<Heads>,
     /// `true` if the inputs that are multiplied with the matrix may exceed the range of f16.
     pub is_wide: bool,
     pub kind: Kind,
@@ -66,6 +71,8 @@ impl MatrixPart {
             transposed: false,
             optional: false,
             slice: None,
+            row_heads: None,
+            input_heads: None,
             is_wide: false,
             kind: Kind::Plain,
             format: quant::FORMATS[0],
@@ -97,6 +104,35 @@ impl MatrixPart {
         MatrixPart { slice: Some(Slice { index, of, is_plane: false }), ..self }
     }
 
+    /// Returns the same declaration for a matrix whose rows are the channels of padded heads. Does not change the declaration if `heads` is `None`.
+    ///
+    /// # Panics
+    /// If the matrix is stored transposed, or as a slice of a tensor.
+    pub fn row_heads(self, row_heads: Option<Heads>) -> Self {
+        assert!(!self.transposed && self.slice.is_none(), "{}: only whole matrices in PyTorch's order have padded heads", self.tensor);
+        MatrixPart { row_heads, ..self }
+    }
+
+    /// Returns the same declaration for a matrix whose inputs are the channels of padded heads. Does not change the declaration if `heads` is
+    /// `None`.
+    ///
+    /// # Panics
+    /// If the matrix is stored transposed, or as a slice of a tensor.
+    pub fn input_heads(self, input_heads: Option<Heads>) -> Self {
+        assert!(!self.transposed && self.slice.is_none(), "{}: only whole matrices in PyTorch's order have padded heads", self.tensor);
+        MatrixPart { input_heads, ..self }
+    }
+
+    /// Returns whether the matrix has rows or columns of zeros that the checkpoint lacks, because heads are padded.
+    pub fn has_padded_heads(&self) -> bool {
+        self.row_heads.is_some() || self.input_heads.is_some()
+    }
+
+    /// Returns the number of inputs of the matrix in the checkpoint.
+    pub fn stored_k(&self) -> usize {
+        self.input_heads.map_or(self.k, |heads| heads.stored(self.k))
+    }
+
     /// Returns the shape of the tensor in the checkpoint.
     pub fn shape(&self) -> Vec<usize> {
         let (planes, stacked) = match self.slice {
@@ -104,8 +140,8 @@ impl MatrixPart {
             Some(Slice { of, is_plane: false, .. }) => (None, of),
             None => (None, 1),
         };
-        let rows = self.rows * stacked;
-        planes.into_iter().chain(if self.transposed { [self.k, rows] } else { [rows, self.k] }).collect()
+        let rows = self.row_heads.map_or(self.rows, |heads| heads.stored(self.rows)) * stacked;
+        planes.into_iter().chain(if self.transposed { [self.k, rows] } else { [rows, self.stored_k()] }).collect()
     }
 
     /// Returns the index of the matrix's first row among all rows of its tensor. The rows of all planes of a tensor are counted together.
@@ -374,66 +410,4 @@ fn partition(n: usize, holds: impl Fn(usize) -> bool) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stack(format: &'static dyn Format, parts: &[(usize, usize)], has_sparse_input: bool) -> MatrixSpec {
-        let part = |&(rows, k): &(usize, usize)| MatrixPart { format, ..MatrixPart::new("w", rows, k) };
-        MatrixSpec { parts: parts.iter().map(part).collect(), has_sparse_input }
-    }
-
-    #[test]
-    fn pieces_cover_every_row_once_and_fit() {
-        for &format in quant::FORMATS {
-            for is_sparse in [false, true] {
-                let spec = stack(format, &[(10, 16), (300, 5), (7, 32)], is_sparse);
-                for limit in [1, 64, 100, 1000, 5000, 1 << 20] {
-                    let mut seen = [0, 0, 0];
-                    for piece in &spec.pieces(limit) {
-                        let mut words = 0;
-                        for s in &piece.segments {
-                            assert_eq!((s.first_row, s.codes), (seen[s.part], words));
-                            seen[s.part] += s.rows;
-                            words += s.region.words();
-                            assert!(s.region.rows == s.rows && (s.first_row % if is_sparse { WEIGHTS_PER_BLOCK } else { PAD } == 0));
-                        }
-                        assert_eq!(words, piece.words);
-                        let rows: usize = piece.segments.iter().map(|s| s.rows).sum();
-                        assert!(piece.size_bytes() <= limit || rows <= WEIGHTS_PER_BLOCK, "{limit} {piece:?}");
-                    }
-                    assert_eq!(seen, [10, 300, 7], "{format:?} {limit}");
-                }
-                assert_eq!(spec.pieces(1 << 20).len(), 1);
-            }
-        }
-        assert_eq!(stack(quant::FORMATS[0], &[(10, 16), (3, 5), (7, 32)], false).size_bytes(), 2 * (160 + 24 + 224));
-    }
-
-    #[test]
-    fn parts_of_different_formats_are_in_different_pieces() {
-        let mut spec = stack(quant::find("i8").unwrap(), &[(10, 16), (3, 5), (7, 32)], false);
-        spec.parts[1].format = quant::find("f16").unwrap();
-        let formats: Vec<_> = spec.pieces(1 << 20).iter().map(|p| p.format.name()).collect();
-        assert_eq!(formats, ["i8", "f16", "i8"]);
-    }
-
-    #[test]
-    fn columns_cover_every_row_once_and_fit() {
-        for &format in quant::FORMATS {
-            for (rows, k) in [(1, 1), (8, 3), (20, 7), (300, 64)] {
-                let spec = stack(format, &[(rows, k)], true);
-                for limit in [1, 100, 2048, 1 << 20] {
-                    let mut seen = 0;
-                    for piece in spec.column_pieces(limit) {
-                        let [s] = piece.segments.as_slice() else { panic!("{piece:?}") };
-                        assert_eq!((s.part, s.codes, s.first_row), (0, 0, seen));
-                        assert_eq!((s.region.units, s.region.rows), (s.rows.div_ceil(PAD), k));
-                        assert!(piece.size_bytes() <= limit || s.rows <= WEIGHTS_PER_BLOCK, "{limit} {piece:?}");
-                        seen += s.rows;
-                    }
-                    assert_eq!(seen, rows);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@
 
 mod cache;
 mod checkpoint;
+mod heads;
 mod host;
 mod matrix;
 mod region;
@@ -17,6 +18,7 @@ mod tuning;
 mod word;
 
 pub use cache::{Cache, CacheSpec, Room, Rotary, TOKENS_PER_BLOCK};
+pub use heads::Heads;
 pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
 pub use matrix::{Block, Kind, MatrixPart, MatrixPiece, MatrixSpec, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use region::{Region, WORD_BYTES};
@@ -109,6 +111,8 @@ pub struct VectorPart {
     /// The number of elements if the vector is shorter than [`VectorSpec::width`]. The remainder of the width is zero. `None` if the vector has the
     /// full width.
     pub len: Option<usize>,
+    /// The heads whose channels are the vector, if heads are padded. `None` if the checkpoint has all elements of the vector.
+    pub heads: Option<Heads>,
     /// The number of times that each element of the checkpoint's tensor is repeated. The repetitions are consecutive elements of the vector.
     pub repeat: usize,
     /// A function that is applied to every element while loading. `None` if the elements are loaded unchanged.
@@ -119,6 +123,11 @@ impl VectorPart {
     /// Returns the same declaration for a vector of `len` elements. The remainder of the width is zero.
     pub fn short(self, len: usize) -> Self {
         VectorPart { len: Some(len), ..self }
+    }
+
+    /// Returns the same declaration for a vector of the channels of padded heads. Does not change the declaration if `heads` is `None`.
+    pub fn heads(self, heads: Option<Heads>) -> Self {
+        VectorPart { heads, ..self }
     }
 
     /// Returns the same declaration for a vector that the checkpoint stores as a matrix `[rows, columns]`.
@@ -148,7 +157,8 @@ pub struct VectorSpec {
 impl VectorSpec {
     /// Returns the shape of the tensor of vector `part` in the checkpoint.
     pub fn shape(&self, part: &VectorPart) -> Vec<usize> {
-        part.shape.map_or_else(|| vec![self.len(part) / part.repeat], |s| s.to_vec())
+        let len = part.heads.map_or(self.len(part), |heads| heads.stored(self.len(part)));
+        part.shape.map_or_else(|| vec![len / part.repeat], |s| s.to_vec())
     }
 
     /// Returns the number of elements of vector `part`, without padding.
@@ -386,7 +396,7 @@ impl Tape {
 
 /// Returns the declaration of a vector whose tensor the checkpoint must have.
 pub fn vector(tensor: impl Into<String>) -> VectorPart {
-    VectorPart { tensor: tensor.into(), optional: false, shape: None, len: None, repeat: 1, map: None }
+    VectorPart { tensor: tensor.into(), optional: false, shape: None, len: None, heads: None, repeat: 1, map: None }
 }
 
 /// Returns the declaration of a vector that is zero if the checkpoint lacks its tensor.

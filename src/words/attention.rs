@@ -26,6 +26,15 @@ pub struct Attention {
     pub n_kv_heads: usize,
     /// D, the number of channels of a head. It is a multiple of 8.
     pub head_size: usize,
+    /// The number of channels at the end of each head that are zeros. They do not count in D of the scale 1/√D.
+    pub padding: usize,
+}
+
+impl Attention {
+    /// Returns the factor 1/√D for q.
+    fn scale(&self) -> f32 {
+        1.0 / ((self.head_size - self.padding) as f32).sqrt()
+    }
 }
 
 struct Attend {
@@ -54,7 +63,7 @@ impl Tape {
     /// heads. The tape's `rotary` determines the rotation. In state files, the key cache has the name `NAME.k` and the value cache `NAME.v`,
     /// where NAME is the argument `name`.
     pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
-        let Attention { n_heads, n_kv_heads, head_size } = of;
+        let Attention { n_heads, n_kv_heads, head_size, .. } = of;
         let cache = |end: &str, is_keys| CacheSpec { name: format!("{name}.{end}"), n_heads: n_kv_heads, head_size, is_keys };
         let (keys, values) = (self.cache(cache("k", true)), self.cache(cache("v", false)));
         let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[n_heads * head_size, n_heads, n_heads]);
@@ -128,7 +137,7 @@ impl Word for Attend {
     }
 
     fn twin(&self, host: &mut Host) {
-        let Attention { n_heads, n_kv_heads, head_size } = self.of;
+        let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
         self.append(host);
         let tape = host.tape.clone();
         let (stride, y_stride) = (host.stride(self.qkv), host.stride(self.y));
@@ -165,7 +174,7 @@ impl Word for Attend {
 impl Attend {
     /// Returns the constants that all kernels of the word share, then the constants `more`.
     fn sizes(&self, shape: &Shape, more: &[(&'static str, usize)]) -> Vec<(&'static str, u32)> {
-        let Attention { n_heads, n_kv_heads, head_size } = self.of;
+        let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
         let sizes = [
             ("LANES", shape.lanes),
             ("UNITS", head_size / PAD),
@@ -178,7 +187,7 @@ impl Attend {
 
     /// Returns the dispatch of the shader attention/append, which rotates q and k, scales q, and writes k and v to the caches.
     fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
-        let Attention { n_heads, n_kv_heads, head_size } = self.of;
+        let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
         // On a software adapter, starting a workgroup costs more than its work, so one workgroup takes a whole token.
         let all = ((n_heads + 2 * n_kv_heads) * head_size / PAD).div_ceil(shape.lanes);
         let groups = if cx.caps.class == Class::Lanes { 1 } else { all };
@@ -189,7 +198,7 @@ impl Attend {
             params: vec![
                 ("stride", (cx.tape.var_spec(self.qkv).stride() / 4).into()),
                 ("pairs", (cx.tape.rotary.map_or(0, |r| r.size) / 2).into()),
-                ("scale", (1.0 / (head_size as f32).sqrt()).into()),
+                ("scale", self.of.scale().into()),
                 ("groups", groups.into()),
             ],
             bindings: vec![
@@ -278,7 +287,7 @@ impl Attend {
         let (spec, format) = (tape.var_spec(self.qkv), tape.cache_format);
         let (stride, size) = (spec.stride(), self.of.head_size);
         let pairs = tape.rotary.map_or(0, |r| r.size / 2);
-        let scale = 1.0 / (size as f32).sqrt();
+        let scale = self.of.scale();
         let (mut qkv, mut keys, mut values) = (host.take(self.qkv), host.take_cache(self.keys), host.take_cache(self.values));
         for (t, run, i) in host.step.rows() {
             let position = run.position as usize + i;
@@ -366,16 +375,24 @@ pub fn cases() -> Vec<Case> {
             step(&[(600, 2), (700, 1), (1, 1)]),
         ]
     };
-    for (n_heads, n_kv_heads, head_size, rotary) in
-        [(1, 1, 8, 4), (4, 2, 16, 8), (6, 3, 40, 20), (32, 2, 128, 64), (24, 1, 256, 256), (10, 2, 64, 0), (16, 16, 64, 32)]
-    {
+    // The last two numbers are the channels that are rotated, and the channels of padding.
+    for (n_heads, n_kv_heads, head_size, rotary, padding) in [
+        (1, 1, 8, 4, 0),
+        (4, 2, 16, 8, 0),
+        (4, 2, 16, 6, 4),
+        (6, 3, 40, 20, 0),
+        (32, 2, 128, 64, 0),
+        (24, 1, 256, 256, 0),
+        (10, 2, 64, 0, 0),
+        (16, 16, 64, 32, 0),
+    ] {
         let mut tape = Tape::new();
-        let of = Attention { n_heads, n_kv_heads, head_size };
+        let of = Attention { n_heads, n_kv_heads, head_size, padding };
         let columns = [n_heads, n_kv_heads, n_kv_heads].map(|n| n * head_size);
         let qkv = tape.var("qkv", Rows::Tokens, &columns);
         tape.rotary = Some(Rotary { size: rotary, base: 5e6 });
         tape.attention("att", qkv, of);
-        cases.push(Case::new(format!("attention/{n_heads}/{n_kv_heads}/{head_size}"), tape, steps(), 1e-9));
+        cases.push(Case::new(format!("attention/{n_heads}/{n_kv_heads}/{}", head_size - padding), tape, steps(), 1e-9));
     }
     cases
 }

@@ -1,0 +1,40 @@
+//! Heads that the tape pads with zeros. Attention kernels need heads of whole units of [`PAD`] channels. A checkpoint may have other heads, which are
+//! padded when the weights are loaded.
+
+use crate::quant::PAD;
+
+/// The sizes of a head in the checkpoint and on the tape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// The number of channels of a head in the checkpoint.
+    pub size: usize,
+    /// The number of channels of a head on the tape. The channels after the first `size` are zeros.
+    pub padded: usize,
+}
+
+impl Heads {
+    /// Returns heads of `size` channels, padded to whole units of [`PAD`] channels. Returns `None` if the heads need no padding.
+    pub fn padding(size: usize) -> Option<Heads> {
+        let padded = size.next_multiple_of(PAD);
+        (padded != size).then_some(Heads { size, padded })
+    }
+
+    /// Returns the number of channels in the checkpoint for `n` channels on the tape, which are the channels of whole heads.
+    pub fn stored(self, n: usize) -> usize {
+        n / self.padded * self.size
+    }
+
+    /// Returns the index in the checkpoint of channel `i` of the tape, or `None` if the channel is padding.
+    pub fn find(self, i: usize) -> Option<usize> {
+        let (head, channel) = (i / self.padded, i % self.padded);
+        (channel < self.size).then_some(head * self.size + channel)
+    }
+
+    /// Copies the heads `from`, as the checkpoint has them, to `to`, and sets the padding to zeros.
+    pub fn pad(self, from: &[f32], to: &mut [f32]) {
+        for (to, from) in to.chunks_exact_mut(self.padded).zip(from.chunks_exact(self.size)) {
+            to[..self.size].copy_from_slice(from);
+            to[self.size..].fill(0.0);
+        }
+    }
+}
