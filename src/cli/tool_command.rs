@@ -3,14 +3,15 @@
 use crate::chat::ToolCall;
 use crate::error::{Error, Result};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The most bytes of a result. The rest is dropped.
-const MAX_BYTES: u64 = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// How often the process is checked.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -56,15 +57,17 @@ impl ToolCommand {
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         // A process may write before it reads, so both ends have a thread.
         std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
-        let (to, from) = channel();
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let (ended, end) = channel::<()>();
+        let to = output.clone();
         std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let read = stdout.map(|stdout| stdout.take(MAX_BYTES).read_to_end(&mut bytes));
-            drop(to.send((bytes, read)));
+            stdout.map(|stdout| read_all(stdout, &to));
+            drop(ended);
         });
         let status = self.wait(&mut child, stop)?;
-        let (bytes, _) = from.recv_timeout(LAST).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']).to_string();
+        let _ = end.recv_timeout(LAST);
+        let text =
+            String::from_utf8_lossy(&output.lock().unwrap_or_else(PoisonError::into_inner)).trim_end_matches(['\r', '\n']).to_string();
         match (status.success(), text.as_str()) {
             (true, _) => Ok(text),
             (false, "") => Err(format!("the tool command failed ({status})")),
@@ -92,6 +95,23 @@ impl ToolCommand {
     }
 }
 
+/// Reads the output of a process to its end and appends the first [`MAX_BYTES`] to `to`. A process whose output nobody reads would fail.
+fn read_all(mut output: impl Read, to: &Mutex<Vec<u8>>) {
+    let mut chunk = vec![0; 1 << 16];
+    loop {
+        match output.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(n) => {
+                let mut bytes = to.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = MAX_BYTES - bytes.len();
+                bytes.extend_from_slice(&chunk[..n.min(room)]);
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
 /// Returns a result that says why a tool has none.
 pub fn failure(why: &str) -> String {
     json!({ "error": why }).to_string()
@@ -112,6 +132,11 @@ mod tests {
     fn a_process_gets_json_and_gives_the_result() {
         assert_eq!(run(&["cat"], 20_000, false), r#"{"name":"f","arguments":{"a":"$HOME; 'x"}}"#);
         assert_eq!(run(&["echo", "$HOME;", "a b"], 20_000, false), "$HOME; a b", "no shell expands arguments");
+        let background = run(&["sh", "-c", "echo early; sleep 2 &"], 20_000, false);
+        assert_eq!(background, "early", "a process in the background may hold the output open");
+        // The rest of a long result is dropped, and the process still succeeds.
+        let long = run(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x && echo end"], 20_000, false);
+        assert_eq!((long.len(), long.trim_matches('x')), (MAX_BYTES, ""));
     }
 
     #[test]

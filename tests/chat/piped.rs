@@ -63,6 +63,53 @@ fn a_typed_line_is_the_result_of_a_call() {
     refused(&chat(&format!("--tools {call}"), ""), 1, "expected an array of tools");
 }
 
+/// The results of a tool command go back to the model, also if the command fails.
+#[cfg(unix)]
+#[test]
+fn a_command_gives_the_results_of_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let tools = file("tools.json", r#"[{"type": "function", "function": {"name": "f"}}]"#);
+    let call = file("call.gbnf", r#"root ::= "{\"name\": \"f\", \"arguments\": {\"a\": \"$HOME\"}}""#);
+    // Each process counts the processes before it. The first one returns the line that it reads.
+    let script = r#"
+        n=$(($(cat "$1" 2>/dev/null || echo 0) + 1)); echo $n > "$1"
+        case $n in
+        1) read -r line; printf '%s' "$line"; read -r more || echo " and the input ends" ;;
+        2) echo oops; exit 3 ;;
+        3) exec sleep 100 ;;
+        4) printf 'caf\351\n' ;;
+        5) ;;
+        *) echo "result $n" ;;
+        esac"#;
+    let (script, count) = (file("tool.sh", script), folder.path().join("count").display().to_string());
+    let flags = format!("--json --format g1-tools-short --thinking fast --tools {tools} --grammar {call} --tool-timeout 3");
+    let output = chat(&format!("{flags} --tool-command sh {script} {count} ;"), "hi\n/history\n");
+    let (answers, said) = (objects(&output), stderr(&output));
+    // Every answer calls the tool, so the chat stops after 32 rounds.
+    assert_eq!((answers.len(), said.contains("32 answers in a row called tools"), code(&output)), (33, true, 0), "{said}");
+    assert!(answers.iter().all(|a| a["prompt"] == "hi" && a["tool_calls"][0]["function"]["name"] == "f"), "{said}");
+    let (aside, history) = said.split_once("the chat waits for a message").unwrap();
+    let results = [
+        r#"{"name":"f","arguments":{"a":"$HOME"}} and the input ends"#,
+        r#"{"error":"the tool command failed (exit status: 3): oops"}"#,
+        r#"{"error":"the tool command did not end within 3 seconds"}"#,
+        "caf\u{fffd}",
+        "",
+        "result 6",
+    ];
+    assert!(aside.contains(&results.map(|result| format!("result {result}\n")).join("calls f {\"a\": \"$HOME\"}\n")), "{aside}");
+    let mut rest = history;
+    for result in results {
+        let found = format!("Function output: {result}");
+        rest = rest.split_once(&found).unwrap_or_else(|| panic!("no {found:?} in {rest:?}")).1;
+    }
+}
+
 #[test]
 fn an_answer_is_an_object_with_json() {
     let output = chat("--seed 1 --json", "light\n+\nbread and\\n\\nwine\n/history\n");

@@ -361,3 +361,25 @@ fn wide_characters_take_two_columns() {
     assert!(screen.screen().contents().contains("User: 光水とlight"), "{}", screen.screen().contents());
     leave(terminal);
 }
+
+#[test]
+fn ctrl_c_ends_a_tool_command() {
+    let home = home();
+    std::fs::write(home.path().join("tools.json"), r#"[{"type": "function", "function": {"name": "f"}}]"#).unwrap();
+    std::fs::write(home.path().join("call.gbnf"), r#"root ::= "{\"name\": \"f\", \"arguments\": {\"a\": 1}}""#).unwrap();
+    // The process itself does not end at Ctrl-C, which reaches all processes of the terminal.
+    std::fs::write(home.path().join("tool.sh"), "trap '' INT; echo ready >&2; exec sleep 100\n").unwrap();
+    let tools = ["--format", "g1-tools-short", "--thinking", "fast", "--tools", "tools.json", "--grammar", "call.gbnf"];
+    let mut terminal = chat(&[&tools[..], &["--tool-command", "sh", "tool.sh", ";"]].concat(), &home);
+    terminal.keys(&format!("hi{ENTER}"));
+    let called = terminal.wait("ready");
+    assert!(called.contains(r#"calls f {"a": 1}"#), "{called}");
+    let stopped = shown(&terminal.raw(CTRL_C));
+    assert!(stopped.contains(r#"result {"error":"the tool command was interrupted"}"#), "{stopped}");
+    // The chat asks for a message, not for the result of the call.
+    terminal.keys(&format!("ho{ENTER}"));
+    terminal.wait("ready");
+    terminal.raw(CTRL_C);
+    assert!(terminal.say("/stats").contains("turns: 2"));
+    leave(terminal);
+}
