@@ -1,7 +1,7 @@
 // Attention of a query over the tokens j of its slot, from the first token to the query's own token:
-//   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(q k_j - m)   m = max over j of q k_j
-// One workgroup per ROWS consecutive tokens of a slot and HEADS query heads with the same key head. The workgroup goes through the slot's
-// cache blocks. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If m grows, the earlier
+//   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(s_j - m)   m = max over j of s_j
+// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. One workgroup per ROWS consecutive tokens of a slot, HEADS query
+// heads with the same key head, and value head. A value has VALUE_TILES heads. The workgroup goes through the slot's cache blocks. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If m grows, the earlier
 // sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several workgroups share a
 // query's blocks. Each workgroup then stores its sum of p v, its m and its sum of p, which attention/combine combines.
 import package::lib::cursor::{n_tokens, row_at, run_at};
@@ -9,7 +9,7 @@ import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
 import package::attention::softmax::{NOTHING, scores, largest, total, rescale, begin_softmax, softmax};
 import package::slot::cache::{Eight, Two, unpack2, unpack8};
-import package::constants::{LANES, UNITS, N_HEADS, N_KV_HEADS, BLOCK, HEADS, ROWS, QUERIES, PAIRS, STEP, SPLIT};
+import package::constants::{LANES, UNITS, VALUE_UNITS, VALUE_TILES, N_HEADS, N_KV_HEADS, BLOCK, HEADS, ROWS, QUERIES, PAIRS, STEP, SPLIT};
 
 struct Params {
     // Index of the first row that this dispatch computes.
@@ -28,15 +28,27 @@ struct Params {
     split_blocks: u32,
     // The number of workgroups that share a query.
     n_splits: u32,
+    // The limit of a score. 0: scores have no limit.
+    limit: f32,
+    // 1: adds the result to y; 0: overwrites y.
+    adds: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(3) var<storage, read> keys: array<Eight>; // [blocks, G, D / 8, BLOCK]
-@group(0) @binding(4) var<storage, read> values: array<Two>; // [blocks, G, BLOCK, D / 2]
+@group(0) @binding(4) var<storage, read> values: array<Two>; // [blocks, G, VALUE_TILES, BLOCK, D / 2]
 @group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, y_stride]; if SPLIT is 1: [T, n_splits, y_stride]
 
-// The number of workgroups whose query heads read the same key head.
+// The number of workgroups per value head whose query heads read the same key head.
 const TILES: u32 = N_HEADS / N_KV_HEADS / HEADS;
+// The number of pairs of channels of a value head.
+const VALUE_PAIRS: u32 = 4u * VALUE_UNITS;
+
+fn limited(s: f32) -> f32 {
+    if params.limit == 0.0 { return s; }
+    // Some drivers compute tanh from exp, which overflows.
+    return params.limit * tanh(clamp(s, -15.0, 15.0));
+}
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -50,8 +62,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let first_block = group.z * params.split_blocks;
     let end_block = min(first_block + params.split_blocks, (end + BLOCK - 1u) / BLOCK);
     if local % ROWS != 0u || first_block >= end_block { return; }
-    let kv_head = group.y / TILES;
-    let head0 = group.y * HEADS;
+    let tile = group.y % VALUE_TILES;
+    let kv_head = group.y / VALUE_TILES / TILES;
+    let head0 = group.y / VALUE_TILES * HEADS;
 
     // A workgroup may have more rows than the run has left. The surplus rows repeat the run's last row and are not stored.
     unroll m in QUERIES {
@@ -75,7 +88,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     unroll m in QUERIES { s_$m += dot(k[0], query4($mu, 2u * u, q_$m)) + dot(k[1], query4($mu, 2u * u + 1u, q_$m)); }
                 } }
             }
-            unroll m in QUERIES { scores[$mu * BLOCK + token] = select(NOTHING, s_$m, key0 + token <= position + $mu / HEADS); }
+            unroll m in QUERIES { scores[$mu * BLOCK + token] = select(NOTHING, limited(s_$m), key0 + token <= position + $mu / HEADS); }
         }
         workgroupBarrier();
 
@@ -85,12 +98,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let scale = rescale[$m];
             unroll p in PAIRS { sum_$m_$p *= scale; }
         } }
-        let v_at = value_at(block, kv_head, 0u);
+        let v_at = value_at(block, kv_head * VALUE_TILES + tile, 0u);
         // Values after the last token have not been written and may be NaN, so they are not read.
         let n = min(BLOCK, end - key0);
         for (var j = 0u; j < n; j++) {
             // Lanes without a pair of channels read the last pair again and store nothing.
-            unroll p in PAIRS { let v_$p = unpack2(values[v_at + j * 4u * UNITS + min(lane + $pu * LANES, 4u * UNITS - 1u)]); }
+            unroll p in PAIRS { let v_$p = unpack2(values[v_at + j * VALUE_PAIRS + min(lane + $pu * LANES, VALUE_PAIRS - 1u)]); }
             unroll m in QUERIES { {
                 let w = scores[$mu * BLOCK + j];
                 unroll p in PAIRS { sum_$m_$p += w * v_$p; }
@@ -100,13 +113,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 
     unroll m in QUERIES { if $mu / HEADS < n_rows {
-        let head = head0 + $mu % HEADS;
+        let head = (head0 + $mu % HEADS) * VALUE_TILES + tile;
         let row = (t + $mu / HEADS) * params.n_splits + group.z;
         unroll p in PAIRS { {
             let pair = lane + $pu * LANES;
-            if pair < 4u * UNITS {
-                let o = select(sum_$m_$p / total[$m], sum_$m_$p, SPLIT == 1u);
-                let at = row * params.y_stride + head * 8u * UNITS + 2u * pair;
+            if pair < VALUE_PAIRS {
+                var o = select(sum_$m_$p / total[$m], sum_$m_$p, SPLIT == 1u);
+                let at = row * params.y_stride + 2u * (head * VALUE_PAIRS + pair);
+                if params.adds == 1u { o += vec2(y[at], y[at + 1u]); }
                 y[at] = o.x;
                 y[at + 1u] = o.y;
             }

@@ -1,7 +1,7 @@
 // Finds the keys and values of a slot in the caches. A cache block holds BLOCK tokens. The blocks of a slot may be in any order (layout:
 // src/tape/cache.rs).
 import package::lib::cursor::Run;
-import package::constants::{UNITS, N_KV_HEADS, BLOCK};
+import package::constants::{UNITS, VALUE_UNITS, VALUE_TILES, N_KV_HEADS, BLOCK};
 
 @group(0) @binding(2) var<storage, read> blocks: array<u32>; // block indices of every slot of the step
 
@@ -12,5 +12,8 @@ fn block_of(run: Run, i: u32) -> u32 { return blocks[run.blocks_at + i]; }
 // channels of the next token.
 fn key_at(block: u32, head: u32, u: u32, token: u32) -> u32 { return ((block * N_KV_HEADS + head) * UNITS + u) * BLOCK + token; }
 
-// Returns the index in `values` of the first two channels of a token's value. One element of `values` has two channels.
-fn value_at(block: u32, head: u32, token: u32) -> u32 { return ((block * N_KV_HEADS + head) * BLOCK + token) * UNITS * 4u; }
+// Returns the index in `values` of the first two channels of a head of a token's value. One element of `values` has two channels. A value
+// has VALUE_TILES heads for each key head.
+fn value_at(block: u32, head: u32, token: u32) -> u32 {
+    return ((block * N_KV_HEADS * VALUE_TILES + head) * BLOCK + token) * VALUE_UNITS * 4u;
+}

@@ -4,12 +4,16 @@
 //!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]`, o `[T, H D]`; query head h reads key head ⌊h / (H / G)⌋
 //! T is the number of tokens, H of query heads, G of key heads, D of channels per head. Source: GLM, arXiv 2406.12793. [`Word::twin`] is
 //! the word's reference implementation on the CPU.
+//!
+//! The attention of RWKV-7b limits its scores and has one head, whose values are wider than its keys:
+//!
+//!   x_i ← x_i + Σ_j softmax_j(L tanh(q_i · k_j s)) v_j      L is the limit of a score, s the scale of q
 
-use super::testing::{BLOCKS, Case};
+mod cases;
+
 use crate::quant::PAD;
-use crate::tape::{
-    Binding, Cache, CacheSpec, Class, Dispatch, Host, Lowering, Rotary, Rows, Run, Step, TOKENS_PER_BLOCK, Tape, Var, WINDOW_BYTES, Word,
-};
+use crate::tape::{Binding, Cache, CacheSpec, Class, Dispatch, Host, Lowering, Rows, TOKENS_PER_BLOCK, Tape, Var, WINDOW_BYTES, Word};
+pub use cases::cases;
 use rayon::prelude::*;
 
 /// Index of the column q in the activation qkv. The columns k and v follow.
@@ -37,8 +41,30 @@ impl Attention {
     }
 }
 
+/// Attention of one head whose scores are limited. Its result is added to the residual stream.
+#[derive(Debug, Clone, Copy)]
+pub struct LimitedAttention {
+    /// The number of channels of a query and of a key, a multiple of 8.
+    pub key_size: usize,
+    /// The number of channels of a value, a multiple of 8.
+    pub value_size: usize,
+    /// The factor for q before the limit.
+    pub scale: f32,
+    /// L: a score is L tanh(q · k scale).
+    pub limit: f32,
+}
+
 struct Attend {
     of: Attention,
+    /// The number of heads into which each value is divided, so that a workgroup sums only the channels of one. Each of them computes the
+    /// same scores.
+    tiles: usize,
+    /// The number of channels of one of these heads.
+    value_size: usize,
+    /// The factor for q.
+    scale: f32,
+    /// The limit of a score, or 0 if scores have no limit.
+    limit: f32,
     /// The activation with the columns q (H D channels), k and v (G D channels each). H is the number of query heads, G of key heads, D of
     /// channels per head.
     qkv: Var,
@@ -49,6 +75,8 @@ struct Attend {
     splits: Var,
     /// The output o: one row per token, with the channels of all query heads.
     y: Var,
+    /// `true` if o is added to y.
+    adds: bool,
 }
 
 /// The number of rows of `splits`. If n workgroups share each query, a step uses n rows per token.
@@ -57,6 +85,8 @@ const MAX_SPLITS: usize = 256;
 const BUSY_WORKGROUPS: usize = 256;
 /// The smallest number of cache blocks that a workgroup takes if several workgroups share a query.
 const MIN_BLOCKS: usize = 4;
+/// The largest number of channels that a workgroup sums for one query.
+const MAX_TILE: usize = 256;
 
 impl Tape {
     /// Records attention over the columns q, k and v of `qkv`. Returns the output o: one row per token, with the channels of all query
@@ -64,12 +94,31 @@ impl Tape {
     /// where NAME is the argument `name`.
     pub fn attention(&mut self, name: &str, qkv: Var, of: Attention) -> Var {
         let Attention { n_heads, n_kv_heads, head_size, .. } = of;
-        let cache = |end: &str, is_keys| CacheSpec { name: format!("{name}.{end}"), n_heads: n_kv_heads, head_size, is_keys };
-        let (keys, values) = (self.cache(cache("k", true)), self.cache(cache("v", false)));
+        let [keys, values] = self.key_and_value(name, (n_kv_heads, head_size), (n_kv_heads, head_size));
         let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[n_heads * head_size, n_heads, n_heads]);
         let y = self.scratch("attention", Rows::Tokens, &[n_heads * head_size]);
-        self.record(Attend { of, qkv, keys, values, splits, y });
+        self.record(Attend { of, tiles: 1, value_size: head_size, scale: of.scale(), limit: 0.0, qkv, keys, values, splits, y, adds: false });
         y
+    }
+
+    /// Records x += o, where o is the attention over the columns q, k and v of `qkv`, with one head and limited scores. The tape's `rotary`
+    /// must be `None`. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
+    pub fn attention_add(&mut self, name: &str, qkv: Var, of: LimitedAttention, x: Var) {
+        let LimitedAttention { key_size, value_size: width, scale, limit } = of;
+        // Values are stored as heads of at most 256 channels, a number that divides the width.
+        let value_size = (PAD..=MAX_TILE.min(width)).rev().find(|&n| width.is_multiple_of(n) && n.is_multiple_of(PAD)).unwrap_or(width);
+        let tiles = width / value_size;
+        let [keys, values] = self.key_and_value(name, (1, key_size), (tiles, value_size));
+        let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[width, tiles, tiles]);
+        let of = Attention { n_heads: 1, n_kv_heads: 1, head_size: key_size, padding: 0 };
+        self.record(Attend { of, tiles, value_size, scale, limit, qkv, keys, values, splits, y: x, adds: true });
+    }
+
+    /// Declares the caches of keys and values. `keys` and `values` are the number of heads and the number of channels per head.
+    fn key_and_value(&mut self, name: &str, keys: (usize, usize), values: (usize, usize)) -> [Cache; 2] {
+        [("k", keys), ("v", values)].map(|(end, (n_heads, head_size))| {
+            self.cache(CacheSpec { name: format!("{name}.{end}"), n_heads, head_size, is_keys: end == "k" })
+        })
     }
 }
 
@@ -94,8 +143,9 @@ struct Shape {
 }
 
 impl Shape {
-    /// Chooses the shape by the adapter's kernel family and the size of the step. `stride` is the number of floats in a row of qkv.
-    fn choose(cx: &Lowering<'_>, of: &Attention, stride: usize) -> Shape {
+    /// Chooses the shape by the adapter's kernel family and the size of the step. `tiles` is the number of heads of a value, `stride` the
+    /// number of floats in a row of qkv.
+    fn choose(cx: &Lowering<'_>, of: &Attention, tiles: usize, stride: usize) -> Shape {
         let (lanes, most, sharers) = match cx.caps.class {
             // The queries of a workgroup take at most 8 KiB of workgroup memory.
             Class::Groups => (64, (2048 / of.head_size).clamp(1, 16), 4),
@@ -106,7 +156,7 @@ impl Shape {
         let has_chunks = cx.tokens > cx.runs || cx.caps.batch_invariant;
         let rows = if has_chunks { most / heads } else { 1 };
         let n_blocks = cx.context.div_ceil(TOKENS_PER_BLOCK).max(1);
-        let workgroups = cx.tokens * of.n_heads / heads;
+        let workgroups = cx.tokens * of.n_heads / heads * tiles;
         let wanted = match cx.caps.class {
             Class::Groups if !has_chunks => BUSY_WORKGROUPS.div_ceil(workgroups).min(MAX_SPLITS / cx.tokens).max(1),
             _ => 1,
@@ -130,7 +180,7 @@ impl Word for Attend {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let shape = Shape::choose(cx, &self.of, cx.tape.var_spec(self.qkv).stride());
+        let shape = Shape::choose(cx, &self.of, self.tiles, cx.tape.var_spec(self.qkv).stride());
         let attend = (0..cx.tokens).step_by(shape.step_rows).map(|t0| self.attend(cx, &shape, t0));
         let combine = shape.is_split().then(|| self.combine(cx, &shape));
         std::iter::once(self.append_dispatch(cx, &shape)).chain(attend).chain(combine).collect()
@@ -138,6 +188,7 @@ impl Word for Attend {
 
     fn twin(&self, host: &mut Host) {
         let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
+        let width = self.tiles * self.value_size;
         self.append(host);
         let tape = host.tape.clone();
         let (stride, y_stride) = (host.stride(self.qkv), host.stride(self.y));
@@ -152,18 +203,18 @@ impl Word for Attend {
             y[first * y_stride..][..n * y_stride].par_chunks_mut(y_stride).enumerate().for_each(|(i, y)| {
                 let q = &qkv[(first + i) * stride + column..][..n_heads * head_size];
                 let n_keys = run.position as usize + i + 1;
-                for (head, (q, o)) in q.chunks_exact(head_size).zip(y.chunks_exact_mut(head_size)).enumerate() {
-                    let at = head / (n_heads / n_kv_heads) * head_size;
-                    let row = |j: usize| j * n_kv_heads * head_size + at;
-                    let mut p: Vec<f32> = (0..n_keys).map(|j| dot(q, &keys[row(j)..][..head_size])).collect();
+                for (head, (q, y)) in q.chunks_exact(head_size).zip(y.chunks_exact_mut(width)).enumerate() {
+                    let at = head / (n_heads / n_kv_heads);
+                    let row = |j: usize, size: usize| (j * n_kv_heads + at) * size..(j * n_kv_heads + at + 1) * size;
+                    let mut p: Vec<f32> = (0..n_keys).map(|j| self.limited(dot(q, &keys[row(j, head_size)]))).collect();
                     let m = p.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                     p.iter_mut().for_each(|s| *s = (*s - m).exp());
                     let total: f32 = p.iter().sum();
-                    o.fill(0.0);
+                    let mut o = vec![0.0; width];
                     for (j, p) in p.iter().enumerate() {
-                        o.iter_mut().zip(&values[row(j)..][..head_size]).for_each(|(o, v)| *o += p * v);
+                        o.iter_mut().zip(&values[row(j, width)]).for_each(|(o, v)| *o += p * v);
                     }
-                    o.iter_mut().for_each(|o| *o /= total);
+                    y.iter_mut().zip(&o).for_each(|(y, o)| *y = if self.adds { *y } else { 0.0 } + o / total);
                 }
             });
         }
@@ -172,12 +223,19 @@ impl Word for Attend {
 }
 
 impl Attend {
+    /// Returns a score, L tanh(s) for a product s of a query and a key. Returns s if scores have no limit.
+    fn limited(&self, s: f32) -> f32 {
+        if self.limit == 0.0 { s } else { self.limit * s.tanh() }
+    }
+
     /// Returns the constants that all kernels of the word share, then the constants `more`.
     fn sizes(&self, shape: &Shape, more: &[(&'static str, usize)]) -> Vec<(&'static str, u32)> {
         let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
         let sizes = [
             ("LANES", shape.lanes),
             ("UNITS", head_size / PAD),
+            ("VALUE_UNITS", self.value_size / PAD),
+            ("VALUE_TILES", self.tiles),
             ("N_HEADS", n_heads),
             ("N_KV_HEADS", n_kv_heads),
             ("BLOCK", TOKENS_PER_BLOCK),
@@ -189,7 +247,8 @@ impl Attend {
     fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
         // On a software adapter, starting a workgroup costs more than its work, so one workgroup takes a whole token.
-        let all = ((n_heads + 2 * n_kv_heads) * head_size / PAD).div_ceil(shape.lanes);
+        let units = ((n_heads + n_kv_heads) * head_size + n_kv_heads * self.tiles * self.value_size) / PAD;
+        let all = units.div_ceil(shape.lanes);
         let groups = if cx.caps.class == Class::Lanes { 1 } else { all };
         Dispatch {
             shader: "attention/append",
@@ -198,7 +257,7 @@ impl Attend {
             params: vec![
                 ("stride", (cx.tape.var_spec(self.qkv).stride() / 4).into()),
                 ("pairs", (cx.tape.rotary.map_or(0, |r| r.size) / 2).into()),
-                ("scale", self.of.scale().into()),
+                ("scale", self.scale.into()),
                 ("groups", groups.into()),
             ],
             bindings: vec![
@@ -234,7 +293,7 @@ impl Attend {
                     ("ROWS", shape.rows),
                     ("QUERIES", shape.heads * shape.rows),
                     ("SHARERS", shape.sharers),
-                    ("PAIRS", (head_size / 2).div_ceil(shape.lanes)),
+                    ("PAIRS", (self.value_size / 2).div_ceil(shape.lanes)),
                     ("STEP", [4, 2, 1].into_iter().find(|n| units.is_multiple_of(*n)).unwrap_or(1)),
                     ("SPLIT", usize::from(shape.is_split())),
                 ],
@@ -248,6 +307,8 @@ impl Attend {
                 ("total", total.into()),
                 ("split_blocks", shape.split_blocks.into()),
                 ("n_splits", shape.n_splits.into()),
+                ("limit", self.limit.into()),
+                ("adds", (self.adds && !shape.is_split()).into()),
             ],
             bindings: vec![
                 ("qkv", q),
@@ -256,7 +317,7 @@ impl Attend {
                 ("values", Binding::Cache(self.values)),
                 ("y", Binding::Var(y)),
             ],
-            grid: [shape.step_rows.min(cx.tokens - t0) as u32, (n_heads / shape.heads) as u32, shape.n_splits as u32],
+            grid: [shape.step_rows.min(cx.tokens - t0) as u32, (n_heads / shape.heads * self.tiles) as u32, shape.n_splits as u32],
         }
     }
 
@@ -274,9 +335,10 @@ impl Attend {
                 ("split_blocks", shape.split_blocks.into()),
                 ("n_splits", shape.n_splits.into()),
                 ("stride", cx.tape.var_spec(self.y).stride().into()),
+                ("adds", self.adds.into()),
             ],
             bindings: vec![("splits", Binding::Var(self.splits)), ("y", Binding::Var(self.y))],
-            grid: [cx.tokens as u32, self.of.n_heads as u32, 1],
+            grid: [cx.tokens as u32, (self.of.n_heads * self.tiles) as u32, 1],
         }
     }
 
@@ -287,7 +349,6 @@ impl Attend {
         let (spec, format) = (tape.var_spec(self.qkv), tape.cache_format);
         let (stride, size) = (spec.stride(), self.of.head_size);
         let pairs = tape.rotary.map_or(0, |r| r.size / 2);
-        let scale = self.of.scale();
         let (mut qkv, mut keys, mut values) = (host.take(self.qkv), host.take_cache(self.keys), host.take_cache(self.values));
         for (t, run, i) in host.step.rows() {
             let position = run.position as usize + i;
@@ -297,7 +358,7 @@ impl Attend {
             let of = |column: usize| spec.column(column)..spec.column(column) + spec.columns[column];
             row[of(Q)].chunks_exact_mut(size).for_each(|head| {
                 rotate(head, angles);
-                head.iter_mut().for_each(|x| *x *= scale);
+                head.iter_mut().for_each(|x| *x *= self.scale);
             });
             let mut k = row[of(K)].to_vec();
             k.chunks_exact_mut(size).for_each(|head| rotate(head, angles));
@@ -333,66 +394,4 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
         }
     }
     sums.iter().sum()
-}
-
-/// Returns a step with one run per pair. A pair has the number of a slot's tokens before the step, and the number of its new tokens. The
-/// cache blocks of a slot are scattered.
-fn step(runs: &[(usize, usize)]) -> Step {
-    let mut step = Step::default();
-    for &(before, n) in runs {
-        let run = Run {
-            first_row: step.tokens.len() as u32,
-            len: n as u32,
-            shift_out: 1,
-            position: before as u32,
-            blocks_at: step.blocks.len() as u32,
-            ..Run::default()
-        };
-        step.tokens.extend(vec![0; n]);
-        // 5 and BLOCKS have no common divisor except 1, so all blocks differ.
-        let listed = (before + n).div_ceil(TOKENS_PER_BLOCK);
-        let first = step.blocks.len();
-        step.blocks.extend((0..listed).map(|i| ((first + i) * 5 % BLOCKS) as u32));
-        step.runs.push(run);
-    }
-    step.outputs = vec![0];
-    step
-}
-
-/// Returns cases with the head counts and head sizes of GLM models, and cases with unusual counts and sizes. Contexts have 1 to 1001
-/// tokens.
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    let steps = || {
-        vec![
-            step(&[(0, 1)]),
-            step(&[(5, 1), (63, 1), (0, 2)]),
-            step(&[(64, 1), (200, 1)]),
-            step(&[(61, 9), (0, 3), (130, 1)]),
-            step(&[(3, 70)]),
-            step(&[(1000, 1)]),
-            step(&[(700, 1), (1, 1), (600, 1), (257, 1)]),
-            step(&[(600, 2), (700, 1), (1, 1)]),
-        ]
-    };
-    // The last two numbers are the channels that are rotated, and the channels of padding.
-    for (n_heads, n_kv_heads, head_size, rotary, padding) in [
-        (1, 1, 8, 4, 0),
-        (4, 2, 16, 8, 0),
-        (4, 2, 16, 6, 4),
-        (6, 3, 40, 20, 0),
-        (32, 2, 128, 64, 0),
-        (24, 1, 256, 256, 0),
-        (10, 2, 64, 0, 0),
-        (16, 16, 64, 32, 0),
-    ] {
-        let mut tape = Tape::new();
-        let of = Attention { n_heads, n_kv_heads, head_size, padding };
-        let columns = [n_heads, n_kv_heads, n_kv_heads].map(|n| n * head_size);
-        let qkv = tape.var("qkv", Rows::Tokens, &columns);
-        tape.rotary = Some(Rotary { size: rotary, base: 5e6 });
-        tape.attention("att", qkv, of);
-        cases.push(Case::new(format!("attention/{n_heads}/{n_kv_heads}/{}", head_size - padding), tape, steps(), 1e-9));
-    }
-    cases
 }

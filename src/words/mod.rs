@@ -5,6 +5,7 @@
 
 mod attention;
 mod deep_embed;
+mod deep_embed_qkv;
 mod embed;
 mod head;
 mod linear_add;
@@ -25,8 +26,9 @@ mod wkv4;
 mod wkv6;
 mod wkv7;
 
-pub use attention::Attention;
+pub use attention::{Attention, LimitedAttention};
 pub use deep_embed::DeepEmbed;
+pub use deep_embed_qkv::{DeepEmbedQkv, TokenColumn};
 pub use norm::Norm;
 pub use norm_ddlerp_linear::DdLerp;
 pub use norm_shift_linear::Projection;
@@ -49,6 +51,7 @@ pub struct Entry {
 pub static WORDS: &[Entry] = &[
     Entry { name: "embed", cases: embed::cases },
     Entry { name: "deep_embed", cases: deep_embed::cases },
+    Entry { name: "deep_embed_qkv", cases: deep_embed_qkv::cases },
     Entry { name: "norm_shift_linear", cases: norm_shift_linear::cases },
     Entry { name: "norm_ddlerp_linear", cases: norm_ddlerp_linear::cases },
     Entry { name: "wkv4_linear_add", cases: wkv4::cases },

@@ -36,8 +36,11 @@ fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
         // A row of this table of RWKV-7a is a square matrix.
         ("weight", [.., n]) if name.ends_with("s_emb.weight") => (1.0 / (*n as f32).sqrt().sqrt(), 0.0),
         ("s0", _) => (0.1, 1.0),
+        // Tables of RWKV-7b. Its queries and keys are long, so that scores come near their limit.
+        ("weight", [_, _]) if [".k_emb.weight", ".v_emb.weight"].iter().any(|end| name.ends_with(end)) => (0.5, 0.0),
+        ("weight", [_]) if [".lnq.weight", ".lnk.weight"].iter().any(|end| name.ends_with(end)) => (0.5, 4.0),
         // The matrices of a low-rank pair are stored as inputs x outputs.
-        ("w1" | "a1" | "v1" | "g1" | "w2" | "a2" | "v2" | "g2" | "s1" | "s2", [.., fan_in, _]) => matrix(*fan_in),
+        ("w1" | "a1" | "v1" | "g1" | "s1" | "k1" | "w2" | "a2" | "v2" | "g2" | "s2" | "k2", [.., fan_in, _]) => matrix(*fan_in),
         ("time_maa_w1" | "time_maa_w2" | "time_decay_w1" | "time_decay_w2", [.., fan_in, _]) => matrix(*fan_in),
         ("w0", _) => (2.0, 0.0),
         ("time_decay", _) => (2.5, -3.0),
