@@ -245,8 +245,8 @@ impl Preparer {
     /// list if no later request can use the positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
-        // A model with attention can continue from any token, so it needs no positions.
-        if self.model.context().is_some() || request.no_cache || request.state.is_some() || !self.finds_ends {
+        // A model that can be rewound continues from any token, so it needs no positions.
+        if self.model.can_rewind() || request.no_cache || request.state.is_some() || !self.finds_ends {
             return Vec::new();
         }
         let Some((last, before)) = messages.split_last() else { return Vec::new() };

@@ -231,9 +231,14 @@ impl Model {
     pub(super) fn state_orientation(&self) -> StateOrientation {
         self.0.state_orientation
     }
-    /// Returns the most tokens that a slot can read. `None` for a recurrent model, which has no limit.
+    /// Returns the most tokens that a slot can read. `None` for a recurrent model without attention, which has no limit.
     pub fn context(&self) -> Option<usize> {
         self.0.context
+    }
+    /// Returns whether a slot can be rewound to any of its tokens. This needs a KV cache of all tokens, and no recurrent state: a recurrent
+    /// state holds no earlier states. RWKV-7b has both, so the result is `false`.
+    pub fn can_rewind(&self) -> bool {
+        self.0.context.is_some() && self.tape().states.is_empty()
     }
     /// Returns the default sampling settings of the model's family.
     pub fn sampling(&self) -> &Sampling {

@@ -114,7 +114,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the most tokens that a slot can read, for a model with these facts. `None` for a recurrent model, which has no limit.
+    /// Returns the most tokens that a slot can read, for a model with these facts. `None` for a recurrent model without attention, which has
+    /// no limit.
     pub fn context_of(&self, facts: &Facts) -> Option<usize> {
         facts.context.map(|trained| self.context.unwrap_or(trained.min(DEFAULT_CONTEXT)))
     }

@@ -4,7 +4,7 @@ use super::{Session, Slot, pages};
 use crate::error::{Error, Result};
 
 impl Session {
-    /// Returns how many more tokens a slot can read. `None` for a recurrent model, which has no limit.
+    /// Returns how many more tokens a slot can read. `None` for a recurrent model without attention, which has no limit.
     ///
     /// # Errors
     /// `Input` if the slot was closed, or belongs to another session.
@@ -13,7 +13,7 @@ impl Session {
         Ok(self.model.context().map(|context| context - read))
     }
 
-    /// Returns the tokens that a slot has read. The result is empty for a recurrent model, or if the slot's first tokens are unknown.
+    /// Returns the tokens that a slot has read. The result is empty for a model without attention, or if the slot's first tokens are unknown.
     ///
     /// # Errors
     /// The errors of [`n_left`](Self::n_left).
@@ -31,7 +31,7 @@ impl Session {
         if n > has {
             return Err(Error::input(format!("cannot rewind to {n} tokens: the slot has read only {has} tokens")));
         }
-        if n > 0 && n < has && self.model.context().is_none() {
+        if n > 0 && n < has && !self.model.can_rewind() {
             return Err(Error::input("cannot rewind: the state of a recurrent model holds no earlier states")
                 .hint("fork the slot before you continue, and return to the fork"));
         }
@@ -47,8 +47,8 @@ impl Session {
     }
 
     /// Makes a slot contain exactly `tokens`, with the logits after the last token. Rewinds the slot to the longest common beginning of the
-    /// slot's tokens and `tokens`, or to 0 tokens if the slot's tokens are unknown. Then prefills the remaining tokens. Returns how many of
-    /// `tokens` were not read again.
+    /// slot's tokens and `tokens`, or to 0 tokens if the slot's tokens are unknown or the model is recurrent. Then prefills the remaining
+    /// tokens. Returns how many of `tokens` were not read again.
     ///
     /// # Errors
     /// The errors of [`prefill`](Self::prefill) and [`rewind`](Self::rewind).
@@ -64,7 +64,10 @@ impl Session {
             return Ok(known);
         }
         // At least the last token must be read, because its logits are needed.
-        let kept = known.min(tokens.len().saturating_sub(1));
+        let mut kept = known.min(tokens.len().saturating_sub(1));
+        if kept < contents.n_tokens && !self.model.can_rewind() {
+            kept = 0;
+        }
         self.check_reads(slot, &tokens[kept..], kept)?;
         if kept < self.n_tokens(slot)? {
             self.rewind(slot, kept)?;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, room, short};
 use crate::sample::{self, Sampler};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
-use crate::weights::write::write_for;
+use crate::weights::write::{Tensors, write_for};
 use crate::weights::{Checkpoint, EXPECTED, Entry, Readers, read_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -95,7 +95,7 @@ impl Snapshot {
         if let Some(matrices) = tape.states.iter().find(|s| s.is_matrices()) {
             file.put("state_dtype", matrices.format.name().into());
         }
-        // A slot of a model with attention can be rewound to any token, so the tokens are part of its state.
+        // A transformer's slot can be rewound to any token, so the tokens are part of its state.
         if let Some(tokens) = tokens.or(Some(self.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
             file.integers("tokens", tokens.iter());
         }
@@ -341,6 +341,7 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     for (spec, numbers) in definition.tape.states.iter().zip(&parts) {
         file.floats(&spec.name, &spec.shape, numbers);
     }
+    definition.tape.caches.iter().for_each(|c| file.floats(&c.name, &[0, c.n_heads, c.head_size], &[]));
     file.floats("last_logits", &[0], &[]);
     file.put("n_tokens", "0".into());
     file.write(to)
@@ -403,8 +404,6 @@ impl StateFile {
         write_for(Readers::Owner, path, &self.metadata, self.tensors.into_iter().map(entry).collect(), &mut |_, _| ())
     }
 }
-
-type Tensors<'a> = crate::weights::write::Tensors<'a>;
 
 fn floats(tensors: &Tensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
     let at = |text: String| Error::file(text).at(format!("tensor {name}"));

@@ -1,6 +1,6 @@
 //! The prefix cache: states after prompts and texts, kept for requests that begin with the same tokens.
 //!
-//! A recurrent state cannot be rewound, so an entry serves only prompts that begin with all of its tokens. A model with attention can be
+//! A recurrent state cannot be rewound, so an entry serves only prompts that begin with all of its tokens. A transformer can be
 //! rewound to any token, so an entry serves every prompt that shares a prefix with its tokens.
 //!
 //! Entries are in three tiers: slots of the device, host memory, files. Each tier has a limit of bytes. When a tier is full, its least recently
@@ -104,7 +104,7 @@ pub(super) struct PrefixCache {
     folder: Option<Folder>,
     /// The number of tokens between two entries that one long prompt leaves: see [`CacheOptions::every`].
     every: usize,
-    /// True if the model has attention, so that a slot can be rewound to any of its tokens.
+    /// True if a slot can be rewound to any of its tokens: the model has attention and no recurrent state.
     can_rewind: bool,
     clock: u64,
 }
@@ -120,8 +120,11 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
-            let tokens = options.device_bytes / per_token;
-            Idle { slots: (tokens / 64).clamp(1, most) as usize, tokens: tokens as usize }
+            // If the model has attention and a recurrent state, both get half of the memory.
+            let share = if model.can_rewind() { options.device_bytes } else { options.device_bytes / 2 };
+            let tokens = share / per_token;
+            let slots = if model.can_rewind() { tokens / 64 } else { share / model.state_bytes().max(1) };
+            Idle { slots: slots.clamp(1, most) as usize, tokens: tokens as usize }
         }
         None => Idle { slots: (options.device_bytes / model.slot_bytes().max(1)).clamp(1, most) as usize, tokens: 0 },
     }
@@ -136,7 +139,7 @@ impl PrefixCache {
         let is_on = idle.slots > 0;
         let (entries, trees) = (HashMap::new(), HashMap::new());
         let folder = options.folder.as_ref().filter(|_| is_on).map(|path| Folder::open(path, options.folder_bytes, model)).transpose()?;
-        let (every, can_rewind) = (options.every, model.context().is_some());
+        let (every, can_rewind) = (options.every, model.can_rewind());
         // A copy to the host blocks the thread, which a browser does not allow.
         let host_bytes = if cfg!(target_arch = "wasm32") { 0 } else { options.host_bytes };
         let mut cache = PrefixCache { entries, trees, idle, host_bytes, folder, every, can_rewind, clock: 0 };
@@ -333,7 +336,7 @@ impl PrefixCache {
         while let Some(id) = self.oldest(Tier::Device).filter(|_| self.n_on_device() > n_slots) {
             self.leave_device(id, session)?;
         }
-        while self.can_rewind && session.held_tokens(self.slots())? > self.idle.tokens {
+        while session.model().context().is_some() && session.held_tokens(self.slots())? > self.idle.tokens {
             let Some(id) = self.oldest(Tier::Device) else { break };
             self.leave_device(id, session)?;
         }
