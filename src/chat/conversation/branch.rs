@@ -7,12 +7,15 @@ use super::schedule::{Change, Schedule, before_reply};
 use crate::chat::format::{Ending, Lines};
 use crate::chat::{AnswerPart, AnswerReader, Format, OnPart, Thinking};
 use crate::constrain::Constraint;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::session::{Finish, Timings};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use web_time::Instant;
+
+/// The most tokens of the blank line after a reply.
+const BLANK_LINE: usize = 4;
 
 /// A branch of a conversation in lines (`Name: text`). Clones share their states.
 #[derive(Clone)]
@@ -156,6 +159,7 @@ pub fn reply(
     timings: Timings,
     on_part: &mut OnPart<'_>,
 ) -> Result<Reply> {
+    let room = room(core, state)?;
     // Stop texts do not apply to a constrained reply: it ends where its constraint ends.
     let stop_texts = if constraint.is_some() { Vec::new() } else { vec![lines.end()] };
     let mut reader = AnswerReader::of_line(lines.begins(), stop_texts);
@@ -163,7 +167,7 @@ pub fn reply(
         schedule: Schedule::reply(lines.ending, &core.settings),
         constraint,
         ends: lines.ending == Ending::NextTurn,
-        max_tokens: core.settings.chat_len_max,
+        max_tokens: core.settings.chat_len_max.min(room),
         grace: 0,
     };
     let mut hear = until_broken(on_part);
@@ -172,10 +176,26 @@ pub fn reply(
     let read = if is_cut { reader.end_cut(&mut hear) } else { reader.end(&mut hear) };
     if read.has_stopped {
         answer.finish = Finish::Stop;
+    } else if answer.finish == Finish::Length && answer.tokens.len() == room {
+        answer.finish = Finish::Context;
     }
     let has_more = read.has_thought || read.has_stopped || !read.dropped.trim().is_empty();
     (answer.text, answer.thought) = (read.text, read.thought);
     Ok(Reply { answer, has_more })
+}
+
+/// Returns the most tokens that a reply after `state` may have, so that the context also has room for the blank line after the reply.
+///
+/// # Errors
+/// `Input` if the conversation fills the context.
+fn room(core: &Core, state: &State) -> Result<usize> {
+    let Some(left) = core.session.n_left(state.slot)? else { return Ok(usize::MAX) };
+    if left <= BLANK_LINE {
+        let n = core.session.n_tokens(state.slot)?;
+        let text = format!("the conversation with this message has {n} tokens, but the context holds {} tokens", n + left);
+        return Err(Error::input(text).hint("take turns back, restart the conversation or set a larger `context`"));
+    }
+    Ok(left - BLANK_LINE)
 }
 
 /// Returns a function that calls `on_part`. After `on_part` has returned `Break`, the function returns `Break` and no longer calls `on_part`.

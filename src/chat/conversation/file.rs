@@ -191,8 +191,8 @@ impl Conversation {
     /// is unchanged.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
-        // A model with attention has formats of messages only.
-        let format = if self.model().context().is_none() { Record::format_in(&mut self.core, path).ok() } else { None };
+        // A transformer has formats of messages only.
+        let format = if !self.model().can_rewind() { Record::format_in(&mut self.core, path).ok() } else { None };
         if let Some(format) = format.filter(|format| format.lines().is_some() != self.format().lines().is_some()) {
             let mode = Self::mode(&mut self.core, format)?;
             std::mem::replace(&mut self.mode, mode).close(&mut self.core)?;

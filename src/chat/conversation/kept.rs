@@ -27,7 +27,7 @@ impl Kept {
     /// Prefills `prompt`, as far as neither the slot nor a kept state has read it. `stays` is the number of its first tokens that later prompts
     /// share. Returns the number of tokens that were prefilled.
     pub fn read(&mut self, core: &mut Core, prompt: &[u32], stays: usize) -> Result<usize> {
-        if core.session.model().context().is_some() {
+        if core.session.model().can_rewind() {
             return Ok(prompt.len() - core.session.read_to_with(self.slot, prompt, &mut *core.on_read)?);
         }
         let known = self.return_to(core, prompt)?;
@@ -96,7 +96,7 @@ impl Kept {
     /// Continues from a loaded slot. `tokens` are the tokens that it has read, or empty if they are unknown.
     pub fn load(&mut self, core: &mut Core, slot: Slot, tokens: &[u32]) {
         self.slot = slot;
-        if core.session.model().context().is_none() && !tokens.is_empty() {
+        if !core.session.model().can_rewind() && !tokens.is_empty() {
             self.keep(core, tokens);
         }
     }

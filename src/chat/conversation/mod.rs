@@ -133,13 +133,12 @@ const SLOTS: std::ops::RangeInclusive<u64> = 8..=32;
 const STATES_BYTES: u64 = 256 << 20;
 
 impl Conversation {
-    /// Returns the number of slots that the session of a conversation needs. A model with attention needs 1 slot, because the slot can be
+    /// Returns the number of slots that the session of a conversation needs. A transformer needs 1 slot, because the slot can be
     /// rewound. A recurrent model gets 8 to 32 slots, depending on the size of a state, because each undo step and each branch takes slots.
+    /// If the recurrent model also has attention, the size of the KV cache counts, too.
     pub fn slots(model: &Model) -> usize {
-        match model.context() {
-            Some(_) => 1,
-            None => (STATES_BYTES / model.state_bytes().max(1)).clamp(*SLOTS.start(), *SLOTS.end()) as usize,
-        }
+        let each = if model.context().is_some() { model.slot_bytes() } else { model.state_bytes() };
+        if model.can_rewind() { 1 } else { (STATES_BYTES / each.max(1)).clamp(*SLOTS.start(), *SLOTS.end()) as usize }
     }
 
     /// Begins a conversation and prefills the text with which the format begins. The session must have [`slots`](Self::slots) free slots. The
