@@ -15,7 +15,7 @@ use wingbeat::session::{Limits, Model, ModelSource, Options, PartOn, Session};
 /// Writes the model of the golden logits.
 fn write(path: &Path) {
     let ranks = Ranks { w: 8, a: 9, v: 7, g: 10 };
-    made::write(&Rwkv7 { base: Base { n_layer: 3, ..Base::new(48, 200, 16, 40) }, ranks, deep_embed: Some(32) }, path);
+    made::write(&Rwkv7 { base: Base { n_layer: 3, ..Base::new(48, 200, 16, 40) }, ranks, deep_embed: Some(32), attention: None }, path);
 }
 
 /// Returns the official logits, or `None` in the published package, which lacks them.

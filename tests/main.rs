@@ -6,6 +6,7 @@ mod batcher;
 mod chat;
 mod cli;
 mod coded;
+mod deep_attention;
 mod deep_embed;
 #[cfg(unix)]
 mod docs;

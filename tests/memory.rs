@@ -98,7 +98,7 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.safetensors");
     let ranks = Ranks { w: 64, a: 64, v: 32, g: 128 };
-    let model = Rwkv7 { base: Base { n_layer: 14, ..Base::new(1024, 4096, 64, 4096) }, ranks, deep_embed: None };
+    let model = Rwkv7 { base: Base { n_layer: 14, ..Base::new(1024, 4096, 64, 4096) }, ranks, deep_embed: None, attention: None };
     let mut tape = Tape::new();
     model.record(&mut tape);
     let made = Synthetic { seed: 1 };

@@ -199,7 +199,7 @@ fn a_deep_model_is_streamed_through_a_tenth_of_its_size() {
     let path = folder.path().join("deep.safetensors");
     let n_layer = 48;
     let ranks = Ranks { w: 8, a: 8, v: 8, g: 8 };
-    made::write(&Rwkv7 { base: Base { n_layer, ..Base::new(128, 512, 64, 2000) }, ranks, deep_embed: None }, &path);
+    made::write(&Rwkv7 { base: Base { n_layer, ..Base::new(128, 512, 64, 2000) }, ranks, deep_embed: None, attention: None }, &path);
     let open = |resident: Option<usize>| {
         let mut options = options("gpu");
         options.parts =

@@ -31,7 +31,8 @@ fn with_eps(eps: Option<f32>) -> Model {
 
 /// Writes a small model of pseudo-random numbers with a vocabulary of `n_vocab` tokens, and loads it.
 fn of_vocabulary(n_vocab: usize, path: &Path) -> Model {
-    let blueprint = Rwkv7 { base: Base::new(64, 128, 64, n_vocab), ranks: Ranks { w: 8, a: 8, v: 8, g: 8 }, deep_embed: None };
+    let blueprint =
+        Rwkv7 { base: Base::new(64, 128, 64, n_vocab), ranks: Ranks { w: 8, a: 8, v: 8, g: 8 }, deep_embed: None, attention: None };
     let mut tape = Tape::new();
     blueprint.record(&mut tape);
     let entries = tape.tensors().into_iter().map(|(name, shape, _)| {

@@ -49,7 +49,11 @@ def range_of(name, shape):
     last, root = name.split(".")[-1], lambda n: 1.0 / np.sqrt(np.float32(n))
     if name.endswith("s_emb.weight"):
         return 1.0 / np.sqrt(np.sqrt(np.float32(shape[-1]))), 0.0
-    if len(last) == 2 and last[0] in "wavgs" and last[1] in "12":
+    if name.endswith((".k_emb.weight", ".v_emb.weight")):
+        return 0.5, 0.0
+    if name.endswith((".lnq.weight", ".lnk.weight")):
+        return 0.5, 4.0
+    if len(last) == 2 and last[0] in "wavgsk" and last[1] in "12":
         return root(shape[0]), 0.0
     if last == "weight":
         return (0.1, 1.0) if len(shape) == 1 else (root(shape[-1]), 0.0)

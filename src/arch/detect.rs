@@ -7,7 +7,6 @@ use crate::error::{Error, Result, short};
 /// [`detect`] checks these pairs first, because most unsupported models also have the tensors of a supported model. [`detect`] checks the names
 /// of all layers, because some substrings occur in one layer only.
 const REFUSED: &[(&str, &str)] = &[
-    (".qkv.k_emb.", "RWKV-7b (DeepEmbed attention)"),
     (".ffn.enn.", "an RWKV-8 release candidate"),
     (".rosa.", "an RWKV-8 ROSA experiment"),
     (".att.gate_w1", "RWKV x060a, a research variant"),
@@ -34,8 +33,9 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     if let Some((what, name)) = REFUSED.iter().find_map(|(part, what)| Some((what, shapes.find(&|name| name.contains(part))?))) {
         return refuse(what, &name);
     }
-    // RWKV-7 is the only version whose variant with DeepEmbed is supported.
-    if let Some(name) = shapes.find(&|name| name.contains(".ffn.s_emb.")).filter(|_| !shapes.has_att("r_k")) {
+    // RWKV-7 is the only version whose variants with DeepEmbed, in the ffn or in attention, are supported.
+    let is_deep = |name: &str| [".ffn.s_emb.", ".qkv.k_emb."].iter().any(|part| name.contains(part));
+    if let Some(name) = shapes.find(&is_deep).filter(|_| !shapes.has_att("r_k")) {
         return refuse("a variant of RWKV-4 to 6 with DeepEmbed", &name);
     }
     for (tensor, what) in [("time_w", "RWKV-1"), ("time_alpha", "RWKV-1"), ("time_mix", "RWKV-2")] {

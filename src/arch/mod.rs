@@ -4,6 +4,7 @@
 //! The file of an architecture contains formulas only: no device, no kernel and no number format. To add an architecture, add its file to this
 //! folder, its `mod` line below, and its entry in [`ARCHS`].
 
+mod deep_attention;
 mod detect;
 mod glm4;
 mod purpose;
@@ -14,6 +15,7 @@ mod rwkv7;
 mod stack;
 pub mod synthetic;
 
+pub use deep_attention::DeepAttention;
 pub use detect::detect;
 pub use glm4::Glm4;
 pub use purpose::{Purpose, Task};

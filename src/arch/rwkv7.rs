@@ -1,5 +1,5 @@
-//! The architecture RWKV-7 "Goose" (x070), and its variant RWKV-7a with DeepEmbed (x070a). Letters follow the paper (arXiv 2503.14456,
-//! section 4). Each W is a weight matrix of the checkpoint.
+//! The architecture RWKV-7 "Goose" (x070), and its variants: RWKV-7a with DeepEmbed (x070a), and RWKV-7b, which adds the attention of
+//! `deep_attention.rs` (x070b). Letters follow the paper (arXiv 2503.14456, section 4). Each W is a weight matrix of the checkpoint.
 //!
 //! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right of a line
 //! is the word (fused operation) that computes the equations from this line on:
@@ -21,8 +21,8 @@
 //!   x ← x + W_o y
 //! channel mix                                                                           Tape::norm_shift_linear
 //!   X = x̂ + (x̂₋ − x̂) ⊙ x_k
-//!   k = relu²(W_k X)    q = s1 x̂                        q only in RWKV-7a
-//!                                                                                         Tape::deep_embed, only in RWKV-7a
+//!   k = relu²(W_k X)    q = s1 x̂                        q only in RWKV-7a and 7b
+//!                                                                                         Tape::deep_embed, only in RWKV-7a and 7b
 //!   M = s_emb[token] + s_emb_x x0                        [R, R]; x0 = LN0(E[token]) is x before the first block
 //!   k ← k ⊙ (s0 + s2 (q M))                              q is a row vector
 //!   x ← x + W_v k                                                                         Tape::linear_add_sparse
@@ -31,6 +31,7 @@
 //! The words of a block are [`Tape::norm_shift_linear`], [`Tape::wkv7`], [`Tape::linear_add`], [`Tape::deep_embed`] and
 //! [`Tape::linear_add_sparse`].
 
+use super::deep_attention::{self, DeepAttention};
 use super::detect::dims;
 use super::stack::{Base, Layer};
 use super::{Architecture, Blueprint, Facts, Purpose, Shapes, Variant};
@@ -43,8 +44,10 @@ use crate::words::{Activation, DeepEmbed, Expansion, ValueResidual, Wkv7};
 pub struct Rwkv7 {
     pub base: Base,
     pub ranks: Ranks,
-    /// The rank R of DeepEmbed in RWKV-7a, 32 in every published model. `None` in RWKV-7.
+    /// The rank R of DeepEmbed in RWKV-7a and 7b, 32 in every published model. `None` in RWKV-7.
     pub deep_embed: Option<usize>,
+    /// The sizes of the attention in RWKV-7b. `None` in RWKV-7 and 7a. A model with attention also has DeepEmbed.
+    pub attention: Option<DeepAttention>,
 }
 
 /// The rank R of DeepEmbed in published models.
@@ -68,7 +71,7 @@ impl Architecture for Rwkv7Arch {
     }
 
     fn about(&self) -> &'static str {
-        "RWKV-7 (x070, x070a)"
+        "RWKV-7 (x070, x070a, x070b)"
     }
 
     fn recognises(&self, shapes: &dyn Shapes) -> bool {
@@ -101,7 +104,8 @@ impl Architecture for Rwkv7Arch {
             )));
         }
         let deep_embed = deep_embed_rank(shapes, &base)?;
-        Ok(Box::new(Rwkv7 { base, ranks, deep_embed }))
+        let attention = DeepAttention::read(shapes, &base, deep_embed.is_some())?;
+        Ok(Box::new(Rwkv7 { base, ranks, deep_embed, attention }))
     }
 
     fn sizes(&self) -> &'static [&'static str] {
@@ -113,10 +117,10 @@ impl Architecture for Rwkv7Arch {
     }
 
     fn variants(&self) -> &'static [Variant] {
-        &[("rwkv7a-0.1b", || {
-            let model = Rwkv7::published("0.1b").expect("a published size");
-            Box::new(Rwkv7 { deep_embed: Some(DEEP_EMBED_RANK), ..model })
-        })]
+        &[
+            ("rwkv7a-0.1b", || Box::new(Rwkv7::variant("0.1b", None))),
+            ("rwkv7b-0.1b", || Box::new(Rwkv7::variant("0.1b", Some(DeepAttention::PUBLISHED)))),
+        ]
     }
 }
 
@@ -140,14 +144,19 @@ fn deep_embed_rank(shapes: &dyn Shapes, base: &Base) -> Result<Option<usize>> {
 
 impl Blueprint for Rwkv7 {
     fn facts(&self) -> Facts {
-        self.base.facts("rwkv7", if self.deep_embed.is_some() { "x070a" } else { "x070" })
+        let facts = |version| self.base.facts("rwkv7", version);
+        match (self.deep_embed, self.attention) {
+            (_, Some(_)) => Facts { context: Some(deep_attention::CONTEXT), ..facts("x070b") },
+            (Some(_), None) => facts("x070a"),
+            (None, None) => facts("x070"),
+        }
     }
 
     fn record(&self, t: &mut Tape) {
         let (mut v_first, mut x0) = (None, None);
         self.base.record(t, |t, layer, x| {
             let deep_embed = self.deep_embed.map(|rank| (rank, *x0.get_or_insert_with(|| layer.embedding(t))));
-            let v = self.time_mix(t, layer, x, v_first);
+            let v = self.time_mix(t, layer, x, v_first, deep_embed.map(|(_, x0)| x0));
             if v_first.replace(v).is_none() {
                 t.carry(v);
             }
@@ -166,12 +175,18 @@ impl Rwkv7 {
             2560 => [96, 96, 64, 320],
             _ => [128, 128, 96, 480],
         };
-        Some(Rwkv7 { base, ranks: Ranks { w, a, v, g }, deep_embed: None })
+        Some(Rwkv7 { base, ranks: Ranks { w, a, v, g }, deep_embed: None, attention: None })
     }
 
-    /// Records the time mix of a block. `v_first` is v of layer 0, or `None` if this block is layer 0. Returns v of layer 0, which later layers mix into
-    /// their own v.
-    fn time_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>) -> Var {
+    /// Returns the hyper-parameters of RWKV-7a, or of RWKV-7b if `attention` is given. `size` must be a published size.
+    fn variant(size: &str, attention: Option<DeepAttention>) -> Rwkv7 {
+        let model = Rwkv7::published(size).expect("a published size");
+        Rwkv7 { deep_embed: Some(DEEP_EMBED_RANK), attention, ..model }
+    }
+
+    /// Records the time mix of a block, and the attention of RWKV-7b. `v_first` is v of layer 0, or `None` if this block is layer 0. `x0` is the
+    /// embedding of each token, or `None` in RWKV-7. Returns v of layer 0, which later layers mix into their own v.
+    fn time_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, x0: Option<Var>) -> Var {
         let (base, ranks) = (&self.base, self.ranks);
 
         // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the mixes of
@@ -188,6 +203,10 @@ impl Rwkv7 {
         }
         let shift = l.att_shift(t);
         let proj = lerps.record(t, "proj", x, shift);
+        // From here on, the time mix reads `proj` alone, so the attention may change x.
+        if let Some((attention, x0)) = self.attention.zip(x0) {
+            attention.record(t, base, l, x0, x);
+        }
 
         let wkv = Wkv7 {
             head_size: base.head_size,

@@ -47,10 +47,10 @@ pub struct ModelArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct RunArgs {
-    /// Hold at most N tokens per slot (GLM) [default: as many as the model was trained for, at most 8192]
+    /// Hold at most N tokens per slot (GLM, RWKV-7b) [default: as many as the model was trained for, at most 8192]
     #[arg(short, long, value_name = "N", value_parser = within(1..=u32::MAX))]
     pub context: Option<u32>,
-    /// Number type of the key-value cache (GLM)
+    /// Number type of the key-value cache (GLM, RWKV-7b)
     #[arg(long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"], hide_short_help = true)]
     pub cache_dtype: String,
     /// Number type of the recurrent state (RWKV-5, 6 and 7); f16 takes half the memory

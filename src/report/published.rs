@@ -92,6 +92,7 @@ mod tests {
             ("rwkv4-14b", "14.15"),
             ("rwkv7-0.1b", "0.19"),
             ("rwkv7a-0.1b", "1.01"),
+            ("rwkv7b-0.1b", "1.83"),
             ("rwkv7-0.4b", "0.45"),
             ("rwkv7-1.5b", "1.53"),
             ("rwkv7-2.9b", "2.95"),
@@ -120,7 +121,8 @@ mod tests {
             assert_eq!(published_name(&arch::synthetic::named(name).unwrap().facts()).as_deref(), Some(name));
         }
         assert_eq!(published_name(&Facts { version: "x070a", ..facts }), None);
-        let variant = arch::synthetic::named("rwkv7a-0.1b").unwrap().facts();
-        assert_eq!(published_name(&variant).as_deref(), Some("rwkv7a-0.1b"));
+        for name in ["rwkv7a-0.1b", "rwkv7b-0.1b"] {
+            assert_eq!(published_name(&arch::synthetic::named(name).unwrap().facts()).as_deref(), Some(name));
+        }
     }
 }

@@ -97,7 +97,19 @@ impl Tape {
         let [keys, values] = self.key_and_value(name, (n_kv_heads, head_size), (n_kv_heads, head_size));
         let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[n_heads * head_size, n_heads, n_heads]);
         let y = self.scratch("attention", Rows::Tokens, &[n_heads * head_size]);
-        self.record(Attend { of, tiles: 1, value_size: head_size, scale: of.scale(), limit: 0.0, qkv, keys, values, splits, y, adds: false });
+        self.record(Attend {
+            of,
+            tiles: 1,
+            value_size: head_size,
+            scale: of.scale(),
+            limit: 0.0,
+            qkv,
+            keys,
+            values,
+            splits,
+            y,
+            adds: false,
+        });
         y
     }
 

@@ -82,7 +82,6 @@ fn every_version_is_detected_in_any_order() {
 #[test]
 fn ancestors_and_variants_are_refused_by_name() {
     for (tensor, word) in [
-        ("blocks.0.qkv.k_emb.weight", "RWKV-7b"),
         ("blocks.0.ffn.enn.weight", "RWKV-8"),
         ("blocks.0.rosa.rosa_qkv.emb", "ROSA"),
         ("blocks.0.att.gate_w1", "x060a"),
@@ -104,9 +103,6 @@ fn ancestors_and_variants_are_refused_by_name() {
             assert!(error.contains(word), "{error}");
         }
     }
-    let mut both = names(&V7);
-    both.0.extend([("blocks.0.ffn.s_emb.weight", vec![1]), ("blocks.0.qkv.k_emb.weight", vec![1])]);
-    assert!(detect(&both).err().unwrap().to_string().contains("RWKV-7b"), "7b has what 7a has");
     let mut gap = names(&V4);
     gap.0.push(("blocks.2.att.time_decay", vec![48]));
     assert!(detect(&gap).err().unwrap().to_string().contains("without a gap, found blocks.2"));
@@ -142,6 +138,32 @@ fn deep_embed_is_a_version_of_7_alone() {
     }
     for known in [&V6[..], &v5(&[3, 16], "blocks.0.att.time_faaaa", true), &V4] {
         assert!(with(known, &[48, 32], &[40, 1024]).unwrap_err().contains("DeepEmbed"));
+    }
+}
+
+#[test]
+fn attention_with_deep_embed_is_a_version_of_7_alone() {
+    let s_emb: [(&str, &[usize]); 2] = [("blocks.0.ffn.s1", &[48, 32]), ("blocks.0.ffn.s_emb.weight", &[40, 1024])];
+    let with = |known: &[(&'static str, &'static [usize])], more: &[(&'static str, &'static [usize])], qq: usize, k1: usize| {
+        let mut names = names(known);
+        names.0.extend(more.iter().map(|(name, shape)| (*name, shape.to_vec())));
+        let qkv = [("qq.weight", vec![qq, 48]), ("k1", vec![48, k1]), ("v1", vec![48, 32]), ("k_emb.weight", vec![40, qq])];
+        names.0.extend(qkv.map(|(name, shape)| (format!("blocks.0.qkv.{name}").leak() as &str, shape)));
+        detect(&names).map(|model| model.facts()).map_err(|e| e.to_string())
+    };
+    let facts = with(&V7, &s_emb, 256, 32).unwrap();
+    assert_eq!((facts.architecture, facts.version, facts.context), ("rwkv7", "x070b", Some(4096)));
+    assert!(with(&V7, &[], 256, 32).unwrap_err().contains("RWKV-7b without DeepEmbed"));
+    for size in [0, 20, 512] {
+        let error = with(&V7, &s_emb, size, 32).unwrap_err();
+        assert!(
+            error.contains(&format!("unsupported size of keys, expected a multiple of 8 from 8 to 256 rows, found {size} rows")),
+            "{error}"
+        );
+    }
+    assert!(with(&V7, &s_emb, 256, 0).unwrap_err().contains("found 0 columns in qkv.k1"));
+    for known in [&V6[..], &v5(&[3, 16], "blocks.0.att.time_faaaa", true), &V4] {
+        assert!(with(known, &[], 256, 32).unwrap_err().contains("a variant of RWKV-4 to 6 with DeepEmbed"));
     }
 }
 

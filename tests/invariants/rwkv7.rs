@@ -4,7 +4,7 @@ use super::*;
 use wingbeat::low_level::arch::{Ranks, Rwkv7};
 
 pub fn model() -> Rwkv7 {
-    Rwkv7 { base: base(), ranks: Ranks { w: 8, a: 8, v: 8, g: 8 }, deep_embed: None }
+    Rwkv7 { base: base(), ranks: Ranks { w: 8, a: 8, v: 8, g: 8 }, deep_embed: None, attention: None }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use wingbeat::session::{Model, ModelSource, Options};
 pub fn model(folder: &Path) -> Model {
     let path = folder.join("narrow.safetensors");
     let ranks = Ranks { w: 8, a: 8, v: 8, g: 8 };
-    let blueprint = Rwkv7 { base: Base { n_layer: 24, ..Base::new(64, 256, 64, 512) }, ranks, deep_embed: None };
+    let blueprint = Rwkv7 { base: Base { n_layer: 24, ..Base::new(64, 256, 64, 512) }, ranks, deep_embed: None, attention: None };
     super::made::write(&blueprint, &path);
     let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
     let caps = Caps::plain(Class::Groups, 128 << 20);
