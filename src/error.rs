@@ -191,11 +191,11 @@ impl Error {
     /// at most 60 characters of each: the text before the part, the part, and the text after the part.
     pub fn within(mut self, text: &str, part: Range<usize>) -> Self {
         const NEAR: usize = 60;
-        let shown = |s: &str| s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
-        let before = shown(&text[..part.start]);
-        let skipped = before.chars().count().saturating_sub(NEAR);
-        let before: String = before.chars().skip(skipped).collect();
-        let (found, after) = (shown(&short(&text[part.clone()], NEAR)), shown(&short(&text[part.end..], NEAR)));
+        let shown =
+            |s: &str, skipped: usize| s.chars().skip(skipped).take(NEAR).map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
+        let skipped = text[..part.start].chars().count().saturating_sub(NEAR);
+        let before = shown(&text[..part.start], skipped);
+        let (found, after) = (shown(&text[part.clone()], 0), shown(&text[part.end..], 0));
         let marks = "^".repeat(found.chars().count().max(1));
         self.excerpt = Some(format!("{before}{found}{after}\n{}{marks}", " ".repeat(before.chars().count())).into());
         self
@@ -231,9 +231,12 @@ impl Error {
     }
 }
 
-/// Returns the first `most` characters of `text`, for a message that quotes the text.
+/// Returns `text` for a message that quotes the text. A text of more than `most` characters is cut there and ends with `…`.
 pub(crate) fn short(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// Formats a number of bytes in KiB, MiB, GiB or TiB: `1.50 GiB`.

@@ -5,8 +5,8 @@ use super::output::{Output, say, say_error};
 use super::style::Color;
 use super::{Cli, flags, prompt};
 use crate::error::{Error, Kind};
-use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -78,7 +78,7 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
         }
         ClapKind::UnknownArgument if arg.starts_with('-') => Error::usage("unknown flag").hint("--help-all lists all flags"),
         ClapKind::UnknownArgument => {
-            Error::usage("one argument too many").hint("put an argument with spaces between quotes; --help shows the arguments")
+            Error::usage("one argument too many").hint("leave this argument out; if it is a word of a text or path with spaces, put quotes around the whole text or path; --help shows all arguments")
         }
         ClapKind::InvalidValue if value.is_empty() => Error::usage(format!("the value is missing: write {arg}")),
         ClapKind::InvalidValue => {
@@ -102,12 +102,17 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
             }
         },
         ClapKind::MissingRequiredArgument => {
-            let what = match args.len() {
-                1 if arg.starts_with('-') => "the flag is missing, and another flag of this command needs it",
-                1 => "the argument is missing",
-                _ => "these arguments are missing",
+            let all = args.iter().map(|arg| described(arg)).collect::<Vec<_>>().join("; ");
+            let need = args.iter().find_map(|arg| Some((needing(arg, given)?, flag(arg))));
+            let what = match (args.len(), need) {
+                (1, Some((needing, missing))) => {
+                    return Error::usage(format!("this flag needs the flag {missing}, which is missing")).at(needing).hint(format!("add {all}"));
+                }
+                (1, None) => "the argument is missing".into(),
+                (_, Some((needing, missing))) => format!("these arguments are missing; {missing} is needed by {needing}"),
+                (_, None) => "these arguments are missing".into(),
             };
-            Error::usage(what).hint(args.iter().map(|arg| described(arg)).collect::<Vec<_>>().join("; "))
+            Error::usage(what).hint(all)
         }
         _ => {
             let text = e.to_string();
@@ -116,6 +121,22 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
         }
     };
     found.at(args.iter().map(|arg| flag(arg)).collect::<Vec<_>>().join(", "))
+}
+
+/// Returns the flag among the arguments `given` that needs the flag `missing`. Returns `None` if no flag needs `missing`. Parses the command with
+/// one flag at a time: clap's error does not name the flag.
+fn needing<'a>(missing: &str, given: &'a [OsString]) -> Option<&'a str> {
+    let is_flag = |arg: &OsString| arg.to_str().is_some_and(|arg| arg.starts_with('-'));
+    let command = given.iter().skip(1).position(|arg| !is_flag(arg))? + 2;
+    let found = (command..given.len()).filter(|&i| is_flag(&given[i])).find(|&i| {
+        // The argument after the flag may be the flag's value.
+        let line = given[..command].iter().chain(given[i..].iter().take(2));
+        Cli::try_parse_from(line).is_err_and(|e| match e.get(ContextKind::InvalidArg) {
+            Some(ContextValue::Strings(all)) => e.kind() == ClapKind::MissingRequiredArgument && all.iter().any(|arg| arg == missing),
+            _ => false,
+        })
+    })?;
+    given[found].to_str()?.split('=').next()
 }
 
 /// Returns an argument with its help and its possible values: `<SHELL>: Shell that reads the script (bash, zsh)`.
@@ -146,7 +167,6 @@ fn flag(arg: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     #[test]
     fn errors_of_flags_name_the_flag() {
@@ -163,7 +183,14 @@ mod tests {
             ("w bench -p -1", "-1", "takes no negative number", None),
             ("w generat", "generat", "unknown command", Some("generate")),
             ("w xyzzy", "xyzzy", "unknown command", Some("`wingbeat --help`")),
-            ("w batch --json", "--output, <IN.jsonl>", "these arguments are missing", Some("<IN.jsonl>: File of prompts")),
+            ("w batch --json", "--output, <IN.jsonl>", "missing; --output is needed by --json", Some("<IN.jsonl>: File of prompts")),
+            (
+                "w batch in --slots 2 --retry-errors",
+                "--retry-errors",
+                "needs the flag --output, which",
+                Some("add --output <OUT.jsonl>: Ap"),
+            ),
+            ("w -v convert a b --dtype f16 --lora=c", "--lora", "this flag needs the flag --lora-alpha", Some("add --lora-alpha <ALPHA>")),
             ("w score --text a --tokens 1", "--text", "cannot be used with --tokens", Some("only one")),
             ("w generate x --quant i9", "--quant", "unknown weight format \"i9\"", Some("NAME=FORMAT")),
             ("w completions", "<SHELL>", "the argument is missing", Some("bash, elvish, fish, powershell, zsh")),

@@ -61,11 +61,7 @@ impl std::fmt::Display for Pointer {
             shown.push('/');
             shown += &short(step, SHOWN).replace('~', "~0").replace('/', "~1");
         }
-        match shown.chars().count() {
-            0 => Ok(()),
-            n if n > SHOWN => write!(f, "schema at {}…", short(&shown, SHOWN)),
-            _ => write!(f, "schema at {shown}"),
-        }
+        if shown.is_empty() { Ok(()) } else { write!(f, "schema at {}", short(&shown, SHOWN)) }
     }
 }
 

@@ -56,8 +56,8 @@ pub struct LoadedState {
 }
 
 impl LoadedState {
-    /// Restores `sampler` to the sampler state of the file. If `seed` is set, it replaces the saved seed, and the random numbers start from the
-    /// beginning. If the file has no sampler state, `sampler` reads the saved tokens instead, and `seed` has no effect.
+    /// Restores `sampler` to the sampler state of the file. If `seed` is given, `seed` replaces the saved seed, and the random stream starts from
+    /// its beginning. If the file has no sampler state, `sampler` reads the saved tokens instead, and `seed` has no effect.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         let tokens = self.tokens.as_deref().unwrap_or_default();
         let Some(mut memory) = self.sampler.clone() else { return sampler.read(tokens) };
@@ -154,7 +154,7 @@ impl Snapshot {
     /// tokens than the context holds.
     pub fn load(model: &Model, path: &Path, any_weights: bool) -> Result<(Snapshot, LoadedState)> {
         // A tuned state may be any kind of checkpoint file.
-        let checkpoint = Checkpoint::open(path).map_err(no_state)?;
+        let checkpoint = open(path)?;
         if checkpoint.names().any(|n| n.ends_with(TUNED)) {
             return load_tuned(model, &checkpoint).map_err(|e| e.at(path.display()));
         }
@@ -186,10 +186,7 @@ impl Snapshot {
         }
         let n_tokens = number("n_tokens", meta("n_tokens")).and_then(|n| check_length(model, n))?;
         let tape = model.tape().clone();
-        let mut parts = Vec::new();
-        for spec in &tape.states {
-            parts.push(floats(&tensors, &spec.name, &spec.shape)?);
-        }
+        let states = tape.states.iter().map(|spec| floats(&tensors, &spec.name, &spec.shape)).collect::<Result<_>>()?;
         let n_vocab = model.facts().n_vocab;
         // The list of a sampler's tokens may be longer than `n_tokens`: the sampler may have accepted tokens that the slot has not read.
         let integers = |tensors: &Tensors<'_>, name: &str| integers(tensors, name, n_tokens.min(MAX_KEPT_TOKENS).saturating_add(n_vocab));
@@ -226,7 +223,7 @@ impl Snapshot {
             caches.push(floats(&tensors, &spec.name, &[n_tokens, spec.n_heads, spec.head_size])?);
         }
         let tokens = loaded.tokens.clone().unwrap_or_default();
-        let snapshot = Snapshot { weights: model.weights_hash().into(), states: parts, caches, logits, n_tokens, tokens };
+        let snapshot = Snapshot { weights: model.weights_hash().into(), states, caches, logits, n_tokens, tokens };
         loaded.pending = metadata.get(PENDING).map_or(Ok(Vec::new()), |text| from_hex(text))?;
         loaded.metadata = metadata;
         Ok((snapshot, loaded))
@@ -271,7 +268,7 @@ pub struct SavedTokens {
 /// `File` if the file is not a saved state or is damaged.
 pub fn saved_tokens(path: &Path) -> Result<SavedTokens> {
     let read = || {
-        let checkpoint = Checkpoint::open(path).map_err(no_state)?;
+        let checkpoint = open(path)?;
         if !is_saved(&checkpoint) {
             return Err(other_than_state(&checkpoint));
         }
@@ -300,12 +297,15 @@ pub fn is_saved(checkpoint: &Checkpoint) -> bool {
 const EXPECTED_STATE: &str = "expected a saved state or a tuned initial state";
 const HOW_TO_SAVE: &str = "make a state with `Session::save`";
 
-/// Changes the error of a file that is not a checkpoint: the new message says that a state was expected.
-fn no_state(e: Error) -> Error {
-    match e.message.strip_prefix(EXPECTED) {
+/// Opens the checkpoint file of a state. If `path` is a folder or is not a checkpoint, the error says that a state was expected.
+fn open(path: &Path) -> Result<Checkpoint> {
+    Checkpoint::open(path).map_err(|e| match e.message.strip_prefix(EXPECTED) {
         Some(found) => Error { hint: Some(HOW_TO_SAVE.into()), message: format!("{EXPECTED_STATE}{found}"), ..e },
+        None if path.is_dir() => {
+            Error { hint: Some("give the path of a state file".into()), message: format!("{EXPECTED_STATE}, found a folder"), ..e }
+        }
         None => e,
-    }
+    })
 }
 
 /// Returns the error for a checkpoint that is not a state. The message names what the checkpoint is.

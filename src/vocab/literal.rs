@@ -3,8 +3,6 @@
 //! `'é'` and `"it's"` are text and become UTF-8; `b'\xe2\x80'` is raw bytes. An escape that Python does not know (`\d`) is an error in a
 //! vocabulary, because only damage can produce it. This module must not know ids or lines.
 
-use crate::error::short;
-
 /// Appends the bytes of the literal `source` to `out`. The error is the end of a sentence that begins with "the token of id N".
 pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
     let (is_bytes, quoted) = match source.strip_prefix('b') {
@@ -59,7 +57,7 @@ pub(crate) fn unescape_text(escape: &str, out: &mut String) -> Result<usize, Str
 }
 
 fn no_character(escape: &str, n: usize) -> String {
-    format!("\\{}, which is not a character", short(escape, n))
+    format!("\\{}, which is not a character", escape.chars().take(n).collect::<String>())
 }
 
 /// The value of an escape.
@@ -105,5 +103,5 @@ fn digits(s: &str, n: usize, radix: u32) -> Option<(u32, &str)> {
 }
 
 fn bad_escape(escape: &str) -> String {
-    format!("has the unknown escape \\{}", short(escape, 9))
+    format!("has the unknown escape \\{}", escape.chars().take(9).collect::<String>())
 }

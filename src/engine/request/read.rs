@@ -5,7 +5,7 @@ use super::super::{Fields, Rules};
 use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
 use crate::chat::Thinking;
 use crate::error::{Error, Result, short};
-use crate::sample::Setting;
+use crate::sample::{Sampling, Setting};
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
@@ -127,7 +127,14 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
         Value::Object(all) if setting == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),
         one => plain(one).map(|text| vec![text]),
     };
-    let text =
-        || Error::input(format!("expected a number, a string or a list of these, found {}", short(&value.to_string(), 40))).field(name);
-    Ok((setting, texts.ok_or_else(text)?))
+    let is_bias = setting == "logit-bias";
+    // The error of a wrong bias shows JSON. The error of the sampler would show the notation of the flag, ID=X.
+    let texts = texts.filter(|texts| {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        !is_bias || Sampling::rwkv().set_each(&setting, &texts).is_ok()
+    });
+    let expected =
+        if is_bias { "an object of token ids and numbers, such as {\"261\": -1.5}" } else { "a number, a string or a list of these" };
+    let refused = || Error::input(format!("expected {expected}, found {}", short(&value.to_string(), 40))).field(name);
+    Ok((setting, texts.ok_or_else(refused)?))
 }

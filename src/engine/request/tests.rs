@@ -135,7 +135,7 @@ fn errors_name_the_field() {
             r#"{"prompt":"x","grammar":"","json_schema":{}}"#,
             "expected at most one of the fields grammar, json_schema, json_object and json_value, found 2 of them",
         ),
-        (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected a number"),
+        (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected an object of token ids and numbers"),
     ] {
         let said = read(line).unwrap_err().to_string();
         assert!(said.starts_with(want), "{line}: {said}");
