@@ -25,7 +25,7 @@ struct Run {
     page_out: u32,
     // Index of the half page of token-shift vectors that the run reads. Half h of page p has the index 2 p + h.
     shift_in: u32,
-    // Index of the half page of token-shift vectors that the run writes. It always differs from `shift_in`.
+    // Index of the half page of token-shift vectors that the run writes. `shift_out` always differs from `shift_in`.
     shift_out: u32,
     // Position of the run's first token in its text.
     position: u32,

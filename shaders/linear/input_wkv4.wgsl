@@ -26,7 +26,8 @@ struct Input {
 @group(0) @binding(5) var<storage, read> vectors: array<f32>; // [2, stride]: w, u
 @group(0) @binding(6) var<storage, read_write> state: array<f32>; // [2 pages, 3 (a, b, p), width]
 
-// The recurrence up to one token: the first token that it takes, the last token, and the offset of the state before the first token.
+// The steps of the recurrence to compute: the rows of the first and the last token, and the offset in `state` of the state before the first
+// token.
 struct Source {
     first: u32,
     last: u32,

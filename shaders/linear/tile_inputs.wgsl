@@ -3,8 +3,8 @@ import package::linear::stack::{Segment, params};
 import package::slot::input::x;
 import package::slot::tile::UNITS;
 
-// Returns unit u of a tile: eight inputs of one token. The tile has `tokens` of the n tokens, from token t0, and begins at unit k of the
-// width. The units of a token have consecutive indices u. Returns zeros outside x.
+// Returns unit u of a tile: eight inputs of one token. The tile has the inputs of tokens t0 .. t0 + tokens, and begins at unit k of the width. x
+// has n tokens. The units of a token have consecutive indices u. Returns zeros outside x.
 fn tile_input(s: Segment, tokens: u32, t0: u32, n: u32, k: u32, u: u32) -> mat2x4<f32> {
     let token = t0 + u / UNITS;
     let unit = k + u % UNITS;

@@ -1,7 +1,6 @@
-// Multiplies a row vector by the matrix of a token:  y[t, j] = sum over i of q[t, i] (S[token][i, j] + z[t, i, j])
-// S is a table of square matrices: row `token` has the matrix [rank, rank], row by row. One workgroup per token, one lane per j. If the
-// table has several pieces, each piece has its own dispatch. A token's row is in one piece, and the dispatches of the other pieces do not
-// change y[t].
+// Multiplies a row vector by a matrix that depends on the token:  y[t, j] = sum over i of q[t, i] (S[token][i, j] + z[t, i, j])
+// S is a table. Its row `token` is the matrix [rank, rank] of this token, stored row by row. One workgroup per token, one lane per j. If the
+// table has several pieces, each piece has a dispatch. Only the dispatch of the piece that has a token's row writes y[t].
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::WG;
 import package::matrix::place::Place;
@@ -9,16 +8,16 @@ import package::slot::matrix::weight8;
 
 struct Params {
     rank: u32,
-    // Index of the first float of q in a row, and the stride of such a row.
+    // Offset of q in a row of the buffer q, and the stride of that buffer's rows, in floats.
     q_at: u32,
     q_stride: u32,
-    // Stride of a row of z.
+    // Stride of the rows of z, in floats.
     z_stride: u32,
-    // Stride of a row of y.
+    // Stride of the rows of y, in floats.
     y_stride: u32,
     // The number of units of eight weights in a row of the table.
     units: u32,
-    // First word of the scales.
+    // Offset of the scales in the piece, in words of 16 bytes.
     scales: u32,
     // First row of this piece.
     first_row: u32,

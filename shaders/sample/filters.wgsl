@@ -5,8 +5,8 @@ import package::sample::settings::{Settings, HF, TOP_P, SIGMA};
 import package::sample::sigma::{deviation};
 import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, reach, find};
 
-// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k is applied before top_p. Without it, top_p is
-// applied first, as in the official package, and also keeps all tokens that are as likely as the last token of its window.
+// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k is applied before top_p. Without the flag HF, top_p is
+// applied before top_k, as in the official package, and top_p also keeps all tokens that are as likely as the last token of its window.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;
@@ -29,8 +29,8 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     return w;
 }
 
-// Returns the shortest window of first tokens of `w` whose mass exceeds the aim, or `w` if all its tokens do not exceed the aim. If
-// `drops_ties` is false, the window also keeps all tokens that are as likely as its last token.
+// Returns the shortest window of first tokens of `w` whose mass exceeds the aim, or `w` if the mass of all tokens of `w` does not exceed the
+// aim. If `drops_ties` is false, the result also has all tokens that are as likely as the last token of that window.
 fn narrowed(row: Row, w: Window, s: Scale, aim: Aim, drops_ties: bool, lane: u32) -> Window {
     let r = reach(row, w, s, aim, lane);
     if r.is_short { return w; }

@@ -1,5 +1,5 @@
 // An f16 scale and offset per row (rx, mx) and per column (ry, my). c is a weight's code. A word of 16 bytes has eight f16 values. The
-// scales and offsets of rows come first, `[2, rows / 8]` words, then those of columns, `[2, units]` words.
+// scales and offsets of rows are stored first, `[2, rows / 8]` words. The scales and offsets of columns follow, `[2, units]` words.
 //   W[row, k] = c[row, k] rx[row] ry[k] + mx[row] + my[k]
 //   sum over k of W[row, k] x[k] = rx[row] sum of c[row, k] ry[k] x[k] + mx[row] sum of x[k] + sum of my[k] x[k]
 // Fills the shader slot `scale`; scale/none describes each function.

@@ -23,7 +23,7 @@ const REFUSED: &[(&str, &str)] = &[
 ///
 /// # Errors
 ///
-/// `Model` if the file is an unsupported variant, a saved state, a LoRA adapter or no model. Also if a tensor is missing or has an unsupported
+/// `Model` if the file is an unsupported variant, a saved state, a LoRA adapter or no model, or if a tensor is missing or has an unsupported
 /// shape.
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     let runs = || ARCHS.iter().rev().map(|arch| arch.about()).collect::<Vec<_>>().join(", ");

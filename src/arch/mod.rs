@@ -129,7 +129,7 @@ pub struct Facts {
     pub n_embd: usize,
     /// The width of the channel mix (RWKV) or of the mlp (GLM).
     pub n_ffn: usize,
-    /// The number of heads. It is 1 in RWKV-4, which has no heads.
+    /// The number of heads, or 1 for RWKV-4, which has no heads.
     pub n_head: usize,
     /// The number of channels of a head.
     pub head_size: usize,

@@ -50,7 +50,7 @@ impl Task {
         }
     }
 
-    /// Returns what the names of the task's tensors begin with, such as `head.retr_head.`.
+    /// Returns the prefix of the names of the task's tensors, such as `head.retr_head.`.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
             Task::Retrieval => "head.retr_head.",

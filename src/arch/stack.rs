@@ -53,8 +53,8 @@ impl Base {
     ///
     /// # Errors
     ///
-    /// `Model` if a tensor is missing or empty, if widths disagree, or if a head has more than 128 channels. Also if a layer in the middle has
-    /// no tensors, or if an epsilon is not a positive number.
+    /// `Model` if a tensor is missing or empty, if widths disagree, if a head has more than 128 channels, if a layer in the middle has no tensors,
+    /// or if an epsilon is not a positive number.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
         // The columns of both key matrices are checked below, because a matrix with 0 columns could claim any number of rows.
@@ -87,10 +87,11 @@ impl Base {
         if let Some(name) = shapes.find(&is_beyond) {
             return text(format!("expected layers without a gap, found {name} but no tensor of layer {n_layer}"));
         }
-        // The model has this norm if the file has its weight or its bias. A file with only one of them is broken: it is not a model without the
-        // norm.
+        // The model has this norm if the file has the norm's weight or its bias. If only the weight or only the bias is present, the file is
+        // broken, and a later check reports the missing tensor.
         let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
-        // A model was trained with all biases of its norms or without them. One bias is enough evidence, so a file that lacks others is broken.
+        // A model was trained either with all biases of its norms or with none. So one bias is enough evidence: a file with one bias that lacks
+        // other biases is broken.
         let has_bias = |norms: &[&str]| shapes.find(&|name| norms.iter().any(|norm| name.ends_with(norm))).is_some();
         Ok(Base {
             n_layer,
@@ -169,7 +170,7 @@ impl Base {
         norm(prefix, self.has_norm_bias)
     }
 
-    /// Declares a layer norm over the width C. `parts`: weight and bias, then further vectors that a word reads.
+    /// Declares a layer norm over the width C. `parts` are weight and bias, then further vectors that a word reads.
     fn norm(&self, t: &mut Tape, parts: impl IntoIterator<Item = VectorPart>) -> Norm {
         Norm::layer(t.vectors(self.n_embd, parts.into_iter().collect()), self.layer_norm_eps)
     }

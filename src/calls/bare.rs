@@ -1,4 +1,4 @@
-//! An object without anything around it: `{"name": "f", "arguments": {…}}`.
+//! The bare form of a tool call: one JSON object without a tag or a fence, `{"name": "f", "arguments": {…}}`.
 
 use super::json::object;
 use super::{Declared, Form, Reading};

@@ -1,19 +1,19 @@
-//! Grammars of calls that a request demands.
+//! Texts and schemas of tool calls that a request demands. They become a grammar, so that the model must write such a call.
 
 use crate::error::{Error, Result, short};
 use crate::template::{Template, Tool};
 use serde_json::{Value, json};
 
-/// Returns the error that no tool is declared.
+/// Returns the error for a demanded call without a declared tool.
 pub fn undeclared() -> Error {
     Error::input("a call can be demanded only if tools are declared").hint("declare the tools in `tools`")
 }
 
-/// Returns the texts of a call of one of these tools: for each tool, the text before the arguments, the JSON schema of the arguments and the
-/// text after them. `name` selects one tool.
+/// Returns how the model must write a call, for each tool: the text before the arguments, the JSON schema of the arguments, and the text after
+/// the arguments. With `name`, returns only the tool of this name.
 ///
 /// # Errors
-/// `Input` if no tool has this name, a tool is not a function, or the model's calls cannot be demanded.
+/// `Input` if no tool is declared, if no tool has this name, if a tool is not a function, or if the model does not write arguments as JSON.
 pub fn demanded(template: &dyn Template, tools: &[Tool], name: Option<&str>) -> Result<Vec<(String, Value, String)>> {
     let wanted: Vec<&Tool> = tools.iter().filter(|tool| name.is_none_or(|name| tool.name() == name)).collect();
     if wanted.is_empty() {

@@ -1,9 +1,9 @@
-//! The short form of RWKV-7 G1: a fenced block of JSON with one or more objects.
+//! The short form of tool calls of RWKV-7 G1: a fenced block with one or more JSON objects.
 
 use super::json::{Frame, after, shifted};
 use super::{Declared, Form, Reading};
 
-/// The fence of a block.
+/// The marker before and after the block.
 pub const FENCE: &str = "```";
 
 pub struct Fenced;

@@ -1,4 +1,4 @@
-//! Objects of JSON with a name and arguments, within longer texts.
+//! Reads tool calls that are JSON objects with the keys `name` and `arguments`, in a longer text.
 
 use super::{Declared, Reading};
 use crate::template::ToolCall;
@@ -6,13 +6,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The most bytes of a call. A longer text stays text, so that an object that never ends is shown at last.
+/// The most bytes of a call. Longer text counts as text: otherwise the reader would wait forever for the end of an object that never ends.
 const MAX_BYTES: usize = 64 << 10;
 
-/// The keys with which an object of a call can begin.
+/// The keys that can come first in the object of a call.
 const KEYS: [&str; 4] = ["name", "arguments", "id", "type"];
 
-/// A call as models write it. Unknown keys are skipped.
+/// The JSON object of a call. Unknown keys are skipped.
 #[derive(Deserialize)]
 struct Written<'a> {
     #[serde(borrow)]
@@ -21,18 +21,18 @@ struct Written<'a> {
     arguments: &'a RawValue,
 }
 
-/// The parts of a text around the objects of calls.
+/// A text with the objects of calls, up to a closing mark.
 pub struct Frame<'a> {
-    /// The text with the first object at its beginning, after blanks.
+    /// The text. Blanks, then the first object, are at its beginning.
     pub text: &'a str,
-    /// The text that closes the frame. It may be missing.
+    /// The closing mark, such as `</tool_call>`. The text may lack the mark. Empty if the form has no closing mark.
     pub close: &'a str,
     /// True if no more text follows.
     pub is_end: bool,
 }
 
 impl Frame<'_> {
-    /// Reads one or more objects and the text that closes the frame. Counts bytes from the beginning of `text`.
+    /// Reads one or more objects and the closing mark. Counts bytes from the beginning of `text`.
     pub fn calls(&self, declared: &Declared) -> Reading {
         let (mut calls, mut n_read) = (Vec::new(), 0);
         loop {
@@ -58,8 +58,8 @@ impl Frame<'_> {
     }
 }
 
-/// Returns the number of bytes up to the end of `close`, which may follow blanks, or 0 if another text follows. Returns `None` if the next
-/// characters decide.
+/// Returns the number of bytes up to the end of the closing mark `close`, including blanks before the mark. Returns 0 if `text` does not begin
+/// with the mark. Returns `None` if more text is needed to decide.
 pub fn closed(text: &str, close: &str, is_end: bool) -> Option<usize> {
     let rest = text.trim_start();
     if close.is_empty() && (is_end || !rest.is_empty()) {
@@ -72,7 +72,10 @@ pub fn closed(text: &str, close: &str, is_end: bool) -> Option<usize> {
     }
 }
 
-/// Returns the text after `mark`, or `None` with a decided reading if the mark is missing or incomplete.
+/// Returns the text after the opening mark `mark`.
+///
+/// # Errors
+/// [`Reading::More`] if `text` is only the beginning of the mark and more text follows, else [`Reading::Text`] if the mark is missing.
 pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, Reading> {
     match text.strip_prefix(mark) {
         Some(rest) => Ok(rest),
@@ -99,7 +102,7 @@ pub fn object(text: &str, is_end: bool, declared: &Declared) -> Reading {
     }
 }
 
-/// Returns whether a text begins like a call of a declared tool. Returns `None` if the next characters decide.
+/// Returns whether a text begins like the object of a call of a declared tool. Returns `None` if more text is needed to decide.
 fn begins(text: &str, declared: &Declared) -> Option<bool> {
     let after = |text: &str, mark: &str| match text.strip_prefix(mark) {
         Some(rest) => Some(Some(rest.trim_start().to_string())),
@@ -120,7 +123,7 @@ fn begins(text: &str, declared: &Declared) -> Option<bool> {
     }
     let Some(name) = after(&value, "\"")? else { return Some(false) };
     match name.split_once(['"', '\\']) {
-        // An escape can spell any character.
+        // With an escape, the name can be any name. `call` compares the complete name.
         Some(_) if name.find('\\').is_some_and(|at| name.find('"').is_none_or(|quote| at < quote)) => Some(true),
         Some((name, _)) => Some(declared.has(name)),
         None if declared.has_beginning(&name) => None,
@@ -128,7 +131,7 @@ fn begins(text: &str, declared: &Declared) -> Option<bool> {
     }
 }
 
-/// Returns the number of bytes of the object or list at the beginning of a text, or `None` if it does not end.
+/// Returns the number of bytes of the object or list at the beginning of a text. Returns `None` if the closing bracket is missing.
 pub fn end(text: &str) -> Option<usize> {
     let (mut depth, mut is_string, mut is_escaped) = (0usize, false, false);
     for (i, byte) in text.bytes().enumerate() {
@@ -151,7 +154,7 @@ pub fn end(text: &str) -> Option<usize> {
     None
 }
 
-/// Reads a complete object.
+/// Reads the complete object of a call. Returns `None` if the text is not a call of a declared tool with an object of arguments.
 fn call(text: &str, declared: &Declared) -> Option<ToolCall> {
     let Written { name, arguments } = serde_json::from_str(text).ok()?;
     declared.has(&name).then_some(())?;
@@ -163,7 +166,7 @@ fn call(text: &str, declared: &Declared) -> Option<ToolCall> {
     is_object.then(|| ToolCall { name: name.into_owned(), arguments: arguments.trim().to_string() })
 }
 
-/// Reads a list of objects, all of which must be calls.
+/// Reads a JSON list of calls at the beginning of a text. If an item is not a call, the whole list counts as text.
 pub fn list(text: &str, is_end: bool, declared: &Declared) -> Reading {
     let Some(n) = end(text) else { return if is_end || text.len() > MAX_BYTES { Reading::Text } else { Reading::More } };
     if n > MAX_BYTES {
@@ -177,7 +180,7 @@ pub fn list(text: &str, is_end: bool, declared: &Declared) -> Reading {
     }
 }
 
-/// Adds bytes before the text to a reading.
+/// Adds `n` to the number of bytes in a reading, for `n` bytes before the text that was read.
 pub fn shifted(reading: Reading, n: usize) -> Reading {
     match reading {
         Reading::Calls(calls, bytes) => Reading::Calls(calls, n + bytes),

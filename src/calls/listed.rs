@@ -1,4 +1,5 @@
-//! A list of objects in a tag: `<tool_calls>[{"name": "f", "arguments": {…}}, …]</tool_calls>`. The closing tag may be missing.
+//! The listed form of tool calls: a JSON list of calls in a tag, `<tool_calls>[{"name": "f", "arguments": {…}}, …]</tool_calls>`. The closing
+//! tag may be missing.
 
 use super::json::{after, closed, list};
 use super::{Declared, Form, Reading};

@@ -1,7 +1,7 @@
 //! Tool calls in answers: the forms in which models write calls, and the texts of calls that a request demands.
 //!
-//! A call is read only if it names a declared tool and its arguments are JSON. All other text stays text. This module knows texts
-//! and tools. It knows no conversation.
+//! Text counts as a call only if it names a declared tool and has a JSON object of arguments. GLM-4's form accepts any text as arguments. All
+//! other text stays text. This module does not know conversations.
 
 mod bare;
 mod demand;
@@ -23,24 +23,24 @@ use crate::template::{Message, Tool, ToolCall};
 
 /// A form in which models write tool calls.
 pub trait Form: Sync {
-    /// Reads calls at the beginning of a text. `is_end` is true if no more text follows. A result other than [`Reading::More`] must not
-    /// change when text is appended.
+    /// Reads calls at the beginning of a text. `is_end` is true if the answer ends after `text`. A result other than [`Reading::More`] must stay
+    /// the same if text is appended.
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading;
 }
 
-/// The forms that can stand anywhere in an answer. The first form that reads a call counts.
+/// The forms that can occur anywhere in an answer. If several forms could read a call, the first form reads the call.
 const FORMS: &[&dyn Form] = &[&written::Written, &fenced::Fenced, &tagged::Tagged, &listed::Listed, &bare::Bare];
 
 /// The result of reading a form at the beginning of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// No call in this form.
+    /// The text does not begin with a call in this form.
     Text,
-    /// The next characters decide.
+    /// More text is needed to decide.
     More,
-    /// Calls, which take this number of bytes.
+    /// The calls, and the number of bytes that the calls take.
     Calls(Vec<ToolCall>, usize),
-    /// A call of this tool. The arguments begin after this number of bytes and are the rest of the text.
+    /// A call without an end mark: the name of the tool, and the number of bytes before the arguments. The arguments are the rest of the text.
     Begins(String, usize),
 }
 
@@ -49,7 +49,7 @@ pub enum Reading {
 pub struct Declared(Vec<String>);
 
 impl Declared {
-    /// Returns the tools of a conversation.
+    /// Returns the names of the tools that messages of a conversation declare.
     pub fn in_messages(messages: &[Message]) -> Declared {
         Declared(messages.iter().flat_map(|message| &message.tools).map(|tool| tool.name().to_string()).collect())
     }

@@ -8,14 +8,15 @@ use std::ops::ControlFlow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
     Text(&'a str),
-    /// A complete call. Its arguments are an object of JSON, as the model wrote it.
+    /// A complete call. The arguments are the text of a JSON object, as the model wrote the text.
     Call(&'a ToolCall),
 }
 
-/// Receives pieces, and can stop the answer.
+/// A function that receives the pieces of an answer. `Break` stops the answer.
 pub type OnPiece<'a> = dyn FnMut(Piece<'_>) -> ControlFlow<()> + 'a;
 
-/// Finds calls of declared tools anywhere in a text. How the text is cut into pieces changes neither the calls nor the text around them.
+/// Finds calls of declared tools anywhere in a text. The caller may push the text in parts of any size: the calls and the text around the calls
+/// do not depend on the sizes.
 #[derive(Debug, Clone)]
 pub struct Reader {
     declared: Declared,
@@ -23,7 +24,7 @@ pub struct Reader {
     held: String,
 }
 
-/// The first characters of all forms.
+/// The characters with which a call can begin, in any form.
 const FIRST: [char; 4] = ['*', '`', '<', '{'];
 
 impl Reader {
@@ -32,13 +33,13 @@ impl Reader {
         Reader { declared, held: String::new() }
     }
 
-    /// Takes more text. Breaks if `on_piece` breaks.
+    /// Appends text of the answer, and calls `on_piece` for each piece that is decided. Returns `Break` if `on_piece` does.
     pub fn push(&mut self, text: &str, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
         self.held.push_str(text);
         self.go(false, on_piece)
     }
 
-    /// Ends the text.
+    /// Ends the answer, and calls `on_piece` for each remaining piece. Returns `Break` if `on_piece` does.
     pub fn finish(&mut self, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
         self.go(true, on_piece)
     }
@@ -68,7 +69,7 @@ impl Reader {
         if from < held.len() { on_piece(Piece::Text(&held[from..])) } else { ControlFlow::Continue(()) }
     }
 
-    /// Returns what the first form that does not find text finds at the beginning of a text.
+    /// Reads a text with all forms. Returns the first result that is not [`Reading::Text`], or [`Reading::Text`] if no form begins here.
     fn read(&self, text: &str, is_end: bool) -> Reading {
         let readings = FORMS.iter().map(|form| form.read(text, is_end, &self.declared));
         readings.into_iter().find(|reading| *reading != Reading::Text).unwrap_or(Reading::Text)

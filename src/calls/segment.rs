@@ -1,4 +1,5 @@
-//! GLM-4's form: the name of a tool is the first line of a segment, and the arguments are the rest of the segment.
+//! GLM-4's form of a tool call. A segment is the text after a role token. The first line of the segment is the name of a tool, and the rest of
+//! the segment is the arguments.
 
 use super::{Declared, Form, Reading};
 

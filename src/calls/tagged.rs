@@ -1,4 +1,5 @@
-//! Objects in a tag: `<tool_call>{"name": "f", "arguments": {…}}</tool_call>`. The closing tag may be missing.
+//! The tagged form of tool calls: JSON objects in a tag, `<tool_call>{"name": "f", "arguments": {…}}</tool_call>`. The closing tag may be
+//! missing.
 
 use super::json::{Frame, after, shifted};
 use super::{Declared, Form, Reading};

@@ -1,4 +1,4 @@
-//! Answers that models write, and the calls in them.
+//! Tests which calls are found in answers, and which text remains.
 
 use super::*;
 use crate::template::Tool;
@@ -9,7 +9,7 @@ fn declared() -> Declared {
     Declared::of(&["f", "get_weather"].map(|name| Tool::function(json!({ "name": name })).unwrap()))
 }
 
-/// Returns the text and the calls of an answer that comes in these pieces. A call is `@name arguments@`.
+/// Pushes the parts of an answer into a reader. Returns the text of the answer, with `@name arguments@` in the place of each call.
 fn read<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
     let (mut reader, mut heard) = (Reader::new(declared()), String::new());
     let mut hear = |piece: Piece<'_>| {
@@ -26,7 +26,7 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
     heard
 }
 
-/// Answers with calls, and what is read.
+/// Pairs of an answer with calls and the expected result of `read`.
 const CALLS: [(&str, &str); 28] = [
     ("**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {}}\n```", "@f {}@"),
     ("**Tool Call:**\n```json\n{\n  \"name\": \"f\",\n  \"arguments\": {\n    \"a\": [1]\n  }\n}\n```", "@f {\n    \"a\": [1]\n  }@"),

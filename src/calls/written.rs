@@ -1,10 +1,10 @@
-//! The written form of RWKV-7 G1: `**Tool Call:**`, then a fenced block of JSON. The fence may be missing.
+//! The long form of tool calls of RWKV-7 G1: the line `**Tool Call:**`, then a fenced block of JSON. The fence may be missing.
 
 use super::fenced::Fenced;
 use super::json::{Frame, after, shifted};
 use super::{Declared, Form, Reading};
 
-/// The text before the block.
+/// The line before the block.
 pub const MARK: &str = "**Tool Call:**";
 
 pub struct Written;

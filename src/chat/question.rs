@@ -128,8 +128,8 @@ impl Question {
         }
     }
 
-    /// Returns a reader for the answer. Without special tokens in prompts (RWKV), it ignores `stop_texts`: there,
-    /// [`Limits`](crate::session::Limits) must have them.
+    /// Returns a reader for the answer. If prompts have no special tokens (RWKV), the reader ignores `stop_texts`, and the caller must pass the
+    /// stop texts to the session in [`Limits`](crate::session::Limits).
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
         match self.source {
             Source::Segments => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.declared.clone()),

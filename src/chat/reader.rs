@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 /// Splits an answer into parts (text, thought, tool calls) while a model writes the answer.
 ///
 /// A part arrives in pieces. The joined pieces of a part are the whole text, thought or call. Blanks at the beginning and the end of a text are
-/// dropped. Text that may begin a tag or a stop text is held back until the next tokens show whether it does.
+/// dropped. Text that may begin a tag or a stop text is held back until the next tokens decide.
 pub struct AnswerReader {
     splitter: Splitter,
     /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` for a format of lines (`Name: text`).

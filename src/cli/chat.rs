@@ -255,7 +255,7 @@ struct Calls {
     command: Option<ToolCommand>,
     /// Calls without a result.
     waiting: VecDeque<ToolCall>,
-    /// The results of the calls before these.
+    /// The results of the calls that come before the waiting calls.
     results: Vec<String>,
 }
 

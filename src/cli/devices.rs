@@ -1,4 +1,4 @@
-//! `devices`: lists the devices and marks the chosen one.
+//! `devices`: lists the devices and marks the chosen device.
 
 use super::Outcome;
 use super::model_options::DeviceArgs;

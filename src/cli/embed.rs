@@ -121,7 +121,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the format that the ending of a file's name asks for.
+/// Returns the format for the extension of the output file's name.
 fn container(path: &Path) -> Result<Container> {
     match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
         Some("npy") => Ok(Container::Npy),

@@ -40,7 +40,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("chat::load", "chat --load"),
 ];
 
-/// Returns the flag of a library option, or `None` if it has no flag.
+/// Returns the flag of a library option, or `None` if the option has no flag.
 fn flag(option: &str) -> Option<String> {
     let of_setting = || Setting::all().iter().find(|setting| setting.name == option.replace('_', "-")).map(|s| format!("--{}", s.name));
     OPTIONS.iter().find(|(name, _)| *name == option).map(|(_, flag)| (*flag).to_owned()).or_else(of_setting)

@@ -26,7 +26,7 @@ impl FormatArgs {
         self.thinking.as_deref()
     }
 
-    /// Returns the format of the flags, if one of them is given.
+    /// Returns the format that `--format` and `--thinking` choose, or `None` without both flags.
     ///
     /// # Errors
     /// `Usage` if the model cannot use the format.

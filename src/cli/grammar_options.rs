@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The maximum size of a file of rules in bytes. The limit of a grammar itself may be lower.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The names that stand for the rules "a JSON object" (`json`) and "any JSON value" (`value`).
+/// The names of the two built-in rules: `json` allows any JSON object, and `value` allows any JSON value.
 const OBJECT: &str = "json";
 const VALUE: &str = "value";
 
@@ -53,8 +53,8 @@ impl GrammarArgs {
         }
     }
 
-    /// Returns the choice of `--close` and `--no-close`. It determines whether a text that reaches the token limit is closed: completed with
-    /// as few tokens as its rules allow.
+    /// Returns the choice of `--close` and `--no-close`. This choice determines whether a text that reaches the token limit is closed: completed
+    /// with as few tokens as its rules allow.
     pub fn close(&self) -> Close {
         Close::asked(self.asked_close())
     }

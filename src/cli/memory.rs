@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Allocator;
 
 // SAFETY: every call goes to the system's allocator unchanged. A failed allocation ends the process without unwinding, or returns null to a
-// caller that handles it.
+// caller that handles the failure.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `GlobalAlloc`, and `System` has the same contract.
@@ -57,8 +57,8 @@ fn end(size: usize) -> ! {
     end_with(message.text(), MEMORY_HINT)
 }
 
-/// Prints an error and ends the program. Allocates nothing and waits for no lock, so a signal handler may call it. `message` and `hint`
-/// must not contain a quote or a backslash.
+/// Prints an error and ends the program. Allocates nothing and waits for no lock, so a signal handler may call this function. `message` and
+/// `hint` must not contain a quote or a backslash.
 fn end_with(message: &str, hint: &str) -> ! {
     let kind = Kind::Memory;
     if WANTS_JSON.load(Ordering::Relaxed) {

@@ -212,13 +212,13 @@ impl ModelArgs {
         self.load_for(Results::Logits)
     }
 
-    /// Loads a second model on the same device, with the same formats. It has no vocabulary and no strategy of its own.
+    /// Loads a second model on the same device, with the same formats. The options for a vocabulary and a strategy do not apply to this model.
     pub fn load_beside(&self, path: &Path) -> Result<Model> {
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         load(&ModelSource::Path(path.to_path_buf()), &Options { dtype, quant, ..self.run.options(None)? })
     }
 
-    /// Loads the model. `output` is what its steps return.
+    /// Loads the model. `output` selects the result of the model's steps: logits or hidden states.
     pub fn load_for(&self, output: Results) -> Result<Model> {
         check(&self.source())?;
         let strategy = self.strategy.as_deref().map(str::parse).transpose()?;

@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Outcome {
         RerankedReport { index, score, logit, document: document.to_string() }
     };
     let mut results: Vec<RerankedReport> = logits.into_iter().zip(documents).enumerate().map(report).collect();
-    // The sort is stable: of two documents with the same score, the first comes first.
+    // The sort is stable: documents with the same score keep their order.
     results.sort_by(|a, b| b.logit.total_cmp(&a.logit));
     results.truncate(args.top_n.map_or(usize::MAX, |n| n as usize));
     let mut out = Output::new(false);

@@ -83,7 +83,7 @@ fn poll() {
     }
 }
 
-/// Does nothing here. On Unix, marks the thread that waits in the line editor, because a signal must wake it.
+/// Does nothing here. On Unix, marks the thread that waits in the line editor, because a signal must wake this thread.
 #[cfg(not(unix))]
 pub struct Waiting;
 

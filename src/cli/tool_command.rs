@@ -40,8 +40,8 @@ impl ToolCommand {
         }
     }
 
-    /// Runs the command for a call. The process reads `{"name": …, "arguments": …}` from its standard input and writes the result. A failure
-    /// becomes a result that describes it, so that the model can answer. Setting `stop` ends the process.
+    /// Runs the command for a call. The process reads `{"name": …, "arguments": …}` from its standard input and writes the result. If the command
+    /// fails, the result describes the failure, so that the model can answer. Setting `stop` ends the process.
     pub fn run(&self, call: &ToolCall, arguments: &Value, stop: &AtomicBool) -> String {
         let input = json!({"name": call.name, "arguments": arguments}).to_string() + "\n";
         match self.output(input, stop) {
@@ -112,7 +112,7 @@ fn read_all(mut output: impl Read, to: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Returns a result that says why a tool has none.
+/// Returns the result of a call that failed, with the reason `why`.
 pub fn failure(why: &str) -> String {
     json!({ "error": why }).to_string()
 }

@@ -31,10 +31,10 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 }
 
 impl ToolArgs {
-    /// Returns the tools of the file; an empty list without the flag.
+    /// Returns the tools in the file of `--tools`, or an empty list without the flag.
     ///
     /// # Errors
-    /// `File` if the file cannot be read, `Input` if it is not an array of tools.
+    /// `File` if the file cannot be read, `Input` if its content is not an array of tools.
     pub fn tools(&self) -> Result<Vec<Tool>> {
         let Some(path) = &self.tools else { return Ok(Vec::new()) };
         let in_file = |e: Error| e.at(path.display());
@@ -50,7 +50,7 @@ impl ToolArgs {
         }
     }
 
-    /// Returns the command that runs tools, if it is given.
+    /// Returns the command that runs tools, or `None` without `--tool-command`.
     pub fn command(&self) -> Result<Option<ToolCommand>> {
         if self.tool_command.is_empty() { Ok(None) } else { ToolCommand::new(&self.tool_command, self.tool_timeout).map(Some) }
     }

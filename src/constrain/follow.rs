@@ -30,7 +30,7 @@ pub struct Pieces {
 #[derive(Clone)]
 struct Ids {
     factory: Arc<ParserFactory>,
-    /// The number of ids. The ids are 0 to `n_ids - 1`. The id `n_ids` stands for the end of the text.
+    /// The number of ids. The ids are 0 to `n_ids - 1`. The id `n_ids` means the end of the text.
     n_ids: u32,
 }
 

@@ -35,7 +35,8 @@ pub fn write(rules: &Rules) -> Result<String> {
     Ok(writer.text)
 }
 
-/// Visits the parts in the order in which llguidance compiles them. Returns the first part that is nested too deeply, or `None` if no part is.
+/// Visits the parts in the order in which llguidance compiles them. Returns the first part that is nested too deeply, or `None` if every part is
+/// within the limit.
 fn too_deep(parts: &Parts, is_lexeme: &[bool]) -> Option<usize> {
     let mut is_seen = vec![false; parts.all.len()];
     is_seen[parts.root] = true;

@@ -103,13 +103,13 @@ pub struct Allowed<'a> {
 }
 
 impl Allowed<'_> {
-    /// Returns whether the text is complete: it may end here and no token may follow.
+    /// Returns whether the text is complete: the text may end here, and no token may follow.
     pub fn is_complete(&self) -> bool {
         self.may_end && self.ids.iter().all(|&word| word == 0)
     }
 
     /// Sets the logits of all ids that are not allowed to minus infinity. `logits` has one element per id. `ends` lists the ids that end a text.
-    /// These ids keep their logits if the text may end, and are masked if it may not.
+    /// These ids keep their logits if the text may end here. Otherwise they are masked, too.
     pub fn mask(&self, logits: &mut [f32], ends: &[u32]) {
         let words = self.ids.iter().copied().chain(std::iter::repeat(0));
         let kept: Vec<(u32, f32)> = ends.iter().filter_map(|&id| Some((id, *logits.get(id as usize)?))).collect();
@@ -125,7 +125,7 @@ impl Allowed<'_> {
 }
 
 /// The largest number of tokens that are drawn and tested at one position. If the token limit leaves too little room to complete the text after
-/// any of them, the constraint's [`closing`](Constraint::closing) sequence is used instead.
+/// any of these tokens, the constraint's [`closing`](Constraint::closing) sequence is used instead.
 const DRAWS: usize = 4;
 
 /// The result of drawing a token under a constraint.
@@ -134,7 +134,7 @@ pub struct Drawn {
     /// The chosen token. `None` if the text must end here, because the token limit leaves too little room to complete the text after any drawn
     /// token.
     pub token: Option<u32>,
-    /// `true` if the first drawn token was replaced, because the token limit left too little room to complete the text after it.
+    /// `true` if the first drawn token was replaced, because the token limit left too little room to complete the text after this token.
     pub is_closing: bool,
 }
 

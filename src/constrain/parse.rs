@@ -72,7 +72,8 @@ impl Parse {
         }
     }
 
-    /// Appends bytes that are known to be allowed. Each byte is an id.
+    /// Appends bytes to the text. The caller knows that the grammar allows these bytes. The vocabulary of this parse is the 256 bytes: each token
+    /// id is a byte.
     pub fn read(&mut self, ids: &[u8]) -> Result<()> {
         self.next = None;
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();
@@ -80,7 +81,8 @@ impl Parse {
         within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(explain(&e)))
     }
 
-    /// Returns whether the text would be complete after the bytes `ids`. Appends nothing.
+    /// Returns whether the text would match the grammar and could end after the bytes `ids`. Appends nothing. The vocabulary is the 256 bytes, as
+    /// for [`read`](Self::read).
     pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);

@@ -229,7 +229,7 @@ impl Parts {
     }
 
     /// Returns, for each part, the bytes that may follow a match of the part. If `is_open` returns false for a part, this part passes no bytes to
-    /// the parts inside it. They get bytes only from other places where they occur.
+    /// the parts inside it. The inner parts get bytes only from other places where they occur.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<Bytes> {
         let mut follow = vec![Bytes::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();

@@ -1,4 +1,5 @@
-//! Compares the allowed tokens with those of a simple recogniser. Also tests schemas, and grammars that try to use much time or memory.
+//! Compares the allowed tokens with the tokens that a simple recogniser allows. Also tests schemas, and grammars that try to use much time or
+//! memory.
 
 use super::gbnf::{Chars, Expr, Rules, parse};
 use super::*;

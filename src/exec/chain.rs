@@ -97,8 +97,8 @@ struct ChainExecutor {
     begun: Begun,
     /// The step that was begun last.
     step: Step,
-    /// The input of the part that plays: the rows of each variable in `tape.carried`, as the previous part computed them. Empty for the
-    /// first part.
+    /// The rows that the previous part computed for each variable in `tape.carried`: the input of the part that plays now. Empty while the
+    /// first part plays.
     handed: Vec<Vec<f32>>,
 }
 

@@ -194,7 +194,7 @@ impl CpuExecutor {
         self.host.tape.clone()
     }
 
-    /// Plays a step. `logits` becomes `[outputs, vocab]`. It becomes empty if this section is not the model's last section.
+    /// Plays a step. `logits` becomes `[outputs, vocab]`, or empty if this section is not the model's last section.
     fn play(&mut self, step: &Step, logits: &mut Vec<f32>) {
         let tape = self.prepare(step);
         for word in self.section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()) {

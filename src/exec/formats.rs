@@ -49,7 +49,8 @@ pub struct QuantPlan {
     /// The format of the matrices without an exception. `Some(None)` means floats. `None` keeps the format of matrices that the file stores
     /// quantised, and stores all other matrices as floats.
     others: Option<Choice>,
-    /// True if matrices in a block type of a GGUF file stay quantised, in the format of [`kept`], where the plan has no other format for them.
+    /// True if matrices that a GGUF file stores in a block type stay quantised, in the format that [`kept`] returns. Does not apply to matrices
+    /// for which the plan has a format.
     keeps_blocks: bool,
     /// Exceptions that belong to a named plan.
     named: Vec<Exception>,
@@ -119,8 +120,8 @@ impl QuantPlan {
         self
     }
 
-    /// Returns the quantised format of a part (one tensor of a stacked matrix), or `None` if the part is stored as floats. If the plan has
-    /// no format for the part, returns the quantised format in which `source` stores the part.
+    /// Returns the quantised format of the matrix `part`, or `None` if the matrix is stored as floats. If the plan has no format for the matrix,
+    /// returns the quantised format in which `source` stores the matrix.
     pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> Choice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
@@ -198,9 +199,10 @@ impl Default for QuantPlan {
 
 /// Returns the name of the format for matrices in a block type of a GGUF file, or `None` if the type has no blocks.
 ///
-/// The formats here have one scale per 64 weights, the block types one scale per 16 or 32 weights, so no format holds a block type exactly. `i8` adds
-/// an error of 0.6 % of the weights to any block type. Only for Q4_0 is the error of `i4` acceptable: a Q4_0 file of normally distributed weights
-/// has an error of 8.6 %, and in `i4` of 10.4 %. For types with minima or with unequal steps `i4` doubles the squared error.
+/// No format holds the weights of a block type exactly: the formats have one scale per 64 weights, the block types one scale per 16 or 32
+/// weights. The conversion to `i8` adds an error of 0.6 % of the weights. The conversion to `i4` is acceptable for Q4_0 only: for normally
+/// distributed weights, Q4_0 has an error of 8.6 %, and Q4_0 converted to `i4` has an error of 10.4 %. For block types with minima or with unequal
+/// steps, the conversion to `i4` doubles the squared error.
 fn kept(dtype: DType) -> Option<&'static str> {
     match (dtype, dtype.size_bytes()) {
         (DType::Q4_0, _) => Some("i4"),
@@ -253,15 +255,16 @@ fn unknown(word: &str) -> Error {
     Error::usage(text).field("quant").hint(format!("exceptions follow after commas as NAME=FORMAT, such as i4,head=i8,att.output=f16; NAME is {kinds}, or a part of a tensor's name with a dot"))
 }
 
-/// Sets the format of every matrix. `plan` chooses the format of quantised parts, `dtype` the format of all other parts. With `Auto`, the
-/// other parts of one matrix are f16 if all their finite elements are in the range of f16, otherwise f32.
+/// Sets the format of every matrix of the stacks `matrices`. `plan` chooses which matrices are quantised, and their formats. `dtype` chooses the
+/// format of all other matrices. With `Auto`, the other matrices of a stack are f16 if all their finite elements are in the range of f16,
+/// otherwise f32.
 ///
 /// # Errors
 /// A `Usage` error that names the option `quant`, if an exception of the user matches no tensor. Errors of `source` are passed on.
 pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: FloatChoice, plan: &QuantPlan) -> Result<()> {
     let (f16, f32) = (Float::F16.format(), Float::F32.format());
     let plan = plan.clone().fitted(matrices, source)?;
-    // Several parts may be slices of one tensor. Each tensor is read once.
+    // Several matrices may be slices of one tensor. Each tensor is read once.
     let mut known = HashMap::new();
     let mut fits = |part: &MatrixPart| match known.get(&part.tensor) {
         Some(&fits) => Ok(fits),

@@ -16,11 +16,10 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 const BLOCK_FLOATS: usize = 1 << 18;
 /// The largest number of floats in a block of rows of a transposed tensor.
 const TRANSPOSED: usize = 1 << 21;
-/// The number of rows of a part that one thread transposes at a time. It is a multiple of the block length of every GGUF type.
+/// The number of rows of a matrix that one thread transposes at a time. `RUN` is a multiple of the block length of every GGUF type.
 const RUN: usize = 256;
 
-/// Computes the scales and offsets of all rows and columns of a part (one tensor of a stacked matrix). Returns `None` if the part's format
-/// has no such scales.
+/// Computes the scales and offsets of all rows and columns of the matrix `part`. Returns `None` if the format of the matrix has no affine scales.
 pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> {
     if part.format.scaling() != Scaling::Affine {
         return Ok(None);
@@ -44,7 +43,7 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
     survey.done().map(Some).map_err(|e| e.at(&part.tensor))
 }
 
-/// Encodes rows `first..first + rows` of a part. Each row is padded with zeros to a multiple of [`PAD`](crate::quant::PAD) weights. Calls
+/// Encodes rows `first..first + rows` of the matrix `part`. Each row is padded with zeros to a multiple of [`PAD`](crate::quant::PAD) weights. Calls
 /// `write(first row, encoded)` for consecutive blocks of rows. Every block but the last has a multiple of [`WEIGHTS_PER_BLOCK`] rows.
 /// `affine` is the result of [`survey`].
 pub fn encode_part(
@@ -66,8 +65,8 @@ pub fn encode_part(
     })
 }
 
-/// If the file already stores rows `first..first + rows` in the format of the part, writes them without encoding and returns `true`.
-/// Otherwise writes nothing and returns `false`.
+/// Writes rows `first..first + rows` of the matrix `part` as the file stores them, and returns `true`. If the file stores the rows in another
+/// format than the matrix needs, writes nothing and returns `false`.
 fn write_stored(
     part: &MatrixPart,
     axis: Axis,
@@ -119,14 +118,15 @@ fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows:
     }
 }
 
-/// Returns how many rows of a part are loaded as one block, at most `rows`.
+/// Returns how many rows of the matrix `part` are loaded at once, at most `rows`.
 fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
-    // A transposed part reads columns of a row-major tensor, in whole cache lines. Larger blocks of rows use more of each line.
+    // The rows of a transposed matrix are columns of a row-major tensor, which memory delivers in whole cache lines. Larger blocks of rows use
+    // more of each line.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
     n.next_multiple_of(WEIGHTS_PER_BLOCK).clamp(1, rows.max(1))
 }
 
-/// The kind of values to read from a part.
+/// The kind of values to read from a quantised matrix.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Numbers,
@@ -134,8 +134,8 @@ enum Reading {
     Codes,
 }
 
-/// Reads rows `first..first + rows` of a part. Calls `read(first row, [n, padded k])` for consecutive blocks of rows. A missing tensor
-/// counts as zeros if the part is optional.
+/// Reads rows `first..first + rows` of the matrix `part`. Calls `read(first row, [n, padded k])` for consecutive blocks of rows. If the tensor
+/// is missing and the matrix is optional, the values are zeros.
 fn read_part(
     part: &MatrixPart,
     what: Reading,
@@ -173,7 +173,7 @@ fn read_part(
     })
 }
 
-/// Reads row `row` of a part to `out`, `[k]`. The rows and columns of padded heads that the tensor lacks are zeros.
+/// Reads row `row` of the matrix `part` to `out`, `[k]`. The rows and columns of padded heads that the tensor lacks are zeros.
 fn read_row(view: &View<'_>, part: &MatrixPart, row: usize, out: &mut [f32]) -> Result<()> {
     let Some(row) = part.row_heads.map_or(Some(row), |heads| heads.find(row)) else {
         out.fill(0.0);
@@ -186,7 +186,7 @@ fn read_row(view: &View<'_>, part: &MatrixPart, row: usize, out: &mut [f32]) -> 
     Ok(())
 }
 
-/// Reads rows of a part from a transposed tensor to `out`, `[n, padded k]`, beginning at row `first`. Uses several threads.
+/// Reads n rows of the matrix `part` from a transposed tensor to `out`, `[n, padded k]`, beginning at row `first`. Uses several threads.
 fn read_transposed(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| transpose(view, part, first + i * RUN, out))
 }
@@ -211,7 +211,7 @@ fn transpose(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) 
     Ok(())
 }
 
-/// Returns the vectors of `spec`, `[parts, stride]`, with zeros as padding. A missing vector counts as zeros if it is optional.
+/// Returns the vectors of `spec`, `[parts, stride]`, with zeros as padding. If an optional vector is missing, its elements are zeros.
 pub fn pack_vectors(spec: &VectorSpec, source: &dyn Source) -> Result<Vec<f32>> {
     let mut packed = filled(0.0, spec.parts.len() * spec.stride(), "vectors")?;
     for (part, row) in spec.parts.iter().zip(packed.chunks_exact_mut(spec.stride())) {

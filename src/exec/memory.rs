@@ -8,8 +8,8 @@ pub struct Memory {
     pub free: Option<u64>,
 }
 
-/// Returns the memory of the host, or `None` if the system does not report it. Free memory includes the cache of files, which the system
-/// gives up without swapping. If the container or the process (`ulimit -v`) has a lower limit, that limit counts.
+/// Returns the memory of the host, or `None` if the system does not report its memory. The free memory includes the cache of files, because the
+/// system can drop this cache without swapping. A limit of the container or of the process (`ulimit -v`) lowers the result.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn host_memory() -> Option<Memory> {
     let mut system = sysinfo::System::new();
@@ -52,8 +52,8 @@ pub fn host_memory() -> Option<Memory> {
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Memory {
-    /// Limits the memory `self` by `limit`. Returns the lower of the two totals and the lower of the two free memories. If only one of the
-    /// free memories is known, returns that one.
+    /// Limits the memory `self` by `limit`. Returns the lower of the two totals and the lower of the two free memories. If only one free memory is
+    /// known, returns the known free memory.
     fn within(self, limit: Memory) -> Memory {
         let free = match (self.free, limit.free) {
             (Some(a), Some(b)) => Some(a.min(b)),

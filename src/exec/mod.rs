@@ -157,7 +157,7 @@ pub trait Executor: Send {
     /// `Memory` if the device has no room for the step; `Device` if the device failed.
     fn begin(&mut self, step: &Step) -> Result<()>;
 
-    /// Takes the result of [`begin`](Self::begin). `logits` becomes `[outputs, vocab]`. It becomes empty if the step has no outputs.
+    /// Takes the result of [`begin`](Self::begin). `logits` becomes `[outputs, vocab]`, or empty if the step has no outputs.
     ///
     /// # Errors
     /// `Device` if the device failed, if nothing was begun or, in a browser, if the work is not done yet.
@@ -174,8 +174,8 @@ pub trait Executor: Send {
     /// If `exempt` is empty, all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
-    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first of them and has one token and one output per run. After each
-    /// step, the device samples one token per run, and the next step reads these tokens. No step reads the tokens that are sampled last.
+    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first step and has one token and one output per run. After each step, the
+    /// device samples one token per run, and the next step reads these tokens. No step reads the tokens that are sampled after the last step.
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()>;
 
     /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`. An id is [`NOTHING`] if its sampler had no
@@ -191,7 +191,7 @@ pub trait Executor: Send {
         self.finish_ahead(ids)
     }
 
-    /// Begins to read back parts of memory. The device reads them after all work that was begun before.
+    /// Begins to read back the excerpts. The device reads the excerpts after all work that was begun before.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()>;
 
     /// Takes the result of [`begin_read`](Self::begin_read): the values of each excerpt, in the order of the excerpts.
@@ -200,7 +200,7 @@ pub trait Executor: Send {
     /// The errors of [`finish`](Self::finish).
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>>;
 
-    /// Reads back one part of memory. Blocks.
+    /// Reads back one excerpt. Blocks.
     fn read(&mut self, excerpt: Excerpt<'_>) -> Result<Vec<f32>> {
         self.begin_read(&[excerpt])?;
         Ok(self.finish_read()?.pop().unwrap_or_default())

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub struct Outcome {
     /// The name of the case: `word/sizes/format`.
     pub case: String,
-    /// The largest normalised mean squared error of all outputs. It is infinite if a kernel wrote beyond an output.
+    /// The largest normalised mean squared error of all outputs, or infinity if a kernel wrote beyond an output.
     pub error: f64,
     /// The largest error that is accepted.
     pub bound: f64,

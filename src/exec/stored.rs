@@ -16,7 +16,7 @@ pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
     matrix.parts.iter().map(of).sum()
 }
 
-/// How a file stores a part `[rows, k]` of a matrix, compared with the format that the part should have.
+/// How a file stores a matrix `[rows, k]`, compared with the format that the executor needs.
 pub enum Stored {
     /// In another format, so that the weights must be encoded.
     Otherwise,
@@ -24,12 +24,12 @@ pub enum Stored {
     Floats,
     /// As codes of the same format, with the padding of rows. The field has the scales of all rows.
     Coded(Vec<f16>),
-    /// As codes of the same format, but for the transposed matrix. The field has the scales, reordered for the part `[rows, k]`.
+    /// As codes of the same format, but for the transposed matrix. The field has the scales in the order for the matrix `[rows, k]`.
     Transposed(Vec<f16>),
 }
 
 impl Stored {
-    /// Finds how `source` stores a part whose blocks of scales are along `axis`.
+    /// Determines how `source` stores the matrix `part`. The executor needs scales of blocks along `axis`.
     pub fn of(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<Stored> {
         let mut found = Stored::Otherwise;
         if part.has_padded_heads() {
@@ -62,10 +62,10 @@ fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> Stored {
     }
 }
 
-/// Returns the block scales of a matrix that is stored transposed, in the order in which the part needs the scales.
+/// Reorders the block scales of a matrix that is stored transposed: returns the scales in the order for the matrix `part`.
 fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
-    // The number of scales per row of the stored matrix, and per row of the part. Scales along columns include the padding.
+    // The number of scales per row of the stored matrix, and per row of the matrix `part`. Scales along columns include the padding.
     let (theirs, ours) = match axis {
         Axis::Row => (padded(rows), k.div_ceil(WEIGHTS_PER_BLOCK)),
         Axis::Column => (rows.div_ceil(WEIGHTS_PER_BLOCK), k),

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Measured {
     tuning: Tuning,
-    /// `true` if products by cooperative matrices agree with the twins (reference implementations), or if the adapter has no such matrices.
+    /// `true` if products by cooperative matrices agree with the twins (reference implementations), or if the adapter has no cooperative
+    /// matrices.
     cooperative_is_right: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The weight format `i8rc`, the int8 of RWKV's official Python package (strategy `fp16i8`). It has one scale and one offset per row and per
 //! column of a matrix.
 //!
-//! A code c stands for the weight (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
+//! A code c represents the weight (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
 //! has a scale ry and an offset my. [`super::Survey`] computes the scales and offsets.
 
 use super::codes::{Codes, Loops};

@@ -7,7 +7,7 @@
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
 use rayon::prelude::*;
 
-/// From this number of tokens on, a product of decoded rows is faster than dot products of codes.
+/// The smallest number of tokens for which a product of decoded rows is faster than dot products of codes.
 const DENSE_FROM: usize = 6;
 /// The number of rows that one task of the thread pool multiplies. A block along a column has 64 rows, a multiple of `TASK`. So all rows of a
 /// task are in the same block of each column and share that block's scale.
@@ -38,9 +38,9 @@ impl Weights<'_> {
         self.scales.apply(i, out);
     }
 
-    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]` for each token `t`. Every `out[t]` has one element per row of W. `x[t]` may be
-    /// shorter than a stored row, whose end is then padding. If `batch_invariant`, the result for a token does not depend on the number of
-    /// tokens.
+    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]` for each token `t`. Every `out[t]` has one element per row of W. If `x[t]` is
+    /// shorter than a stored row, the end of the stored row is padding and is ignored. If `batch_invariant` is true, the result for a token does
+    /// not depend on the number of tokens.
     pub fn product(&self, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
         let Some(rows) = out.first().map(|o| o.len()) else { return };
         let n = x.len();

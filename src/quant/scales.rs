@@ -46,7 +46,7 @@ impl Axis {
         &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
     }
 
-    /// Returns the other direction, which the same blocks have after the matrix is transposed.
+    /// Returns the direction that the blocks have in the transposed matrix: `Column` for `Row`, and `Row` for `Column`.
     pub fn transposed(self) -> Axis {
         match self {
             Axis::Row => Axis::Column,

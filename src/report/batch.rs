@@ -11,10 +11,10 @@ use std::ops::AddAssign;
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchLine<'a> {
     pub id: &'a Value,
-    /// The continuation of a line that asks for one continuation. `None` if the line asks for several.
+    /// The continuation of a line that asks for one continuation. `None` if the line asks for several continuations.
     #[serde(flatten)]
     pub only: Option<BatchChoice<'a>>,
-    /// The continuations of a line that asks for several. Empty if the line asks for one continuation.
+    /// The continuations of a line that asks for several continuations. Empty if the line asks for one continuation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<BatchChoice<'a>>,
     /// The token counts of the prompt and of all continuations together. The prompt counts once, although all continuations use it.

@@ -8,7 +8,7 @@ pub struct VectorReport {
     /// The index of the text in the input, from 0.
     pub index: usize,
     pub embedding: Vec<f32>,
-    /// The number of tokens that the model has read, the token that ends the text included.
+    /// The number of tokens that the model has read, including the end-of-text token of an embedding model.
     pub tokens: usize,
 }
 

@@ -168,7 +168,7 @@ impl Setting {
         !matches!(self.field, Field::Biases | Field::Bans | Field::Seed)
     }
 
-    /// Returns the setting with this name, or a `Usage` error. `_` and `-` are equivalent, and `temp` stands for `temperature`.
+    /// Returns the setting with this name, or a `Usage` error. `_` and `-` are equivalent, and `temp` means `temperature`.
     pub(crate) fn named(name: &str) -> Result<&'static Setting> {
         let wanted = name.replace('_', "-");
         let wanted = if wanted == "temp" { "temperature" } else { &wanted };

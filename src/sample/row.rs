@@ -3,7 +3,7 @@
 use super::fixed::{FULL_MASS, Scale, mass, quantised, share};
 use super::settings::{Order, Sampling};
 
-/// The number that stands for the bias of a banned id.
+/// The bias that marks a banned id.
 pub const BANNED: i32 = i32::MIN;
 
 /// The bits of [`Row::flags`].

@@ -49,7 +49,7 @@ pub struct Memory {
     pub seed: u64,
     /// The number of tokens drawn so far, which is the position in the random stream.
     pub draws: u64,
-    /// The last tokens of the text. Empty if no setting needs them.
+    /// The last tokens of the text. Empty if no setting needs the last tokens.
     pub recent: Vec<u32>,
     /// Mirostat's limit mu: the largest surprise of a kept token, in units of 2^-20 bits. `None` before the first draw, or if mirostat is off.
     pub mu: Option<i32>,
@@ -200,7 +200,7 @@ impl Sampler {
         }
     }
 
-    /// Returns whether the GPU kernel supports these settings. If the kernel does not support them, the host must draw.
+    /// Returns whether the GPU kernel supports these settings. If the result is false, the host must draw.
     pub fn fits_device(&self) -> bool {
         self.on_host.is_off()
     }

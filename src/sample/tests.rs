@@ -1,4 +1,5 @@
-//! Tests the order of operations, ties, penalties and the random stream. Compares distributions with those of the official RWKV package.
+//! Tests the order of operations, ties, penalties and the random stream. Compares distributions with the distributions of the official RWKV
+//! package.
 
 use super::fixed::ONE;
 use super::*;

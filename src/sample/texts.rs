@@ -51,7 +51,7 @@ pub(super) fn breakers(text: &str) -> Result<Vec<String>> {
     if texts.iter().any(String::is_empty) { Err(refuse("strings that are not empty", text)) } else { Ok(texts) }
 }
 
-/// Replaces the escapes `\n`, `\t` and `\\` by the characters that they stand for. Other backslashes stay unchanged.
+/// Replaces the escape `\n` by a newline, `\t` by a tab and `\\` by a backslash. Other backslashes stay unchanged.
 fn unescaped(text: &str) -> String {
     let (mut out, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {

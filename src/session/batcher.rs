@@ -1,4 +1,5 @@
-//! Continuous batching. When a sequence finishes, its slot goes to the next job, whose prompt is prefilled while the others decode.
+//! Continuous batching. When a sequence finishes, its slot goes to the next job. The prompt of that job is prefilled while the other sequences
+//! decode.
 //!
 //! A batcher has no queue: the caller decides which job to add next.
 
@@ -82,8 +83,8 @@ struct Sequence {
     /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. Each position is stored as the number of prompt
     /// tokens after the position, so the slot reaches the last entry first.
     marks: Vec<usize>,
-    /// With each prompt token, the log-probabilities of this many most likely tokens are computed. `None` if the job requests no
-    /// log-probabilities of the prompt, or if all of them have been computed.
+    /// The number of most likely tokens whose log-probabilities are computed with each prompt token. `None` if the job requests no
+    /// log-probabilities of the prompt, or if the log-probabilities of the whole prompt have been computed.
     n_prompt_logprobs: Option<usize>,
     /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has no log-probability.
     prompt_logprobs: Vec<Logprobs>,
@@ -315,7 +316,8 @@ impl Batcher {
     }
 
     /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step.
-    /// While one job of [`add_alike`](Self::add_alike) reads the prompt for all jobs of that call, all of them pause and resume with this job.
+    /// While one job of an [`add_alike`](Self::add_alike) call reads the prompt for all jobs of the call, all jobs of the call pause and resume
+    /// together with that job.
     pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
         for sequence in &mut self.sequences {
             let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));

@@ -33,7 +33,7 @@ impl Blocks {
 
     /// Prepares a slot's `table`, the list of its blocks, for writing tokens `from..to`: adds missing blocks, and replaces blocks that other
     /// slots share by new blocks. If a replaced block also holds tokens before `from`, returns the replaced block and the new block. The caller
-    /// must then copy the first to the second.
+    /// must then copy the replaced block to the new block.
     pub fn own(&mut self, table: &mut Vec<u32>, from: usize, to: usize) -> Option<(u32, u32)> {
         let mut copy = None;
         for i in from / TOKENS_PER_BLOCK..to.div_ceil(TOKENS_PER_BLOCK) {

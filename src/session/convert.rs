@@ -34,7 +34,8 @@ pub fn convert_coded(
     convert(input, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
 }
 
-/// For each quantised tensor, by name: how the tensor is quantised (coding), and the tensor's parts in the order of their rows.
+/// For each quantised tensor, by name: how the tensor is quantised (coding), and the matrices that the tensor consists of, in the order of their
+/// rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
 fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a> {
@@ -55,7 +56,7 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
     found
 }
 
-/// Writes the quantised weights of all parts of a tensor, then all their scales.
+/// Writes a quantised tensor: first the codes of all its matrices, then the scales of all its matrices.
 fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source, out: &mut dyn Write) -> Result<()> {
     let io = |e: std::io::Error| Error::io(e, Path::new("output"));
     let mut scales = Vec::new();

@@ -1,7 +1,7 @@
-//! Vectors of texts: computes one vector per text from the hidden states after the text's tokens.
+//! Computes one vector per text from the hidden states after the text's tokens.
 //!
-//! An EmbeddingRWKV model has its own rule: the mean of the hidden states after the tokens that end a text, then the layers of a task, which
-//! run on the host. Any other model gives its hidden state after the last token, or the mean over all tokens.
+//! For an EmbeddingRWKV model, the vector is the mean of the hidden states after each end-of-text token, followed by the layers of a task, which
+//! run on the host. For any other model, the vector is the hidden state after the last token, or the mean of all hidden states.
 
 use super::work::{Cut, Wanted};
 use super::{Model, Prompt, Session, Slot};
@@ -25,9 +25,10 @@ pub enum Pooling {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EmbedOptions {
-    /// How hidden states become a vector. `None` means [`Pooling::Last`], or the own rule of an embedding model, which has no other.
+    /// How hidden states become a vector. `None` means [`Pooling::Last`]. Must be `None` for an embedding model, which has its own rule.
     pub pooling: Option<Pooling>,
-    /// The task whose layers an embedding model uses. `None` means [`Task::Retrieval`]. Other models have no tasks.
+    /// The task of an embedding model, which selects the layers after pooling. `None` means [`Task::Retrieval`]. Must be `None` for any other
+    /// model.
     pub task: Option<Task>,
     /// True if vectors are scaled to the length 1.
     pub normalise: bool,
@@ -44,7 +45,7 @@ impl Default for EmbedOptions {
 pub struct Embedding {
     /// The vector, `[n_embd]`.
     pub vector: Vec<f32>,
-    /// The number of tokens that the model has read, the token that ends the text included.
+    /// The number of tokens that the model has read, including the end-of-text token of an embedding model.
     pub n_tokens: usize,
 }
 
@@ -78,13 +79,13 @@ pub struct Embedder {
 /// The rule by which rows of hidden states become a vector.
 enum Rule {
     Pooled(Pooling),
-    /// The rule of EmbeddingRWKV: the mean after all tokens with this id, then the layers of a task.
+    /// The rule of EmbeddingRWKV: the mean of the hidden states after every token with this id, then the layers of a task.
     Ends(u32, Box<TaskLayers>),
 }
 
 impl Embedder {
-    /// Creates an embedder that reads up to `n_slots` texts at a time. The model must return hidden states: open it with
-    /// [`Output::Hidden`](super::Output). An embedding model always returns them.
+    /// Creates an embedder that reads up to `n_slots` texts at a time. The model must return hidden states: an embedding model always does, any
+    /// other model does if it was opened with [`Output::Hidden`](super::Output).
     ///
     /// # Errors
     /// `Usage` if the model returns logits, or if an option does not suit the model; `Model` if the model is a reranker or lacks tensors of the
@@ -135,7 +136,8 @@ impl Embedder {
         self.n_slots
     }
 
-    /// Returns the token ids of a text, as the model reads them: as in a prompt, and for an embedding model with the token that ends a text.
+    /// Returns the token ids that the model reads for a text: the ids of a prompt with this text and, for an embedding model, the end-of-text
+    /// token.
     ///
     /// # Errors
     /// `Input` if the text is empty, has more tokens than the context, or cannot be encoded, or if the model has no vocabulary.
@@ -202,7 +204,7 @@ impl Embedder {
         Ok(vectors)
     }
 
-    /// Reads texts and returns the mean of those rows of hidden states that the rule takes, one row per text.
+    /// Reads texts. Returns one row per text: the mean of the hidden states that the rule selects.
     fn pooled(&mut self, work: &[(Slot, &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<Vec<f32>>> {
         let takes = |tokens: &[u32], t: usize| match &self.rule {
             Rule::Pooled(Pooling::Mean) => true,
@@ -224,7 +226,8 @@ impl Embedder {
         Ok(sums.into_iter().map(|(sum, n)| sum.into_iter().map(|x| (x / f64::from(n)) as f32).collect()).collect())
     }
 
-    /// Applies the task's layers to a row and normalises it, if the options ask for that.
+    /// Returns the vector of a text from its mean hidden state. Applies the layers of the task for an embedding model. Normalises the vector if
+    /// the options say so.
     fn finished(&self, row: Vec<f32>) -> Result<Vec<f32>> {
         let mut vector = match &self.rule {
             Rule::Pooled(_) => row,

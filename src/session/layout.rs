@@ -25,8 +25,8 @@ pub struct Layout {
     pub notes: Vec<String>,
 }
 
-/// Weight formats that `auto` tries, widest first. A strategy names the format after the float type, as `i8` in `fp16i8`. The empty text stands
-/// for floats.
+/// Weight formats that `auto` tries, widest first. A strategy names the format after the float type, as `i8` in `fp16i8`. The empty text means
+/// floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
 /// Chooses the devices of the layers and sets the format of every matrix. Tables in host memory are stored as floats: a step uploads only single

@@ -104,7 +104,7 @@ pub struct Session {
     slots: Slots,
     chunk: Chunk,
     stop: Arc<AtomicBool>,
-    /// True if the device can sample. The host still samples if a stream needs that.
+    /// True if the device can sample. If a stream needs sampling on the host, the host samples.
     draws_ahead: bool,
     /// One bit per token id, set if the token does not count in penalties. `None` before the first use.
     exempt: Option<Arc<[u32]>>,

@@ -83,7 +83,7 @@ impl Pages {
         2 * page + self.half[page]
     }
 
-    /// Plans a step of a slot that uses `page`. The step writes to the same page if no other slot uses it, otherwise to a new page. The number of
+    /// Plans a step of a slot that uses `page`. If no other slot uses `page`, the step writes to `page`, otherwise to a new page. The number of
     /// users of `page` does not change before [`Pages::finish`]. So if two slots that share a page step together, both slots write to new pages.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);

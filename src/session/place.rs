@@ -86,7 +86,7 @@ pub async fn place(
     Ok(if links.len() == 1 { (links.remove(0).part, devices.remove(0)) } else { (Chain::new(links)?, together(&devices)) })
 }
 
-/// Loads a section (consecutive layers) to a device. If `choice` is `None`, loads it to the caller's device.
+/// Loads a section (consecutive layers) to the chosen device. If `choice` is `None`, loads the section to the caller's device.
 async fn load(
     choice: Option<Choice>,
     section: Section,

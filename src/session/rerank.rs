@@ -1,7 +1,8 @@
-//! Scores of documents for a query, by a reranker of EmbeddingRWKV.
+//! Scores documents for a query with a reranker of EmbeddingRWKV.
 //!
-//! The embedding model reads document and query as one text. The reranker, a small RWKV-7, begins with the state matrices that the embedding
-//! model's layers have then, and reads its only token. Two layers on the host turn the reranker's hidden state into the score.
+//! The embedding model reads document and query as one text. Then the state matrices of some layers of the embedding model become the initial
+//! state of the reranker, a small RWKV-7. The reranker reads one token. Two layers on the host compute the score from the reranker's hidden
+//! state.
 
 use super::embed::product;
 use super::work::{Cut, Wanted};
@@ -22,7 +23,7 @@ pub struct Reranker {
     n_slots: usize,
     /// The id of the token that ends a text.
     end: u32,
-    /// Pairs of states: the state of the scorer, and the state of the reader that it begins with.
+    /// Pairs of a state of the scorer and a state of the reader. The reader's state becomes the initial value of the scorer's state.
     states: Vec<(State, State)>,
     first: Vec<f32>,
     bias: Vec<f32>,
@@ -73,8 +74,8 @@ impl Reranker {
         self.reader.stop_flag()
     }
 
-    /// Scores documents for a query. Returns one logit per document, in the order of the documents: larger for a better answer. The logistic
-    /// function of a logit is a number from 0 to 1. Calls `progress(tokens read so far, total tokens)` after each step.
+    /// Scores documents for a query. Returns one logit per document, in the order of the documents. A larger logit means a better answer. The
+    /// logistic function converts a logit to a score from 0 to 1. Calls `progress(tokens read so far, total tokens)` after each step.
     ///
     /// # Errors
     /// `Input` if query or a document is empty, or if the model has no vocabulary; `Model` if a score is not finite; `Interrupted` by the
@@ -120,7 +121,8 @@ impl Reranker {
         scores
     }
 
-    /// Returns the scores for states of the embedding model. Adds the scorer's slots to `slots`; the caller closes them.
+    /// Returns one logit per state of the embedding model. Opens a slot of the scorer for each state and adds the slot to `slots`. The caller
+    /// closes these slots, also after an error.
     fn scored(&mut self, states: Vec<Snapshot>, slots: &mut Vec<Slot>) -> Result<Vec<f32>> {
         let model = self.scorer.model().clone();
         for read in states {
@@ -135,7 +137,7 @@ impl Reranker {
         slots.iter().map(|&slot| self.head(self.scorer.logits(slot)?)).collect()
     }
 
-    /// Returns the score of a hidden state x: w · tanh(W x + b).
+    /// Returns the logit for a hidden state x: w · tanh(W x + b).
     fn head(&self, x: &[f32]) -> Result<f32> {
         let hidden: Vec<f32> = product(&self.first, x).iter().zip(&self.bias).map(|(y, bias)| (y + bias).tanh()).collect();
         let score = product(&self.last, &hidden)[0];
@@ -143,7 +145,7 @@ impl Reranker {
     }
 }
 
-/// Returns the id of the token that ends a text for an embedding model.
+/// Returns the id of an embedding model's end-of-text token.
 ///
 /// # Errors
 /// `Model` if the model is of another kind.

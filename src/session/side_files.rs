@@ -1,4 +1,4 @@
-//! The small files of a Hugging Face folder that `convert` writes beside the weights: vocabulary, template and settings of generation.
+//! Collects the small files that a converted Hugging Face folder has beside the weights: vocabulary, chat template and generation settings.
 
 use crate::error::{Error, Result};
 use crate::vocab::Vocab;
@@ -7,7 +7,7 @@ use crate::weights::hf_folder::SideFile;
 use std::fs::File;
 use std::io::Read;
 
-/// The names of the files that are copied if the original model is already in a Hugging Face folder.
+/// The names of the files that are copied if the input model is in a Hugging Face folder, too.
 const COPIED: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -22,13 +22,12 @@ const COPIED: [&str; 8] = [
 /// The most bytes that a copied file may have.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Returns copies of the side files (vocabulary, template and settings of generation) in the folder of `input`'s configuration. If `vocab`
-/// matches greedily, as RWKV's World vocabulary does, also returns the Hugging Face files of `vocab`. The files of `vocab` replace copies of the
-/// same name.
+/// Returns copies of the files of [`COPIED`] that are in the folder of `input`'s `config.json`. If `vocab` matches greedily, as RWKV's World
+/// vocabulary does, also returns the Hugging Face files of `vocab`, which replace copies of the same name.
 ///
 /// # Errors
 ///
-/// `File` if a file beside the model cannot be read or has more than 32 MiB.
+/// `File` if a file in that folder cannot be read or has more than 32 MiB.
 pub fn side_files(input: &Checkpoint, vocab: Option<&Vocab>) -> Result<Vec<SideFile>> {
     let mut files: Vec<SideFile> = vocab.and_then(Vocab::hugging_face_files).into_iter().flatten().collect();
     let Some(folder) = input.config_path().and_then(|path| path.parent()) else { return Ok(files) };

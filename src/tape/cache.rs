@@ -68,7 +68,7 @@ impl Room {
     }
 }
 
-/// Rotary position embedding. At position p, it rotates the channels 2 i and 2 i + 1 of every head by `p / base^(2 i / size)` radians.
+/// Rotary position embedding: at position p, the channels 2 i and 2 i + 1 of every head are rotated by `p / base^(2 i / size)` radians.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotary {
     /// The number of channels of each head that are rotated, an even number.

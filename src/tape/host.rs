@@ -129,7 +129,7 @@ pub struct Host {
 
 impl Host {
     /// Takes the elements of an activation out of the host. A twin can then write these elements while it reads other activations. [`Host::put`]
-    /// puts them back.
+    /// puts the elements back.
     pub fn take(&mut self, v: Var) -> Vec<f32> {
         std::mem::take(&mut self.vars[v.0])
     }
@@ -137,7 +137,7 @@ impl Host {
     pub fn put(&mut self, v: Var, values: Vec<f32>) {
         self.vars[v.0] = values;
     }
-    /// Takes all pages of a state out of the host. [`Host::put_state`] puts them back.
+    /// Takes all pages of a state out of the host. [`Host::put_state`] puts the pages back.
     pub fn take_state(&mut self, s: State) -> Vec<f32> {
         std::mem::take(&mut self.states[s.0])
     }
@@ -146,7 +146,7 @@ impl Host {
         self.states[s.0] = values;
     }
 
-    /// Takes a cache out of the host. [`Host::put_cache`] puts it back.
+    /// Takes a cache out of the host. [`Host::put_cache`] puts the cache back.
     pub fn take_cache(&mut self, c: Cache) -> HostCache {
         std::mem::take(&mut self.caches[c.0])
     }

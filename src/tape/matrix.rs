@@ -216,7 +216,7 @@ impl Block {
     }
 }
 
-/// Matrix rows of one format that together fit one storage binding.
+/// A piece: consecutive rows of a stack, all in one format, that fit one storage binding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatrixPiece {
     pub format: &'static dyn Format,
@@ -225,7 +225,7 @@ pub struct MatrixPiece {
     pub words: usize,
 }
 
-/// Consecutive rows of one matrix of a stack, as a piece holds them.
+/// The rows of one matrix in a piece.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PieceSegment {
     pub part: usize,

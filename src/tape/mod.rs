@@ -44,7 +44,7 @@ pub struct Matrix(pub(crate) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector(pub(crate) usize);
 
-/// Determines what one row of an activation stands for.
+/// The meaning of one row of an activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
     /// One row per token of the step.

@@ -65,8 +65,9 @@ impl Tape {
         }
     }
 
-    /// Returns whether all tables of the layers `layers` stay in host memory, of which the first `n_resident` layers stay on a device. This is
-    /// true if a streamed layer has a table: a token of a step is then the index of a row that was copied to the device, for every table.
+    /// Returns whether the tables of the layers `layers` stay in host memory. The weights of the first `n_resident` layers stay on a device, and
+    /// the weights of all other layers are streamed. If any streamed layer has a table, all tables stay in host memory: for every table, each
+    /// step copies the rows of its tokens to the device.
     pub fn has_tables_in_host(&self, layers: &Range<usize>, n_resident: usize) -> bool {
         let streamed = layers.start.saturating_add(n_resident).min(layers.end)..layers.end;
         !streamed.is_empty() && self.matrices[self.extent(&streamed).matrices].iter().any(super::MatrixSpec::is_table)

@@ -4,8 +4,8 @@
 
 use crate::error::{Error, Result};
 
-/// The size of the cursor in 32-bit words. The cursor is the uniform buffer that describes a step to kernels. Its 64 KiB are a size that every
-/// WebGPU device supports.
+/// The size of the cursor in 32-bit words. The cursor is the uniform buffer that describes a step to kernels. It takes 64 KiB, because every
+/// WebGPU device supports a uniform buffer of this size.
 pub const CURSOR_WORDS: usize = 16384;
 
 /// Consecutive tokens of one slot in a step.

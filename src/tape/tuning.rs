@@ -99,8 +99,8 @@ impl Tuning {
         usize::from(n > 32) + usize::from(n > 64)
     }
 
-    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ from it in one size. Only sizes that such a step uses
-    /// are varied.
+    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ from this tuning in one size. Only sizes that matter
+    /// for steps of `n` tokens are varied.
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {

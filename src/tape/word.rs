@@ -107,8 +107,7 @@ impl Lowering<'_> {
         self.caps.batch_invariant || self.outputs > self.runs
     }
 
-    /// Returns how many rows an activation has in the largest step within these bounds. `rows` says what one row stands for: a token, an output,
-    /// or one of a fixed number of rows.
+    /// Returns how many rows an activation has in the largest step within these bounds. `rows` is the meaning of one row.
     pub fn n_rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

@@ -153,7 +153,7 @@ fn of<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T> {
     T::deserialize(value).map_err(|e| Error::usage(in_words(&e)).caused_by(e))
 }
 
-/// Unsupported settings that change the text, with the values that turn them off. An empty list stands for `false`, 0 and empty values.
+/// Unsupported settings that change the text, each with the values that turn the setting off. An empty list means `false`, 0 and empty values.
 const REFUSED: &[(&str, &[f64])] = &[
     ("num_beam_groups", &[1.0]),
     ("num_return_sequences", &[1.0]),

@@ -35,9 +35,9 @@ const STACK_BYTES: usize = 64 << 20;
 ///
 /// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains `|`
 /// or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output is
-/// split into parts. The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, the output
-/// would differ from that of transformers. To detect this, the prompt is rendered both with and without the replacement. A difference is an error,
-/// and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden in a similar way, except in messages
+/// split into parts. The template can still trim, split and compare messages. But if the output depends on `|` or `]` in a message, the result
+/// would differ from the result in transformers. To detect this, the prompt is rendered both with and without the replacement. A difference is an
+/// error, and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden in a similar way, except in messages
 /// of the model itself. If the output depends on such a token in another message, these tokens are not hidden. Then they are ordinary text in the
 /// whole prompt, and never special tokens.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ pub(super) fn char(byte: u8) -> char {
     char::from_u32(code).expect("every code is below the surrogates")
 }
 
-/// Returns the byte for which a character stands, or `None` if the character stands for no byte.
+/// Returns the byte that a character represents, or `None` if the character represents no byte.
 fn byte(c: char) -> Option<u8> {
     let byte = match c as u32 {
         code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => code,
@@ -26,12 +26,12 @@ fn byte(c: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// Converts a token to bytes. Returns `None` if the token has a character that stands for no byte.
+/// Converts a token to bytes. Returns `None` if the token has a character that represents no byte.
 pub(super) fn spelt(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte).collect()
 }
 
-/// Converts a token to bytes. If a character of the token stands for no byte, the result is the token's UTF-8.
+/// Converts a token to bytes. If a character of the token represents no byte, the result is the token's UTF-8.
 pub(super) fn bytes(token: &str) -> Vec<u8> {
     spelt(token).unwrap_or_else(|| token.as_bytes().to_vec())
 }

@@ -32,7 +32,7 @@ struct Family {
     name: &'static str,
     /// The numbers of embeddings of the family's models. Some models have more embeddings than the vocabulary has ids.
     n_vocab: &'static [usize],
-    /// The possible values of the largest id in the family's file. They distinguish this file from another family's file with the same name.
+    /// The possible values of the largest id in the family's file. This range distinguishes the file from another family's file with the same name.
     max_id: RangeInclusive<u32>,
     /// The possible names of the file, in order of preference. A name that other families also use comes last.
     files: &'static [&'static str],
@@ -92,9 +92,9 @@ const FAMILIES: &[Family] = &[
 /// | other | the only vocabulary file in `folder` |
 ///
 /// A family's file is used only if its largest id is in the family's range. For other models, the file is `rwkv_vocab*.txt`, `vocab.txt`,
-/// `tokenizer.json` or `tokenizer.model`. The largest id in such a file must be below `n_vocab` and at least `n_vocab / 2`. If the folder has
-/// several such files, none is used. A file that does not fit or cannot be read is not an error, because a model can run on token ids alone. The
-/// hint then names the file and the reason.
+/// `tokenizer.json` or `tokenizer.model`. The largest id in this file must be below `n_vocab` and at least `n_vocab / 2`. If the folder has
+/// several of these files, no file is used. A file that does not fit or cannot be read is not an error, because a model can run on token ids alone.
+/// The hint then names the file and the reason.
 pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
     if n_vocab == WORLD_ROWS {
         return world();

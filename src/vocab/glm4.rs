@@ -23,7 +23,7 @@ pub(super) use lines::is_lines;
 /// special tokens.
 const N_RANKS: usize = 151_329;
 
-/// The number of tokens in GLM-Edge's file, without special tokens. The special tokens and their order are GLM-4's.
+/// The number of tokens in GLM-Edge's file, without special tokens. The special tokens are the same as in GLM-4, in the same order.
 const N_RANKS_EDGE: usize = 59_246;
 
 /// GLM-4's special tokens, in the order of their ids. The id of the first special token follows the last rank.

@@ -37,7 +37,7 @@ pub(super) struct HuggingFace {
 enum Kind {
     /// Tokens are bytes, written as byte characters in the file.
     Bytes {
-        /// The ids of "\n" and "\n\n". `None` if one of them is missing.
+        /// The ids of the tokens "\n" and "\n\n". `None` if one of these tokens is missing.
         newlines: Option<[u32; 2]>,
         /// The bytes that have no token. Empty if the file has an `unk_token`. The `tokenizers` crate would drop these bytes silently, so a text
         /// with such a byte is an error.

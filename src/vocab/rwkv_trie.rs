@@ -1,8 +1,8 @@
-//! The World vocabulary in a `tokenizer.json` of Hugging Face, whose `model.type` is `RwkvTrie`. Text becomes ids by greedy longest match over
-//! bytes.
+//! Reads and writes RWKV's World vocabulary as a `tokenizer.json` of Hugging Face, in which `model.type` is `RwkvTrie`. Text becomes ids by
+//! greedy longest match over bytes.
 //!
-//! `model.vocab` maps tokens to ids. Tokens are written in byte characters. Special tokens, such as `<|endoftext|>` with id 0, are never
-//! found in text.
+//! `model.vocab` maps tokens to ids. Each byte of a token is written as one character ([`byte_chars`]). Text never becomes a special token, such
+//! as `<|endoftext|>` with id 0.
 
 use super::byte_chars;
 use super::rwkv::Rwkv;
@@ -15,11 +15,12 @@ use serde_json::{Map, Value, json};
 /// The special token with id 0, which begins and ends texts.
 const END: &str = "<|endoftext|>";
 
-/// Converts the fields of the file to a vocabulary. `added` are the file's `added_tokens`.
+/// Converts the fields `model` and `added_tokens` of a `tokenizer.json` to a vocabulary.
 ///
 /// # Errors
 ///
-/// `File` if the model has no `vocab`, if a token has a character that stands for no byte, or if an id is too large or occurs twice.
+/// `File` if the model has no `vocab` or no tokens, if a token is empty or contains a character that represents no byte, or if an id is too
+/// large or occurs twice.
 pub(super) fn parse(model: RwkvTrie, added: &[Added]) -> Result<Rwkv> {
     let Some(Pairs(pairs)) = model.vocab else {
         let e = Error::file("the model of type RwkvTrie has no `vocab`");

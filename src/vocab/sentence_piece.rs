@@ -1,7 +1,7 @@
 //! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`. The tokens in such a file are called pieces. ChatGLM3 has nine special
 //! tokens with ids after the file's pieces.
 //!
-//! In a piece, `▁` stands for a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text: a chat template
+//! In a piece, the character `▁` represents a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text: a chat template
 //! gets their ids by name. This module must not know templates or stop ids.
 //!
 //! The code here uses no crate for this format. The existing crates are young, need a newer Rust or compile protobuf in their build, and only a

@@ -70,7 +70,7 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
     Ok(members)
 }
 
-/// Returns what an error of the zip reader means.
+/// Describes an error of the zip reader in words for users.
 fn meaning(error: &zip::result::ZipError) -> String {
     let said = error.to_string();
     match said.contains("EOCD") || said.contains("end of central directory") {

@@ -22,7 +22,7 @@ const INDEX: &str = ".index.json";
 ///
 /// # Errors
 ///
-/// `File` if the folder holds no checkpoint, more than one, or shards without their index.
+/// `File` if the folder holds no checkpoint, several checkpoints, or shards without their index.
 pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     let io = |e| Error::io(e, folder);
     let (mut found, mut claimed) = (BTreeSet::new(), BTreeSet::new());

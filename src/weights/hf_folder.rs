@@ -1,6 +1,7 @@
-//! Writes an RWKV-7 model as a Hugging Face folder of 2026: the weights in shards, an index of the shards, and `config.json`.
+//! Writes an RWKV-7 model as a Hugging Face folder: the weights in shards, an index of the shards, and `config.json`.
 //!
-//! The class `RwkvForCausalLM` defines the names and shapes of the tensors. Vectors have one dimension, and layer 0 has no value residual.
+//! The class `RwkvForCausalLM` of `transformers` (2026) defines the names and shapes of the tensors. Vectors have one dimension, and layer 0 has
+//! no value residual.
 
 use super::names::to_decoder;
 use super::write::{Entry, write_safetensors};
@@ -12,14 +13,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// The most bytes of tensors in one shard, except for a shard of one larger tensor. `transformers` uses the same limit.
+/// The most bytes of tensors in one shard. A tensor that is larger gets a shard of its own. `transformers` uses the same limit.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
 /// A small file that belongs to a model: its name and its content.
 pub type SideFile = (String, Vec<u8>);
 
-/// Returns the name of a canonical tensor in the folder's files. Returns `None` for the value residual of layer 0, which official files may
-/// have but no model uses.
+/// Returns the name in the folder's files for the tensor with the official name `canonical`. Returns `None` for the value residual of layer 0,
+/// which official files may have but no model uses.
 ///
 /// # Errors
 ///
@@ -57,8 +58,9 @@ pub fn check_new_folder(out: &Path) -> Result<()> {
     }
 }
 
-/// Writes the folder `out`: `entries` in shards, an index if there are several shards, then `files`, and `config.json` last. After an error,
-/// the folder is removed if this function created it. `progress` is called with the bytes written so far and the bytes in total.
+/// Writes the folder `out`: the tensors `entries` in shards, an index if there are several shards, the files `files`, and `config.json` last.
+/// Creates the folder if it does not exist. After an error, removes a folder that this call created. Calls `progress(bytes written so far, total
+/// bytes)`.
 ///
 /// # Errors
 ///
@@ -119,7 +121,7 @@ fn write_files(out: &Path, entries: Vec<Entry<'_>>, max_bytes: u64, progress: &m
     Ok(())
 }
 
-/// Returns how many bytes the data of an entry take. The writer checks the entry later: a wrong size here only changes the division into shards.
+/// Returns how many bytes the tensor of an entry takes. The writer checks sizes later. A wrong size here only puts a tensor into another shard.
 fn size_of(entry: &Entry<'_>) -> u64 {
     let size = entry.dtype.size_bytes().unwrap_or(0) as u64;
     entry.shape.iter().fold(size, |bytes, &n| bytes.saturating_mul(n as u64))

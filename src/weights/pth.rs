@@ -17,7 +17,7 @@ const CONVERTED: [&str; 3] = ["_strategy", "_version", "_rescale_layer"];
 /// is a list of numbers. In metadata, the value is a text with commas between the numbers.
 pub const RERANKER_LAYERS: &str = "reranker_layer_idx";
 
-/// Returns the tensors of a `.pth` file, and the metadata: the list [`RERANKER_LAYERS`], if the file has it.
+/// Returns the tensors of a `.pth` file, and the metadata. The metadata are empty, or have the list [`RERANKER_LAYERS`] if the file has this list.
 ///
 /// # Errors
 ///

@@ -2,8 +2,8 @@
 //!
 //!   q, k are rotated by their position; k, v are appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j ≤ i
 //!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]`, o `[T, H D]`; query head h reads key head ⌊h / (H / G)⌋
-//! T is the number of tokens, H of query heads, G of key heads, D of channels per head. Source: GLM, arXiv 2406.12793. [`Word::twin`] is
-//! the word's reference implementation on the CPU.
+//! T is the number of tokens, H the number of query heads, G the number of key heads, D the number of channels per head. Source: GLM, arXiv
+//! 2406.12793. [`Word::twin`] is the word's reference implementation on the CPU.
 //!
 //! The attention of RWKV-7b limits its scores and has one head, whose values are wider than its keys:
 //!
@@ -56,8 +56,8 @@ pub struct LimitedAttention {
 
 struct Attend {
     of: Attention,
-    /// The number of heads into which each value is divided, so that a workgroup sums only the channels of one. Each of them computes the
-    /// same scores.
+    /// The number of heads into which each value is divided, so that a workgroup sums only the channels of one head. Each of these heads computes
+    /// the same scores.
     tiles: usize,
     /// The number of channels of one of these heads.
     value_size: usize,
@@ -65,8 +65,8 @@ struct Attend {
     scale: f32,
     /// The limit of a score, or 0 if scores have no limit.
     limit: f32,
-    /// The activation with the columns q (H D channels), k and v (G D channels each). H is the number of query heads, G of key heads, D of
-    /// channels per head.
+    /// The activation with the columns q (H D channels), k and v (G D channels each). H is the number of query heads, G the number of key heads,
+    /// D the number of channels per head.
     qkv: Var,
     keys: Cache,
     values: Cache,

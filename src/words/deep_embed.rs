@@ -1,12 +1,14 @@
 //! Multiplies activations by a gate that depends on the token's id (DeepEmbed of RWKV-7a):
 //!
-//!   M = S[token] + W x0        a matrix of the token, `[R, R]`
+//!   M = S[token] + W x0        one matrix `[R, R]` per token
 //!   k ← k ⊙ (b + V (q M))
-//! k is `[T, F]`, q is `[T, R]`, x0 is `[T, C]`. S is a table `[vocab, R R]` whose rows are matrices, row by row. W is `[R R, C]`, V is
-//! `[F, R]`, b is `[F]`. The official implementation adds W x0 to the table when it loads a model, because x0 depends only on the token.
-//! Here the product is computed for each token: the table can then stay in the file's format, in the mapped file or in host memory, and the
-//! product takes a tenth of the time that a small model's layer takes, less in a larger model. The twin is the reference implementation on
-//! the CPU.
+//!
+//! k is `[T, F]`, q is `[T, R]`, x0 is `[T, C]`. S is a table `[vocab, R R]`: each row of the table is a matrix `[R, R]`, stored row by row. W is
+//! `[R R, C]`, V is `[F, R]`, b is `[F]`.
+//!
+//! x0 depends only on the token, so the official implementation adds W x0 to the table when it loads a model. Here, W x0 is computed in every
+//! step. The table then keeps the file's format and stays in the mapped file or in host memory. The product takes about a tenth of the time of a
+//! small model's layer, and a smaller share in a larger model.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
@@ -34,7 +36,7 @@ struct DeepEmbedWord {
     kq: Var,
     /// z = W x0, `[T, R R]`.
     residual: Stack,
-    /// k ← k ⊙ (b + V y). Its input y = q M, `[T, R]`.
+    /// k ← k ⊙ (b + V y), with y = q M, `[T, R]`.
     gate: Stack,
 }
 
@@ -115,7 +117,7 @@ impl Word for DeepEmbedWord {
     }
 }
 
-/// Returns cases with and without a bias in the file.
+/// Returns the test cases. In one case, the file has no bias.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (vocab, rank, width, inputs) in [(1, 1, 1, 1), (7, 3, 9, 5), (50, 5, 64, 63), (20, 32, 130, 64), (9, 70, 33, 31)] {

@@ -1,6 +1,6 @@
 //! The output head:  logits = W norm(x) + b, for the tokens whose logits are requested.
 //!
-//! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. T is the number of tokens, O of the tokens whose logits are
+//! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. T is the number of tokens, O the number of tokens whose logits are
 //! requested.
 //!
 //! The word `hidden` is the norm alone:  hidden = norm(x), `[O, width]`. A tape that ends hidden has this word in place of the head.

@@ -38,7 +38,7 @@ impl Activation {
         Activation::Decay6,
     ];
 
-    /// Returns the code that stands for the function in shaders.
+    /// Returns the number that selects the function in shaders.
     pub(super) fn code(self) -> u32 {
         self as u32
     }

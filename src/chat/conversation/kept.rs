@@ -1,5 +1,5 @@
-//! Prompts of a recurrent model that grow from turn to turn. A model with attention rewinds its slot; a recurrent model continues from a
-//! kept state whose tokens are the beginning of the new prompt.
+//! Reads the prompts of a conversation without prefilling their common beginning again. A model with attention rewinds its slot. A recurrent
+//! model cannot rewind, so this module keeps states of earlier prompts and continues from a kept state.
 
 use super::core::Core;
 use crate::error::Result;
@@ -12,10 +12,10 @@ struct State {
     tokens: Vec<u32>,
 }
 
-/// The slot of a conversation in messages, and kept states.
+/// The slot of a conversation, and the kept states of a recurrent model.
 pub struct Kept {
     pub slot: Slot,
-    /// States after the parts of prompts that later prompts share, the most recently used state last.
+    /// Kept states. Each is the state after a beginning that several prompts share. The most recently used state comes last.
     states: Vec<State>,
 }
 
@@ -24,8 +24,8 @@ impl Kept {
         Ok(Kept { slot: core.session.open()?, states: Vec::new() })
     }
 
-    /// Prefills `prompt`, as far as neither the slot nor a kept state has read it. `stays` is the number of its first tokens that later prompts
-    /// share. Returns the number of tokens that were prefilled.
+    /// Changes the slot to the state after `prompt`. Prefills only the tokens that neither the slot nor a kept state has read. Later prompts begin
+    /// with the first `stays` tokens of `prompt`, so the state after these tokens is kept. Returns the number of tokens that were prefilled.
     pub fn read(&mut self, core: &mut Core, prompt: &[u32], stays: usize) -> Result<usize> {
         if core.session.model().can_rewind() {
             return Ok(prompt.len() - core.session.read_to_with(self.slot, prompt, &mut *core.on_read)?);
@@ -43,7 +43,8 @@ impl Kept {
         Ok(prompt.len() - known)
     }
 
-    /// Makes the slot continue from the longest kept beginning of a prompt, or from the empty state. Returns the length of that beginning.
+    /// Sets the slot to the kept state after the longest beginning of `prompt`, or to the empty state. Returns the number of tokens in that
+    /// beginning.
     fn return_to(&mut self, core: &mut Core, prompt: &[u32]) -> Result<usize> {
         let fork = self.find(prompt).and_then(|at| Some((at, core.session.fork(self.states[at].slot).ok()?)));
         let Some((at, slot)) = fork else {
@@ -57,13 +58,15 @@ impl Kept {
         Ok(n)
     }
 
-    /// Returns the index of the longest kept state that is the beginning of a prompt.
+    /// Returns the index of the kept state with the most tokens, among the states whose tokens are the beginning of `prompt`. Returns `None` if no
+    /// state matches.
     fn find(&self, prompt: &[u32]) -> Option<usize> {
         let begins = |state: &State| !state.tokens.is_empty() && prompt.starts_with(&state.tokens);
         (0..self.states.len()).filter(|&at| begins(&self.states[at])).max_by_key(|&at| self.states[at].tokens.len())
     }
 
-    /// Keeps the state of the slot, which has read `tokens`. Gives up the oldest state if no slot is free.
+    /// Keeps a copy of the slot's state. `tokens` are the tokens that the slot has read. If fewer than two slots are free, first drops the least
+    /// recently used states. If still fewer than two slots are free, keeps nothing.
     fn keep(&mut self, core: &mut Core, tokens: &[u32]) {
         while core.session.n_free() < 2 && !self.states.is_empty() {
             let State { slot, .. } = self.states.remove(0);
@@ -77,7 +80,8 @@ impl Kept {
         }
     }
 
-    /// Returns the slot to save, and the tokens that it has read: the last kept state, or the slot of a model with attention.
+    /// Returns the slot to save to a file, and the tokens that this slot has read. This is the slot of the last kept state or, without kept
+    /// states, the slot of the conversation.
     pub fn to_save(&self, core: &Core) -> Result<(Slot, Vec<u32>)> {
         match self.states.last() {
             Some(state) => Ok((state.slot, state.tokens.clone())),
@@ -85,7 +89,7 @@ impl Kept {
         }
     }
 
-    /// Closes all slots, so that a file can be loaded.
+    /// Closes all slots. Afterwards, [`load`](Self::load) must set a new slot.
     pub fn close(&mut self, core: &mut Core) -> Result<()> {
         for State { slot, .. } in std::mem::take(&mut self.states) {
             core.session.close(slot)?;
@@ -93,7 +97,7 @@ impl Kept {
         core.session.close(self.slot)
     }
 
-    /// Continues from a loaded slot. `tokens` are the tokens that it has read, or empty if they are unknown.
+    /// Makes `slot` the slot of the conversation. `tokens` are the tokens that `slot` has read. An empty list means that the tokens are unknown.
     pub fn load(&mut self, core: &mut Core, slot: Slot, tokens: &[u32]) {
         self.slot = slot;
         if !core.session.model().can_rewind() && !tokens.is_empty() {

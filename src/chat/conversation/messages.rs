@@ -38,7 +38,8 @@ struct Branch {
     history: Vec<Message>,
     /// For each turn, the number of messages in `history` before the turn.
     turns: Vec<usize>,
-    /// The last message of the user or the last results of tools, and the length of the history before them.
+    /// The messages that the last answer answers: the last message of the user, or the last results of tools. Also the number of messages in
+    /// `history` before these messages.
     query: Option<(Vec<Message>, usize)>,
     /// The tokens of the conversation, from the first prompt to the end of the last answer.
     tokens: Vec<u32>,
@@ -80,7 +81,7 @@ impl InMessages {
         sampling.guard = sampling.guard.or(template.family().guard());
         sampling.check(core.session.model().facts().n_vocab)?;
         let constraint = core.constraint(&question.place)?;
-        // A text with rules ends where the rules end it.
+        // The rules determine where a text with rules ends, so the stop texts do not apply.
         if question.is_text() && constraint.is_none() {
             limits.stop_texts.clone_from(&question.stop_texts);
         }

@@ -80,7 +80,7 @@ pub struct Stats {
     pub n_tokens: usize,
     /// The number of further tokens that fit into the context; `None` if the model has no limit.
     pub n_left: Option<usize>,
-    /// The number of free slots of the session. Undo steps and branches use them.
+    /// The number of free slots of the session. Further undo steps and branches need free slots.
     pub n_free: usize,
     /// Timings of the last answer; `None` before the first answer.
     pub last: Option<Timings>,
@@ -295,7 +295,7 @@ impl Conversation {
 
     /// Restarts the conversation after a loaded state, without a system message. From now on, the conversation and free texts begin in the
     /// state of `start` instead of the empty state. The slot `start` must be opened before [`new`](Self::new), so the session needs one slot
-    /// more than [`slots`](Self::slots). `tokens` are the tokens that `start` has read, or empty if they are unknown.
+    /// more than [`slots`](Self::slots). `tokens` are the tokens that `start` has read. An empty list means that these tokens are unknown.
     ///
     /// # Errors
     /// `Input` if the format is a template; the errors of [`Session::prefill`]. After an error, the conversation is unchanged.

@@ -1,4 +1,4 @@
-//! Formats of messages for RWKV-7 G1: the built-in styles, and the template of the checkpoint's folder.
+//! The chat formats of RWKV-7 G1 that render messages: the built-in styles, and the template in the checkpoint's folder.
 
 use super::thinking::Thinking;
 use super::{Format, Kind, Messages, TEMPLATE};
@@ -11,29 +11,29 @@ use crate::template::{Family, Files, G1, GenerationConfig, Jinja, Message, Openi
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Each built-in format of messages: its name, its description and its style.
+/// The built-in formats that render messages: the name, the description and the style of each format.
 pub const G1_FORMATS: [(&str, &str, Style); 3] = [
     ("g1-bot", "User✿, Bot✿; for G1 models", Style::Bot),
     ("g1-tools", "sections with headings and descriptions of tools; for G1 models, and their default with tools", Style::Tools),
     ("g1-tools-short", "User, Assistant, and one line per tool; for G1 models", Style::Short),
 ];
 
-/// The variable by which a template of G1 is recognised.
+/// A variable that every G1 template mentions, and no other template. A template that mentions the variable is treated as a G1 template.
 const VARIABLE: &str = "rwkv_generation_prompt";
 
-/// Returns the generation settings in the folder of an RWKV model in Hugging Face's layout.
+/// Reads the generation settings in the model's folder. Returns empty settings if the model has no folder or its files are not safetensors.
 pub fn profiles(model: &Model) -> Result<Arc<Profiles>> {
     let folder = model.folder().filter(|_| model.kind() == "safetensors");
     Ok(Arc::new(folder.map(Profiles::read).transpose()?.unwrap_or_default()))
 }
 
-/// Returns the built-in format of messages with this name, or `None`.
+/// Returns the built-in format with this name, or `None` if [`G1_FORMATS`] lacks the name.
 pub fn named(name: &str, model: &Model) -> Result<Option<Format>> {
     let Some((name, _, style)) = G1_FORMATS.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name)) else { return Ok(None) };
     Ok(Some(format(name, *style, None, profiles(model)?)))
 }
 
-/// Returns the format of the template in the folder of an RWKV model, or `None` if there is no such template for G1.
+/// Returns the format that uses the template in the folder of an RWKV-7 model. Returns `None` if the folder has no template of G1.
 pub fn own(model: &Model) -> Result<Option<Format>> {
     let folder = model.folder().filter(|_| model.kind() == "safetensors" && model.facts().architecture == "rwkv7");
     let jinja = folder.map(|folder| Files::template(folder, Family::Rwkv)).transpose()?.flatten();
@@ -49,7 +49,7 @@ fn format(name: &'static str, style: Style, own: Option<Arc<Jinja>>, profiles: A
     Format { name, kind, profiles, thinking: Some(Thinking::On), is_for_tools }
 }
 
-/// Returns the settings of a profile: the preset, with the settings of the checkpoint's file over it.
+/// Returns the generation settings of a profile: the settings that the checkpoint's folder has, else those of the preset.
 pub fn generation(profiles: &Profiles, profile: Profile) -> GenerationConfig {
     let preset = match profile {
         Profile::Think => "g1-think",
@@ -60,12 +60,12 @@ pub fn generation(profiles: &Profiles, profile: Profile) -> GenerationConfig {
     profiles.get(profile).cloned().unwrap_or(GenerationConfig { max_length: MAX_TOKENS, ..preset })
 }
 
-/// The most tokens of an answer, unless a setting changes it.
+/// The default limit on the tokens of an answer.
 const MAX_TOKENS: usize = 4096;
 
 impl Format {
-    /// Returns the format for a conversation with tools, calls or results. Formats of G1 become `g1-tools`, with the same thoughts. Other
-    /// formats stay as they are.
+    /// Returns the format for a conversation with tools, calls or results. A line format of G1 becomes `g1-tools` with the same choice of
+    /// thoughts. A message format of G1 gets the sampler settings for tools. Any other format is returned unchanged.
     #[must_use]
     pub fn for_tools(self) -> Format {
         let is_rwkv = matches!(&self.kind, Kind::Messages(options) if options.template.family() == Family::Rwkv);
@@ -83,7 +83,8 @@ impl Format {
         }
     }
 
-    /// Returns the messages with the text that asks for a short or a long thought at the end of the last message of the user.
+    /// Returns the messages after appending the format's hint to the last message of the user. The hint is a text that asks for a short or a long
+    /// thought. Without such a hint, returns the messages unchanged.
     pub(crate) fn hinted(&self, mut messages: Vec<Message>) -> Vec<Message> {
         let hint = self.thinking.map_or("", Thinking::hint);
         if let Some(last) = messages.iter_mut().rfind(|message| message.role == Role::User).filter(|_| !hint.is_empty()) {
@@ -93,11 +94,11 @@ impl Format {
         messages
     }
 
-    /// Returns the texts of a call that a request demands: for each tool, the text before the arguments, their JSON schema, and the text after
-    /// them. `name` selects one of the tools that the messages declare.
+    /// Returns how the model must write a call that a request demands, for each tool that the messages declare: the text before the arguments, the
+    /// JSON schema of the arguments, and the text after the arguments. With `name`, returns only the tool of this name.
     ///
     /// # Errors
-    /// `Input` if no tool has this name, a tool is not a function, or calls cannot be demanded in this format.
+    /// `Input` if no tool is declared, if no tool has this name, if a tool is not a function, or if calls cannot be demanded in this format.
     pub(crate) fn demanded(&self, messages: &[Message], name: Option<&str>) -> Result<Vec<(String, Value, String)>> {
         let tools: Vec<Tool> = messages.iter().flat_map(|message| message.tools.iter().cloned()).collect();
         match &self.kind {
@@ -107,7 +108,8 @@ impl Format {
         }
     }
 
-    /// Returns the settings of a format of G1 with this length of answers.
+    /// Returns the chat settings of a message format: the sampler settings and the length limit of `generation`, or 4096 tokens if `generation`
+    /// has no limit.
     pub(super) fn message_settings(generation: &GenerationConfig) -> Settings {
         let chat_len_max = if generation.max_length == usize::MAX { MAX_TOKENS } else { generation.max_length };
         Settings { sampling: generation.sampling(), chat_len_max, ..Settings::default() }

@@ -175,12 +175,12 @@ fn g1(name: &str) -> Settings {
     Settings { sampling: preset(name), ..instruct() }
 }
 
-/// Returns settings for long replies of several paragraphs.
+/// Returns chat settings with replies of up to 4096 tokens and without an `avoid_repeat` list.
 fn instruct() -> Settings {
     Settings { chat_len_max: 4096, avoid_repeat: String::new(), ..Settings::default() }
 }
 
-/// Returns settings for short verses of a small model.
+/// Returns the chat settings of the embedded tiny model: the preset `chat` with temperature 0.8.
 fn tiny() -> Settings {
     Settings { sampling: Sampling { temperature: 0.8, ..preset("chat") }, ..Settings::default() }
 }

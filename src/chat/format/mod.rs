@@ -51,8 +51,8 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Returns the ids of the tokens that end an answer: the stop tokens of the template's family, then the tokens that `generation` lists. Returns `None` for the model's
-    /// own stop tokens.
+    /// Returns the ids of the tokens that end an answer: the stop tokens of the template's family, then the tokens that `generation` lists.
+    /// Returns `None` for a template of G1: the model's own stop tokens then end an answer.
     pub fn stop_ids(&self, vocab: &Vocab) -> Result<Option<Vec<u32>>> {
         if self.is_rwkv() {
             return Ok(None);
@@ -263,8 +263,8 @@ fn plain(known: &Known, model: &Model) -> Result<Format> {
     Ok(Format { profiles, ..known.format() })
 }
 
-/// Returns the format of a GLM: the template of the checkpoint if it has one, otherwise the built-in template. The generation settings are the
-/// checkpoint's.
+/// Returns the format of a GLM: the checkpoint's own template, or the built-in template if the checkpoint has no template. The generation
+/// settings come from the checkpoint.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
     let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("this version of GLM has no built-in chat template"))?;

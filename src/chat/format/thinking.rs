@@ -14,9 +14,9 @@ pub enum Thinking {
     Fast,
     /// The prompt ends with the beginning of a thought, which the model continues before it answers.
     On,
-    /// The prompt asks for a short thought and begins it.
+    /// The prompt asks for a short thought and begins the thought.
     Short,
-    /// The prompt asks for a long thought and begins it.
+    /// The prompt asks for a long thought and begins the thought.
     Long,
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The name under which the engine keeps the state of `--state`. All texts begin with this state.
 pub const BASE: &str = "base";
 
-/// Starts an engine without a prefix cache. If `base` is not `None`, the engine keeps that state under the name [`BASE`].
+/// Starts an engine without a prefix cache. If `base` has a state, the engine keeps this state under the name [`BASE`].
 pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
     // The only stored state is `base`, so the bytes of states need no limit. Nobody waits for single tokens, so prefill may slow down
     // decoding without a limit.

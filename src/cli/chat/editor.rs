@@ -111,7 +111,7 @@ impl Editor {
         }
     }
 
-    /// Adds a message to the history. Appends it to the file at once, because a signal can end the program.
+    /// Adds a message to the history. Appends the message to the history file at once, because a signal can end the program.
     fn remember(&mut self, line: &str) {
         if line.trim().is_empty() {
             return;

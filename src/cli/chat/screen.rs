@@ -81,7 +81,7 @@ impl Screen {
                 self.is_thinking = true;
                 self.painted(text, DIM)
             }
-            // If stdout is not a terminal, it gets the answers without thoughts.
+            // If stdout is not a terminal, stdout gets the answers without thoughts.
             AnswerPart::Thought(_) => Ok(()),
             // Calls are shown after the answer.
             AnswerPart::Call(_) | AnswerPart::Arguments(_) => Ok(()),

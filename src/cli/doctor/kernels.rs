@@ -31,7 +31,7 @@ pub struct Family {
     pub is_default: bool,
     /// The number of test cases that ran.
     pub n_cases: usize,
-    /// The number of test cases of the family. It is larger than `n_cases` if the user stopped the check.
+    /// The number of test cases of the family. Larger than `n_cases` if the user stopped the check.
     pub n_planned: usize,
     /// The passed test case with the largest error relative to the case's bound, and this error. `None` if no passed case has an error above 0.
     pub worst: Option<String>,

@@ -1,8 +1,8 @@
 //! `doctor`: checks drivers, kernels and results, and prints a page with the results for bug reports.
 //!
-//! The page has facts about the host, and the results of three checks. The first compares every kernel with its reference implementation on
-//! the CPU. The second compares the built-in model's logits with golden logits. The third measures how fast weights are read. The exit code
-//! is 3 if a result is wrong or the device cannot be opened, and 130 if the user stopped the check.
+//! The page has facts about the host, and the results of three checks. The first check compares every kernel with its reference implementation
+//! on the CPU. The second check compares the built-in model's logits with golden logits. The third check measures how fast weights are read. The
+//! exit code is 3 if a result is wrong or the device cannot be opened, and 130 if the user stopped a check.
 
 mod golden;
 mod host;
@@ -152,8 +152,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::from(code))
 }
 
-/// Chooses the device that the flags name. Without a flag, chooses the best adapter. A software adapter may be chosen, because its kernels
-/// can be wrong, too. Without any adapter, chooses the CPU.
+/// Chooses the device that the flags name. Without a flag, chooses the best adapter, which may be a software adapter: software adapters have
+/// drivers to check, too. Without a flag and without an adapter, chooses the CPU.
 fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     match on.named() {
         Some(device) => choose(&device.parse()?, backend),
@@ -162,7 +162,8 @@ fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
     }
 }
 
-/// Runs the checks. A device that cannot be opened is a result, not an error: the page is printed for a broken device, too.
+/// Runs the checks on the chosen device. If the device cannot be opened, the results say so, because the report must be printed for a broken
+/// device, too.
 fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBool>) -> Results {
     let mut failure = None;
     let mut keep = |e: Error| _ = failure.get_or_insert(flags::in_hint(e).to_string());
@@ -186,8 +187,8 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
     };
     let (golden, kernels) = std::thread::scope(|scope| {
         let (led, compiled) = channel();
-        // The built-in model uses kernels that the first job compiles. So the model's check starts after that job. Otherwise both would
-        // compile the same kernels.
+        // The built-in model uses kernels that the first job compiles. So the check of the model starts after the first job. Otherwise the job and
+        // the check would both compile these kernels.
         let later = {
             let check_golden = &check_golden;
             move || {

@@ -1,8 +1,8 @@
-//! Locks a file of results, so that only one process at a time writes to it. For the results `OUT.jsonl`, the locked file is
+//! Locks a file of results, so that only one process at a time writes results. For the results `OUT.jsonl`, the locked file is
 //! `OUT.jsonl.lock`.
 //!
-//! The system releases the lock when the process ends, even if it is killed. The file of results itself is not locked: `--retry-errors`
-//! replaces that file, and on Windows other programs could not read it while it is locked.
+//! The system releases the lock when the process ends, even if the process is killed. The file of results itself is not locked: `--retry-errors`
+//! replaces that file, and on Windows other programs could not read a locked file.
 
 use crate::error::{Error, Result};
 use crate::weights::new_file::{self, folder_of, try_lock};
@@ -17,7 +17,7 @@ const MARK: &str = "wingbeat batch, process ";
 /// The number of attempts to lock the file. An attempt fails if another process removes the lock file before this process locks it.
 const ATTEMPTS: usize = 16;
 
-/// A lock that this process holds. Dropping it releases the lock.
+/// A lock that this process holds. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -102,7 +102,8 @@ pub fn beside(results: &Path, extension: &str) -> Result<PathBuf> {
     Ok(name.into())
 }
 
-/// Returns whether `path` still names the open file. The process that held the lock before this process may have removed the file.
+/// Returns whether `path` still names the open file `file`. The previous owner of the lock may have removed the file after this process opened
+/// the file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -72,7 +72,7 @@ struct Kept {
     id: Id,
     line: Option<u64>,
     finish: Option<IgnoredAny>,
-    /// The continuations of a line that asked for several.
+    /// The continuations, if the line asked for several continuations.
     choices: Option<IgnoredAny>,
     error: Option<IgnoredAny>,
 }

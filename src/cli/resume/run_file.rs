@@ -27,7 +27,7 @@ const SHOWN: usize = 4;
 pub struct RunFile {
     format_version: u32,
     wingbeat: String,
-    /// The model's name. It is shown but not compared.
+    /// The model's name. The name is shown, but not compared.
     name: String,
     /// The seed of the run. Lines without their own seed derive their seeds from this seed.
     seed: u64,

@@ -13,7 +13,7 @@ use crate::vocab::Utf8Stream;
 use web_time::Instant;
 
 /// The slot from which the jobs of a request continue. A job is a continuation in the batcher. The slot is closed as soon as every job has a
-/// fork of it.
+/// fork of this slot.
 #[derive(Default)]
 struct Beginning {
     slot: Option<Slot>,
@@ -25,8 +25,8 @@ struct Beginning {
 }
 
 impl Scheduler {
-    /// Gives free slots to waiting requests, in the order of the queue. If too few slots are free for a request, all
-    /// requests after it in the queue wait, too.
+    /// Gives free slots to waiting requests, in the order of the queue. If too few slots are free for a request, this request and all later
+    /// requests in the queue wait.
     pub(super) fn admit(&mut self) {
         while self.waiting.first().is_some_and(|next| self.sequences.len() + next.request.n <= self.shared.options.slots) {
             let submission = self.waiting.remove(0);

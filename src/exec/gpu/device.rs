@@ -201,7 +201,7 @@ fn wanted(variable: &str, offered: bool) -> Result<bool> {
     }
 }
 
-/// Lists the adapters of a backend, best first: discrete, integrated, virtual, other, software. A browser has at most one.
+/// Lists the adapters of a backend, best first: discrete, integrated, virtual, other, software. A browser lists at most one adapter.
 pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: backend.backends(),

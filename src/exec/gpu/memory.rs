@@ -58,7 +58,7 @@ fn dx12(adapter: &wgpu::Adapter) -> Option<Memory> {
     Some(Memory { total: info.Budget.max(dedicated), free: Some(info.Budget.saturating_sub(info.CurrentUsage)) })
 }
 
-/// Returns the largest working set that Metal recommends, and the free part of it. The memory may be shared with the host.
+/// Returns the largest working set that Metal recommends, and how many bytes of this set are free. The memory may be shared with the host.
 #[cfg(target_vendor = "apple")]
 fn metal(adapter: &wgpu::Adapter) -> Option<Memory> {
     use objc2_metal::MTLDevice;

@@ -1,4 +1,4 @@
-//! Loads the weights of a model to a device. All executors of the model share them.
+//! Loads the weights of a model to a device. All executors of the model share these weights.
 
 use super::Device;
 use super::draws::DrawSizes;

@@ -1,4 +1,4 @@
-//! The size of a step. It determines the plan and the room for activations.
+//! The size of a step, which determines the plan and the room for activations.
 
 use crate::tape::{Rows, Step, TOKENS_PER_BLOCK, Tape};
 
@@ -30,7 +30,7 @@ impl Size {
         Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 
-    /// Returns the number of rows of a variable. `rows` says what one row stands for: a token or an output.
+    /// Returns the number of rows that an activation has in a step of this size. `rows` is the meaning of one row.
     pub fn rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

@@ -17,7 +17,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table from pieces of consecutive rows. `rows`: the number of rows in each piece.
+    /// Creates a table from pieces of consecutive rows. `rows` has the number of rows in each piece.
     pub fn new(matrix: Matrix, pieces: Vec<Kept>, rows: Vec<usize>, row_bytes: usize) -> Table {
         Table { matrix, pieces, rows, row_bytes }
     }

@@ -93,7 +93,7 @@ impl<'a> Upload<'a> {
         S::new(self.device, name, piece.size_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_DST)
     }
 
-    /// Writes encoded rows of a segment (the rows of one part in one piece of the matrix), beginning at row `first` of the segment.
+    /// Writes encoded rows of a segment, beginning at row `first` of the segment. A segment is the rows of one matrix in a piece.
     fn rows(&mut self, to: &mut impl Sink, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
         let whole = &s.region;
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);

@@ -163,7 +163,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Returns the number that a text of decimal digits stands for. Returns `None` if the text has other characters or the number is too large.
+/// Parses a text of decimal digits. Returns `None` if the text has other characters or the number is too large.
 fn digits(text: &str) -> Option<u32> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

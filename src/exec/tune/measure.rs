@@ -13,7 +13,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The numbers of tokens of the measured steps. Each is an example of the step sizes that share one set of kernel sizes in [`Tuning`].
+/// The numbers of tokens of the measured steps. [`Tuning`] has the same kernel sizes for a range of token numbers, and one number of each range
+/// is measured.
 const STEPS: [usize; 6] = [1, 2, 8, 32, 64, 256];
 /// The number of rounds over all candidates.
 const ROUNDS: usize = 3;

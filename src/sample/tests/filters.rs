@@ -4,7 +4,7 @@
 use super::super::fixed::ONE;
 use super::*;
 
-/// Returns pseudo-random logits. They are rounded to fixed point, so that the sampler and the twin have the same ties.
+/// Returns pseudo-random logits, rounded to fixed point, so that the sampler and the twin have the same ties.
 fn logits(n: usize, seed: u64, sigma: f32) -> Vec<f32> {
     noise(n, seed, sigma).into_iter().map(|x| (x * ONE).trunc() / ONE).collect()
 }

@@ -1,4 +1,4 @@
-//! The twin (reference implementation) of the filters, in f64. It sorts all tokens and shares no code with the chain of filters.
+//! The twin (reference implementation) of the filters, in f64. The twin sorts all tokens and shares no code with the chain of filters.
 
 use super::super::{Order, Sampling};
 

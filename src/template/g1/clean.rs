@@ -1,20 +1,20 @@
-//! Messages in the form of the training data of RWKV-7 G1.
+//! Converts the messages of a conversation to turns, whose texts have the form of RWKV-7 G1's training data.
 
 use super::super::{Message, Role};
 use serde_json::{Map, Value, json};
 
-/// A turn: the text of a message, and the tool calls of an answer.
+/// One turn of a conversation: a message, or an answer with all its tool calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     pub role: Role,
-    /// Cleaned text, without a thought.
+    /// The text after [`cleaned`], without the thought of an answer.
     pub content: String,
-    /// Names and arguments of the calls.
+    /// The name and the arguments of each call.
     pub calls: Vec<(String, Value)>,
 }
 
-/// Returns a text with `\n` as line end, without blanks at line ends and without blanks and line ends around it. If `folds` is true, empty
-/// lines are removed, too.
+/// Returns a text with `\n` as line end. Removes blanks before line ends, and blanks and line ends at both ends of the text. If `folds` is true,
+/// also removes empty lines.
 pub fn cleaned(text: &str, folds: bool) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines = text.split('\n').map(|line| line.trim_end_matches([' ', '\t'])).filter(|line| !folds || !line.is_empty());
@@ -44,23 +44,23 @@ pub fn turns(messages: &[Message]) -> Vec<Turn> {
     turns
 }
 
-/// Returns arguments as JSON, or as text if they are not JSON.
+/// Parses the arguments of a call. Returns `{}` for an empty text, and a JSON string for a text that is not JSON.
 fn arguments(text: &str) -> Value {
     if text.trim().is_empty() { json!({}) } else { value(text) }
 }
 
-/// Returns the value of a JSON text. Any other text becomes a JSON string.
+/// Parses a JSON text. Returns any other text as a JSON string.
 fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 
 impl Turn {
-    /// Returns the result of a tool as JSON, or as text if it is not JSON.
+    /// Returns the content, which is the result of a tool, as JSON. A content that is not JSON becomes a JSON string.
     pub fn result(&self) -> Value {
         value(&self.content)
     }
 
-    /// Returns the message for a checkpoint's own template, with the keys of OpenAI's interface.
+    /// Returns the turn as a message with the keys of OpenAI's interface. The checkpoint's own template reads such messages.
     pub fn json(&self) -> Value {
         let role = if self.role == Role::Observation { "tool" } else { self.role.name() };
         let mut message = Map::from_iter([("role".to_string(), role.into()), ("content".to_string(), self.content.as_str().into())]);

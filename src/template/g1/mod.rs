@@ -1,4 +1,4 @@
-//! The prompts of RWKV-7 G1: three styles and a short form of tools, and the checkpoint's own template with its variables.
+//! Renders conversations as prompts of RWKV-7 G1, in one of four built-in styles or with the checkpoint's own template.
 //!
 //! An RWKV vocabulary has no special tokens in prompts, so a prompt is one text.
 
@@ -14,33 +14,33 @@ use clean::{Turn, turns};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// The form of a conversation in a prompt.
+/// A built-in style of prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// Paragraphs that begin with `User:` and `Assistant:`.
     Assistant,
     /// Lines with `User✿` and `Bot✿`.
     Bot,
-    /// Sections with headings, in which tools are described in full. A conversation with tools, calls or results has this style, unless
-    /// its style is `Short`.
+    /// Sections with headings, and full descriptions of the tools. A conversation with tools, calls or results always has this style, unless the
+    /// chosen style is `Short`.
     Tools,
-    /// `Assistant`, with one line per tool in the system message.
+    /// Paragraphs as in `Assistant`. The system message has one line per tool.
     Short,
 }
 
 /// The beginning of an answer in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// The prompt begins no thought.
+    /// The prompt ends before the answer, so the model chooses whether to write a thought.
     Nothing,
-    /// The prompt begins a thought.
+    /// The prompt begins a thought, which the model continues.
     Thought,
-    /// The prompt has an empty thought.
+    /// The prompt contains an empty thought, so the model answers at once.
     EmptyThought,
 }
 
 impl Opening {
-    /// Returns the text in the prompt. The model writes the final `>` of the tag.
+    /// Returns the text at the end of the prompt. The text lacks the final `>` of a tag, because the model writes the `>`.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Opening::Nothing => "",
@@ -50,21 +50,21 @@ impl Opening {
     }
 }
 
-/// The texts with which a checkpoint's own template can begin an answer.
+/// The texts at the end of a prompt with which a checkpoint's own template can begin an answer.
 const OPENINGS: [&str; 6] = ["<think></think", "<think>\n</think", "<think></think>", "<think>\n</think>", "<think>", "<think"];
 
-/// A template of RWKV-7 G1.
+/// The template of an RWKV-7 G1 model.
 #[derive(Debug, Clone)]
 pub struct G1 {
     /// The style of conversations without tools.
     pub style: Style,
     pub opening: Opening,
-    /// The checkpoint's own template. `None` selects the built-in texts.
+    /// The checkpoint's own template. If `None`, the built-in styles are used.
     pub own: Option<Arc<Jinja>>,
 }
 
 impl G1 {
-    /// Returns the style of a conversation.
+    /// Returns the style of a conversation: `Tools` if the conversation uses tools and the chosen style is not `Short`, else the chosen style.
     fn style_of(&self, messages: &[Message]) -> Style {
         let uses_tools = |m: &Message| !m.tools.is_empty() || !m.metadata.is_empty() || m.role == Role::Observation;
         if self.style != Style::Short && messages.iter().any(uses_tools) { Style::Tools } else { self.style }
@@ -88,7 +88,7 @@ impl G1 {
         set("rwkv_generation_prompt", opening.into());
         set("rwkv_add_bos", false.into());
         let text = jinja.text(context, &[("bos_token", "<|endoftext|>")])?;
-        // The template has no name for an answer without a thought.
+        // The variable `rwkv_generation_prompt` has no value for `Opening::Nothing`, so the beginning of a thought is removed here.
         Ok(match text.strip_suffix(Opening::Thought.text()) {
             Some(text) if self.opening == Opening::Nothing => text.trim_end_matches([' ', '\n']).into(),
             _ => text,
@@ -139,7 +139,7 @@ impl Template for G1 {
         let stops: &[&str] = match self.style_of(messages) {
             Style::Assistant | Style::Short => &["\nUser:"],
             Style::Bot => &["✿"],
-            // A model that goes on after a call would invent the result.
+            // Without the stop `### Tool Output`, the model would continue after a call and invent the result.
             Style::Tools => &["\n### User", "\n### Tool Output"],
         };
         stops.iter().map(ToString::to_string).collect()

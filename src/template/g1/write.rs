@@ -1,4 +1,4 @@
-//! The built-in texts of prompts. Tests compare them with a template that Python's `jinja2` renders.
+//! Writes prompts in the built-in styles. Tests compare these prompts with the output of Python's `jinja2`.
 
 use super::super::json::{Style as Json, dumps};
 use super::super::{Role, Tool};
@@ -6,11 +6,11 @@ use super::clean::Turn;
 use super::{Opening, Style};
 use serde_json::{Value, json};
 
-/// The text after the descriptions of tools.
+/// The instructions after the descriptions of the tools.
 const HOW: &str = "To call one of these tools, write exactly this format:\n**Tool Call:**\n```json\n\
                    {\"name\": \"tool_name\", \"arguments\": {\"key\": \"value\"}}\n```\nDo not invent tool call IDs or write tool outputs yourself.";
 
-/// Returns a conversation up to the place where the model continues.
+/// Returns the prompt of a conversation. The model continues at the end of the prompt.
 pub fn prompt(style: Style, opening: Opening, turns: &[Turn], tools: &[&Tool]) -> String {
     match style {
         Style::Assistant => paragraphs(opening, turns, String::new()),
@@ -32,7 +32,8 @@ fn title(role: Role) -> &'static str {
     }
 }
 
-/// Writes paragraphs that begin with a name. `tools` follows the first system message.
+/// Returns one paragraph per turn, each of which begins with the name of the role. The text `tools` follows the first system message, or is the
+/// system message if the conversation does not begin with one.
 fn paragraphs(opening: Opening, turns: &[Turn], mut tools: String) -> String {
     let mut all = Vec::new();
     if !tools.is_empty() && turns.first().is_none_or(|first| first.role != Role::System) {
@@ -56,7 +57,7 @@ fn named(role: Role, content: &str) -> String {
     format!("{}:{space}{content}", title(role))
 }
 
-/// Returns the tools as signatures, one line per tool: `- f(a: string, b: integer)`.
+/// Returns a heading and one line per tool with its signature: `- f(a: string, b: integer)`. Returns an empty text if there are no tools.
 fn signatures(tools: &[&Tool]) -> String {
     if tools.is_empty() {
         return String::new();
@@ -72,7 +73,7 @@ fn signatures(tools: &[&Tool]) -> String {
     lines.join("\n")
 }
 
-/// Writes sections with headings. Every group of system messages is followed by the descriptions of the tools.
+/// Returns sections with headings. The descriptions of the tools follow every group of consecutive system messages.
 fn sections(opening: Opening, turns: &[Turn], tools: &[&Tool]) -> String {
     let (mut lines, mut waiting): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
     let system = |lines: &mut Vec<String>, waiting: &mut Vec<&str>| {
@@ -106,7 +107,7 @@ fn sections(opening: Opening, turns: &[Turn], tools: &[&Tool]) -> String {
     lines.join("\n")
 }
 
-/// Returns the descriptions of the tools, and how to call them.
+/// Returns lines that describe the tools, then the instructions for calls. Returns no line if there are no tools.
 fn described(tools: &[&Tool]) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, description, parameters) in tools.iter().map(|tool| parts(tool)) {
@@ -118,7 +119,8 @@ fn described(tools: &[&Tool]) -> Vec<String> {
     lines
 }
 
-/// Returns the name, the description and the parameters of a tool. A missing description is empty, missing parameters are `{}`.
+/// Returns the name, the description and the parameters of a tool. If the tool has no description, returns an empty text. If the tool has no
+/// parameters, returns `{}`.
 fn parts(tool: &Tool) -> (String, String, Value) {
     let Tool::Function(function) = tool else { return (tool.name().into(), String::new(), json!({})) };
     let object = function.object();

@@ -15,16 +15,18 @@ use std::sync::Arc;
 /// The prefix of the messages of errors that a template raises with `raise_exception`.
 pub const RAISED: &str = "raised: ";
 
-// The names of the filters that `metered.rs` inserts between instructions. No template uses these names by accident.
-/// The filter that is inserted after an instruction whose result refers to existing values.
+// `metered.rs` inserts these filters between a template's instructions. The names begin with a zero byte, so that no template uses them by
+// accident.
+/// The filter after an instruction whose result only refers to existing values. Checks the size of the result, and counts the memory of the
+/// result's own entries.
 pub const MADE: &str = "\0made";
-/// The filter that is inserted after an instruction whose result contains new values.
+/// The filter after an instruction whose result contains new values. Checks the size of the result, and counts the memory of all its values.
 pub const COPIED: &str = "\0copied";
-/// The filter that is inserted before a multiplication. The filter receives both factors as a pair.
+/// The filter before a multiplication. Receives both factors as a pair, and refuses a product that would be too large.
 pub const GUARD_MUL: &str = "\0guard_mul";
-/// The filter that is inserted before an assignment to a namespace.
+/// The filter before an assignment to an attribute of a namespace. Checks the assigned value.
 pub const ASSIGNED: &str = "\0assigned";
-/// The filter that is inserted after each step of a loop.
+/// The filter after each step of a loop. Limits the time of the rendering.
 pub const TICK: &str = "\0tick";
 
 /// The most instructions of one rendering, checks included. 1000 messages need some 100 000 instructions.

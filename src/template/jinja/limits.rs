@@ -27,7 +27,7 @@ const NUMBER: usize = 20;
 /// The number of bytes that the limits count for a macro.
 const CLOSURE: usize = 512;
 
-/// The limits of one rendering, and how much of each limit is left.
+/// The limits of one rendering, and the unused remainder of each limit.
 #[derive(Debug)]
 pub struct RenderLimits {
     /// The most bytes of one value. A shared inner value counts once per reference.
@@ -123,7 +123,7 @@ impl RenderLimits {
         let own = match value.kind() {
             ValueKind::String => value.as_str().map_or(0, str::len),
             ValueKind::Bytes => value.as_bytes().map_or(0, <[u8]>::len),
-            // A range makes its numbers only when they are needed, but output and JSON write all of them.
+            // A range makes its numbers only when they are needed, but output and JSON write all numbers.
             ValueKind::Iterable if value.downcast_object_ref::<Range>().is_some() => {
                 let n = value.len().unwrap_or_default();
                 size.nodes += n;

@@ -56,7 +56,7 @@ impl Veil {
     /// Hides texts in a list of messages.
     pub fn hide_messages(&self, messages: &mut Value) {
         for message in messages.as_array_mut().into_iter().flatten() {
-            // The model itself writes thoughts, and templates look for them in its messages.
+            // The model itself writes thoughts, and templates search the model's messages for thoughts.
             let separator = self.separator.filter(|_| message["role"] != Role::Assistant.name());
             self.hide(message, separator);
         }

@@ -129,7 +129,7 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     ///
-    /// `File` if a tensor has an unsupported type, an impossible shape or bytes outside of the file. Also if two tensors have the same name or
+    /// `File` if a tensor has an unsupported type, an impossible shape or bytes outside of the file, or if two tensors have the same name or
     /// overlap.
     pub fn tensors(&self) -> Result<Vec<Listed<'a>>> {
         let alignment = self.alignment()?;

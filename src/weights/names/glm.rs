@@ -200,8 +200,8 @@ mod tests {
         ] {
             assert!(refusal(list, None).contains("the config.json of this GLM is missing"), "{list:?}");
         }
-        // One of these names alone does not identify a GLM, because other models have it, too. The name of an adapter's matrix does not
-        // identify a GLM either.
+        // Each of these names alone does not identify a GLM, because other models have tensors of this name, too. The name of an adapter's
+        // matrix does not identify a GLM either.
         for name in ["model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.gate_up_proj.weight", "model.embed_tokens.weight"] {
             assert_eq!(names(&[(name, &[1, 1])], None).unwrap().0, [name]);
         }

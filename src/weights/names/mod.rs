@@ -102,7 +102,7 @@ pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot
         if t.name == "lm_head.weight" {
             t.name = "head.weight".into();
         }
-        // Some rerankers of EmbeddingRWKV call the embedding of their only token so.
+        // In some rerankers of EmbeddingRWKV, `token.weight` is the embedding of the only token.
         if t.name == "token.weight" {
             t.name = "emb.weight".into();
         }

@@ -165,7 +165,7 @@ pub(crate) fn as_stored(_name: &str, view: &View) -> Option<(DType, Vec<u8>)> {
     Some((view.dtype(), view.dense_bytes().expect("the file is dense").to_vec()))
 }
 
-/// Returns the type and the bytes that a file shall have for a tensor, or `None` if the file shall lack the tensor.
+/// A function that chooses how a file stores a tensor: it returns the type and the bytes, or `None` to leave the tensor out.
 #[cfg(feature = "embedded-model")]
 pub(crate) type Change<'a> = &'a dyn Fn(&str, &View) -> Option<(DType, Vec<u8>)>;
 

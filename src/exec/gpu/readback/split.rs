@@ -39,7 +39,7 @@ impl SplitReadback {
         }
     }
 
-    /// Requests all bytes. The commands of the submission `index` must copy them.
+    /// Requests all bytes. The commands of the submission `index` must copy these bytes to the buffers.
     pub fn ask(&mut self, index: &wgpu::SubmissionIndex) {
         let mut rest = self.bytes;
         for part in &mut self.parts {

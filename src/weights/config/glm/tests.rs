@@ -28,7 +28,7 @@ fn glm4_chat() -> Value {
         "torch_dtype": "bfloat16", "eos_token_id": [151329, 151336, 151338], "pad_token_id": 151329})
 }
 
-/// Returns the `config.json` of ChatGLM3-6B. It has no `rope_ratio`, another epsilon, and only one id that ends a text.
+/// Returns the `config.json` of ChatGLM3-6B, without `rope_ratio`, with another epsilon than GLM-4, and with only one id that ends a text.
 fn chatglm3() -> Value {
     json!({"model_type": "chatglm", "add_bias_linear": false, "add_qkv_bias": true, "apply_residual_connection_post_layernorm": false,
         "ffn_hidden_size": 13696, "hidden_size": 4096, "kv_channels": 128, "layernorm_epsilon": 1e-05, "multi_query_attention": true,
