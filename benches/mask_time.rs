@@ -10,7 +10,7 @@ use wingbeat::vocab::Vocab;
 
 const TOKENS: usize = 400;
 
-/// The number of tokens that a text may have from now on. It is large enough to complete any text.
+/// The number of tokens that a text may have from now on: enough to complete any text.
 const LEFT: usize = 10_000;
 
 fn main() {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file that `cargo package` adds to the sources. It contains the commit.
+/// The file with the commit, which `cargo package` adds to the sources.
 const PACKAGED: &str = ".cargo_vcs_info.json";
 
 /// A commit, and the files to watch. If a watched file changes, the commit has to be read again.

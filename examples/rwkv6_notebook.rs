@@ -1,5 +1,5 @@
-//! RWKV-6 as a notebook, cell by cell. It shows facts of a checkpoint, the tokens of a context and the next token's probabilities. Then it
-//! continues one state three times in a batch.
+//! RWKV-6 as a notebook, cell by cell: shows facts of a checkpoint, the tokens of a context and the next token's probabilities, then continues one
+//! state three times in a batch.
 //!
 //!     cargo run --release --example rwkv6_notebook -- RWKV-x060-World-1B6-v2.1-20240328-ctx4096.pth
 //!

@@ -197,7 +197,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
     assert_eq!(code(&first), 1);
     assert!(stderr(&first).contains(&format!("2 of {} prompts done, {} failed", 2 + all.len(), all.len())), "{}", stderr(&first));
     let results = check();
-    // Errors are results. They stay until they are retried with `--retry-errors`. Errors of lines without an id appear again in every run.
+    // Errors are results: an error stays until `--retry-errors` runs its line again. Errors of lines without an id appear again in every run.
     let named = |results: Vec<Value>| results.into_iter().filter(|line| !line["id"].is_null()).collect::<Vec<_>>();
     assert_eq!(code(&run(&args)), 1);
     check();

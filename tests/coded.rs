@@ -66,8 +66,8 @@ fn a_quantised_file_equals_the_model_quantised_at_load() {
     }
 }
 
-/// Writes the embedded model with ffn values that lie at the ends of the codes' range. If scales were computed in another order, the codes would
-/// differ.
+/// Writes the embedded model with ffn values whose codes are at the ends of the range of codes. If scales were computed in another order, the codes
+/// would differ.
 fn on_ends_of_codes(folder: &Path) -> PathBuf {
     let path = folder.join("ends.safetensors");
     let model = embedded().unwrap();

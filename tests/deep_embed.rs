@@ -18,7 +18,7 @@ fn write(path: &Path) {
     made::write(&Rwkv7 { base: Base { n_layer: 3, ..Base::new(48, 200, 16, 40) }, ranks, deep_embed: Some(32), attention: None }, path);
 }
 
-/// Returns the official logits, or `None` in the published package, which lacks them.
+/// Returns the official logits, or `None` in the published package, which lacks the file of these logits.
 fn golden() -> Option<Golden> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/made-rwkv7a.golden.safetensors");
     if !path.exists() {

@@ -11,7 +11,7 @@ use wingbeat::session::{EmbedOptions, Embedder, Limits, Model, ModelSource, Outp
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-embedding");
 
-/// Returns the path of a file of the random embedding model, or `None` in the published package, which lacks it.
+/// Returns the path of a file of the random embedding model, or `None` in the published package, which lacks the file.
 fn file(name: &str) -> Option<PathBuf> {
     let path = Path::new(FOLDER).join(name);
     if !path.is_file() {

@@ -163,7 +163,7 @@ fn tiny_models_lose_little() {
     for model in goldens().filter(|t| t.name != "glm4") {
         let (loss, bits) = cost(model, "i8");
         assert!(loss <= 0.1 && bits < 8.3, "{}: i8 loses {loss} % at {bits} bits", model.name);
-        // On a longer text, the loss is at most 3 % (docs/quantisation.md). On Ruth alone, it is slightly higher.
+        // On a longer text, the loss is at most 3 % (docs/quantisation.md). On Ruth alone, the loss is slightly higher.
         let (loss, bits) = cost(model, "i4-mixed");
         assert!(loss <= 3.2 && bits <= 5.5, "{}: i4-mixed loses {loss} % at {bits} bits", model.name);
     }

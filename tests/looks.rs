@@ -93,7 +93,7 @@ fn the_doctor_counts_its_checks() {
     assert_eq!((report["full"].as_bool(), report["ok"].as_bool()), (Some(true), Some(true)));
 }
 
-/// If the doctor is interrupted while it checks kernels, it prints what it found so far.
+/// If the doctor is interrupted while it checks kernels, the doctor prints the results so far.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stopped_doctor_gives_a_verdict() {

@@ -16,7 +16,7 @@ use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Limits, Session, Stream};
 use wingbeat::session::{Model, ModelSource, Options};
 
-/// An allocator that counts allocations. It does not see device buffers that a driver allocates.
+/// An allocator that counts allocations, except device buffers that a driver allocates.
 struct Counting;
 
 /// A test holds this lock while it runs, because the counts are for the whole process.

@@ -1,5 +1,5 @@
-//! Tests the files that the program writes. The path is checked before work begins, a file is complete or absent, and it is saved if the program is
-//! told to end.
+//! Tests the files that the program writes. The program checks the path before work begins. A file is complete or absent. If a signal asks the
+//! program to end, the program saves the file first.
 
 #[cfg(unix)]
 mod processes;

@@ -145,7 +145,7 @@ fn a_run_without_a_seed_repeats_when_it_is_resumed() {
     // If the results are gone, the settings beside them are ignored.
     std::fs::remove_file(&out).unwrap();
     assert_eq!(code(&run(&[&args[..], &["--temperature", "0.5"]].concat())), 0);
-    // A damaged file of settings is refused. With --force, it is replaced.
+    // A damaged file of settings is refused. With --force, the file is replaced.
     std::fs::write(&side, "{").unwrap();
     let again = [&args[..], &["--temperature", "0.5"]].concat();
     refused(&run(&again), 1, "out.jsonl.run.json: expected the settings of a run of batch");

@@ -308,7 +308,7 @@ fn a_state_keeps_the_tokens_that_the_sampler_needs() {
     let memory = load(&new);
     assert_eq!(memory, sampler.memory());
     assert!(memory.mu.is_some() && memory.recent == [3, 4, 5, id]);
-    // A sampler may need more tokens than the saved sampler kept. It takes them from the tokens in the state file.
+    // A sampler may need more tokens than the saved sampler kept. The sampler takes these tokens from the list of tokens in the state file.
     for look_back in [None, Some(1)] {
         let mut short = Sampler::new(Sampling { repeat_penalty: 1.01, repeat_last_n: look_back, ..Sampling::rwkv() });
         short.read(&[75, 76, 77, 75]);
@@ -319,7 +319,7 @@ fn a_state_keeps_the_tokens_that_the_sampler_needs() {
         loaded.begin(&mut longer, Some(1));
         assert_eq!(longer.memory().recent, [75, 76, 77, 75], "saved looking back at {look_back:?}");
     }
-    // State files of versions before DRY and mirostat lack the data of both.
+    // State files of versions before DRY and mirostat lack the data of DRY and mirostat.
     let without = Sampler::new(Sampling::rwkv()).memory();
     session.save(slot, &old, None, Some(&without)).unwrap();
     let bytes = std::fs::read(&old).unwrap();

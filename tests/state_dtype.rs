@@ -1,4 +1,4 @@
-//! Tests states in f16. They are close to f32 states, do not depend on chunks, take half the memory, and are never infinite.
+//! Tests that states in f16 are close to f32 states, do not depend on chunks, take half the memory, and are never infinite.
 
 use crate::support::{adapter, caps, devices, glm4, golden, goldens, nmse, options, read, score, tiny};
 use std::ops::ControlFlow;
@@ -140,7 +140,7 @@ fn one_head(size: usize) -> (Tape, Var) {
     (tape, proj)
 }
 
-/// Returns a page of state after two tokens. Before them, all numbers of the page are `before`. All numbers of r, k and v are `number`.
+/// Returns a page of state after two tokens. Before these tokens, all numbers of the page are `before`. All numbers of r, k and v are `number`.
 fn after(executor: &mut dyn Executor, tape: &Tape, proj: Var, size: usize, (before, number): (f32, f32)) -> Vec<f32> {
     let (spec, state) = (tape.var_spec(proj), tape.find_state("wkv").unwrap());
     let mut rows = vec![0.0; 2 * spec.stride()];

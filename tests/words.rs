@@ -78,8 +78,8 @@ fn split_matrices_equal_their_twins() {
     all_words(|c| Caps { max_binding: 4096, ..caps(c, Class::Lanes) }, true);
 }
 
-/// The results of a token have the same bits alone and in a batch. This holds for up to 16 tokens, which one dispatch computes while it reads the
-/// weights once. Under batch invariance it holds for any number of tokens.
+/// The results of a token have the same bits alone and in a batch of up to 16 tokens, which one dispatch computes while it reads the weights once.
+/// Under batch invariance, the results have the same bits in a batch of any size.
 #[test]
 fn a_token_rounds_the_same_in_every_batch() {
     let Some(adapter) = adapter() else { return };

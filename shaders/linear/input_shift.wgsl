@@ -13,7 +13,7 @@ struct Input {
     stride: u32,
     // Index of the first plane of `kept`.
     plane: u32,
-    // The number of rows of a plane of `kept`. If it is 0, no plane is stored.
+    // The number of rows of a plane of `kept`. If `capacity` is 0, no plane is stored.
     capacity: u32,
     // 1 if this dispatch stores the state and the planes, otherwise 0.
     keeps: u32,

@@ -27,7 +27,7 @@ struct Params {
 // Plane 0 has counts in units of 2^-20; the highest bit is set if the id was seen. Plane 1 has biases in the same units; an id with the
 // bias BANNED is never sampled.
 @group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads]
-@group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if it is 1, the id adds nothing to its count
+@group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if the bit is 1, the id adds nothing to its count
 // One header per slot: number of draws (low half, high half), step, unused. Then ids [n_steps, slot].
 @group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
 

@@ -1,5 +1,5 @@
-//! Architectures. An architecture is one set of formulas, such as RWKV-7. It recognises its checkpoints by their tensors' names, reads the
-//! model's sizes from the shapes, and records the model's program (its tape).
+//! Architectures. An architecture is one set of formulas, such as RWKV-7. An architecture recognises its checkpoints by their tensors' names, reads
+//! the model's sizes from the shapes, and records the model's program (its tape).
 //!
 //! The file of an architecture contains formulas only: no device, no kernel and no number format. To add an architecture, add its file to this
 //! folder, its `mod` line below, and its entry in [`ARCHS`].

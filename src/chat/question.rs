@@ -152,7 +152,7 @@ impl Question {
         counts.into_iter().try_fold(self.tokens.len(), |least, n| Ok(least.min(n?)))
     }
 
-    /// Returns whether `Limits` must have the stop texts, because the reader ignores them.
+    /// Returns whether `Limits` must have the stop texts, because the reader ignores stop texts.
     pub(super) fn is_text(&self) -> bool {
         self.source != Source::Segments
     }

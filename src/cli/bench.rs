@@ -39,7 +39,7 @@ const TESTS: &str = "Tests";
 /// Measure tokens per second
 ///
 /// Tests have the names of llama-bench: ppP prefills P tokens, tgN decodes N tokens one by one (greedy). With -b B, B texts run at once; the
-/// rate counts the tokens of all of them. A test of 0 tokens is skipped.
+/// rate counts the tokens of all texts. A test of 0 tokens is skipped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -52,7 +52,7 @@ pub struct Args {
     /// Number types of the weights, measured one after another: auto, f16, f32 [default, without --quant and --strategy: auto]
     #[arg(help_heading = "Model", hide_possible_values = true, hide_short_help = true, long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
-    /// Quantised weights, measured after those of --dtype: i8, i4-mixed, … as with generate; repeatable
+    /// Quantised weights, measured after the number types of --dtype: i8, i4-mixed, … as with generate; repeatable
     #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true, help_heading = "Model")]
     quant: Vec<String>,
     /// Placements of layers on devices, measured last, as with generate; repeatable
@@ -346,7 +346,7 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
     session.continue_many(&mut streams, &limits, &mut |event| {
-        // One submission to the GPU may sample several tokens. Its time is divided equally among them.
+        // One submission to the GPU may sample several tokens. The submission's time is divided equally among these tokens.
         n_came += usize::from(event.stream == 0);
         if n_came == event.n_together {
             let each = last.elapsed().as_secs_f64() * 1e3 / event.n_together as f64;

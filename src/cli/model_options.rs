@@ -22,7 +22,7 @@ pub struct ModelArgs {
     /// Checkpoint: a file (.pth, .safetensors, .st, .gguf), its name without the extension, or a folder [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
-    /// Vocabulary: a file, or the built-in world or tiny [default: the one that fits the model, built in or beside the model]
+    /// Vocabulary: a file, or the built-in world or tiny [default: the vocabulary that fits the model, built in or beside the model]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
     /// Number type of the weights: auto (f16 where their range allows), f16, or f32 (keeps every bit)

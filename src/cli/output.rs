@@ -59,7 +59,7 @@ impl Output {
         check(writeln!(self.out, "{line}"))
     }
 
-    /// Prints one JSON value on one line. On a terminal, control characters are always escaped, because JSON has escapes for them.
+    /// Prints one JSON value on one line. On a terminal, control characters are always escaped, because JSON has escapes for control characters.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
         self.whole(&if self.is_terminal { escaped(&text) } else { Cow::Owned(text) })

@@ -28,7 +28,7 @@ const VARIANTS: &str = "Comparison";
 ///
 /// Compares each weight format (a variant) with a reference. The reference has weights of the type --against and a recurrent state in f32. The
 /// text is cut into windows that do not overlap. Each window begins with an empty state, as in Hugging Face's perplexity, and its first token is not
-/// predicted. With one window, the perplexity equals that of `score --keep-newline`.
+/// predicted. With one window, the perplexity equals the perplexity of `score --keep-newline`.
 ///
 /// Columns: mean bits per weight; bytes of all matrices; perplexity; loss of perplexity in percent; mean, 99th percentile and maximum of the
 /// divergence KL(reference || variant) in nats per token; percent of tokens for which both models have the same most likely token. The
@@ -41,7 +41,7 @@ pub struct Args {
     /// Checkpoint [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
-    /// Vocabulary: a file, or the built-in world or tiny [default: the one that fits the model]
+    /// Vocabulary: a file, or the built-in world or tiny [default: the vocabulary that fits the model]
     #[arg(hide_short_help = true, value_parser = model_options::vocab_values(), hide_possible_values = true, long, value_name = "PATH", help_heading = "Model")]
     vocab: Option<PathBuf>,
     /// Number type of the reference's weights: auto (f16 where their range allows), f16, f32

@@ -41,7 +41,7 @@ const WANTED: &[(&str, &str)] = &[
 const BYTE: &str = "a whole number from 0 to 255";
 const COUNT: &str = "a whole number of at least 0";
 
-/// Mistakes in the syntax of JSON, and what they mean.
+/// Pairs: how the parser names a mistake in the syntax of JSON, and the text for users.
 const SYNTAX: &[(&str, &str)] = &[
     ("EOF while parsing a value", "the JSON ends where a value must follow"),
     ("EOF while parsing an object", "the JSON ends inside an object: a } is missing"),
@@ -63,7 +63,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("recursion limit exceeded", "values are nested too deep"),
 ];
 
-/// Returns what an error of a parser means, without its position.
+/// Describes an error of a parser in words for users, without the position of the error.
 pub(crate) fn in_words(error: &impl Display) -> String {
     let said = error.to_string();
     let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
@@ -92,7 +92,7 @@ pub(crate) fn in_words(error: &impl Display) -> String {
     SYNTAX.iter().find(|(known, _)| said.contains(known)).map_or_else(|| quoted(said), |(_, meant)| (*meant).into())
 }
 
-/// Returns what an error of the JSON parser means, with its line and column if it has them.
+/// Describes an error of the JSON parser in words for users. The line and the column follow if the error has a position.
 pub(crate) fn with_place(error: &serde_json::Error) -> String {
     match error.line() {
         0 => in_words(error),

@@ -146,7 +146,7 @@ pub enum Excerpt<'a> {
 
 /// Plays steps on its own states and caches.
 ///
-/// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result, and waits for it if
+/// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result, and waits for the result if
 /// necessary. [`begin_draws`](Self::begin_draws) is an exception: it only sets samplers and has no result. [`poll_ready`](Self::poll_ready)
 /// and [`wait`](Self::wait) report when a result is ready. If a `begin` method is called before the `finish` method of earlier work, the
 /// device still plays the earlier work, but its result is dropped. Methods without `begin` or `finish` in their name may block.

@@ -1,5 +1,5 @@
 //! Strategy strings: which layers run on which device, and in which format their weights are kept. Grammar and placement follow ChatRWKV;
-//! users read `docs/strategies.md`. This module opens no device. The only property of a model that it uses is the number of layers.
+//! users read `docs/strategies.md`. This module opens no device. The only property of a model that this module uses is the number of layers.
 
 mod parse;
 mod place;

@@ -1,4 +1,4 @@
-//! The weight format `i8rc`, the int8 of RWKV's official Python package (strategy `fp16i8`). It has one scale and one offset per row and per
+//! The weight format `i8rc`, the int8 of RWKV's official Python package (strategy `fp16i8`). The format has one scale and one offset per row and per
 //! column of a matrix.
 //!
 //! A code c represents the weight (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)

@@ -1,4 +1,4 @@
-//! The chain of filters. It determines which tokens may be drawn, and the weight of each token.
+//! The chain of filters, which determines the tokens that may be drawn, and the weight of each token.
 //!
 //! A token has a distance and a mass. The distance is d = max - logit, in fixed point. The mass is the probability before normalisation, and is
 //! 2^31 for the most likely token. A filter orders tokens by (d, id), finds the last token to keep and drops all tokens after it. A histogram

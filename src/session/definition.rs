@@ -197,7 +197,7 @@ fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn So
     }
 }
 
-/// A checkpoint whose file has initial states as `[heads, key, value]`. Reading transposes them to `[heads, value, key]`.
+/// A checkpoint whose file has initial states as `[heads, key, value]`. Reading transposes these states to `[heads, value, key]`.
 struct Transposed(Checkpoint);
 
 impl Source for Transposed {

@@ -84,8 +84,8 @@ enum Rule {
 }
 
 impl Embedder {
-    /// Creates an embedder that reads up to `n_slots` texts at a time. The model must return hidden states: an embedding model always does, any
-    /// other model does if it was opened with [`Output::Hidden`](super::Output).
+    /// Creates an embedder that reads up to `n_slots` texts at a time. The model must return hidden states. An embedding model always returns
+    /// hidden states. Open any other model with [`Output::Hidden`](super::Output).
     ///
     /// # Errors
     /// `Usage` if the model returns logits, or if an option does not suit the model; `Model` if the model is a reranker or lacks tensors of the

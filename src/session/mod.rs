@@ -1,7 +1,7 @@
 //! Sessions: load models on devices, keep each sequence in a slot, prefill prompts in chunks and decode token by token.
 //!
-//! All higher layers use models through this module. This module does not depend on shaders or on the formats of weight files. It defines the
-//! format of state files.
+//! All higher layers use models through this module. This module does not depend on shaders or on the formats of weight files. This module
+//! defines the format of state files.
 
 mod ahead;
 mod batcher;
@@ -207,7 +207,7 @@ impl Session {
         Ok(slot)
     }
 
-    /// Opens a second slot with the sequence of `slot`. Both slots share the recurrent state until one of them reads a token. Both slots share
+    /// Opens a second slot with the sequence of `slot`. Both slots share the recurrent state until one slot reads a token. Both slots share
     /// full blocks of the KV cache until one of the slots is closed.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ pub struct Options {
     pub sparse: bool,
     /// The index order of the matrices of tuned initial states, both in the model's file and in separate state files.
     pub state_orientation: StateOrientation,
-    /// Epsilon of the group norm of RWKV-5 to 7. `None` means the epsilon that the file states, or 64e-5 if the file states none.
+    /// Epsilon of the group norm of RWKV-5 to 7. `None` means the epsilon that the file states, or 64e-5 if the file states no epsilon.
     pub group_norm_eps: Option<f32>,
     /// A GPU that the caller has opened. This GPU replaces `device` and `backend`. The capabilities with which this GPU was opened replace
     /// `deterministic` and `sparse`. An entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`].

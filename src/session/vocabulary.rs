@@ -1,4 +1,4 @@
-//! Chooses the vocabulary of a checkpoint, if the user names none.
+//! Chooses the vocabulary of a checkpoint, if the user names no vocabulary.
 
 use crate::vocab::{self, Choice, Lists};
 use crate::weights::Checkpoint;

@@ -4,8 +4,8 @@
 
 use crate::error::{Error, Result};
 
-/// The size of the cursor in 32-bit words. The cursor is the uniform buffer that describes a step to kernels. It takes 64 KiB, because every
-/// WebGPU device supports a uniform buffer of this size.
+/// The size of the cursor in 32-bit words. The cursor is the uniform buffer that describes a step to kernels. The cursor takes 64 KiB, because
+/// every WebGPU device supports a uniform buffer of this size.
 pub const CURSOR_WORDS: usize = 16384;
 
 /// Consecutive tokens of one slot in a step.
@@ -51,7 +51,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns the largest number of tokens that a step of `runs` runs may have. The cursor has room for all of them, even if every token is an
+    /// Returns the largest number of tokens that a step of `runs` runs may have. The cursor has room for all these tokens, even if every token is an
     /// output.
     pub fn max_tokens(runs: usize) -> usize {
         (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5

@@ -101,7 +101,7 @@ pub struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Returns whether products must not round activations to f16. The result is true if `batch_invariant` is true. It is also true for a step
+    /// Returns whether products must not round activations to f16. The result is true if `batch_invariant` is true. The result is also true for a step
     /// with more outputs than runs: the caller of such a step wants exact logits of many tokens, not only the next token.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs

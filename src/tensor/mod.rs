@@ -1,6 +1,6 @@
 //! Tensors in files: element types, shapes, and strided views of borrowed bytes.
 //!
-//! This module holds plain data. It does not open files and knows no devices.
+//! This module holds plain data, does not open files and knows no devices.
 
 mod blocks;
 mod view;

@@ -106,7 +106,7 @@ fn rwkv(lists: &Lists) -> Result<Rwkv> {
 }
 
 /// Returns the bytes of a token in the notation of llama.cpp, with the escapes `\t`, `\n`, `\r` and `\xHH`. Any other character after a
-/// backslash stands for itself. Returns `None` if an escape is incomplete.
+/// backslash is kept, without the backslash. Returns `None` if an escape is incomplete.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut token = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

@@ -1,6 +1,6 @@
 //! `.pth` files: a zip archive with one pickle that describes tensors, and one member of raw elements per storage.
 //!
-//! This module connects the modules `archive` and `pickle`. It does not know what the tensors are for.
+//! This module connects the modules `archive` and `pickle`, and does not know the purpose of the tensors.
 
 use super::located::{Located, check_shape};
 use super::{archive, pickle};

@@ -24,11 +24,11 @@ const V: usize = 2;
 /// The numbers of query heads and key heads, and the size of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attention {
-    /// H, the number of query heads. It is a multiple of `n_kv_heads`.
+    /// H, the number of query heads, a multiple of `n_kv_heads`.
     pub n_heads: usize,
-    /// G, the number of key heads. It is also the number of value heads.
+    /// G, the number of key heads, which is also the number of value heads.
     pub n_kv_heads: usize,
-    /// D, the number of channels of a head. It is a multiple of 8.
+    /// D, the number of channels of a head, a multiple of 8.
     pub head_size: usize,
     /// The number of channels at the end of each head that are zeros. They do not count in D of the scale 1/√D.
     pub padding: usize,

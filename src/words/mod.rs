@@ -1,6 +1,6 @@
-//! The words. A word is one fused operation of a layer. It has dispatches, and a reference implementation on the CPU (its *twin*).
+//! The words. A word is one fused operation of a layer. Each word has dispatches, and a reference implementation on the CPU (its *twin*).
 //!
-//! A word knows the names of its shaders and the layout of host memory. It uses no device API, reads no files and depends on no model
+//! A word knows the names of its shaders and the layout of host memory. A word uses no device API, reads no files and depends on no model
 //! architecture. To add a word, add a file here, a shader, and two lines below: the `mod` line and the entry in [`WORDS`].
 
 mod attention;

@@ -14,7 +14,7 @@ use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Rows, State, 
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// The rule that updates the state. It determines the vectors of a token and their order in `feed`.
+/// The rule that updates the state. The rule determines the vectors of a token and their order in `feed`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// RWKV-5 and 6. The vectors in `feed` are r, w, k. The bonus is added before the norm.

@@ -18,7 +18,7 @@ const V: usize = 2;
 /// Index of the row w in the packed vectors. The row u follows.
 const W: usize = 0;
 const U: usize = 1;
-/// The exponent p before the first token. It acts as minus infinity and causes no overflow.
+/// The exponent p before the first token. This value acts as minus infinity and causes no overflow.
 const NO_EXPONENT: f32 = -1e30;
 
 struct Wkv4 {

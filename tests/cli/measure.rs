@@ -122,12 +122,13 @@ fn quality_is_a_table_or_an_object() {
     let [perplexity, expected] = [&report["reference"], &scored].map(|r| r["perplexity"].as_f64().unwrap());
     assert!((perplexity - expected).abs() < 1e-5 * expected);
 
-    // Without --dtype, the table has all formats except the reference's format. It also has states in f16.
+    // Without --dtype, the table has all formats except the reference's format.
     let table = stdout(&run(&["quality", "--tokens", &tokens, "--window", "16"]));
     let rows: Vec<&str> = table.lines().collect();
     let kinds = ["auto (f16)", "f32", "i8", "i4", "nf4", "i8rc (f16+i8rc)", "i4-mixed (i4+i8)"];
     assert!(rows[2..].iter().zip(kinds).all(|(row, kind)| row.starts_with(&format!("| {kind} |"))), "{table}");
     assert!(rows.len() == 4 + kinds.len() && rows[3 + kinds.len()].contains("of 16"), "{table}");
+    // States in f16 round differently than the reference's states.
     let half = json(&run(&["quality", "--text", "In the beginning", "--dtype", "auto", "--state-dtype", "f16", "--json"]));
     assert_eq!(half["variants"][0]["name"], "auto, f16 state");
     assert!(half["variants"][0]["kl_mean"].as_f64().unwrap() > 0.0);

@@ -67,8 +67,8 @@ pub fn files(page: &str) -> Vec<(&str, &str)> {
     page.split(FILE).skip(1).filter_map(file).collect()
 }
 
-/// Returns whether the output `found` agrees with the lines on the page. A line `…` on the page stands for any number of lines, and `…` within a
-/// line stands for any text.
+/// Returns whether the output `found` agrees with the lines on the page. A line `…` on the page matches any number of lines, and `…` within a
+/// line matches any text.
 pub fn matches(shown: &[String], found: &[&str]) -> bool {
     match (shown, found) {
         ([], rest) => rest.iter().all(|line| line.trim().is_empty()),

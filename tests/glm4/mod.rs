@@ -193,7 +193,7 @@ fn a_model_without_a_file_gives_the_official_numbers() {
             let x = executor.read_var(tape.find_var("x").unwrap(), 8).unwrap();
             near(&x[7 * tape.vars[0].stride()..][..8], &expected.x);
             let cache = |name: &str| tape.find_cache(&format!("model.layers.0.self_attn.{name}")).unwrap();
-            // The caches are `[token, head, channel]`. The numbers are those at position 7.
+            // The caches are `[token, head, channel]`. The expected numbers belong to position 7.
             let keys = executor.read_cache(cache("k"), &[1, 0], 8).unwrap();
             near(&keys[7 * 16..][..8], &[-0.003804, 0.597535, 1.698772, 1.011889, 0.850572, 1.8943, 3.24151, 2.621917]);
             let values = executor.read_cache(cache("v"), &[1, 0], 8).unwrap();

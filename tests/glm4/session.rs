@@ -10,7 +10,7 @@ use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::Sampling;
 use wingbeat::session::{Finish, Limits, Model, ModelSource, Options, Session, low_level};
 
-/// Returns the tiny trained GLM, or `None` in the published package, which lacks it.
+/// Returns the tiny trained GLM, or `None` in the published package, which lacks the model's file.
 fn tiny(options: &Options) -> Option<Model> {
     glm4().map(|tiny| tiny.load(options))
 }

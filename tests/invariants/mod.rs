@@ -60,8 +60,8 @@ fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Ex
     (tape, executor)
 }
 
-/// Returns a step with the tokens of one slot. The step requests the logits of all tokens. It reads half `shift` (0 or 1) of the token-shift state,
-/// and writes the other half.
+/// Returns a step with the tokens of one slot. The step requests the logits of all tokens, reads half `shift` (0 or 1) of the token-shift state, and
+/// writes the other half.
 fn step(tokens: &[u32], shift: u32) -> Step {
     let run =
         Run { first_row: 0, len: tokens.len() as u32, page_in: 0, page_out: 0, shift_in: shift, shift_out: 1 - shift, ..Run::default() };

@@ -1,4 +1,4 @@
-//! Tests RWKV-5 and 6: the recurrence is linear attention, and some versions are special cases of others.
+//! Tests RWKV-5 and 6: the recurrence is linear attention, and some versions are special cases of other versions.
 
 use super::*;
 use wingbeat::low_level::arch::{Bonus, Rwkv5, Rwkv6};
@@ -104,7 +104,7 @@ fn without_decay_tokens_add_up_and_with_all_of_it_only_the_last_one_stays() {
     assert!(lost.iter().all(|state| nmse(state, &kept[0]) < 1e-10));
 }
 
-/// Checks the word's output y. It depends on the current token, weighted with the bonus, and on the state before this token.
+/// Checks the word's output y, which depends on the current token, weighted with the bonus, and on the state before this token.
 #[test]
 fn without_decay_and_with_a_bonus_of_one_it_is_causal_linear_attention() {
     use wingbeat::low_level::tape::{Rows, vector};

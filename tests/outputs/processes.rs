@@ -68,7 +68,7 @@ fn a_prompt_that_is_interrupted_leaves_the_state_so_far() {
     let prompt = put(&folder, "p.txt", &b"In the beginning God created the heaven and the earth. ".repeat(40_000));
     let args = ["-v", "generate", "-f", text(&prompt), "-n", "1", "--chunk", "16", "--save-state", text(&state), "--state-tokens"];
     let mut child = command(&args).stdin(Stdio::null()).spawn().unwrap();
-    // The program names the device after it opens the model. Some chunks later, it is prefilling the prompt.
+    // The program names the device after it opens the model. Some chunks later, the program is prefilling the prompt.
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     said.find(|line| line.starts_with("device: ")).unwrap();
     std::thread::sleep(Duration::from_millis(1500));
@@ -234,7 +234,7 @@ fn a_writer_that_is_interrupted_leaves_nothing() {
         assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
         assert_eq!(names(folder.path()), [""; 0], "{signal}");
     }
-    // If memory is limited and the process crashes, it reports that memory was probably exhausted.
+    // If memory is limited and the process crashes, the process reports that memory was probably exhausted.
     let short = folder();
     let out = short.path().join("slow.safetensors");
     let line = "ulimit -v 8000000; exec \"$0\" bench --synthetic rwkv7-0.1b --device cpu -p 0 -n 0 --write \"$1\"";

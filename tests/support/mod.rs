@@ -78,7 +78,7 @@ pub fn goldens() -> impl Iterator<Item = &'static Tiny> {
 const GOLDENS: &[Tiny] =
     &[Tiny { name: "rwkv4" }, Tiny { name: "rwkv5" }, Tiny { name: "rwkv6" }, Tiny { name: "rwkv7" }, Tiny { name: "glm4" }];
 
-/// Returns the tiny GLM, or `None` in the published package, which lacks it.
+/// Returns the tiny GLM, or `None` in the published package, which lacks the model's file.
 pub fn glm4() -> Option<&'static Tiny> {
     goldens().find(|t| t.name == "glm4")
 }
@@ -141,7 +141,8 @@ pub fn floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Ent
 }
 
 /// Runs the test `test` in a second process whose environment makes the CPU sample ahead. In the first process, this function starts the second
-/// process, checks that it succeeds, and returns false. In the second process, it returns true, so that the test does its work there.
+/// process, checks that the second process succeeds, and returns false. In the second process, this function returns true, so that the test does its
+/// work there.
 pub fn draws_ahead(test: &str) -> bool {
     const INNER: &str = "WINGBEAT_TEST_INNER";
     if std::env::var_os(INNER).is_some() {

@@ -14,7 +14,7 @@ const ROWS: u16 = 50;
 const COLUMNS: u16 = 160;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The escape sequence that turns bracketed paste on. The line editor sends it when it begins to wait for a line.
+/// The escape sequence that turns bracketed paste on. The line editor sends this sequence when it begins to wait for a line.
 const READY: &str = "\x1b[?2004h";
 
 /// Keys that are not characters.

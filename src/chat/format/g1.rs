@@ -49,7 +49,7 @@ fn format(name: &'static str, style: Style, own: Option<Arc<Jinja>>, profiles: A
     Format { name, kind, profiles, thinking: Some(Thinking::On), is_for_tools }
 }
 
-/// Returns the generation settings of a profile: the settings that the checkpoint's folder has, else those of the preset.
+/// Returns the generation settings of a profile: the settings that the checkpoint's folder has, or else the preset's settings.
 pub fn generation(profiles: &Profiles, profile: Profile) -> GenerationConfig {
     let preset = match profile {
         Profile::Think => "g1-think",

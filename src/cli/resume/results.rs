@@ -123,7 +123,7 @@ impl Found {
         let Found { path, mut file, mut left, end, lock } = self;
         let io = |e| Error::io(e, &path);
         if let Some(end) = end.filter(|&end| file.metadata().is_ok_and(|m| end < m.len())) {
-            // On Windows, a file that is open for appending cannot be shortened. So open it again.
+            // On Windows, a file that is open for appending cannot be shortened. So open the file again.
             OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(end)).map_err(io)?;
         }
         let is_retried = errors == Errors::Retry && !left.errors.is_empty();

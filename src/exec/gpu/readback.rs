@@ -68,7 +68,7 @@ impl Submitted {
     }
 }
 
-/// A buffer that the host can read. After an error the buffer may stay mapped: drop the readback and create another.
+/// A buffer that the host can read. After an error the buffer may stay mapped: drop the readback and create another readback.
 pub struct Readback {
     buffer: wgpu::Buffer,
     /// The number of requested bytes, and the submission that copies these bytes. `None` if no bytes are requested.

@@ -16,7 +16,7 @@ pub struct Weights {
     pub stages: Vec<Stage>,
     /// The streamed layers, or `None` if all layers stay on the device.
     pub stream: Option<Stream>,
-    /// The tables in host memory: all tables of the section, or none.
+    /// The tables in host memory: all tables of the section, or no table.
     pub tables: Vec<Table>,
     /// The number of bytes of device memory that the matrices take, including the buffers for streaming.
     pub device_bytes: u64,

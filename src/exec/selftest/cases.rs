@@ -60,9 +60,9 @@ fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     all.into_iter().enumerate().filter_map(kept).collect()
 }
 
-/// Returns the steps of a case for a quick check. Every format takes the step of the fewest tokens. A case that prefills also takes the
-/// step of the most tokens. The first format also takes a step of several slots. For a product, that step is the one with the most tokens:
-/// it runs the kernels of prefill, so the driver compiles no further kernels. For other words, that step is the one with the most slots.
+/// Returns the steps of a case for a quick check. Every format takes the step with the fewest tokens. A case that prefills also takes the step
+/// with the most tokens. The first format also takes a step of several slots. For a word with a matrix, this is the step with the most tokens,
+/// which runs the kernels of prefill, so that the driver compiles no further kernels. For other words, this is the step with the most slots.
 fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     let steps = &case.steps;
     let by = |key: &dyn Fn(&Step) -> (usize, usize)| (0..steps.len()).rev().max_by_key(|&i| key(&steps[i]));

@@ -15,7 +15,7 @@ fn placed(text: &str, n_layer: usize) -> Vec<String> {
     parse(text).place(n_layer).unwrap().into_iter().map(show).collect()
 }
 
-/// A model of 24 blocks has 25 layers. The package `rwkv` 0.8.32 places them in the same way, except where a comment says otherwise.
+/// A model of 24 blocks has 25 layers. The package `rwkv` 0.8.32 places the layers in the same way, except where a comment says otherwise.
 #[test]
 fn layers_are_placed_as_the_package_does() {
     for (text, expected) in [

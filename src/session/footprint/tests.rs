@@ -69,7 +69,7 @@ fn devices_add_up_their_segments() {
     let split = of("gpu:1 fp16 *3 -> cpu fp16");
     assert_eq!((split[0].0.as_str(), split[1].0.as_str()), ("gpu:1", "cpu"));
     assert_eq!(split[0].1.weights + split[1].1.weights, whole[0].1.weights);
-    // Streamed layers are in host memory. The device has buffers for two of them.
+    // Streamed layers are in host memory. The device has buffers for two of these layers.
     let streamed = of("gpu fp16 *2+");
     let largest = footprint.layers[2..].iter().map(|l| l.weights).max().unwrap();
     assert_eq!(streamed[0].1.weights, footprint.weights(0..2) + 2 * largest);

@@ -1,6 +1,6 @@
 //! Decodes ggml's quantised block types, in which the elements of a block share scales. Each file of this module decodes one family of types.
 //!
-//! This module converts bytes to f32. It does not know tensors or files.
+//! This module converts bytes to f32, and does not know tensors or files.
 
 mod k;
 mod nonlinear;

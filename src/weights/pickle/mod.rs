@@ -1,4 +1,4 @@
-//! A restricted pickle reader: an interpreter of the opcodes that torch writes. It builds data and runs no code of the pickle.
+//! A restricted pickle reader: an interpreter of the opcodes that torch writes. The interpreter builds data and runs no code of the pickle.
 //!
 //! Objects are in an arena and refer to each other by index. So neither parsing nor dropping recurses, and a shared object exists once. All
 //! memory, including copies, is taken from one budget of bytes. Opcodes and globals that torch does not write are refused by name. This module
