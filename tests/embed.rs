@@ -133,7 +133,7 @@ fn what_a_model_cannot_compute_is_refused() {
     let mut hidden = options("cpu");
     hidden.output = Output::Hidden;
     let model = tiny(&hidden);
-    assert!(refused(&model, &|o| o.task = Some(Task::Similarity)).contains("no layers for a task"));
+    assert!(refused(&model, &|o| o.task = Some(Task::Similarity)).contains("this model has no tasks"));
     let mut session = Session::new(&model, 1).unwrap();
     let e = session.generate("x", &Sampling::rwkv(), &Limits::new(1), &mut |_| std::ops::ControlFlow::Continue(()));
     assert!(e.unwrap_err().to_string().contains("opened for hidden states"));

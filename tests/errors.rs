@@ -187,7 +187,7 @@ fn a_wrong_variable_is_named() {
         assert_eq!(code(&with_variable(variable, "", "generate x -n 1 --device cpu")), 0, "{variable} is not set");
     }
     let typo = with_variable("WINGBEAT_DEVCE", "gpu", "tokenize x");
-    assert!(code(&typo) == 0 && stderr(&typo).contains("WINGBEAT_DEVCE is not a variable of wingbeat; WINGBEAT_DEVICE is"));
+    assert!(code(&typo) == 0 && stderr(&typo).contains("WINGBEAT_DEVCE is not a variable of wingbeat; did you mean WINGBEAT_DEVICE?"));
 }
 
 /// Runs wrong commands. Checks what the error line says, and which place it names.

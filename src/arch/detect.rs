@@ -28,7 +28,7 @@ const REFUSED: &[(&str, &str)] = &[
 pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
     let runs = || ARCHS.iter().rev().map(|arch| arch.about()).collect::<Vec<_>>().join(", ");
     let refuse = |what: &str, tensor: &str| {
-        Err(Error::model(format!("unsupported model, {what}: it has the tensor {tensor}")).hint(format!("wingbeat runs {}", runs())))
+        Err(Error::model(format!("unsupported model: {what}, recognised by the tensor {tensor}")).hint(format!("wingbeat runs {}", runs())))
     };
     if let Some((what, name)) = REFUSED.iter().find_map(|(part, what)| Some((what, shapes.find(&|name| name.contains(part))?))) {
         return refuse(what, &name);

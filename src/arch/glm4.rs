@@ -97,7 +97,7 @@ impl Architecture for Glm4Arch {
         }
         let labels = labels(shapes, &config, n_embd)?;
         if shapes.shape(HEAD).is_none() && labels.is_none() {
-            return Err(missing(HEAD).hint("only a model with tie_word_embeddings in config.json uses the embedding as its head"));
+            return Err(missing(HEAD).hint("a model without this tensor needs tie_word_embeddings in config.json"));
         }
         let [rows, width] = dims(shapes, &layer(0, "mlp.gate_up_proj.weight"))?;
         if n_vocab == 0 || n_embd == 0 || rows == 0 || width != n_embd {

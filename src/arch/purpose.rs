@@ -92,7 +92,8 @@ impl Purpose {
         };
         let fits = layers.as_ref().is_some_and(|layers| layers.len() == n_layer);
         layers.filter(|_| fits).map(|layers| Purpose::Reranker { layers }).ok_or_else(|| {
-            Error::model(format!("expected {n_layer} numbers of layers with commas between them")).at(format!("metadata {RERANKER_LAYERS}"))
+            Error::model(format!("expected the indices of {n_layer} layers with commas between them"))
+                .at(format!("metadata {RERANKER_LAYERS}"))
         })
     }
 }

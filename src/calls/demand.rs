@@ -28,7 +28,8 @@ pub fn demanded(template: &dyn Template, tools: &[Tool], name: Option<&str>) -> 
             return Err(e.hint("describe the tool as a function"));
         };
         let [before, after] = template.around_arguments(tool.name()).ok_or_else(|| {
-            Error::input("a call cannot be demanded of this model: its calls are not JSON").hint("leave the choice to the model")
+            Error::input("a call cannot be demanded of this model: its calls are not JSON")
+                .hint("set `tool_choice` to auto, so that the model chooses")
         })?;
         let schema = function.object().get("parameters").filter(|schema| schema.as_object().is_some_and(|keys| !keys.is_empty()));
         Ok((before, schema.cloned().unwrap_or_else(|| json!({"type": "object"})), after))

@@ -151,7 +151,7 @@ pub fn run(args: Args) -> Outcome {
     }
     if layout == Layout::HuggingFace && !files.iter().any(|(name, _)| name == "tokenizer.json") {
         say(format_args!(
-            "wrote no tokenizer.json: no vocabulary of this model can be written as one; --vocab FILE names an RWKV vocabulary"
+            "wrote no tokenizer.json, because the model has no vocabulary that fits this format; add an RWKV vocabulary with --vocab FILE"
         ));
     }
     Ok(ExitCode::SUCCESS)

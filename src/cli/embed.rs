@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Outcome {
     let target = args.output.as_deref().map(|path| Ok::<_, Error>((path, container(path)?))).transpose()?;
     target.iter().try_for_each(|(path, _)| args.existing.check(path))?;
     if args.model.state.is_some() {
-        return Err(Error::usage("embed always starts from an empty state").at("--state").into());
+        return Err(Error::usage("embed always starts from an empty state").hint("leave out --state").at("--state").into());
     }
     let texts = args.input.read(args.texts, "text")?;
     let options = EmbedOptions {

@@ -23,7 +23,7 @@ pub fn check() -> Result<()> {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if let Some(meant) = meant(&name) {
-            say(format_args!("note: {name} is not a variable of wingbeat; {meant} is"));
+            say(format_args!("note: {name} is not a variable of wingbeat; did you mean {meant}?"));
         }
     }
     models::check()

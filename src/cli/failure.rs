@@ -74,7 +74,9 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
             Error::usage("unknown flag").hint(hint)
         }
         ClapKind::UnknownArgument if arg.parse::<f64>().is_ok() && arg.starts_with('-') => {
-            Error::usage("the flag before this number takes no negative number")
+            let before = given.iter().position(|word| *word == *arg).and_then(|at| given.get(at.checked_sub(1)?)?.to_str());
+            let before = before.filter(|word| word.starts_with('-')).unwrap_or("wingbeat");
+            Error::usage(format!("{before} takes no negative number"))
         }
         ClapKind::UnknownArgument if arg.starts_with('-') => Error::usage("unknown flag").hint("--help-all lists all flags"),
         ClapKind::UnknownArgument => {

@@ -18,6 +18,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("device", "--device"),
     ("dtype", "--dtype"),
     ("layout", "--layout"),
+    ("lora", "--lora"),
     ("model", "-m"),
     ("pooling", "--pooling"),
     ("profile", "--profile"),

@@ -238,7 +238,7 @@ fn play(
 fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32], made: &[u32]) -> Vec<u32> {
     let all = [loaded.tokens.as_deref().unwrap_or_default(), prompt, made].concat();
     if session.n_tokens(slot).is_ok_and(|n| n != all.len()) {
-        say(format_args!("note: the loaded state has no token ids; the saved state has only the ids after it"));
+        say(format_args!("note: the loaded state has no token ids; the saved state has only the ids of the tokens after the loaded state"));
     }
     all
 }

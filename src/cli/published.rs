@@ -36,7 +36,9 @@ pub fn check(path: &Path) -> Result<()> {
     }
     let e = Error::file("no such file or folder").at(&text);
     Err(match nearest(&text) {
-        Some(model) => e.hint(format!("a published model is called {}; {}; {PAGE} lists all", model.name, model.how_to_get())),
+        Some(model) => {
+            e.hint(format!("a published model is called {}; {}; {PAGE} lists all published models", model.name, model.how_to_get()))
+        }
         None => e.hint(format!("wingbeat runs RWKV-4 to RWKV-7 and GLM-4, such as {}; {PAGE} lists published models", PUBLISHED[0].name)),
     })
 }

@@ -51,17 +51,17 @@ pub struct Args {
 
 pub fn run(args: Args) -> Outcome {
     if args.model.state.is_some() {
-        return Err(Error::usage("rerank always starts from an empty state").at("--state").into());
+        return Err(Error::usage("rerank always starts from an empty state").hint("leave out --state").at("--state").into());
     }
     let placed = args.input.read(args.documents, "document")?;
     if let Some(empty) = placed.iter().find(|placed| placed.text.is_empty()) {
-        return Err(Error::input("expected a document, found an empty one").at(&empty.place).into());
+        return Err(Error::input("the document is empty").at(&empty.place).into());
     }
     let model = args.model.load_for(Results::Hidden)?;
     end_of_text(&model)?;
     let Some(path) = &args.reranker else {
-        let e = Error::usage("expected the checkpoint of a reranker, found none").at("--reranker");
-        return Err(e.hint("give the reranker that belongs to the model, such as rwkv0b1-reranker.pth").into());
+        let e = Error::usage("the flag is missing").at("--reranker");
+        return Err(e.hint("add --reranker PATH, the reranker that belongs to the model, such as rwkv0b1-reranker.pth").into());
     };
     let beside = args.model.load_beside(path)?;
     let n_slots = slots::fitting(&model, &args.model.run.on, args.slots.map(|n| n as usize))?.min(placed.len());

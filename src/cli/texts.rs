@@ -61,5 +61,5 @@ impl TextsArgs {
 fn field(line: &str, name: &str) -> Result<String> {
     let object: Value = serde_json::from_str(line).map_err(|e| Error::input(format!("expected a JSON object: {e}")))?;
     let text = object.get(name).and_then(Value::as_str);
-    text.map(str::to_string).ok_or_else(|| Error::input(format!("expected a text in the field {:?}, found none", short(name, 40))))
+    text.map(str::to_string).ok_or_else(|| Error::input(format!("expected a text in the field {:?}, found no text", short(name, 40))))
 }

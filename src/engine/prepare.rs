@@ -81,7 +81,9 @@ fn check_counts(request: &Request) -> Result<()> {
 /// Returns the messages with `tools` in the system message. Inserts a system message without text if the first message is not a system message.
 fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     if messages.iter().any(|message| !message.tools.is_empty()) {
-        return Err(Error::input("both the request and a message declare tools").field("tools"));
+        return Err(Error::input("both the request and a message declare tools")
+            .field("tools")
+            .hint("declare the tools only in the request"));
     }
     let mut messages = messages.to_vec();
     if messages.first().is_none_or(|first| first.role != Role::System) {
@@ -214,11 +216,13 @@ impl Preparer {
             Some(ToolChoice::Tool(name)) => Some(name.as_str()),
             Some(ToolChoice::Auto | ToolChoice::None) | None => return Ok(own),
         };
-        let refused = |text: &str| Err(Error::input(text).field("tool_choice"));
+        let refused = |text: &str| Err(Error::input(text).field("tool_choice").hint("set `tool_choice` to auto, or leave it out"));
         if own.is_some() {
-            return refused("a demanded call follows the schema of its tool, and the request has rules of its own");
+            return refused("a demanded tool call cannot be combined with a grammar or JSON schema for the answer");
         }
-        let Input::Messages(messages) = &request.input else { return refused("a call can be demanded in an answer to `messages` only") };
+        let Input::Messages(messages) = &request.input else {
+            return refused("a tool call can be demanded in an answer to `messages` only");
+        };
         let (format, messages) = self.asked(request, messages)?;
         let texts = format.demanded(&messages, name).map_err(|e| e.field("tool_choice"))?;
         Ok(Some(Rules::Calls(texts.into_iter().map(|(before, schema, after)| [before, schema.to_string(), after]).collect())))

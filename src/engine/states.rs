@@ -298,7 +298,12 @@ impl Inner {
                 held.states.remove(&oldest);
             }
         } else if others(held) + new > self.bytes {
-            let text = format!("no room for a state of {}: other states take {} of {}", size(new), size(others(held)), size(self.bytes));
+            let text = format!(
+                "no memory for a state of {}: other states take {} of the limit {}",
+                size(new),
+                size(others(held)),
+                size(self.bytes)
+            );
             return Err(Error::memory(text).hint("delete another state, or give the engine a folder for states"));
         }
         held.clock += 1;

@@ -24,7 +24,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
             let payload = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
             text = payload.unwrap_or("a panic without a message").split_whitespace().collect::<Vec<_>>().join(" ");
         }
-        Err(Error::input(format!("internal error: {text}")).hint("please report it, with the input"))
+        Err(Error::input(format!("internal error: {text}")).hint("please report this error, with the input"))
     })
 }
 

@@ -109,7 +109,7 @@ impl Embedder {
             }
             Purpose::Logits => {
                 if let Some(task) = options.task {
-                    let text = format!("this model has no layers for a task, found {}", task.name());
+                    let text = format!("this model has no tasks, found the task {}", task.name());
                     return Err(Error::usage(text).field("task").hint("leave out `task`; only EmbeddingRWKV models have tasks"));
                 }
                 if !model.returns_hidden() {
@@ -143,7 +143,7 @@ impl Embedder {
     /// `Input` if the text is empty, has more tokens than the context, or cannot be encoded, or if the model has no vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         if text.is_empty() {
-            return Err(Error::input("expected a text, found an empty one"));
+            return Err(Error::input("the text is empty"));
         }
         let mut tokens = self.session.encode(&Prompt::Text(text))?;
         if let Rule::Ends(end, _) = &self.rule {
@@ -163,7 +163,7 @@ impl Embedder {
         }
         match &self.rule {
             Rule::Ends(end, _) if !tokens.contains(end) => {
-                Err(Error::input(format!("expected the token {end}, which ends a text, found none")))
+                Err(Error::input(format!("the tokens lack the end-of-text token {end} of this model")))
             }
             _ => Ok(()),
         }
@@ -235,7 +235,7 @@ impl Embedder {
         };
         let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
         if !length.is_finite() {
-            return Err(Error::model("a number of a vector is not finite").hint("try `dtype=f32`"));
+            return Err(Error::model("the model computed a vector with a number that is not finite").hint("try `dtype=f32`"));
         }
         if self.normalise && length > 0.0 {
             vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);

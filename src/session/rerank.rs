@@ -82,11 +82,11 @@ impl Reranker {
     /// stop flag; `Device` if a device failed.
     pub fn score(&mut self, query: &str, documents: &[&str], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<f32>> {
         if query.is_empty() {
-            return Err(Error::input("expected a query, found an empty one"));
+            return Err(Error::input("the query is empty"));
         }
         let texts = documents.iter().enumerate().map(|(i, document)| {
             let encoded = match document.is_empty() {
-                true => Err(Error::input("expected a document, found an empty one")),
+                true => Err(Error::input("the document is empty")),
                 false => self.encode(query, document),
             };
             encoded.map_err(|e| e.at(format!("document {}", i + 1)))
@@ -141,7 +141,11 @@ impl Reranker {
     fn head(&self, x: &[f32]) -> Result<f32> {
         let hidden: Vec<f32> = product(&self.first, x).iter().zip(&self.bias).map(|(y, bias)| (y + bias).tanh()).collect();
         let score = product(&self.last, &hidden)[0];
-        if score.is_finite() { Ok(score) } else { Err(Error::model("a score is not finite").hint("try `dtype=f32`")) }
+        if score.is_finite() {
+            Ok(score)
+        } else {
+            Err(Error::model("the model computed a score that is not finite").hint("try `dtype=f32`"))
+        }
     }
 }
 

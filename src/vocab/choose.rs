@@ -119,7 +119,7 @@ pub fn own(n_vocab: usize, lists: &Lists) -> error::Result<(Vocab, Option<String
     if lists.model == "rwkv" && n_vocab == WORLD_ROWS {
         let world = Vocab::world();
         let Some(id) = vocab.first_difference(&world) else { return Ok((world, None)) };
-        let note = format!("the tokens in the file are used: they differ from the World vocabulary, first at id {id}");
+        let note = format!("the vocabulary in the model's file is used; its tokens differ from the World vocabulary, first at id {id}");
         return Ok((vocab, Some(note)));
     }
     Ok((vocab, None))
@@ -157,7 +157,7 @@ fn in_family(family: &Family, folder: Option<&Path>) -> Choice {
 
 fn alone(n_vocab: usize, folder: Option<&Path>) -> Choice {
     let missing = |why: String| Choice::Missing {
-        hint: format!("name the model's file with `vocab`: no vocabulary is known for {n_vocab} embeddings{why}"),
+        hint: format!("name the model's vocabulary file with `vocab`: no vocabulary is known for {n_vocab} embeddings{why}"),
     };
     let files = folder.map(vocabularies).unwrap_or_default();
     let [path] = files.as_slice() else {

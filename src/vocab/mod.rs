@@ -148,7 +148,9 @@ impl Vocab {
         let file = File::open(path).map_err(|e| Error::io(e, path))?;
         file.take(MAX_JSON_BYTES + 1).read_to_end(&mut text).map_err(|e| Error::io(e, path))?;
         let parsed = Self::parse(&text).map_err(|e| e.at(path.display()));
-        parsed.map_err(|e| if e.kind == Kind::File { e.hint("download the vocabulary file again, or name another one") } else { e })
+        parsed.map_err(
+            |e| if e.kind == Kind::File { e.hint("download the vocabulary file again, or name another vocabulary file") } else { e },
+        )
     }
 
     /// Opens a vocabulary file, or returns an embedded vocabulary. The names `world` and `tiny` select the embedded vocabularies, unless a file has

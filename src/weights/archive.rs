@@ -74,7 +74,7 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
 fn meaning(error: &zip::result::ZipError) -> String {
     let said = error.to_string();
     match said.contains("EOCD") || said.contains("end of central directory") {
-        true => "the list of its files, which is at its end, is missing".into(),
+        true => "the list of files at the end of the archive is missing".into(),
         false => said,
     }
 }

@@ -146,8 +146,8 @@ impl Lora {
         for (target, pair) in &self.pairs {
             let expected = find(target, &pair.a)?;
             if expected.shape() != [pair.n_out, pair.n_in] || !expected.dtype().is_weight() {
-                let text =
-                    format!("expected a pair for {} {:?}, found one for {:?}", expected.dtype(), expected.shape(), [pair.n_out, pair.n_in]);
+                let (dtype, shape, of_pair) = (expected.dtype(), expected.shape(), [pair.n_out, pair.n_in]);
+                let text = format!("the model's tensor is {dtype} {shape:?}, but the low-rank pair is for the shape {of_pair:?}");
                 return Err(at(Error::model(text), &pair.a));
             }
         }
@@ -157,7 +157,8 @@ impl Lora {
             let long = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
             let fits = long(found.shape()) == long(expected.shape()) && found.reshaped(expected.shape()).is_some();
             if !fits || !expected.dtype().is_weight() {
-                let text = format!("expected the model's {} {:?}, found {:?}", expected.dtype(), expected.shape(), found.shape());
+                let (dtype, shape) = (expected.dtype(), expected.shape());
+                let text = format!("the model's tensor is {dtype} {shape:?}, but the adapter's is {:?}", found.shape());
                 return Err(at(Error::model(text), name));
             }
         }

@@ -278,7 +278,7 @@ impl Checkpoint {
         let place = || format!("{}: tensor {name}", self.place());
         let view = self.tensor(name).ok_or_else(|| {
             Error::model(format!("the tensor is missing; the model needs it with the shape {shape:?}"))
-                .hint("the file lacks a part of the model: download the whole checkpoint")
+                .hint("the file is incomplete or belongs to another model: download the whole file again")
                 .at(place())
         })?;
         let long = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };

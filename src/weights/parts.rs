@@ -67,7 +67,7 @@ impl Parts {
             let kind = locate::sniff(map.bytes()).map_err(at)?;
             let expected = *first_kind.get_or_insert(kind);
             if kind != expected {
-                let text = format!("expected a {} shard like the first, found {}", expected.name(), kind.name());
+                let text = format!("expected a {} shard like the first shard, found {}", expected.name(), kind.name());
                 return Err(at(Error::file(text)));
             }
             let (mut found, values) = list(&map, kind).map_err(at)?;

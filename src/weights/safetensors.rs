@@ -103,7 +103,7 @@ fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error
             Error::file("the tensor does not begin where the previous tensor ends").at(format!("tensor {name}")).hint(DAMAGED)
         }
         E::MetadataIncompleteBuffer => {
-            Error::file(format!("the tensors of the safetensors header do not end at the end of the file, byte {file_bytes}"))
+            Error::file(format!("the file has {file_bytes} bytes, but the tensors of its safetensors header need another number of bytes"))
                 .hint(incomplete)
         }
         E::TensorInvalidInfo => {

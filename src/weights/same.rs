@@ -244,7 +244,7 @@ fn an_index_and_its_shards_must_agree() {
         let pth = as_pth(&[Made::new("c", &[1], &mut testing::Dice(1))]);
         std::fs::write(f.dir.path().join(TWO), pth).unwrap();
     });
-    assert!(text.contains("expected a safetensors shard like the first, found pth"), "{text}");
+    assert!(text.contains("expected a safetensors shard like the first shard, found pth"), "{text}");
     assert!(refusal(|f| f.index = json!({"weight_map": {"a": "../x.safetensors"}})).contains("the shard path"));
     // The first index names itself. The second file is not an index.
     assert!(refusal(|f| f.index["weight_map"]["a"] = json!("model.safetensors.index.json")).contains("found text that begins with \"{"));

@@ -145,7 +145,7 @@ impl Record {
     /// Returns the error that a conversation in this file cannot replace the current one.
     pub fn other_kind(&self) -> Error {
         let name = short(&self.format, 40);
-        Error::file(format!("the saved conversation has the format {name:?}, which needs free slots"))
+        Error::file(format!("the format {name:?} of the saved conversation needs more free slots than the session has"))
             .hint("restart the conversation, then load")
     }
 

@@ -128,8 +128,10 @@ fn container() -> Option<Finding> {
     let has_graphics = capabilities.split(',').any(|c| c == "graphics" || c == "all");
     match (is_container, nvidia && !has_graphics) {
         (_, true) if is_container || !capabilities.is_empty() => Some(Finding::problem(
-            format!("a container with an NVIDIA GPU but without its graphics capability (NVIDIA_DRIVER_CAPABILITIES={capabilities:?})"),
-            "start it with -e NVIDIA_DRIVER_CAPABILITIES=all: Vulkan needs `graphics`",
+            format!(
+                "this container has an NVIDIA GPU, but not the driver's graphics capability (NVIDIA_DRIVER_CAPABILITIES={capabilities:?})"
+            ),
+            "start the container with -e NVIDIA_DRIVER_CAPABILITIES=all: Vulkan needs `graphics`",
         )),
         (true, _) => Some(Finding::note("this is a container")),
         _ => None,
@@ -140,7 +142,7 @@ fn wsl() -> Option<Finding> {
     let version = std::fs::read_to_string("/proc/version").unwrap_or_default().to_lowercase();
     let is_wsl = version.contains("microsoft");
     is_wsl.then(|| {
-        Finding::note("this is WSL2: GPU vendors ship no Vulkan driver for it")
+        Finding::note("this is WSL2: GPU vendors ship no Vulkan driver for WSL2")
             .hint("use the Windows build, or Mesa's dzn driver (mesa-vulkan-drivers 22.3 or newer) with --device gpu")
     })
 }

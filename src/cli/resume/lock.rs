@@ -133,7 +133,7 @@ fn other_file(path: &Path) -> Error {
 }
 
 fn without(path: &Path, why: impl fmt::Display) -> Option<Lock> {
-    log::warn!("{}: no lock: a second run could write to the same results: {why}", path.display());
+    log::warn!("{}: the results are not locked, so a second run could write to the same file: {why}", path.display());
     None
 }
 

@@ -78,7 +78,7 @@ fn tools_select_the_style_and_the_choice_is_checked() {
         (ask("h"), "expected the name of a declared tool, found \"h\""),
         (Request { tools: Vec::new(), ..ask("required") }, "a call can be demanded only if tools are declared"),
         (Request { input: Input::Text("x".into()), ..ask("required") }, "a call can be demanded in an answer to `messages` only"),
-        (Request { follows: Some(Follows::Rules(Rules::Value)), ..ask("w") }, "a demanded call follows the schema of its tool"),
+        (Request { follows: Some(Follows::Rules(Rules::Value)), ..ask("w") }, "a demanded tool call cannot be combined with a grammar"),
     ] {
         let (field, message) = refused(request);
         assert!(field.as_deref() == Some("tool_choice") && message.starts_with(want), "{field:?}: {message}");

@@ -129,7 +129,7 @@ impl<'t> Reader<'t> {
             (false, _) => Ok(Layers::Fixed(n as usize)),
             (true, Device::Gpu(_)) => Ok(Layers::Streamed(n as usize)),
             (true, Device::Cpu) => Err(self
-                .refuse(word.end - 1..word.end, "cpu segments cannot stream layers: all of them are in memory")
+                .refuse(word.end - 1..word.end, "cpu segments cannot stream layers: all layers of the CPU are in memory")
                 .hint("write + after the *N of a gpu segment")),
         }
     }

@@ -154,7 +154,7 @@ fn errors_point_into_the_text() {
         ("gpu fp16 *3 *4", "expected *N, *N+, -> or the end", "gpu fp16 *3 *4\n            ^^"),
         ("gpu fp16, cpu fp32", "expected one of fp16,", "gpu fp16, cpu fp32\n        ^"),
         ("gpu fp16 → cpu fp32", "expected *N, *N+, -> or the end; found \"→\"", "gpu fp16 → cpu fp32\n         ^"),
-        ("cpu fp32 *3+", "cpu segments cannot stream layers: all of them are in memory", "cpu fp32 *3+\n           ^"),
+        ("cpu fp32 *3+", "cpu segments cannot stream layers: all layers of the CPU are in memory", "cpu fp32 *3+\n           ^"),
         (
             "gpu fp16 *3+ -> gpu:1 fp16 *2+",
             "only one segment can have a +, which streams",

@@ -298,7 +298,10 @@ fn a_configuration_that_contradicts_the_tensors_is_refused() {
     assert!(text.contains("the configuration sets ffn_hidden_size to 65, but model.layers.0.mlp.gate_up_proj.weight has 64"), "{text}");
     let rwkv = [Made { name: "emb.weight".into(), shape: vec![1, 1], numbers: vec![0.0] }];
     let text = refusal(&rwkv, hf_config("glm"), json!({}));
-    assert!(text.contains("the configuration describes a GLM, but no tensor belongs to one: the first is emb.weight"), "{text}");
+    assert!(
+        text.contains("the configuration describes a GLM, but the file has no tensors of a GLM; the first tensor is emb.weight"),
+        "{text}"
+    );
     let mut seeing = canonical("glm");
     seeing.push(Made { name: "model.visual.patch_embed.proj.weight".into(), shape: vec![1], numbers: vec![0.0] });
     let text = refusal(&seeing, hf_config("glm"), json!({}));

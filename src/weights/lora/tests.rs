@@ -176,12 +176,12 @@ fn tensors_that_do_not_fit_are_named() {
         text
     };
     let text = merge(&[made(&a.name, &[R, C + 1], 1), b.clone()]);
-    assert!(text.contains("expected a pair for F32 [8, 8], found one for [8, 9]"), "{text}");
+    assert!(text.contains("the model's tensor is F32 [8, 8], but the low-rank pair is for the shape [8, 9]"), "{text}");
     let other = [made("blocks.7.att.key.lora_A", &[R, C], 1), made("blocks.7.att.key.lora_B", &[C, R], 1)];
     assert!(merge(&other).contains("the model has no tensor blocks.7.att.key.weight"));
     assert!(merge(&[a.clone(), b.clone(), made("blocks.0.att.nothing", &[C], 1)]).contains("the model has no tensor blocks.0.att.nothing"));
     let text = merge(&[a.clone(), b.clone(), made("blocks.0.ln1.weight", &[C + 1], 1)]);
-    assert!(text.contains("tensor blocks.0.ln1.weight: expected the model's F32 [8], found [9]"), "{text}");
+    assert!(text.contains("tensor blocks.0.ln1.weight: the model's tensor is F32 [8], but the adapter's is [9]"), "{text}");
     let lora = Lora::open(&write(&dir, &adapter), 8.0, &model).unwrap();
     let what = Conversion { lora: Some(&lora), ..Conversion::default() };
     let e = convert(&model, &dir.path().join("adapter.safetensors"), &what, &mut |_, _| ()).unwrap_err();

@@ -84,8 +84,8 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
         slots.push(t);
     }
     if n_known == 0 {
-        let first = slots.first().map_or(String::new(), |t| format!(": the first is {}", t.name));
-        let text = format!("the configuration describes a GLM, but no tensor belongs to one{first}");
+        let first = slots.first().map_or(String::new(), |t| format!("; the first tensor is {}", t.name));
+        let text = format!("the configuration describes a GLM, but the file has no tensors of a GLM{first}");
         return Err(Error::model(text).hint(OF_ANOTHER));
     }
     Ok((slots.into_iter().map(|located| Slot { located, swapped: false }).collect(), style))
@@ -191,7 +191,7 @@ mod tests {
         }
         assert!(
             refusal(&[("emb.weight", &[1, 1])], Some(&glm))
-                .contains("the configuration describes a GLM, but no tensor belongs to one: the first is emb.weight")
+                .contains("the configuration describes a GLM, but the file has no tensors of a GLM; the first tensor is emb.weight")
         );
         for list in [
             &[("transformer.embedding.word_embeddings.weight", &[9usize, 4][..])][..],
