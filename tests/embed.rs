@@ -148,7 +148,7 @@ fn what_a_model_cannot_compute_is_refused() {
     assert!(Reranker::new(&reranker, &embedding, 1).err().unwrap().to_string().contains("found a reranker"));
     assert!(Reranker::new(&embedding, &embedding, 1).err().unwrap().to_string().contains("found another model"));
     let e = embedder(&embedding, 1, |_| ()).embed_tokens(&[&[1, 2]], &mut |_, _| ()).unwrap_err();
-    assert!(e.to_string().contains("expected the token 257"), "{e}");
+    assert!(e.to_string().contains("lack the end-of-text token 257"), "{e}");
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn the_verb_prints_and_writes_vectors() {
     assert_eq!(written, vectors.concat());
     assert!(std::fs::read(&tensors).unwrap().ends_with(&[3, 0, 0, 0]) || found[1]["tokens"].as_u64() != Some(3));
     refused(&run(&["embed", "a", "-o", "v.bin"]), 2, ".npy or .safetensors");
-    refused(&run(&["embed", "a", ""]), 1, "text 2: expected a text");
-    refused(&feed(&["embed"], b"a\n\nb\n"), 1, "standard input:2: expected a text");
+    refused(&run(&["embed", "a", ""]), 1, "text 2: the text is empty");
+    refused(&feed(&["embed"], b"a\n\nb\n"), 1, "standard input:2: the text is empty");
     refused(&feed(&["embed", "--field", "t"], b"{\"u\":1}\n"), 1, "standard input:1: expected a text in the field");
     refused(&run(&["embed", "a", "-f", plain]), 2, "cannot be used with");
     refused(&feed(&["embed"], b""), 2, "expected at least one text");
@@ -215,6 +215,6 @@ fn the_verb_sorts_documents() {
     assert!((best["score"].as_f64().unwrap() - 1.0 / (1.0 + (-logit).exp())).abs() < 1e-5, "{best}");
     let first = stdout(&feed(&[&common[..], &[query, "--top-n", "1"]].concat(), documents.join("\n").as_bytes()));
     assert_eq!(serde_json::from_str::<Value>(&first).unwrap(), *best);
-    refused(&feed(&[&common[..], &[query]].concat(), b"a\n\n"), 1, "standard input:2: expected a document");
+    refused(&feed(&[&common[..], &[query]].concat(), b"a\n\n"), 1, "standard input:2: the document is empty");
     refused(&run(&["generate", "x", "-m", model, "--vocab", vocab.to_str().unwrap()]), 1, "wingbeat embed");
 }

@@ -56,9 +56,9 @@ fn a_file_of_another_kind_is_named() {
     let zip = b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     std::fs::create_dir(folder.path().join("empty")).unwrap();
     let files = [
-        (saved.clone(), "this is a state file of wingbeat for rwkv7, not a model (load it with --state", ""),
-        (tuned.clone(), "this is a tuned initial state, not a model (load it with --state", ""),
-        (lora, "this is a LoRA adapter, not a model", "found a LoRA adapter (merge it into its model"),
+        (saved.clone(), "this is a state file of wingbeat for rwkv7, not a model (load the state with --state", ""),
+        (tuned.clone(), "this is a tuned initial state, not a model (load the state with --state", ""),
+        (lora, "this is a LoRA adapter, not a model", "found a LoRA adapter (merge the adapter into its model"),
         (
             file("cut.state", &whole[..whole.len() / 2]),
             "(the state file is not whole: save the state again)",
@@ -74,7 +74,7 @@ fn a_file_of_another_kind_is_named() {
         (file("tokenizer.json", br#"{"version":"1.0","added_tokens":[],"model":{}}"#), "found a tokenizer.json", "found a tokenizer.json"),
         (file("config.json", br#"{"architectures":["Llama"]}"#), "found a config.json, which describes a model", "found a config.json"),
         (file("out.jsonl", b"{\"id\":1,\"text\":\"x\"}\n{\"id\":2,\"text\":\"y\"}\n"), "prompts or results of batch", "results of batch"),
-        (folder.path().join("empty"), "the folder has no checkpoint", "the folder has no checkpoint"),
+        (folder.path().join("empty"), "the folder has no checkpoint", "initial state, found a folder (give the path of a state file)"),
         (folder.path().join("absent"), "no such file", "no such file"),
         (PathBuf::from(tiny()), "", "found a model (give a model with -m"),
     ];

@@ -46,7 +46,7 @@ fn an_error_of_a_schema_is_one_line_with_a_pointer() {
     let path = put(&folder, "schema.json", schema.to_string().as_bytes());
     let args = ["generate", "x", "-n", "1", "--json-schema", path.to_str().unwrap()];
     let output = run(&args);
-    refused(&output, 1, "schema.json: schema at /properties/age: the keyword \"not\" of JSON schemas is unsupported (remove it)");
+    refused(&output, 1, "schema.json: schema at /properties/age: the keyword \"not\" of JSON schemas is unsupported (remove the keyword)");
     assert!(!stderr(&output).contains("secret"));
     std::fs::write(&path, r#"{"type": "object", "properties": {"a": {"minimum": 3, "maximum": 2, "type": "integer"}}, "required": ["a"]}"#)
         .unwrap();

@@ -11,7 +11,7 @@ pub enum Purpose {
     /// Logits: of the next token, or of a classifier's labels.
     #[default]
     Logits,
-    /// A vector for a text. These are the models of the package `rwkv-emb`.
+    /// A vector for a text. The models of the package `rwkv-emb` have this purpose.
     Embedding {
         /// The id of the token that ends a text. The model's vector is computed from the hidden state after this token.
         end: u32,

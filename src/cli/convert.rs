@@ -176,10 +176,10 @@ fn files_beside(input: &Checkpoint, vocab: Option<&Path>) -> Result<Vec<SideFile
 fn refuse_states(input: &Checkpoint) -> Result<()> {
     if is_tuned(input) {
         let e = Error::input("expected a checkpoint, found a tuned initial state");
-        return Err(e.hint("convert it with --state-of MODEL, or pass it to --state unchanged"));
+        return Err(e.hint("convert the state with --state-of MODEL, or pass the file to --state unchanged"));
     }
     if is_saved(input) {
-        return Err(Error::input("expected a checkpoint, found a state file of wingbeat").hint("pass it to --state unchanged"));
+        return Err(Error::input("expected a checkpoint, found a state file of wingbeat").hint("pass the file to --state unchanged"));
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ impl Published {
     }
 
     fn how_to_get(&self) -> String {
-        format!("download it with: {}; then give -m {}", self.command(), self.file.unwrap_or(self.name))
+        format!("download the model with: {}; then give -m {}", self.command(), self.file.unwrap_or(self.name))
     }
 }
 
@@ -89,7 +89,7 @@ fn for_address(address: &str) -> String {
         _ if is_file => {
             // Hugging Face shows a page about a file at `blob`. The file itself is at `resolve`.
             let file = if is_hub { plain.replacen("/blob/", "/resolve/", 1) } else { address.into() };
-            format!("download it with: curl -LO '{file}'; then give -m {last}")
+            format!("download the model with: curl -LO '{file}'; then give -m {last}")
         }
         [_, owner, name, ..] if is_hub => {
             let repository = format!("{owner}/{name}");
@@ -97,7 +97,7 @@ fn for_address(address: &str) -> String {
                 Some(model) if model.file.is_some() => {
                     format!("this repository has several models; {PAGE} lists them; one is {}: {}", model.name, model.command())
                 }
-                _ => format!("download it with: hf download {repository} --local-dir {name}; then give -m {name}"),
+                _ => format!("download the model with: hf download {repository} --local-dir {name}; then give -m {name}"),
             }
         }
         _ => format!("download a checkpoint (.{}) and give its path; {PAGE} lists published models", EXTENSIONS.join(", .")),

@@ -40,7 +40,7 @@ pub fn side_files(input: &Checkpoint, vocab: Option<&Vocab>) -> Result<Vec<SideF
         let file = File::open(&path).map_err(|e| Error::io(e, &path))?;
         file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|e| Error::io(e, &path))?;
         if content.len() as u64 > MAX_BYTES {
-            return Err(Error::file("the file has more than 32 MiB").at(path.display()).hint("remove it from the folder"));
+            return Err(Error::file("the file has more than 32 MiB").at(path.display()).hint("remove the file from the folder"));
         }
         files.push((name.to_string(), content));
     }

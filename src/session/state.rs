@@ -312,7 +312,7 @@ fn open(path: &Path) -> Result<Checkpoint> {
 fn other_than_state(checkpoint: &Checkpoint) -> Error {
     let has = |is: &dyn Fn(&str) -> bool| checkpoint.names().any(is);
     let (found, hint) = if has(&|name| name.contains(".lora_A")) {
-        ("a LoRA adapter", "merge it into its model with `Conversion::lora`")
+        ("a LoRA adapter", "merge the adapter into its model with `Conversion::lora`")
     } else if has(&|name| name == "emb.weight" || name.ends_with("embed_tokens.weight")) {
         ("a model", "give a model with `model`; make a state with `Session::save`")
     } else {

@@ -166,7 +166,7 @@ fn byte_order() -> Vec<u8> {
 }
 
 fn not_glm4(message: String) -> Error {
-    Error::file(message).hint("the file is not GLM-4's complete tokenizer: download it again")
+    Error::file(message).hint("the file is not GLM-4's complete tokenizer: download the file again")
 }
 
 /// Appends the ids of a piece: one id if the whole piece is a token and `keeps_pieces` is true, otherwise the ids of its merged parts.

@@ -62,7 +62,7 @@ enum Spelling {
 pub(super) fn parse(json: &[u8]) -> Result<Arc<dyn Scheme>> {
     let file: TokenizerJson = serde_json::from_slice(json).map_err(|e| {
         Error::file(format!("expected a Hugging Face tokenizer (tokenizer.json): {}", with_place(&e)))
-            .hint("give the tokenizer.json of the model, or download it again")
+            .hint("give the tokenizer.json of the model, or download the file again")
             .caused_by(e)
     })?;
     build(file)

@@ -13,8 +13,8 @@ use zip::{CompressionMethod, ZipArchive};
 /// The size of the largest central directory of an archive, in bytes. A model of 10 000 tensors has a directory of 2 MB.
 const MAX_DIRECTORY_BYTES: usize = 32 << 20;
 const MAX_MEMBERS: usize = 100_000;
-const DAMAGED: &str = "the file is hostile or damaged: download it again";
-const AGAIN: &str = "the download may be incomplete: download it again";
+const DAMAGED: &str = "the file is hostile or damaged: download the file again";
+const AGAIN: &str = "the download may be incomplete: download the file again";
 
 /// Returns the byte range of each member in the file, by the member's name.
 ///

@@ -62,7 +62,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     }
     if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
         let e = Error::usage("the layout web-rwkv is for RWKV models only, and this model is a GLM").at(input.place());
-        return Err(e.hint("convert it without `layout=web-rwkv`"));
+        return Err(e.hint("convert the model without `layout=web-rwkv`"));
     }
     for checkpoint in [Some(input), lora.map(Lora::checkpoint)].into_iter().flatten() {
         refuse_same_file(checkpoint, out)?;

@@ -43,7 +43,8 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
             found.insert(name);
         }
     }
-    // A shard also belongs to the index that its own name implies. So the user sees the index's error if the index is unreadable.
+    // A shard also belongs to the index whose name the shard's name implies, even if this index is unreadable. The user then sees the error of
+    // the index.
     let by_name: Vec<String> = found.iter().filter(|name| Shard::of(name).is_some_and(|s| found.contains(&s.index()))).cloned().collect();
     claimed.extend(by_name);
     let found: Vec<String> = found.difference(&claimed).cloned().collect();

@@ -39,7 +39,9 @@ impl Index {
     fn parse(json: &[u8]) -> Result<Index> {
         let raw: Raw = serde_json::from_slice(json).map_err(|e| {
             let message = format!("expected an index of shards: {}", with_place(&e));
-            Error::file(message).hint("give the checkpoint or its folder; if this file should be the index, download it again").caused_by(e)
+            Error::file(message)
+                .hint("give the checkpoint or its folder; if this file should be the index, download the file again")
+                .caused_by(e)
         })?;
         let names: BTreeSet<&str> = raw.weight_map.0.iter().map(|(_, shard)| shard.as_str()).collect();
         if names.is_empty() {

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 /// The beginning of every error for a file that is not a checkpoint.
 pub const EXPECTED: &str = "expected a .pth, .safetensors or .gguf checkpoint";
-const AGAIN: &str = "download it again";
+const AGAIN: &str = "download the file again";
 const PATH: &str = "give the path of the checkpoint";
 const UNPACK: &str = "unpack it first";
 
@@ -53,7 +53,7 @@ fn describe(bytes: &[u8]) -> (String, &'static str) {
             "load the file with torch in a sandbox and save it again, or download a .safetensors file",
         ),
         _ if bytes.get(257..262) == Some(b"ustar") => ("a tar archive".into(), UNPACK),
-        _ if start.trim_start().starts_with('<') => ("a web page".into(), "the download failed: download it again"),
+        _ if start.trim_start().starts_with('<') => ("a web page".into(), "the download failed: download the file again"),
         _ if is_text && is_vocabulary(&start) => ("a vocabulary".into(), "give this file as `vocab` and the checkpoint as `model`"),
         _ if is_text => (format!("text that begins with {:?}", short(start.lines().next().unwrap_or_default(), 40)), PATH),
         _ if bytes.len() < 9 => (format!("a file of {} bytes", bytes.len()), AGAIN),

@@ -18,11 +18,11 @@ use crate::tape::{
 
 /// The weights of the word `deep_embed`.
 pub struct DeepEmbed {
-    /// S, `[vocab, R R]`.
+    /// The matrices S of all tokens, one per row, `[vocab, R R]`.
     pub table: MatrixPart,
-    /// W, `[R R, C]`.
+    /// The matrix W, `[R R, C]`.
     pub residual: MatrixPart,
-    /// V, `[F, R]`.
+    /// The matrix V, `[F, R]`.
     pub gate: MatrixPart,
     /// b, `[F]`.
     pub bias: VectorPart,

@@ -12,7 +12,7 @@ fn said(text: &str) -> String {
 
 #[test]
 fn a_name_of_a_published_model_gets_its_command() {
-    let g1 = "download it with: curl -LO https://huggingface.co/BlinkDL/rwkv7-g1/resolve/main/rwkv7-g1k-1.5b-20260930-ctx25600.pth; \
+    let g1 = "download the model with: curl -LO https://huggingface.co/BlinkDL/rwkv7-g1/resolve/main/rwkv7-g1k-1.5b-20260930-ctx25600.pth; \
               then give -m rwkv7-g1k-1.5b-20260930-ctx25600.pth";
     for name in ["rwkv7-g1-1.5b", "RWKV-7-G1:1.5B", "rwkv7-g1k-1.5b-20260930-ctx25600", "rwkv7-g1k-1.5b-20260930-ctx25600.pth"] {
         let said = said(name);

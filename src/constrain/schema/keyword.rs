@@ -12,7 +12,7 @@ const UNSUPPORTED: [(&str, &str); 18] = [
     ("if", "write the cases under \"anyOf\""),
     ("then", "write the cases under \"anyOf\""),
     ("else", "write the cases under \"anyOf\""),
-    ("uniqueItems", "remove it; items may repeat"),
+    ("uniqueItems", "remove the keyword; items may repeat"),
     ("contains", REMOVE),
     ("minContains", REMOVE),
     ("maxContains", REMOVE),
@@ -27,7 +27,7 @@ const UNSUPPORTED: [(&str, &str); 18] = [
     ("$recursiveRef", "use \"$ref\""),
     ("$recursiveAnchor", REMOVE),
 ];
-const REMOVE: &str = "remove it";
+const REMOVE: &str = "remove the keyword";
 /// The largest value of keywords such as `maxLength`, `minItems` or `maxProperties`. llguidance's compiler has the same limit for repetitions.
 const MAX_COUNT: u64 = 1_000_000_000;
 /// The largest length of a pattern in bytes.
@@ -104,7 +104,7 @@ fn format(value: &Value) -> Result<()> {
         return Ok(());
     }
     let e = Error::input(format!("format \"{}\" is unsupported", short(name, QUOTED)));
-    Err(e.hint(format!("use {}, or \"pattern\"; or remove it", FORMATS.join(", "))))
+    Err(e.hint(format!("use {}, or \"pattern\"; or remove the keyword", FORMATS.join(", "))))
 }
 
 fn names(name: &str, value: &Value) -> Result<()> {
@@ -145,7 +145,7 @@ fn bound(name: &str, value: &Value, all: &Map<String, Value>) -> Result<()> {
         let is_whole = all.get("type").is_some_and(|t| t == "integer");
         if !(is_whole && value.is_i64()) {
             let e = Error::input(format!("\"{name}\" is {}, which is out of range", short(&value.to_string(), QUOTED)));
-            return Err(e.hint(format!("use 0 or a number between {:e} and {MAX_NUMBER:e}, or remove it", 1.0 / MAX_NUMBER)));
+            return Err(e.hint(format!("use 0 or a number between {:e} and {MAX_NUMBER:e}, or remove the keyword", 1.0 / MAX_NUMBER)));
         }
     }
     Ok(())
@@ -161,7 +161,7 @@ pub fn divisor(value: &Value) -> Result<u64> {
         Ok(n) if n <= MAX_DIVISOR && digits.len() <= 9 => Ok(n),
         _ => {
             let e = Error::input(format!("\"multipleOf\" is {}, which is too large or too fine", short(&value.to_string(), QUOTED)));
-            Err(e.hint(format!("use at most {MAX_DIVISOR}, counted without the decimal point, or remove it")))
+            Err(e.hint(format!("use at most {MAX_DIVISOR}, counted without the decimal point, or remove the keyword")))
         }
     }
 }

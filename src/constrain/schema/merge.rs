@@ -34,7 +34,7 @@ pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
         }
         if sum.divisor > MAX_DIVISOR {
             let e = Error::input("the combined numbers of \"multipleOf\" are too large").at(&part.at);
-            return Err(e.hint("merge them into one number"));
+            return Err(e.hint("merge these numbers into one number"));
         }
     }
     Ok(())

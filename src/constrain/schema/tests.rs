@@ -11,10 +11,10 @@ fn said(schema: &Value) -> String {
 fn errors_have_a_json_pointer() {
     let age = |schema: Value| json!({ "type": "object", "properties": { "a/b": { "items": schema } } });
     let cases = [
-        (json!({ "not": {} }), "the keyword \"not\" of JSON schemas is unsupported (remove it)"),
+        (json!({ "not": {} }), "the keyword \"not\" of JSON schemas is unsupported (remove the keyword)"),
         (
             json!({ "type": "array", "uniqueItems": true }),
-            "the keyword \"uniqueItems\" of JSON schemas is unsupported (remove it; items may repeat)",
+            "the keyword \"uniqueItems\" of JSON schemas is unsupported (remove the keyword; items may repeat)",
         ),
         (json!({ "if": {}, "then": {} }), "the keyword \"if\" of JSON schemas is unsupported (write the cases under \"anyOf\")"),
         (json!({ "type": "strin" }), "\"type\" must be one of null, boolean, integer, number, string, array, object, found \"strin\""),
@@ -24,7 +24,7 @@ fn errors_have_a_json_pointer() {
         (json!({ "minimum": "3" }), "\"minimum\" must be a number, found \"3\""),
         (
             json!({ "maximum": 1e300 }),
-            "\"maximum\" is 1e+300, which is out of range (use 0 or a number between 1e-15 and 1e15, or remove it)",
+            "\"maximum\" is 1e+300, which is out of range (use 0 or a number between 1e-15 and 1e15, or remove the keyword)",
         ),
         (json!({ "multipleOf": 0 }), "\"multipleOf\" must be a number larger than 0, found 0"),
         (json!({ "multipleOf": 0.12345 }), "\"multipleOf\" is 0.12345, which is too large or too fine"),
@@ -57,7 +57,10 @@ fn errors_have_a_json_pointer() {
         Some("\"x-guidance\" has an unknown setting \"spaces\"")
     );
     let definition = json!({ "$ref": "#/$defs/x", "$defs": { "x": { "allOf": [{ "contains": {} }] }, "y": { "not": {} } } });
-    assert_eq!(said(&definition), "schema at /$defs/x/allOf/0: the keyword \"contains\" of JSON schemas is unsupported (remove it)");
+    assert_eq!(
+        said(&definition),
+        "schema at /$defs/x/allOf/0: the keyword \"contains\" of JSON schemas is unsupported (remove the keyword)"
+    );
 }
 
 #[test]

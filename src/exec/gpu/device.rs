@@ -290,8 +290,8 @@ impl Device {
         let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
         if caps.cooperative.is_some() {
             features |= COOPERATIVE_FEATURES;
-            // SAFETY: wgpu's warning is about errors in its own implementation. One kernel uses the feature, and `selftest::settle`
-            // compares the kernel with its twin before a model uses it.
+            // SAFETY: wgpu warns that its implementation of experimental features may have errors. One kernel uses such a feature, and
+            // `selftest::settle` compares the kernel with its twin before a model uses the kernel.
             experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
         }
         let descriptor = wgpu::DeviceDescriptor {

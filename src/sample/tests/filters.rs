@@ -9,7 +9,7 @@ fn logits(n: usize, seed: u64, sigma: f32) -> Vec<f32> {
     noise(n, seed, sigma).into_iter().map(|x| (x * ONE).trunc() / ONE).collect()
 }
 
-/// Returns the distribution of a text's first token that the twin computes.
+/// Returns the distribution of a text's first token, computed by the twin.
 fn exact(s: &Sampling, logits: &[f32]) -> Vec<f32> {
     twin::distribution(s, logits, 2.0 * f64::from(s.mirostat)).into_iter().map(|p| p as f32).collect()
 }

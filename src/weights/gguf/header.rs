@@ -89,7 +89,9 @@ impl<'a> Header<'a> {
             }
             other => {
                 let text = format!("expected a GGUF file of version 2 or 3, found version {other}");
-                return Err(Error::file(text).hint("use the original .pth or .safetensors file, or convert it to GGUF again"));
+                return Err(
+                    Error::file(text).hint("use the original .pth or .safetensors file, or convert the original file to GGUF again")
+                );
             }
         }
         let (n_tensors, n_keys) = (reader.u64()?, reader.u64()?);

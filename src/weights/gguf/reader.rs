@@ -11,8 +11,8 @@ const MAX_TEXT_BYTES: usize = 4 << 10;
 /// The largest depth of nested arrays.
 const MAX_DEPTH: usize = 4;
 /// The hint for a truncated file.
-pub const DAMAGED: &str = "the file is damaged, or needs a newer version of wingbeat: download it again";
-pub const AGAIN: &str = "the download may be incomplete: download it again";
+pub const DAMAGED: &str = "the file is damaged, or needs a newer version of wingbeat: download the file again";
+pub const AGAIN: &str = "the download may be incomplete: download the file again";
 /// The most items of an array that is read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
 const MAX_ITEMS: u64 = 1 << 20;
 const U32: u32 = 4;

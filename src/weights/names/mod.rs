@@ -26,7 +26,7 @@ pub(super) enum Style {
     Official,
     /// Names and orientations of web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
     WebRwkv,
-    /// Names of `transformers`, which have whole words. The orientations are official.
+    /// Names of the library `transformers`, made of whole words, and the orientations of the original `.pth`.
     Hf,
     /// Names of RWKV-7 in Hugging Face folders of 2026, whose decoder layers have the part `linear_attn`.
     Decoder,

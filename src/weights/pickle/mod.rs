@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 256;
 const MAX_TEXT_BYTES: usize = 1 << 16;
 const MAX_PROTOCOL: u8 = 5;
 /// The hint for a damaged pickle.
-const DAMAGED: &str = "the checkpoint is hostile or damaged: download it again, or use a .safetensors file";
+const DAMAGED: &str = "the checkpoint is hostile or damaged: download the checkpoint again, or use a .safetensors file";
 /// The hint for a pickle with other contents than tensors.
 const SAVE_AGAIN: &str = "use a checkpoint that holds only tensors, or a .safetensors file";
 /// The bytes that an entry of the memo takes: the number and the index of an object, and the unused space of the hash table.

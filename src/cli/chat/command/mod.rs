@@ -78,7 +78,7 @@ pub enum Draw {
 }
 
 impl Command {
-    /// Returns whether calls without a result are given up: the command changes or continues the conversation.
+    /// Returns whether the command changes or continues the conversation. Such a command gives up the tool calls that have no result yet.
     pub fn ends_calls(&self) -> bool {
         use Command::{Clear, Draw, Load, Prompt, Reset, Switch, System, Undo};
         matches!(self, Draw(..) | Reset | Prompt(_) | Load(_) | Switch(_) | Undo | Clear | System(_))
