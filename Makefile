@@ -11,11 +11,13 @@ MODEL   ?= --synthetic rwkv7-0.1b
 # Seconds per target, and targets, of `make fuzz`: make fuzz SECONDS=600 FUZZ="pickle state"
 SECONDS ?= 60
 FUZZ    ?=
+# GPUs and options of `make gpu-compile`: stock, newer, other, or names (tools/gpu-compile.sh)
+GPUS    ?= stock
 
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-all lint check-portable bench gpu-check picture fuzz deny clean
+.PHONY: help demo test test-docs test-all lint check-portable bench gpu-compile gpu-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +51,10 @@ check-portable: ## type-check for Windows, macOS and the web
 
 bench: ## measure tokens per second of a 0.1B model with seeded weights; DEVICE=…, MODEL=… choose others
 	$(CARGO) run --release -- bench $(MODEL) --device $(DEVICE) -p 128 -n 16 -r 3
+
+gpu-compile: ## compile the kernels with real GPUs' compilers, without a GPU; GPUS="navi31 --bless" chooses GPUs and options
+	@tools/setup.sh compiler
+	@tools/gpu-compile.sh $(GPUS)
 
 gpu-check: ## check and measure a GPU, write a page to benches/results; CHECK="--models rwkv7-0.1b" passes options
 	$(CARGO) build --release

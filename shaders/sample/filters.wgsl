@@ -1,6 +1,6 @@
 // The filters top_n_sigma, top_k, top_p and min_p. Tokens are ordered by (d, id). d is the distance of a token's key from the largest key.
 // A filter keeps the first tokens in this order, and returns them as a window.
-import package::sample::fixed::{Scale, ZERO_SCALE, subtract, times};
+import package::sample::fixed::{Scale, zero_scale, subtract, times};
 import package::sample::settings::{Settings, HF, TOP_P, SIGMA};
 import package::sample::sigma::{deviation};
 import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, reach, find};
@@ -16,10 +16,10 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     }
     for (var stage = 0u; stage < 2u; stage++) {
         if (stage == 0u) == is_hf {
-            // With ZERO_SCALE every token has the same mass. The aim is the mass of k tokens minus one unit, because the sum must exceed
+            // With zero_scale() every token has the same mass. The aim is the mass of k tokens minus one unit, because the sum must exceed
             // the aim.
             if s.top_k != 0u {
-                w = narrowed(row, w, ZERO_SCALE, Aim(GIVEN, subtract(vec2(s.top_k << 31u, s.top_k >> 1u), vec2(1u, 0u))), true, lane);
+                w = narrowed(row, w, zero_scale(), Aim(GIVEN, subtract(vec2(s.top_k << 31u, s.top_k >> 1u), vec2(1u, 0u))), true, lane);
             }
         } else if (s.flags & TOP_P) != 0u {
             w = narrowed(row, w, s.filter_scale, Aim(SHARE, vec2(s.top_p, 0u)), is_hf, lane);

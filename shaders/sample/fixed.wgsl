@@ -6,7 +6,10 @@ struct Scale { mantissa: u32, shift: u32 }
 // The mass of the most likely token.
 const FULL_MASS: u32 = 0x80000000u;
 // The factor 0. With this scale, every token has the mass FULL_MASS.
-const ZERO_SCALE = Scale(0u, 0u);
+// A function and not a constant: naga writes a constant struct as a call, which compilers of HLSL refuse.
+fn zero_scale() -> Scale {
+    return Scale(0u, 0u);
+}
 const LARGEST: i32 = 2147483647;
 
 // Returns a times b, in 64 bits.

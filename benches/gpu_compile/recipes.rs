@@ -1,0 +1,88 @@
+//! Lists the kernels for GPUs: every recipe that a published model, or a size that tuning may choose, uses.
+
+use std::collections::HashSet;
+use wingbeat::low_level::arch::ARCHS;
+use wingbeat::low_level::exec::gpu::{DrawSizes, Recipe};
+use wingbeat::low_level::quant::{FORMATS, Scaling};
+use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning};
+
+/// A kernel and its name in tables: the shader, the modules in its slots, and its constants.
+pub struct Kernel {
+    pub name: String,
+    pub recipe: Recipe,
+}
+
+/// The numbers of tokens of a step. Each power of two has its own plan, and kernels change at some of them.
+const TOKENS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 256, 512];
+/// The layers of a model are equal after the first two.
+const WORDS_OF_TWO_LAYERS: usize = 20;
+
+/// Returns all kernels, in the order of their names. `cooperative` is the size of the driver's cooperative matrices.
+pub fn all(cooperative: Option<usize>) -> Vec<Kernel> {
+    let mut seen = HashSet::new();
+    let mut kernels = Vec::new();
+    let mut add = |dispatch: Dispatch| {
+        let recipe = Recipe::from(&dispatch);
+        if seen.insert(recipe.clone()) {
+            kernels.push(Kernel { name: name(&recipe), recipe });
+        }
+    };
+    add(DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatch());
+    published(cooperative, &mut add);
+    tuned(&mut add);
+    kernels.sort_by(|a, b| a.name.cmp(&b.name));
+    kernels
+}
+
+/// Calls `add` with the dispatches of the published models: each architecture, variant and format, with and without subgroups.
+fn published(cooperative: Option<usize>, add: &mut dyn FnMut(Dispatch)) {
+    let plain = Caps::plain(Class::Groups, (2 << 30) - 4);
+    let mut variants =
+        vec![plain.clone(), Caps { subgroups: true, ..plain.clone() }, Caps { batch_invariant: true, subgroups: true, ..plain.clone() }];
+    variants.extend(cooperative.map(|size| Caps { subgroups: true, cooperative: Some(size), ..plain }));
+    let blueprints = ARCHS.iter().flat_map(|arch| {
+        let sizes = arch.sizes().iter().filter_map(|size| arch.published(size));
+        sizes.chain(arch.variants().iter().map(|(_, blueprint)| blueprint()))
+    });
+    for blueprint in blueprints {
+        let mut tape = Tape::new();
+        blueprint.record(&mut tape);
+        let head = tape.words.pop();
+        tape.words.truncate(WORDS_OF_TWO_LAYERS);
+        tape.words.extend(head);
+        for &format in FORMATS {
+            tape.store_as(format);
+            if format.scaling() == Scaling::None {
+                tape.cache_format = format;
+                // A tape without matrix states refuses f16. This error is ignored.
+                tape.store_states(format).ok();
+            }
+            for (caps, tokens) in variants.iter().flat_map(|caps| TOKENS.map(|n| (caps, n))) {
+                for context in [tokens, 4096.max(tokens)] {
+                    let cx = Lowering { tape: &tape, caps, tokens, runs: tokens.min(4), outputs: 1, capacity: tokens, context };
+                    tape.words.iter().flat_map(|word| word.lower(&cx)).for_each(&mut *add);
+                }
+            }
+        }
+    }
+}
+
+/// Calls `add` with a product in every size that tuning may choose.
+fn tuned(add: &mut dyn FnMut(Dispatch)) {
+    let mut tape = Tape::new();
+    let (y, x) = (tape.var("y", Rows::Tokens, &[2560]), tape.var("x", Rows::Tokens, &[2560]));
+    tape.linear_add(MatrixPart::new("w", 2560, 2560), y, x);
+    for tokens in TOKENS {
+        for tuning in Tuning::default().candidates(tokens) {
+            let caps = Caps { tuning, subgroups: true, ..Caps::plain(Class::Groups, 1 << 30) };
+            let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
+            tape.words.iter().flat_map(|word| word.lower(&cx)).for_each(&mut *add);
+        }
+    }
+}
+
+fn name(recipe: &Recipe) -> String {
+    let modules = recipe.modules.iter().map(|(slot, module)| format!(" {slot}={}", module.rsplit("::").next().unwrap_or(module)));
+    let constants = recipe.constants.iter().map(|(name, value)| format!(" {name}={value}"));
+    recipe.shader.to_string() + &modules.chain(constants).collect::<String>()
+}
