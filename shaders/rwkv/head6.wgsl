@@ -10,7 +10,7 @@ fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {
     let k = projected(t, params.k, c);
     let v = projected(t, params.v, c);
     var w = 0.0;
-    if params.decay > 0u { w = vectors[params.decay + c]; } else { w = activate(6u, bias[c] + low_rank(0u, t, c)); }
+    if params.decay > 0u { w = vectors[params.decay + c]; } else { w = activate(6u, bias[c] + low_rank(1u, t, c).x); }
     let ruk = reduce_sum(vec4(select(0.0, r * vectors[c] * k, inside)), lane).x;
     put(0u, lane, r, inside);
     put(1u, lane, w, inside);

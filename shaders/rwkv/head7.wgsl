@@ -11,14 +11,16 @@ fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {
     let r = projected(t, params.r, c);
     let k = projected(t, params.k, c);
     var v = projected(t, params.v, c);
-    let w = activate(4u, bias[c] + low_rank(0u, t, c));
-    let a = sigmoid(bias[params.stride + c] + low_rank(1u, t, c));
-    let g = low_rank(2u, t, c);
+    // The products with w2, a2, g2 and v2. Layer 0 has no v2.
+    let products = low_rank(4u - params.first_layer, t, c);
+    let w = activate(4u, bias[c] + products.x);
+    let a = sigmoid(bias[params.stride + c] + products.y);
+    let g = products.z;
     let first = t * params.stride + c;
     if params.first_layer == 1u {
         if inside { v_first[first] = v; }
     } else {
-        v += (v_first[first] - v) * sigmoid(bias[2u * params.stride + c] + low_rank(3u, t, c));
+        v += (v_first[first] - v) * sigmoid(bias[2u * params.stride + c] + products.w);
     }
 
     let kk = k * vectors[c];

@@ -1,7 +1,7 @@
 // Parameters, bindings and helpers that rwkv/head shares with the modules of its shader slot `head`.
 import package::matrix::place::Place;
 import package::slot::matrix::weight8;
-import package::constants::QUARTERS;
+import package::constants::{QUARTERS, AHEAD};
 
 struct Params {
     // The number of rows of the state in all heads together.
@@ -50,17 +50,31 @@ fn projected(t: u32, column: u32, c: u32) -> f32 {
     return proj[at / 4u][at % 4u];
 }
 
-// Returns the dot product of row c of low-rank matrix i with the input of this matrix in proj, for token t.
-fn low_rank(i: u32, t: u32, c: u32) -> f32 {
-    let m = params.lora[i];
-    let place = Place(m.x, m.w, m.y, params.width);
-    let at = t * params.proj_stride / 4u + m.z;
-    var sum = vec4(0.0);
-    for (var u = 0u; u < m.y; u++) {
-        let w = weight8(place, c, u);
-        sum += w[0] * proj[at + 2u * u] + w[1] * proj[at + 2u * u + 1u];
+// Returns the dot products of row c of the first n low-rank matrices with their inputs in proj, for token t. A loop and not a call per matrix:
+// the compiled shader then has the code once.
+fn low_rank(n: u32, t: u32, c: u32) -> vec4<f32> {
+    var products = vec4(0.0);
+    for (var i = 0u; i < n; i++) {
+        let m = params.lora[i];
+        let place = Place(m.x, m.w, m.y, params.width);
+        let at = t * params.proj_stride / 4u + m.z;
+        var sum = vec4(0.0);
+        // Loads AHEAD units before it uses the first one, so that the lane waits for memory once and not AHEAD times.
+        var u = 0u;
+        for (; u + AHEAD <= m.y; u += AHEAD) {
+            unroll a in AHEAD {
+            let w_$a = weight8(place, c, u + $au);
+            let x_$a = mat2x4(proj[at + 2u * (u + $au)], proj[at + 2u * (u + $au) + 1u]);
+            }
+            unroll a in AHEAD { sum += w_$a[0] * x_$a[0] + w_$a[1] * x_$a[1]; }
+        }
+        for (; u < m.y; u++) {
+            let w = weight8(place, c, u);
+            sum += w[0] * proj[at + 2u * u] + w[1] * proj[at + 2u * u + 1u];
+        }
+        products[i] = dot(sum, vec4(1.0));
     }
-    return dot(sum, vec4(1.0));
+    return products;
 }
 
 // Writes the lane's element of a vector of `feed`. Elements after the last channel of the head are set to zero.

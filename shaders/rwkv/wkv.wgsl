@@ -2,14 +2,18 @@
 // the value, j of the key:
 //   v5, v6 (DELTA 0):  y[i] = sum over j of S[i, j] r[j] + bonus[i]   then  S[i, j] = S[i, j] w[j] + v[i] k[j]
 //   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
-// One lane per row of the state (head, value index i) and run. The lane keeps the row in registers and takes the run's tokens in order. One
-// dispatch takes tokens first_row .. first_row + n_rows of the step, and rows first .. end of the state. Row `first` must be the first row
-// of a head. A run may begin in an earlier dispatch. The run's state is then read from the page that the run writes.
+// One workgroup per LANES rows of a head and run, one lane per row of the state (head, value index i). The lane keeps the row in registers
+// and takes the run's tokens in order. One dispatch takes tokens first_row .. first_row + n_rows of the step, and the rows of the state from
+// row `first` on, which must be the first row of a head. A run may begin in an earlier dispatch. The run's state is then read from the page
+// that the run writes.
 // After every token, the state is rounded to the format in which it is stored. So results do not depend on how a text is cut into steps.
 import package::lib::cursor::{n_runs, run_at};
-import package::slot::feed::feed;
+import package::slot::feed::{LANES, STAGE, fed, prefetch, publish};
 import package::slot::state::{load4, store4, kept};
 import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};
+
+// The number of workgroups of a head.
+const PARTS: u32 = (HEAD + LANES - 1u) / LANES;
 
 struct Params {
     // Index of the first token of this dispatch.
@@ -20,8 +24,6 @@ struct Params {
     width: u32,
     // Index of the first row of the state that this dispatch updates.
     first: u32,
-    // Index of the row after the last row of the state that this dispatch updates.
-    end: u32,
     // Stride of a token in feed, in vectors of 4 floats.
     feed_stride: u32,
     // Stride of a token in values, in floats.
@@ -38,40 +40,57 @@ struct Params {
 @group(0) @binding(1) var<storage, read> values: array<f32>; // [T, 2 (v, bonus)]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>; // [T, stride]
 
-@compute @workgroup_size(8)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let i = params.first + id.x;
-    if i >= params.end || id.y >= n_runs() { return; }
-    let run = run_at(id.y);
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    if group.y >= n_runs() { return; }
+    let run = run_at(group.y);
     let begin = max(run.first_row, params.first_row);
     let end = min(run.first_row + run.len, params.first_row + params.n_rows);
     if begin >= end { return; }
 
+    // Lanes after the last row of the head repeat this row. Their results are not stored.
+    let head = group.x / PARTS;
+    let row = group.x % PARTS * LANES + lane;
+    let inside = row < HEAD;
+    let i = params.first + head * HEAD + min(row, HEAD - 1u);
     let source = (select(run.page_out, run.page_in, begin == run.first_row) * params.width + i) * QUARTERS;
     unroll q in QUARTERS { var row_$q = load4(source + $qu); }
 
-    let head = params.feed_at + (i / HEAD - params.first / HEAD) * VECTORS * QUARTERS;
-    for (var t = begin; t < end; t++) {
-        // The vectors of a token in feed are r, w, k in v5 and v6, and kappa, w, b, k, r in v7.
-        let at = head + (t - params.first_row) * params.feed_stride;
-        let v = values[t * params.values_stride + i];
-        var sums = vec4(0.0);
-        unroll q in QUARTERS { sums += row_$q * feed[at + $qu]; }
-        let s = dot(sums, vec4(1.0));
-        if DELTA == 0u {
-            unroll q in QUARTERS { row_$q = row_$q * feed[at + QUARTERS + $qu] + v * feed[at + 2u * QUARTERS + $qu]; }
-            y[t * params.stride + i] = s + values[t * params.values_stride + params.bonus + i];
-        } else {
-            sums = vec4(0.0);
-            unroll q in QUARTERS {
-            row_$q = row_$q * feed[at + QUARTERS + $qu] - s * feed[at + 2u * QUARTERS + $qu] + v * feed[at + 3u * QUARTERS + $qu];
-            sums += row_$q * feed[at + 4u * QUARTERS + $qu];
+    let head_at = params.feed_at + head * VECTORS * QUARTERS;
+    prefetch(head_at + (begin - params.first_row) * params.feed_stride, params.feed_stride, end - begin, lane);
+    // Loaded one token ahead, so that the lane does not wait for memory.
+    var v_next = values[begin * params.values_stride + i];
+    for (var first = begin; first < end; first += STAGE) {
+        let at = head_at + (first - params.first_row) * params.feed_stride;
+        publish(at, params.feed_stride, lane);
+        let n = min(end - first, STAGE);
+        prefetch(at + STAGE * params.feed_stride, params.feed_stride, end - first - n, lane);
+        for (var j = 0u; j < n; j++) {
+            // The vectors of a token are r, w, k in v5 and v6, and kappa, w, b, k, r in v7.
+            let t = first + j;
+            let v = v_next;
+            v_next = values[min(t + 1u, end - 1u) * params.values_stride + i];
+            var sums = vec4(0.0);
+            unroll q in QUARTERS { sums += row_$q * fed(j, $qu); }
+            let s = dot(sums, vec4(1.0));
+            var o = 0.0;
+            if DELTA == 0u {
+                unroll q in QUARTERS { row_$q = row_$q * fed(j, QUARTERS + $qu) + v * fed(j, 2u * QUARTERS + $qu); }
+                o = s + values[t * params.values_stride + params.bonus + i];
+            } else {
+                sums = vec4(0.0);
+                unroll q in QUARTERS {
+                row_$q = row_$q * fed(j, QUARTERS + $qu) - s * fed(j, 2u * QUARTERS + $qu) + v * fed(j, 3u * QUARTERS + $qu);
+                sums += row_$q * fed(j, 4u * QUARTERS + $qu);
+                }
+                o = dot(sums, vec4(1.0));
             }
-            y[t * params.stride + i] = dot(sums, vec4(1.0));
+            if inside { y[t * params.stride + i] = o; }
+            unroll q in QUARTERS { row_$q = kept(row_$q); }
         }
-        unroll q in QUARTERS { row_$q = kept(row_$q); }
     }
 
+    if !inside { return; }
     let to = (run.page_out * params.width + i) * QUARTERS;
     unroll q in QUARTERS { store4(to + $qu, row_$q); }
 }

@@ -96,6 +96,14 @@ pub struct Head<'a> {
 /// The number of lanes of the kernel rwkv/head. The kernel has one lane per channel, so this is also the largest head size that it
 /// supports.
 const HEAD_LANES: usize = 64;
+/// The number of units (eight weights) of a low-rank matrix that a lane of rwkv/head loads before it uses the first one.
+const AHEAD: u32 = 4;
+/// The number of rows of the state per workgroup of rwkv/wkv: the constants LANES of rwkv/feed and rwkv/feed_window.
+const ROWS: usize = 64;
+const WINDOW_ROWS: usize = 8;
+/// The largest number of tokens whose vectors rwkv/wkv keeps in workgroup memory, and the bytes that these vectors may take.
+const STAGE: usize = 4;
+const STAGE_BYTES: usize = 8 << 10;
 
 /// How the recurrence reads the vectors of a token.
 enum Feed {
@@ -165,6 +173,7 @@ impl Recurrence {
                 ("HEAD", self.head_size as u32),
                 ("QUARTERS", (self.head_stride() / 4) as u32),
                 ("DELTA", u32::from(self.rule == Rule::Delta)),
+                ("AHEAD", AHEAD),
             ],
             params: vec![
                 ("width", self.width(tape).into()),
@@ -211,25 +220,30 @@ impl Recurrence {
         let (size, n_vectors) = (self.head_size, self.rule.n_vectors());
         let (spec, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
         let at = rows.start * spec.stride() + heads.start * n_vectors * self.head_stride();
-        let (source, module, feed_at) = match feed {
-            Feed::Storage => (Binding::Var(self.feed), "rwkv::feed", at),
-            Feed::Window => (Binding::VarWindow(self.feed, at / ALIGN * ALIGN * 4), "rwkv::feed_window", at % ALIGN),
+        let (source, module, feed_at, lanes) = match feed {
+            Feed::Storage => (Binding::Var(self.feed), "rwkv::feed", at, ROWS),
+            Feed::Window => (Binding::VarWindow(self.feed, at / ALIGN * ALIGN * 4), "rwkv::feed_window", at % ALIGN, WINDOW_ROWS),
         };
+        let mut constants = vec![
+            ("HEAD", size as u32),
+            ("QUARTERS", (self.head_stride() / 4) as u32),
+            ("VECTORS", n_vectors as u32),
+            ("DELTA", u32::from(self.rule == Rule::Delta)),
+        ];
+        if let Feed::Storage = feed {
+            let elements = n_vectors * self.head_stride() / 4;
+            let stage = (STAGE_BYTES / 16 / elements).clamp(1, STAGE);
+            constants.extend([("STAGE", stage as u32), ("LOADS", (stage * elements).div_ceil(ROWS) as u32)]);
+        }
         Dispatch {
             shader: "rwkv/wkv",
             modules: vec![("feed", module.to_string()), self.state_module(cx.tape)],
-            constants: vec![
-                ("HEAD", size as u32),
-                ("QUARTERS", (self.head_stride() / 4) as u32),
-                ("VECTORS", n_vectors as u32),
-                ("DELTA", u32::from(self.rule == Rule::Delta)),
-            ],
+            constants,
             params: vec![
                 ("first_row", rows.start.into()),
                 ("n_rows", rows.len().into()),
                 ("width", self.width(cx.tape).into()),
                 ("first", (heads.start * size).into()),
-                ("end", (heads.end * size).into()),
                 ("feed_stride", (spec.stride() / 4).into()),
                 ("values_stride", values.stride().into()),
                 ("stride", cx.tape.var_spec(self.y).stride().into()),
@@ -242,7 +256,7 @@ impl Recurrence {
                 ("y", Binding::Var(self.y)),
                 ("feed", source),
             ],
-            grid: [(heads.len() * size).div_ceil(8) as u32, cx.runs as u32, 1],
+            grid: [(heads.len() * size.div_ceil(lanes)) as u32, cx.runs as u32, 1],
         }
     }
 
