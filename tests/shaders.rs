@@ -51,7 +51,7 @@ fn all() -> Vec<(Recipe, Dispatch)> {
             found.push((recipe, d));
         }
     };
-    each(DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatch());
+    DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatches().into_iter().for_each(&mut each);
     for (word, &format) in WORDS.iter().flat_map(|word| FORMATS.iter().map(move |format| (word, format))) {
         let cases = selftest::cases(word, format, Extent::Full);
         cases.into_iter().for_each(|case| lowerings(case.tape, format, &[1, 2, 4, 8, 16, 32, 64, 256], &mut each));
@@ -205,7 +205,7 @@ fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
 fn the_row_of_settings_has_the_fields_of_the_shader() {
     use std::mem::offset_of;
     use wingbeat::sample::Row;
-    let recipe = Recipe::from(&DrawSizes { n_vocab: 64, stride: 64, n_slots: 1, n_steps: 1 }.dispatch());
+    let recipe = Recipe::from(&DrawSizes { n_vocab: 64, stride: 64, n_slots: 1, n_steps: 1 }.dispatches()[2]);
     let module = parse(&recipe).unwrap();
     let (_, settings) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Settings")).unwrap();
     let naga::TypeInner::Struct { members, span } = &settings.inner else { panic!("Settings is a struct") };

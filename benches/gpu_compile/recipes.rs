@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use wingbeat::low_level::arch::ARCHS;
 use wingbeat::low_level::exec::gpu::{DrawSizes, Recipe};
-use wingbeat::low_level::quant::{FORMATS, Scaling};
-use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning};
+use wingbeat::low_level::quant::{FORMATS, Scaling, find};
+use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning, vector};
+use wingbeat::low_level::words::{Activation, LAYER_NORM_EPS, Norm, Projection};
 
 /// A kernel and its name in tables: the shader, the modules in its slots, and its constants.
 pub struct Kernel {
@@ -27,7 +28,7 @@ pub fn all(cooperative: Option<usize>) -> Vec<Kernel> {
             kernels.push(Kernel { name: name(&recipe), recipe });
         }
     };
-    add(DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatch());
+    DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatches().into_iter().for_each(&mut add);
     published(cooperative, &mut add);
     tuned(&mut add);
     kernels.sort_by(|a, b| a.name.cmp(&b.name));
@@ -67,12 +68,18 @@ fn published(cooperative: Option<usize>, add: &mut dyn FnMut(Dispatch)) {
     }
 }
 
-/// Calls `add` with a product in every size that tuning may choose.
+/// Calls `add` with a product in every size that tuning may choose: a product of stored inputs, and one that computes its inputs.
 fn tuned(add: &mut dyn FnMut(Dispatch)) {
+    const WIDTH: usize = 2560;
     let mut tape = Tape::new();
-    let (y, x) = (tape.var("y", Rows::Tokens, &[2560]), tape.var("x", Rows::Tokens, &[2560]));
-    tape.linear_add(MatrixPart::new("w", 2560, 2560), y, x);
-    for tokens in TOKENS {
+    let x = tape.var("x", Rows::Tokens, &[WIDTH]);
+    let norm = tape.vectors(WIDTH, ["g", "b", "mix"].map(vector).into());
+    let shift = tape.state("shift".into(), &[WIDTH], true);
+    let key = Projection { part: MatrixPart::new("k", WIDTH, WIDTH), mix: 0, activation: Activation::ReluSquared };
+    let k = tape.norm_shift_linear("ffn", x, Norm::layer(norm, LAYER_NORM_EPS), vec![key], shift);
+    tape.linear_add(MatrixPart::new("v", WIDTH, WIDTH), k, x);
+    for (format, tokens) in ["f16", "i8"].into_iter().flat_map(|format| TOKENS.map(|n| (format, n))) {
+        tape.store_as(find(format).expect("the format exists"));
         for tuning in Tuning::default().candidates(tokens) {
             let caps = Caps { tuning, subgroups: true, ..Caps::plain(Class::Groups, 1 << 30) };
             let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };

@@ -1,18 +1,17 @@
 // Adds masses (probabilities that are not normalised, as integers) to 512 bins. Finds the first bin at which the running sum of bins
 // exceeds a given mass. The sum of a bin has 64 bits, in two atomics. Workgroups have 256 lanes. Call every function but `add_to_bin` and
 // `bin_at` from uniform control flow.
-import package::sample::fixed::{add, less};
+import package::sample::fixed::{add, less, subtract};
 
 const BIN_BITS: u32 = 9u;
 const BINS: u32 = 512u;
-// The number of bins in a part. A search first adds up the bins of each part.
-const PART: u32 = 32u;
 // The low half of each bin's sum.
 var<workgroup> low: array<atomic<u32>, BINS>;
 // The high half of each bin's sum.
 var<workgroup> high: array<atomic<u32>, BINS>;
-var<workgroup> parts: array<vec2<u32>, 16>; // [BINS / PART]
-var<workgroup> sum_of_bins: vec2<u32>;
+// The running sum up to and with bins 2 i and 2 i + 1, for each lane i. Two rows, which are read and written in turn.
+var<workgroup> sums: array<vec2<u32>, BINS>; // [2, 256]
+var<workgroup> total: vec2<u32>;
 var<workgroup> found: vec4<u32>;
 
 // Returns the sum of bin i as (low, high).
@@ -35,21 +34,21 @@ fn add_to_bin(i: u32, mass: vec2<u32>) {
     if mass.y + carry != 0u { atomicAdd(&high[i], mass.y + carry); }
 }
 
-// Returns the sum of all bins to every lane.
+// Returns the sum of all bins to every lane, and computes the running sums that `exceed` reads.
 fn total_of_bins(lane: u32) -> vec2<u32> {
     workgroupBarrier();
-    if lane < BINS / PART {
-        var sum = vec2(0u);
-        for (var i = 0u; i < PART; i++) { sum = add(sum, bin_at(lane * PART + i)); }
-        parts[lane] = sum;
+    var sum = add(bin_at(2u * lane), bin_at(2u * lane + 1u));
+    sums[lane] = sum;
+    // In each round, every lane adds the sum of the lane that is `step` before it. After eight rounds, the sums are in row 0.
+    var row = 0u;
+    for (var step = 1u; step < 256u; step *= 2u) {
+        workgroupBarrier();
+        if lane >= step { sum = add(sum, sums[row + lane - step]); }
+        row ^= 256u;
+        sums[row + lane] = sum;
     }
-    workgroupBarrier();
-    if lane == 0u {
-        var sum = vec2(0u);
-        for (var i = 0u; i < BINS / PART; i++) { sum = add(sum, parts[i]); }
-        sum_of_bins = sum;
-    }
-    return workgroupUniformLoad(&sum_of_bins);
+    if lane == 255u { total = sum; }
+    return workgroupUniformLoad(&total);
 }
 
 // The result of `exceed`: a bin, and `mass` minus the sum of all earlier bins.
@@ -58,13 +57,13 @@ struct Place { bin: u32, rest: vec2<u32> }
 // Returns the first bin at which the running sum of bins exceeds `mass`, and `mass` minus the sum of all earlier bins. Call `total_of_bins`
 // first; its result must be larger than `mass`.
 fn exceed(mass: vec2<u32>, lane: u32) -> Place {
-    if lane == 0u {
-        var rest = mass;
-        var p = 0u;
-        for (; p < BINS / PART - 1u && !less(rest, parts[p]); p++) { rest = subtract(rest, parts[p]); }
-        var i = p * PART;
-        for (; i < p * PART + PART - 1u && !less(rest, bin_at(i)); i++) { rest = subtract(rest, bin_at(i)); }
-        found = vec4(i, rest, 0u);
+    var before = vec2(0u);
+    if lane > 0u { before = sums[lane - 1u]; }
+    // Exactly one lane has the bin.
+    if !less(mass, before) && less(mass, sums[lane]) {
+        let rest = subtract(mass, before);
+        let first = bin_at(2u * lane);
+        if less(rest, first) { found = vec4(2u * lane, rest, 0u); } else { found = vec4(2u * lane + 1u, subtract(rest, first), 0u); }
     }
     let place = workgroupUniformLoad(&found);
     return Place(place.x, place.yz);

@@ -1,32 +1,20 @@
-// Samples one token per slot from its row of logits, bit for bit as src/sample does:
-//   key = logit in fixed point, penalised, biased   p ~ 2^(key - max)   filters   id = the first id with u < sum of p[0 ..= id]
+// Samples one token per slot from its row of logits, bit for bit as src/sample does. The last of three dispatches; sample/keys and
+// sample/tally have computed keys and the bins of the first search.
+//   p ~ 2^(key - max)   filters   id = the first id with u < sum of p[0 ..= id]
 // u is a random mass below the total. Then prepares the next step: counts, position in the random stream, cursor. One workgroup of 256
 // lanes per slot; each lane takes a part of the vocabulary.
 import package::lib::cursor_rw::{n_outputs, output_row, advance};
-import package::sample::fixed::{Scale, times, add, ordered, is_finite};
-import package::sample::chacha::{random_number};
-import package::sample::settings::{Settings, GREEDY, GUARDS, SEEN, key_of};
-import package::sample::select::{Row, Window, Aim, ALL, RANDOM, keys, find};
-import package::sample::filters::{filtered};
+import package::sample::fixed::{add, ordered};
+import package::sample::chacha::random_number;
+import package::sample::filters::{filtered, first_search};
+import package::sample::params::{params, settings};
+import package::sample::select::{find, tallied};
+import package::sample::settings::{GREEDY, SEEN};
+import package::sample::tallies::{Extremes, clear_tally, extremes_of};
+import package::sample::window::{Row, Window, Aim, ALL, RANDOM, keys};
 
-struct Params {
-    n_vocab: u32,
-    // The number of elements, of four ids each, in a row of `keys` and in a plane of `memory`.
-    quads: u32,
-    // The number of elements, of four logits each, in a row of `logits`.
-    stride: u32,
-    // The number of rows of ids in `drawn`, a ring buffer with one row per step.
-    n_steps: u32,
-    // The number of ids in a row of `drawn`.
-    n_slots: u32,
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> logits: array<vec4<u32>>; // [O, stride], the bits of floats
-@group(0) @binding(2) var<storage, read> settings: array<Settings>; // [slot]
-// Plane 0 has counts in units of 2^-20; the highest bit is set if the id was seen. Plane 1 has biases in the same units; an id with the
-// bias BANNED is never sampled.
-@group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads]
+@group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads], see sample/keys
 @group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if the bit is 1, the id adds nothing to its count
 // One header per slot: number of draws (low half, high half), step, unused. Then ids [n_steps, slot].
 @group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
@@ -36,8 +24,6 @@ const NOTHING: u32 = 0xffffffffu;
 const HEADER: u32 = 4u;
 
 var<workgroup> is_idle: u32;
-var<workgroup> max_key: atomic<u32>;
-var<workgroup> min_key: atomic<u32>;
 var<workgroup> max_order: atomic<u32>;
 var<workgroup> first_id: atomic<u32>;
 var<workgroup> uniform_value: vec2<u32>;
@@ -47,56 +33,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let slot = group.x;
     if lane == 0u {
         is_idle = select(0u, 1u, slot >= n_outputs());
-        atomicStore(&max_key, 0u);
-        atomicStore(&min_key, 0xffffffffu);
         atomicStore(&max_order, 0u);
         atomicStore(&first_id, NOTHING);
     }
     if workgroupUniformLoad(&is_idle) == 1u { return; }
     let s = settings[slot];
-    let row_at = slot * params.quads;
-    let counts_at = 2u * row_at;
-    let biases_at = counts_at + params.quads;
-    let logits_at = slot * params.stride;
-
-    // Each lane computes the keys of its ids, and their extremes. After a key is computed, the count of its id decays.
-    var largest = 0u;
-    var smallest = 0xffffffffu;
-    for (var q = lane; q < params.quads; q += 256u) {
-        let bits = logits[logits_at + q];
-        let counts = memory[counts_at + q];
-        let biases = memory[biases_at + q];
-        var four = vec4(0u);
-        for (var e = 0u; e < 4u; e++) {
-            if 4u * q + e < params.n_vocab {
-                let key = key_of(bits[e], counts[e], biases[e], s);
-                four[e] = key;
-                largest = max(largest, key);
-                // With GUARDS, a logit that is not finite sets `smallest` to 0. The kernel then samples no token, and the host samples.
-                if key != 0u { smallest = min(smallest, key); } else if (s.flags & GUARDS) != 0u && !is_finite(bits[e]) { smallest = 0u; }
-            }
-        }
-        keys[row_at + q] = four;
-        if any(counts != vec4(0u)) {
-            var faded = counts;
-            for (var e = 0u; e < 4u; e++) {
-                if (counts[e] & SEEN) != 0u { faded[e] = min(times(counts[e] & ~SEEN, s.decay), SEEN - 1u) | SEEN; }
-            }
-            memory[counts_at + q] = faded;
-        }
+    if lane == 0u {
+        let e = extremes_of(slot);
+        uniform_value = vec2(e.largest, e.smallest);
     }
-    atomicMax(&max_key, largest);
-    atomicMin(&min_key, smallest);
-    storageBarrier();
-    workgroupBarrier();
-    if lane == 0u { uniform_value = vec2(atomicLoad(&max_key), atomicLoad(&min_key)); }
     let extremes = workgroupUniformLoad(&uniform_value);
-    let row = Row(row_at, params.quads, extremes.x);
+    let row = Row(slot * params.quads, params.quads, extremes.x);
+    if first_search(s, Extremes(extremes.x, extremes.y)).exists { tallied = slot; }
 
     var id = NOTHING;
     if extremes.x != 0u && extremes.y != 0u {
         if (s.flags & GREEDY) != 0u {
-            id = largest_logit(row, logits_at, lane);
+            id = largest_logit(row, slot * params.stride, lane);
         } else {
             let w = filtered(row, Window(0u, extremes.x - extremes.y, ALL), s, lane);
             if lane == 0u {
@@ -105,7 +58,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             id = find(row, w, s.draw_scale, Aim(RANDOM, workgroupUniformLoad(&uniform_value)), lane);
         }
     }
-    if lane == 0u { keep(slot, id, counts_at, s); }
+    clear_tally(slot, lane);
+    if lane == 0u { keep(slot, id, 2u * row.at); }
 }
 
 // Returns the id with the largest key. If several ids have this key, returns the id with the largest logit; if logits are equal, too, the
@@ -134,7 +88,7 @@ fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
 }
 
 // Stores the sampled id, increases the count of the id, and prepares the next step. Only one lane calls `keep`.
-fn keep(slot: u32, id: u32, counts_at: u32, s: Settings) {
+fn keep(slot: u32, id: u32, counts_at: u32) {
     let header = slot * HEADER;
     let step = drawn[header + 2u];
     drawn[params.n_slots * HEADER + (step % params.n_steps) * params.n_slots + slot] = id;

@@ -1,9 +1,21 @@
 // The filters top_n_sigma, top_k, top_p and min_p. Tokens are ordered by (d, id). d is the distance of a token's key from the largest key.
 // A filter keeps the first tokens in this order, and returns them as a window.
 import package::sample::fixed::{Scale, zero_scale, subtract, times};
-import package::sample::settings::{Settings, HF, TOP_P, SIGMA};
+import package::sample::settings::{Settings, GREEDY, HF, TOP_P, SIGMA};
 import package::sample::sigma::{deviation};
-import package::sample::select::{Row, Window, Aim, ALL, GIVEN, SHARE, reach, find};
+import package::sample::select::{reach, find};
+import package::sample::tallies::Extremes;
+import package::sample::window::{Row, Window, Search, Aim, ALL, GIVEN, SHARE};
+
+// Returns the first search that `filtered` and the draw after it do, unless it depends on the standard deviation.
+fn first_search(s: Settings, e: Extremes) -> Search {
+    let all = Window(0u, e.largest - e.smallest, ALL);
+    let exists = e.largest != 0u && e.smallest != 0u && (s.flags & (GREEDY | SIGMA)) == 0u;
+    let has_top_p = (s.flags & TOP_P) != 0u;
+    if s.top_k != 0u && ((s.flags & HF) != 0u || !has_top_p) { return Search(exists, false, all, zero_scale()); }
+    if has_top_p { return Search(exists, false, all, s.filter_scale); }
+    return Search(exists, true, Window(0u, min(all.farthest, s.min_p_distance), ALL), s.draw_scale);
+}
 
 // Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k is applied before top_p. Without the flag HF, top_p is
 // applied before top_k, as in the official package, and top_p also keeps all tokens that are as likely as the last token of its window.

@@ -1,37 +1,13 @@
-// Finds tokens by mass, a probability that is not normalised. A token has the distance d = max - key, and the mass `mass(d)`. The tokens
-// that may be sampled are the first tokens in the order (d, id), so their last token determines the set. No list is stored: every search
-// reads the slot's keys again. Workgroups have 256 lanes. Call `reach` and `find` from uniform control flow.
-import package::sample::fixed::{Scale, mass, add, less, subtract, share_of, uniform_below};
-import package::sample::bins::{BINS, BIN_BITS, clear_bins, add_to_bin, total_of_bins, exceed};
+// Finds tokens by mass (sample/window). No list is stored: every search reads the slot's keys again. Workgroups have 256 lanes. Call `reach`
+// and `find` from uniform control flow.
+import package::sample::fixed::{Scale, mass, less, subtract};
+import package::sample::bins::{BIN_BITS, clear_bins, total_of_bins, exceed};
+import package::sample::tallies::take_bins;
+import package::sample::window::{keys, Row, Window, Aim, ALL, choose, n_bits, is_within, aim_at, add_by_distance, add_by_id, add_quad_by_id};
 
-// The keys: adjusted logits as ordered integers, four ids per element. A key is 0 if the id cannot be sampled. [slot, quads]
-@group(0) @binding(4) var<storage, read_write> keys: array<vec4<u32>>;
-
-const ALL: u32 = 0xffffffffu;
-
-// A row of keys: its first element in `keys`, its number of elements, and its largest key.
-struct Row { at: u32, quads: u32, max: u32 }
-
-// A set of tokens: all tokens with a distance of at least `nearest` whose place in the order (d, id) is not after (farthest, last).
-struct Window { nearest: u32, farthest: u32, last: u32 }
-
-fn is_within(w: Window, d: u32, id: u32) -> bool {
-    return d >= w.nearest && (d < w.farthest || (d == w.farthest && id <= w.last));
-}
-
-fn n_bits(x: u32) -> u32 { return 32u - countLeadingZeros(x); }
-
-// An aim is a mass that a running sum must exceed. Its kind says how the aim is computed from `value`.
-const GIVEN: u32 = 0u; // `value` itself
-const SHARE: u32 = 1u; // the share value.x / 2^32 of the sum, minus one unit
-const RANDOM: u32 = 2u; // `value` is a random number, scaled to the sum
-struct Aim { kind: u32, value: vec2<u32> }
-
-fn aim_at(aim: Aim, total: vec2<u32>) -> vec2<u32> {
-    if aim.kind == SHARE { return subtract(share_of(total, aim.value.x), vec2(1u, 0u)); }
-    if aim.kind == RANDOM { return uniform_below(aim.value, total); }
-    return aim.value;
-}
+// The slot whose bins sample/tally has filled for the next search, or NONE.
+const NONE: u32 = 0xffffffffu;
+var<private> tallied: u32 = NONE;
 
 // The result of `reach`. `distance` is the smallest distance such that the tokens within this distance have more mass than the aim. `rest`
 // is the aim minus the mass of all nearer tokens. `is_short` is true if all tokens together do not exceed the aim.
@@ -47,14 +23,14 @@ fn reach(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> Reached {
     while bits > 0u {
         let shift = max(bits, BIN_BITS) - BIN_BITS;
         clear_bins(lane);
-        for (var q = lane; q < row.quads; q += 256u) {
-            let distances = vec4(row.max) - keys[row.at + q];
-            for (var e = 0u; e < 4u; e++) {
-                let d = distances[e];
-                let bin = (d - nearest) >> shift;
-                if bin < BINS && is_within(w, d, 4u * q + e) {
-                    let m = mass(d, s);
-                    if m != 0u { add_to_bin(bin, vec2(m, 0u)); }
+        if tallied != NONE {
+            take_bins(tallied, lane);
+            tallied = NONE;
+        } else {
+            for (var first = lane; first < row.quads; first += 1024u) {
+                unroll a in 4 { let keys_$a = keys[row.at + min(first + 256u * $au, row.quads - 1u)]; }
+                for (var a = 0u; a < 4u && first + 256u * a < row.quads; a++) {
+                    add_by_distance(row, w, s, choose(a, keys_0, keys_1, keys_2, keys_3), first + 256u * a, nearest, shift);
                 }
             }
         }
@@ -80,7 +56,18 @@ fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
     // In the first pass, a bin is a range of elements. In the second pass, a bin is one element of four ids.
     let shift = max(n_bits(row.quads - 1u), BIN_BITS) - BIN_BITS;
     clear_bins(lane);
-    for (var q = lane; q < row.quads; q += 256u) { add_quad(row, w, s, q, q >> shift); }
+    if tallied != NONE {
+        take_bins(tallied, lane);
+        tallied = NONE;
+    } else {
+        for (var first = lane; first < row.quads; first += 1024u) {
+            unroll a in 4 { let keys_$a = keys[row.at + min(first + 256u * $au, row.quads - 1u)]; }
+            for (var a = 0u; a < 4u && first + 256u * a < row.quads; a++) {
+                let q = first + 256u * a;
+                add_by_id(row, w, s, choose(a, keys_0, keys_1, keys_2, keys_3), q, q >> shift);
+            }
+        }
+    }
     let total = total_of_bins(lane);
     let want = aim_at(aim, total);
     if !less(want, total) { return ALL; }
@@ -88,7 +75,7 @@ fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
     let first = range.bin << shift;
     let end = min(first + (1u << shift), row.quads);
     clear_bins(lane);
-    for (var q = first + lane; q < end; q += 256u) { add_quad(row, w, s, q, q - first); }
+    for (var q = first + lane; q < end; q += 256u) { add_quad_by_id(row, w, s, q, q - first); }
     total_of_bins(lane);
     let place = exceed(range.rest, lane);
     if lane == 0u {
@@ -106,14 +93,4 @@ fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
         found_id = id;
     }
     return workgroupUniformLoad(&found_id);
-}
-
-// Adds the masses of the four ids of element q to a bin. Ids outside the window add nothing.
-fn add_quad(row: Row, w: Window, s: Scale, q: u32, bin: u32) {
-    let distances = vec4(row.max) - keys[row.at + q];
-    var sum = vec2(0u);
-    for (var e = 0u; e < 4u; e++) {
-        if is_within(w, distances[e], 4u * q + e) { sum = add(sum, vec2(mass(distances[e], s), 0u)); }
-    }
-    if (sum.x | sum.y) != 0u { add_to_bin(bin, sum); }
 }

@@ -2,7 +2,7 @@
 // that sums of squares fit 64 bits.
 import package::sample::fixed::{multiply, add, less};
 import package::sample::bins::{BINS, clear_bins, add_to_bin, total_of_bins};
-import package::sample::select::{Row, keys};
+import package::sample::window::{Row, keys};
 
 // The number of low bits that are dropped from a distance.
 const COARSE: u32 = 10u;

@@ -1,6 +1,7 @@
-//! Sampling on the device: the buffers and the dispatch of `shaders/sample/draw.wgsl`.
+//! Sampling on the device: the buffers and the dispatches of `shaders/sample/`.
 //!
-//! The kernel samples the same tokens as `sample::Sampler` and prepares the cursor (the buffer that describes a step) for the next step. So
+//! Three dispatches sample a token for each slot: `keys` and `tally` read the whole row of logits with many workgroups, and `draw` finds the
+//! token with one workgroup per slot. They sample the same tokens as `sample::Sampler` and prepare the cursor (the buffer that describes a step) for the next step. So
 //! one submission can hold many steps, each followed by sampling. The host reads the ids afterwards, and its samplers accept them.
 
 use super::device::Device;
@@ -15,6 +16,10 @@ use wgpu::BufferUsages;
 /// The number of u32 words in a slot's header in the buffer of ids. The words are the low and the high half of the number of draws, the
 /// step, and an unused word.
 const HEADER: usize = 4;
+/// The number of lanes in a workgroup of the kernels, each of which reads four ids at a time.
+const LANES: usize = 256;
+/// The number of words of a slot in the buffer `tallies`: two extremes, then two halves of the sums of 512 bins.
+const TALLY: usize = 2 + 2 * 512;
 /// The largest number of ids in a vocabulary. The kernel searches two levels of 512 ranges, and a range of the second level has four ids.
 const MAX_VOCAB: usize = 4 * 512 * 512;
 
@@ -51,10 +56,11 @@ impl DrawSizes {
         self.n_vocab.div_ceil(4)
     }
 
-    /// Returns the dispatch that samples one token per slot. [`Draws`] resolves its bindings by name.
-    pub fn dispatch(&self) -> Dispatch {
-        Dispatch {
-            shader: "sample/draw",
+    /// Returns the dispatches that sample one token per slot. [`Draws`] resolves their bindings by name.
+    pub fn dispatches(&self) -> [Dispatch; 3] {
+        let (n_slots, blocks) = (self.n_slots as u32, self.quads().div_ceil(LANES) as u32);
+        let dispatch = |shader, bindings: &[&'static str], grid| Dispatch {
+            shader,
             modules: Vec::new(),
             constants: Vec::new(),
             params: vec![
@@ -64,9 +70,15 @@ impl DrawSizes {
                 ("n_steps", self.n_steps.into()),
                 ("n_slots", self.n_slots.into()),
             ],
-            bindings: ["logits", "settings", "memory", "keys", "exempt", "drawn"].map(|name| (name, Binding::Nothing)).to_vec(),
-            grid: [self.n_slots as u32, 1, 1],
-        }
+            bindings: bindings.iter().map(|&name| (name, Binding::Nothing)).collect(),
+            grid,
+        };
+        let all = ["logits", "settings", "memory", "keys", "exempt", "drawn", "tallies"];
+        [
+            dispatch("sample/keys", &["logits", "settings", "memory", "keys", "tallies"], [blocks, n_slots, 1]),
+            dispatch("sample/tally", &["settings", "keys", "tallies"], [blocks, n_slots, 1]),
+            dispatch("sample/draw", &all, [n_slots, 1, 1]),
+        ]
     }
 
     /// Returns the byte range of the ids of one step in [`Draws::ids`], one id per slot. `step` counts from [`Draws::begin`].
@@ -87,13 +99,16 @@ pub struct Draws {
     exempt: wgpu::Buffer,
     /// One header per slot, `[slot, HEADER]`, then the sampled ids, `[n_steps, slot]`.
     drawn: wgpu::Buffer,
-    op: Op,
+    /// What the first two dispatches find out for the third: [`TALLY`] words per slot.
+    tallies: wgpu::Buffer,
+    /// The dispatches of one step, in order.
+    ops: Vec<Op>,
     /// Scratch for one row of counts or biases. All elements are zero between calls.
     plane: Vec<u32>,
 }
 
 impl Draws {
-    /// Creates the buffers and the pipeline. `logits` is `[n_slots, stride]`. Slot `i` samples from output `i` of the step; each run must
+    /// Creates the buffers and the pipelines. `logits` is `[n_slots, stride]`. Slot `i` samples from output `i` of the step; each run must
     /// have one output. `cursor` is the buffer that describes the step; it must have the usage `STORAGE`.
     ///
     /// # Errors
@@ -114,16 +129,19 @@ impl Draws {
         let keys = buffer("keys", sizes.n_slots * row)?;
         let exempt = buffer("exempt", sizes.n_vocab.div_ceil(32))?;
         let drawn = buffer("drawn", (HEADER + sizes.n_steps) * sizes.n_slots)?;
+        let tallies = buffer("tallies", sizes.n_slots * TALLY)?;
         let resolve = |name: &str, _| match name {
             "logits" => logits.clone(),
             "settings" => settings.as_entire_binding(),
             "memory" => memory.as_entire_binding(),
             "keys" => keys.as_entire_binding(),
             "exempt" => exempt.as_entire_binding(),
+            "tallies" => tallies.as_entire_binding(),
             _ => drawn.as_entire_binding(),
         };
-        let op = ready(device, &[&sizes.dispatch()], cursor, &resolve)?.remove(0);
-        Ok(Draws { sizes, settings, memory, exempt, drawn, op, plane: vec![0; row] })
+        let dispatches = sizes.dispatches();
+        let ops = ready(device, &dispatches.each_ref(), cursor, &resolve)?;
+        Ok(Draws { sizes, settings, memory, exempt, drawn, tallies, ops, plane: vec![0; row] })
     }
 
     /// Returns the sizes that were passed to [`Draws::new`].
@@ -142,6 +160,7 @@ impl Draws {
         let mut encoder = device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.clear_buffer(&self.memory, 0, Some(2 * plane_bytes * samplers.len() as u64));
         encoder.clear_buffer(&self.exempt, 0, None);
+        encoder.clear_buffer(&self.tallies, 0, None);
         // Submits the clears now: wgpu puts the writes below at the beginning of the next submission.
         device.queue.submit([encoder.finish()]);
 
@@ -175,7 +194,10 @@ impl Draws {
 
     /// Encodes sampling for the first `n` slots. A slot whose index is not below the step's number of outputs is skipped.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, n: usize) {
-        self.op.encode_grid(pass, [n as u32, 1, 1]);
+        let (n, blocks) = (n as u32, self.sizes.quads().div_ceil(LANES) as u32);
+        for (op, grid) in self.ops.iter().zip([[blocks, n, 1], [blocks, n, 1], [n, 1, 1]]) {
+            op.encode_grid(pass, grid);
+        }
     }
 
     /// Returns the buffer of ids. [`DrawSizes::ids_at`] describes its layout.
