@@ -28,21 +28,25 @@ var<workgroup> x_tile: array<f16, TILE_TOKENS * STRIDE>; // [TILE_TOKENS, STRIDE
 var<workgroup> sums: array<f32, STRIPS * SIZE * SIZE>; // [STRIPS, SIZE (token), SIZE (row)]
 var<workgroup> has_work: u32;
 
-// Loads 16 inputs of each token and the weights for these inputs into workgroup memory, beginning at unit k of the width. Loads zeros
-// outside the matrix.
-fn bring(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
-    for (var u = lane; u < UNITS * TILE_ROWS; u += LANES) {
-        let w = tile_unit(s, TILE_ROWS, k, u);
-        unroll e in 8 { {
-        let at = tile_place(TILE_ROWS, u, $eu);
-        w_tile[at.x * STRIDE + at.y] = f16(w[$e / 4][$e % 4]);
-        } }
-    }
-    for (var u = lane; u < UNITS * TILE_TOKENS; u += LANES) {
-        let v = tile_input(s, TILE_TOKENS, t0, n, k, u);
-        let at = u / UNITS * STRIDE + 8u * (u % UNITS);
-        unroll e in 8 { x_tile[at + $eu] = f16(clamp(v[$e / 4][$e % 4], -F16_MAX, F16_MAX)); }
-    }
+// The units of the next tiles that a lane has loaded: UNITS * TILE_ROWS / LANES = 2 units of weights, UNITS * TILE_TOKENS / LANES = 1 unit
+// of inputs.
+unroll l in 2 { var<private> w_next_$l: mat2x4<f32>; }
+var<private> x_next: mat2x4<f32>;
+
+// Loads the lane's part of the tiles that begin at unit k of the width. Outside the matrix, the units are zeros.
+fn fetch(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
+    unroll l in 2 { w_next_$l = tile_unit(s, TILE_ROWS, k, lane + $lu * LANES); }
+    x_next = tile_input(s, TILE_TOKENS, t0, n, k, lane);
+}
+
+// Writes the loaded units to workgroup memory, as f16.
+fn put(lane: u32) {
+    unroll l in 2 { unroll e in 8 { {
+    let at = tile_place(TILE_ROWS, lane + $lu * LANES, $eu);
+    w_tile[at.x * STRIDE + at.y] = f16(w_next_$l[$e / 4][$e % 4]);
+    } } }
+    let at = lane / UNITS * STRIDE + 8u * (lane % UNITS);
+    unroll e in 8 { x_tile[at + $eu] = f16(clamp(x_next[$e / 4][$e % 4], -F16_MAX, F16_MAX)); }
 }
 
 @compute @workgroup_size(LANES)
@@ -69,10 +73,13 @@ fn main(
         for (var i = lane; i < STRIPS * SIZE * SIZE; i += LANES) { sums[i] = 0.0; }
         workgroupBarrier();
         unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS { var sum_$a_$b = coopLoad<Sum>(&sums[strip * SIZE * SIZE], SIZE); } }
+        fetch(s, t0, n, 0u, lane);
         for (var k = 0u; k < s.k8; k += UNITS) {
             workgroupBarrier();
-            bring(s, t0, n, k, lane);
+            put(lane);
             workgroupBarrier();
+            // The next tiles are loaded while the current tiles are multiplied.
+            fetch(s, t0, n, k + UNITS, lane);
             unroll d in DEPTH_BLOCKS {
             {
                 // A token is a column of the right matrix. The inputs of a token are adjacent in memory.
