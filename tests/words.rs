@@ -87,8 +87,8 @@ fn a_token_rounds_the_same_in_every_batch() {
     for (batch_invariant, sizes) in [(false, vec![2, 3, 4, 8, 16]), (true, vec![2, 3, 4, 8, 11, 16, 37])] {
         let own = Caps { batch_invariant, ..caps(base.caps.clone(), Class::Groups) };
         let device = Arc::new(base.with_caps(own));
-        for rows in [4, 8, 16] {
-            let tuning = Tuning { rows, batch_rows: rows, ..Tuning::default() };
+        for (rows, batch_tokens) in [(4, 2), (8, 4), (16, 16), (16, 8)] {
+            let tuning = Tuning { rows, batch_rows: rows, batch_tokens, ..Tuning::default() };
             let device = Arc::new(device.with_caps(Caps { tuning, ..device.caps.clone() }));
             let mut tape = Tape::new();
             let (y, x) = (tape.var("y", Rows::Tokens, &[K]), tape.var("x", Rows::Tokens, &[ROWS]));

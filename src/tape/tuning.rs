@@ -56,6 +56,8 @@ const TILES: [[Tile; 4]; 3] = [
 ];
 /// The candidates for [`Tuning::rows`] and [`Tuning::batch_rows`].
 const ROWS: [usize; 3] = [4, 8, 16];
+/// The candidates for [`Tuning::batch_tokens`].
+const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
@@ -67,6 +69,9 @@ pub struct Tuning {
     /// The largest number of matrix rows per workgroup in a product for 2 to [`BATCH`] tokens. A workgroup has fewer rows if a lane would keep more
     /// than 64 sums.
     pub batch_rows: usize,
+    /// The largest number of tokens per workgroup in a product for 2 to [`BATCH`] tokens. With fewer tokens, a lane keeps fewer sums, so GPUs with
+    /// few registers per lane do not spill; several workgroups then read the same weights.
+    pub batch_tokens: usize,
     /// The number of matrix rows per workgroup if the workgroup also computes the product's input. All these rows share the input.
     pub input_rows: usize,
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
@@ -78,7 +83,7 @@ impl Default for Tuning {
     /// the lane has 4 x 4 sums. With 8 x 4 sums, each value is used in 2.7 multiplications on average, and with 8 x 8 sums in 4. Tiles of 64 x
     /// 128 sums read half as many weights as tiles of 64 x 64. Steps of few tokens have small tiles, so that the device has more workgroups.
     fn default() -> Tuning {
-        Tuning { rows: 4, batch_rows: 8, input_rows: 16, tiles: TILES.map(|[first, ..]| first) }
+        Tuning { rows: 4, batch_rows: 8, batch_tokens: BATCH_TOKENS[0], input_rows: 16, tiles: TILES.map(|[first, ..]| first) }
     }
 }
 
@@ -92,7 +97,7 @@ impl Tuning {
     pub fn is_sound(&self) -> bool {
         let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile));
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
-        tiles && rows
+        tiles && rows && BATCH_TOKENS.contains(&self.batch_tokens)
     }
 
     fn tile_class(n: usize) -> usize {
@@ -119,6 +124,9 @@ impl Tuning {
         }
         for rows in ROWS {
             add(if n == 1 { Tuning { rows, ..self.clone() } } else { Tuning { batch_rows: rows, ..self.clone() } });
+        }
+        for batch_tokens in BATCH_TOKENS.into_iter().filter(|&tokens| tokens < n) {
+            add(Tuning { batch_tokens, ..self.clone() });
         }
         if n <= FUSED {
             for input_rows in INPUT_ROWS {

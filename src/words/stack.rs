@@ -6,7 +6,8 @@
 //! binding. The *twin* is the reference implementation on the CPU.
 
 use crate::tape::{
-    BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Var, Vector,
+    BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Tuning, Var,
+    Vector,
 };
 use rayon::prelude::*;
 
@@ -198,10 +199,10 @@ impl Shape {
     pub fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
         let tuning = &cx.caps.tuning;
         if cx.caps.class == Class::Lanes {
-            return Self::matvec(4, 1);
+            return Self::matvec(tuning, 4, 1);
         }
         if n <= BATCH || cx.caps.batch_invariant {
-            return Self::matvec(if n == 1 { tuning.rows } else { tuning.batch_rows }, n);
+            return Self::matvec(tuning, if n == 1 { tuning.rows } else { tuning.batch_rows }, n);
         }
         Self::tiled(cx, matrix, piece, n)
     }
@@ -232,10 +233,9 @@ impl Shape {
         }
     }
 
-    /// Returns the kernel linear/matvec for a product of `n` tokens. A workgroup computes at most [`BATCH`] tokens and at most `rows` rows,
-    /// but at least 4 rows.
-    fn matvec(rows: usize, n: usize) -> Shape {
-        let tokens = n.next_power_of_two().min(BATCH);
+    /// Returns the kernel linear/matvec for a product of `n` tokens. A workgroup computes at most `rows` rows, but at least 4 rows.
+    fn matvec(tuning: &Tuning, rows: usize, n: usize) -> Shape {
+        let tokens = n.next_power_of_two().min(BATCH).min(tuning.batch_tokens);
         let groups = (rows.min(MAX_LANE_SUMS / tokens) / 4).max(1);
         let (blocks, held) = (tokens.div_ceil(TOKENS_IN_REGISTERS), tokens.min(TOKENS_IN_REGISTERS));
         let constants = vec![("GROUPS", groups as u32), ("BLOCKS", blocks as u32), ("TOKENS", held as u32), ("TILES", 1)];
@@ -273,7 +273,7 @@ impl Stack {
     /// the input. `is_first` is `true` for the first dispatch, which may store the computed input.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
-        let shape = Shape::matvec(cx.caps.tuning.input_rows, cx.n_rows(self.rows));
+        let shape = Shape::matvec(&cx.caps.tuning, cx.caps.tuning.input_rows, cx.n_rows(self.rows));
         self.products(cx, &|_| shape.clone(), &pieces, input, &|s| s.plane)
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The numbers of tokens of the measured steps. [`Tuning`] has the same kernel sizes for a range of token numbers, and one number of each range
 /// is measured.
-const STEPS: [usize; 6] = [1, 2, 8, 32, 64, 256];
+const STEPS: [usize; 7] = [1, 2, 8, 16, 32, 64, 256];
 /// The number of rounds over all candidates.
 const ROUNDS: usize = 3;
 /// The largest number of steps of a candidate in a round.
@@ -82,7 +82,7 @@ fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usi
     let on = |tuning: &Tuning| device.with_caps(Caps { tuning: tuning.clone(), ..device.caps.clone() });
     let mut best = Tuning::default();
     // With cooperative matrices, larger steps use other kernels, which are not tuned.
-    let n_steps = if device.caps.cooperative.is_some() { 3 } else { STEPS.len() };
+    let n_steps = if device.caps.cooperative.is_some() { 4 } else { STEPS.len() };
     for (i, &n) in STEPS[..n_steps].iter().enumerate() {
         progress(i, n_steps);
         let candidates = best.candidates(n);
