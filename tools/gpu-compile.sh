@@ -48,7 +48,7 @@ unpacked() {
   local start=(env "LD_PRELOAD=$libraries/lib${shim}_noop_drm_shim.so" "VK_DRIVER_FILES=$root/usr/share/vulkan/icd.d/${driver}_icd.json" "$setting")
   case $release in
     # Debian unstable has a newer C library. Its own loader runs the program with it.
-    sid) start+=("$root/lib64/ld-linux-x86-64.so.2" --library-path "$libraries") ;;
+    sid) start+=("$root"/lib*/ld-linux-*.so.* --library-path "$libraries") ;;
     *) start+=("LD_LIBRARY_PATH=$libraries") ;;
   esac
   "${start[@]}" "$program" --gpu "$gpu" "$@" 2> >(grep -v 'DRM_IOCTL\|drm shim' >&2)

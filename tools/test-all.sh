@@ -27,6 +27,8 @@ if [ -e "$swiftshader" ]; then
 else
   printf '\n== a second driver\nSKIPPED: no %s (Debian: apt-get install chromium)\n' "$swiftshader"
 fi
+printf '\n== a newer driver, with cooperative matrices\n'
+tools/test-lavapipe.sh || failed+=("a newer driver")
 printf '\n== compilers of real GPUs\n'
 tools/gpu-compile.sh stock newer other hlsl || failed+=("compilers of real GPUs")
 command -v spirv-val >/dev/null || printf '\nSKIPPED: shaders were not checked with spirv-val (Debian: apt-get install spirv-tools)\n'
