@@ -1,5 +1,6 @@
 //! `bench`: measures tokens per second, with llama-bench's names for the tests.
 
+mod predict;
 mod print;
 mod profile;
 mod synthetic;
@@ -88,6 +89,9 @@ pub struct Args {
     /// Show the time of every kernel on stderr, for one decoded token and for a chunk of a prompt
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     profile: bool,
+    /// Estimate the speed on a GPU that is not at hand, and measure nothing: 4090, 3090, 3060, h100, h200, 7900xtx, 780m or m3
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "GPU", requires = "synthetic", conflicts_with_all = ["model", "write", "profile", "strategy"])]
+    predict: Option<String>,
     /// List the devices and stop, the same as `wingbeat devices`
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     list_devices: bool,
@@ -149,6 +153,9 @@ pub fn run(mut args: Args) -> Outcome {
         return super::devices::show(&args.run.on, matches!(args.output, OutputFormat::Json | OutputFormat::Jsonl));
     }
     let tests = tests(&args)?;
+    if let Some(gpu) = &args.predict {
+        return predict::show(gpu, &args, &tests);
+    }
     if let Some(path) = &args.write {
         let [name] = args.synthetic.as_slice() else {
             return Err(Error::usage(format!("expected one flag --synthetic, the model to save, found {}", args.synthetic.len()))

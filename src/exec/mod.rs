@@ -13,6 +13,7 @@ mod formats;
 pub mod gpu;
 mod load;
 mod memory;
+pub mod predict;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod products;
 #[cfg(not(target_arch = "wasm32"))]

@@ -1,0 +1,206 @@
+//! Estimates how long a step takes on a GPU that is not at hand, from the dispatches of a tape (the model's recorded program).
+//!
+//! A dispatch takes the time between dispatches, plus the longer of two times: to read its bytes, and to compute its products; plus the time
+//! that its lanes wait for chains of loads. All factors below are estimates. Their only use is to compare designs before a GPU does.
+
+mod gpus;
+
+pub use gpus::{GPUS, Gpu, find};
+
+use super::gpu::DrawSizes;
+use crate::tape::{Binding, Caps, Class, Dispatch, Lowering, Param, Tape};
+
+/// The share of the bandwidth that a long read reaches.
+const READ: f64 = 0.93;
+/// The time in seconds until all cores read, and after the first of them has finished.
+const RAMP: f64 = 1.0e-6;
+/// The share of the bandwidth that reading scattered columns reaches.
+const SCATTERED: f64 = 0.5;
+/// The share of an ffn's inputs that is zero in trained models.
+const ZEROS: f64 = 0.88;
+/// The share of the f32 operations that the tiled product and the product of few tokens reach.
+const TILED: f64 = 0.33;
+const FEW: f64 = 0.5;
+/// The time in seconds that a workgroup of rwkv/wkv takes for a token.
+const WKV_TOKEN: f64 = 0.3e-6;
+/// The time in seconds of the searches in sample/draw.
+const SEARCHES: f64 = 12e-6;
+
+/// The estimate for all calls of one word (fused operation) in a step.
+#[derive(Debug, Clone)]
+pub struct WordCost {
+    pub word: &'static str,
+    pub calls: usize,
+    pub dispatches: usize,
+    pub seconds: f64,
+    /// Bytes of weights, states and caches.
+    pub bytes: f64,
+}
+
+/// A step to estimate: `n_slots` slots with `n_tokens` tokens each, after `depth` tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub n_slots: usize,
+    pub n_tokens: usize,
+    pub depth: usize,
+}
+
+/// Returns the cost of each kind of word in a step, in the order of their first calls, then the cost of sampling. `tape` must have the formats
+/// of its matrices, states and caches.
+pub fn step(tape: &Tape, gpu: &Gpu, load: Load) -> Vec<WordCost> {
+    let caps = Caps { subgroups: true, cooperative: gpu.cooperative_tflop_s.map(|_| 16), ..Caps::plain(Class::Groups, (2 << 30) - 4) };
+    let tokens = load.n_slots * load.n_tokens;
+    let cx = Lowering {
+        tape,
+        caps: &caps,
+        tokens,
+        runs: load.n_slots,
+        outputs: load.n_slots,
+        capacity: tokens,
+        context: load.depth + load.n_tokens,
+    };
+    let mut costs: Vec<WordCost> = Vec::new();
+    let mut add = |word: &'static str, dispatches: &[Dispatch]| {
+        let at = costs.iter().position(|cost| cost.word == word).unwrap_or_else(|| {
+            costs.push(WordCost { word, calls: 0, dispatches: 0, seconds: 0.0, bytes: 0.0 });
+            costs.len() - 1
+        });
+        let cost = &mut costs[at];
+        cost.calls += 1;
+        for dispatch in dispatches {
+            let (seconds, bytes) = price(dispatch, &cx, gpu, load);
+            cost.dispatches += 1;
+            cost.seconds += seconds;
+            cost.bytes += bytes;
+        }
+    };
+    for word in &tape.words {
+        add(word.name(), &word.lower(&cx));
+    }
+    if let Some(logits) = tape.logits {
+        add("sampling", &DrawSizes::of(tape.var_spec(logits), load.n_slots.next_power_of_two()).dispatches());
+    }
+    costs
+}
+
+/// Returns the seconds and the bytes of a dispatch.
+fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64, f64) {
+    let tape = cx.tape;
+    let (mut bytes, mut weights, mut width) = (0.0, 0.0, 0);
+    for (_, binding) in &dispatch.bindings {
+        match *binding {
+            Binding::Piece(matrix, i) => {
+                let spec = tape.matrix_spec(matrix);
+                let is_sparse = dispatch.shader == "linear/sparse";
+                let pieces = if is_sparse { spec.column_pieces(cx.caps.max_binding) } else { spec.pieces(cx.caps.max_binding) };
+                let piece = &pieces[i];
+                if spec.is_table() {
+                    bytes += (spec.row_bytes() * cx.tokens) as f64;
+                } else {
+                    let share = if is_sparse { (1.0 - ZEROS) / SCATTERED * cx.tokens as f64 } else { 1.0 };
+                    bytes += piece.size_bytes() as f64 * share;
+                    for segment in &piece.segments {
+                        let k = spec.parts[segment.part].k;
+                        weights += (segment.rows * k) as f64;
+                        width = width.max(k);
+                    }
+                }
+            }
+            // A state is read and written. The vectors of token shift are small.
+            Binding::State(state) => bytes += 2.0 * (tape.state_spec(state).page_bytes() * load.n_slots) as f64,
+            Binding::Cache(cache) if dispatch.shader == "attention/attend" => {
+                let token = tape.cache_format.size_bytes(tape.cache_spec(cache).width());
+                bytes += (token * (load.depth + load.n_tokens) * load.n_slots) as f64;
+            }
+            Binding::Var(var) => bytes += (tape.var_spec(var).stride() * 4 * cx.tokens.min(256)) as f64,
+            _ => (),
+        }
+    }
+    let rate = match dispatch.shader {
+        "linear/tiled" => TILED * gpu.tflop_s,
+        "linear/tiled_cooperative" => gpu.cooperative_tflop_s.unwrap_or(gpu.tflop_s * TILED),
+        _ => FEW * gpu.tflop_s,
+    };
+    let is_sparse = dispatch.shader == "linear/sparse";
+    let operations = if is_sparse { 0.0 } else { 2.0 * weights * cx.tokens as f64 };
+    // A grid that is no multiple of the number of cores leaves cores idle in its last round.
+    let groups: f64 = dispatch.grid.iter().map(|&n| f64::from(n)).product();
+    let rounds = groups / gpu.cores as f64;
+    let idle = if dispatch.shader.starts_with("linear/tiled") { rounds.ceil().max(1.0) / rounds } else { 1.0 };
+    let read = bytes / (READ * gpu.gb_s * 1e9);
+    let computed = operations / (rate * 1e12) * idle;
+    (gpu.dispatch + RAMP + read.max(computed) + waits(dispatch, gpu, load, width), bytes)
+}
+
+/// Returns the seconds for which the lanes of a dispatch wait for loads, one after the other. `width` is the number of inputs of its product.
+fn waits(dispatch: &Dispatch, gpu: &Gpu, load: Load, width: usize) -> f64 {
+    let constant = |wanted: &str| dispatch.constants.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value as usize);
+    match dispatch.shader {
+        // A product that computes its inputs: each workgroup reads the whole row first, 256 elements at a time, and adds up twice.
+        "linear/matvec" if dispatch.modules.iter().any(|(slot, module)| *slot == "input" && module != "linear::input") => {
+            width.div_ceil(256) as f64 * gpu.cache + 0.4e-6
+        }
+        "rwkv/head" => {
+            let ahead = constant("AHEAD").max(1);
+            let units: usize = dispatch.params.iter().filter(|(name, _)| *name == "lora").map(|(_, value)| rows(value, ahead)).sum();
+            units as f64 * (gpu.memory + gpu.cache) / 2.0 + 3.5e-6
+        }
+        // Tokens of a run follow one another.
+        "rwkv/wkv" => load.n_tokens as f64 * WKV_TOKEN,
+        "sample/draw" => SEARCHES,
+        _ => 0.0,
+    }
+}
+
+/// Returns how often a lane of rwkv/head waits: once for `ahead` units of each low-rank matrix.
+fn rows(param: &Param, ahead: usize) -> usize {
+    match param {
+        Param::Rows(rows) => rows.iter().map(|row| (row[1] as usize).div_ceil(ahead)).sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::synthetic;
+    use crate::quant;
+
+    fn seconds(model: &str, format: &str, gpu: &str, load: Load) -> f64 {
+        let mut tape = Tape::new();
+        synthetic::named(model).unwrap().record(&mut tape);
+        tape.store_as(quant::find(format).unwrap());
+        step(&tape, find(gpu).unwrap(), load).iter().map(|cost| cost.seconds).sum()
+    }
+
+    /// Every model has a finite estimate on every GPU, and no step is faster than its weights can be read.
+    #[test]
+    fn no_step_is_faster_than_the_memory() {
+        for gpu in GPUS {
+            for (model, format, bytes) in
+                [("rwkv7-2.9b", "f16", 5.0e9), ("rwkv6-1.5b", "i8", 1.4e9), ("rwkv4-0.1b", "f16", 0.2e9), ("glm4-9b", "i4", 4.0e9)]
+            {
+                let took = seconds(model, format, gpu.name, Load { n_slots: 1, n_tokens: 1, depth: 0 });
+                // Zeros in the ffn's input save up to a third.
+                assert!(took.is_finite() && took > 0.6 * bytes / (gpu.gb_s * 1e9), "{model} on {}: {took}", gpu.name);
+                assert!(took < 3.0 * bytes / (gpu.gb_s * 1e9) + 2e-3, "{model} on {}: {took}", gpu.name);
+            }
+        }
+    }
+
+    #[test]
+    fn fewer_bits_and_shorter_contexts_are_faster_and_batches_share_weights() {
+        let one = |format, depth| seconds("glm4-9b", format, "4090", Load { n_slots: 1, n_tokens: 1, depth });
+        assert!(one("i4", 0) < one("i8", 0) && one("i8", 0) < one("f16", 0) && one("f16", 0) < one("f16", 100_000));
+        let slots = |n_slots| seconds("rwkv7-2.9b", "f16", "4090", Load { n_slots, n_tokens: 1, depth: 0 });
+        assert!(slots(8) < 4.0 * slots(1));
+        let prompt = |n_tokens| seconds("rwkv7-2.9b", "f16", "4090", Load { n_slots: 1, n_tokens, depth: 0 });
+        assert!(prompt(256) < 256.0 * prompt(1) / 4.0);
+    }
+
+    #[test]
+    fn a_gpu_is_found_by_its_name() {
+        assert_eq!(find("7900 XTX").unwrap().cores, 96);
+        assert!(find("voodoo").unwrap_err().to_string().contains("4090"));
+    }
+}
