@@ -8,8 +8,16 @@ use std::path::Path;
 /// [`vocab::choose`] finds for the checkpoint's folder. Also returns a note for the user if the choice is unusual.
 pub fn vocabulary(checkpoint: &Checkpoint, n_vocab: usize) -> (Choice, Option<String>) {
     let own = checkpoint.token_lists().and_then(|lists| {
-        let lists =
-            lists.as_ref().map(|l| Lists { model: &l.model, pre: l.pre.as_deref(), tokens: &l.tokens, types: &l.types, merges: &l.merges });
+        let lists = lists.as_ref().map(|l| Lists {
+            model: &l.model,
+            pre: l.pre.as_deref(),
+            tokens: &l.tokens,
+            types: &l.types,
+            merges: &l.merges,
+            scores: &l.scores,
+            adds_space: l.adds_space,
+            removes_spaces: l.removes_spaces,
+        });
         lists.map(|lists| vocab::own(n_vocab, &lists)).transpose()
     });
     let unusable = match own {

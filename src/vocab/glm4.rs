@@ -81,8 +81,7 @@ impl Glm4 {
         let Some(json::Read { n_ranks, entries, more_special, keeps_pieces }) = json::read(json, n_ranks)? else { return Ok(None) };
         let mut glm4 = Self::new(entries, n_ranks, json::place)?;
         for (id, text, is_shown) in more_special {
-            glm4.table.add(id, if is_shown { text.as_bytes() } else { b"" })?;
-            glm4.special.insert(text, id);
+            glm4.add_special(id, &text, is_shown)?;
         }
         Ok(Some(Glm4 { keeps_pieces, ..glm4 }))
     }
@@ -100,7 +99,7 @@ impl Glm4 {
             return Err(not_glm4(format!("expected {n_ranks} tokens, found {n}: ranks from {n} are missing", n = entries.len())));
         }
         for (id, special) in (n_ranks as u32..).zip(SPECIAL) {
-            glm4.add_special(id, special)?;
+            glm4.add_special(id, special, false)?;
         }
         Ok(glm4)
     }
@@ -109,18 +108,20 @@ impl Glm4 {
         Glm4 { table: Table::default(), ranks: Ranks::default(), special: HashMap::new(), keeps_pieces: true }
     }
 
-    fn add_special(&mut self, id: u32, text: &str) -> Result<()> {
-        self.table.add(id, b"")?;
+    /// Adds a special token. `is_shown` is true if decoded text has the token's text.
+    fn add_special(&mut self, id: u32, text: &str, is_shown: bool) -> Result<()> {
+        self.table.add(id, if is_shown { text.as_bytes() } else { b"" })?;
         self.special.insert(text.to_string(), id);
         Ok(())
     }
 
-    /// Creates a vocabulary from tokens and special tokens, each with its id. The id of a token is its rank. Ids may have gaps.
+    /// Creates a vocabulary from tokens and special tokens, each with its id. The id of a token is its rank. Ids may have gaps. A special token also has
+    /// whether decoded text shows the token, as `<think>`. Decoded text never shows the tokens of [`SPECIAL`].
     ///
     /// # Errors
     ///
     /// `File` if an id or a token occurs twice, if a single byte is not a token, or if a token is too long.
-    pub(super) fn from_tokens(tokens: &[(u32, Vec<u8>)], special: &[(u32, &str)]) -> Result<Self> {
+    pub(super) fn from_tokens<'a>(tokens: &[(u32, Vec<u8>)], special: impl Iterator<Item = (u32, &'a str, bool)>) -> Result<Self> {
         let mut glm4 = Glm4::empty();
         for (id, token) in tokens {
             glm4.table.add(*id, token)?;
@@ -131,8 +132,8 @@ impl Glm4 {
         if let Some(byte) = (0..=u8::MAX).find(|byte| glm4.ranks.id(&[*byte]).is_none()) {
             return Err(Error::file(format!("no token is the single byte 0x{byte:02x}")));
         }
-        for (id, text) in special {
-            glm4.add_special(*id, text)?;
+        for (id, text, is_shown) in special {
+            glm4.add_special(id, text, is_shown && !SPECIAL.contains(&text))?;
         }
         Ok(glm4)
     }

@@ -1,7 +1,7 @@
 //! Vocabularies from lists of tokens, types and merges, as GGUF files have them.
 //!
-//! The supported kinds are `rwkv` (greedy longest match) and `gpt2` (byte-level BPE) with the splitting rules of GPT-NeoX and GLM. This module
-//! must not know files.
+//! The supported kinds are `rwkv` (greedy longest match), `gpt2` (byte-level BPE) with the splitting rules of GPT-NeoX and GLM, and `llama`
+//! (SentencePiece). This module must not know files.
 
 #[cfg(test)]
 mod tests;
@@ -9,6 +9,7 @@ mod tests;
 use super::glm4::Glm4;
 use super::huggingface;
 use super::rwkv::Rwkv;
+use super::sentence_piece::{self, SentencePiece, Spaces};
 use super::table::Table;
 use super::tokenizer_json::{Added, Bpe, Merge, Model, Normalizer, PreTokenizer, TokenizerJson};
 use super::web::Pairs;
@@ -18,9 +19,9 @@ use std::sync::Arc;
 use tokenizers::AddedToken;
 
 /// A vocabulary as lists. `tokens` and `types` have the same length.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Lists<'a> {
-    /// The kind of the vocabulary: `rwkv` or `gpt2`.
+    /// The kind of the vocabulary: `rwkv`, `gpt2` or `llama`.
     pub model: &'a str,
     /// The name of the rule that splits text before merges, such as `glm4`. `None` if there is no such rule.
     pub pre: Option<&'a str>,
@@ -28,8 +29,14 @@ pub struct Lists<'a> {
     pub tokens: &'a [&'a str],
     /// The types of the tokens in GGUF's numbers: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub types: &'a [i32],
-    /// The merges in order, each as two tokens with a space between them. Empty for the kind `rwkv`.
+    /// The merges in order, each as two tokens with a space between them. Empty for kinds other than `gpt2`.
     pub merges: &'a [&'a str],
+    /// The scores of the tokens, for the kind `llama`. Encoding joins the parts of a text that form the token of highest score first.
+    pub scores: &'a [f32],
+    /// True if encoding puts a space before a text, for the kind `llama`. `None` means true.
+    pub adds_space: Option<bool>,
+    /// True if encoding removes spaces at both ends of a text, and all but one of several spaces, for the kind `llama`. `None` means false.
+    pub removes_spaces: Option<bool>,
 }
 
 const NORMAL: i32 = 1;
@@ -63,7 +70,8 @@ impl Vocab {
                     Err(unknown("splitting rule (tokenizer.ggml.pre)", pre, &known.join(", ")))
                 }
             },
-            (other, _) => Err(unknown("kind of vocabulary (tokenizer.ggml.model)", other, "rwkv or gpt2")),
+            ("llama", _) => Ok(Vocab { scheme: Arc::new(llama(lists)?) }),
+            (other, _) => Err(unknown("kind of vocabulary (tokenizer.ggml.model)", other, "rwkv, gpt2 or llama")),
         }
     }
 
@@ -131,8 +139,16 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
 
 /// Creates GLM's vocabulary. The ids are the ranks, which determine the merges, so the list of merges is not read.
 fn glm(lists: &Lists) -> Result<Glm4> {
-    let special: Vec<(u32, &str)> = lists.of_type(CONTROL).chain(lists.of_type(USER_DEFINED)).collect();
-    Glm4::from_tokens(&lists.spelt()?, &special)
+    let special = lists.of_type(CONTROL).map(|(id, text)| (id, text, false));
+    let shown = lists.of_type(USER_DEFINED).map(|(id, text)| (id, text, true));
+    Glm4::from_tokens(&lists.spelt()?, special.chain(shown))
+}
+
+/// Creates a SentencePiece vocabulary, such as ChatGLM3's.
+fn llama(lists: &Lists) -> Result<SentencePiece> {
+    let spaces = Spaces { add_dummy_prefix: lists.adds_space.unwrap_or(true), remove_extra: lists.removes_spaces.unwrap_or(false) };
+    let Lists { tokens, types, scores, .. } = *lists;
+    SentencePiece::from_lists(&sentence_piece::Lists { tokens, types, scores, spaces })
 }
 
 /// Returns the `tokenizer.json` of GPT-NeoX for these lists.

@@ -1,5 +1,5 @@
-//! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`. The tokens in such a file are called pieces. ChatGLM3 has nine special
-//! tokens with ids after the file's pieces.
+//! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`, or the lists of a GGUF file. The tokens in such a file are called pieces.
+//! ChatGLM3 has nine special tokens with ids after the file's pieces.
 //!
 //! In a piece, the character `▁` represents a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text: a chat template
 //! gets their ids by name. This module must not know templates or stop ids.
@@ -17,7 +17,8 @@ use super::table::Table;
 use super::trie::{Steps, Trie};
 use super::{Scheme, check_length, utf8_text};
 use crate::error::{Error, Result, room};
-use model::{Kind, Model, Spaces};
+use model::{Kind, Model, Piece};
+pub(super) use model::Spaces;
 use pieces::{all_bytes, byte, each_once, ranks, user_defined};
 use std::collections::HashMap;
 
@@ -32,6 +33,9 @@ const N_CHATGLM3: usize = 64_789;
 
 /// ChatGLM3's special tokens, in the order of their ids. The id of the first special token follows the id of the last piece.
 const CHATGLM3: [&str; 9] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
+
+/// The type of an unused token.
+const UNUSED: i32 = 5;
 
 pub(super) struct SentencePiece {
     table: Table,
@@ -51,6 +55,15 @@ pub(super) struct SentencePiece {
     start: Vec<u32>,
 }
 
+/// A model as lists, as GGUF files have it. `tokens` and `types` have the same length.
+pub(super) struct Lists<'a> {
+    pub tokens: &'a [&'a str],
+    /// The types of the tokens, in the numbers that GGUF and `sentencepiece_model.proto` share.
+    pub types: &'a [i32],
+    pub scores: &'a [f32],
+    pub spaces: Spaces,
+}
+
 /// Returns whether a file is a SentencePiece model: a protobuf whose first field is a piece with a text and a score.
 pub(super) fn is_sentence_piece(file: &[u8]) -> bool {
     matches!(file, [0x0a, _, 0x0a, len, rest @ ..] if rest.get(*len as usize) == Some(&0x15))
@@ -63,7 +76,37 @@ impl SentencePiece {
 
     /// Reads a model. A model with exactly `n_chatglm3` pieces is ChatGLM3's.
     fn with_chatglm3(file: &[u8], n_chatglm3: usize) -> Result<Self> {
-        let Model { pieces, spaces, byte_fallback } = Model::parse(file)?;
+        let model = Model::parse(file)?;
+        let is_chatglm3 = model.pieces.len() == n_chatglm3;
+        Self::new(model, is_chatglm3)
+    }
+
+    /// Creates a vocabulary from lists. The special tokens of ChatGLM3 follow the pieces in the list of tokens. Unused tokens at the end of the list
+    /// are left out.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a list has another length than the tokens, if a token has an unsupported type, or if the pieces are no model of type BPE.
+    pub(super) fn from_lists(lists: &Lists) -> Result<Self> {
+        let Lists { tokens, types, scores, spaces } = *lists;
+        let n_chatglm3 = tokens.windows(CHATGLM3.len()).position(|tokens| tokens == CHATGLM3);
+        let n_used = types.iter().rposition(|&kind| kind != UNUSED).map_or(0, |last| last + 1);
+        let n_pieces = n_chatglm3.unwrap_or(n_used);
+        if scores.len() != tokens.len() {
+            return Err(Error::file(format!("expected a score for each of {} tokens, found {}", tokens.len(), scores.len())));
+        }
+        let read = |id: usize| {
+            let kind = Kind::parse(u64::try_from(types[id]).unwrap_or_default());
+            let piece = kind.and_then(|kind| Piece { text: tokens[id].into(), score: scores[id], kind }.check());
+            piece.map_err(|e| e.at(format!("token {id}")))
+        };
+        let pieces = (0..n_pieces).map(read).collect::<Result<Vec<_>>>()?;
+        let byte_fallback = pieces.iter().any(|piece| piece.kind == Kind::Byte);
+        Self::new(Model { pieces, spaces, byte_fallback }, n_chatglm3.is_some())
+    }
+
+    fn new(model: Model, is_chatglm3: bool) -> Result<Self> {
+        let Model { pieces, spaces, byte_fallback } = model;
         let mut table = Table::default();
         let mut special = HashMap::new();
         let mut unknown = None;
@@ -94,7 +137,7 @@ impl SentencePiece {
 
         let n_pieces = pieces.len() as u32;
         let mut start = Vec::new();
-        if pieces.len() == n_chatglm3 {
+        if is_chatglm3 {
             for (id, text) in (n_pieces..).zip(CHATGLM3) {
                 table.add(id, b"")?;
                 special.insert(text.into(), id);

@@ -34,13 +34,26 @@ fn one_file_is_enough() {
 #[test]
 fn a_file_beside_replaces_unusable_tokens() {
     let dir = tempfile::tempdir().unwrap();
-    let path = put(&dir, "m.gguf", &tiny_gguf(&as_stored).tokens("llama", &[("a", 1)]).finish());
+    let path = put(&dir, "m.gguf", &tiny_gguf(&as_stored).tokens("t5", &[("a", 1)]).finish());
     let checkpoint = Checkpoint::open(&path).unwrap();
     let (choice, note) = vocabulary(&checkpoint, 2048);
     let Choice::Missing { hint } = choice else { panic!("found a vocabulary") };
-    assert!(note.is_none() && hint.contains("cannot be used: unsupported kind of vocabulary (tokenizer.ggml.model) \"llama\""), "{hint}");
+    assert!(note.is_none() && hint.contains("cannot be used: unsupported kind of vocabulary (tokenizer.ggml.model) \"t5\""), "{hint}");
     put(&dir, "vocab.txt", include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/tiny.txt")));
     let (choice, note) = vocabulary(&checkpoint, 2048);
     assert!(matches!(choice, Choice::Found(vocab) if vocab.max_id() == Vocab::tiny().max_id()));
     assert!(note.unwrap().contains("the vocabulary in the model's file cannot be used"));
+}
+
+#[test]
+fn a_sentence_piece_vocabulary_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (texts, types) = (["<unk>", "▁", "a", "b", "ab"], [2, 1, 1, 1, 1]);
+    let tokens: Vec<(&str, i32)> = texts.into_iter().zip(types).collect();
+    let scores: Vec<u8> = [0.0f32, -9.0, -8.0, -7.0, -1.0].iter().flat_map(|score| score.to_le_bytes()).collect();
+    let scores = [6u32.to_le_bytes().as_slice(), &5u64.to_le_bytes(), &scores].concat();
+    let mut g = tiny_gguf(&as_stored);
+    g.tokens("llama", &tokens).value("tokenizer.ggml.scores", 9, &scores).value("tokenizer.ggml.add_space_prefix", 7, &[0]);
+    let model = load(put(&dir, "m.gguf", &g.finish()));
+    assert_eq!(model.vocab().unwrap().encode("aab c".as_bytes()).unwrap(), [2, 4, 1, 0]);
 }

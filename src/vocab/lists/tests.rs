@@ -18,7 +18,7 @@ impl Owned {
         let tokens: Vec<&str> = self.tokens.iter().map(|(text, _)| text.as_str()).collect();
         let types: Vec<i32> = self.tokens.iter().map(|(_, kind)| *kind).collect();
         let merges: Vec<&str> = self.merges.iter().map(String::as_str).collect();
-        Vocab::from_lists(&Lists { model: self.model, pre: self.pre, tokens: &tokens, types: &types, merges: &merges })
+        Vocab::from_lists(&Lists { model: self.model, pre: self.pre, tokens: &tokens, types: &types, merges: &merges, ..Lists::default() })
     }
 
     fn refusal(&self) -> String {
@@ -59,7 +59,7 @@ fn the_world_vocabulary_is_recognised() {
     let own = |lists: &Owned, n_vocab: usize| {
         let texts: Vec<&str> = lists.tokens.iter().map(|(text, _)| text.as_str()).collect();
         let types: Vec<i32> = lists.tokens.iter().map(|(_, kind)| *kind).collect();
-        crate::vocab::own(n_vocab, &Lists { model: "rwkv", pre: None, tokens: &texts, types: &types, merges: &[] })
+        crate::vocab::own(n_vocab, &Lists { model: "rwkv", pre: None, tokens: &texts, types: &types, ..Lists::default() })
     };
     let (vocab, note) = own(&lists, 65536).unwrap();
     assert!(Arc::ptr_eq(&vocab.scheme, &world.scheme) && note.is_none());
@@ -92,8 +92,8 @@ fn damaged_tokens_are_refused() {
     assert!(lists.refusal().contains("at most 1024 bytes"));
     let lists = Owned { model: "rwkv", pre: None, tokens: vec![("a".into(), CONTROL)], merges: vec![] };
     assert!(lists.refusal().contains("no normal tokens"));
-    let lists = Owned { model: "llama", ..lists };
-    assert!(lists.refusal().contains(r#"unsupported kind of vocabulary (tokenizer.ggml.model) "llama", expected rwkv or gpt2"#));
+    let lists = Owned { model: "t5", ..lists };
+    assert!(lists.refusal().contains(r#"unsupported kind of vocabulary (tokenizer.ggml.model) "t5", expected rwkv, gpt2 or llama"#));
     let lists = Owned { model: "gpt2", pre: Some("qwen2"), ..lists };
     assert!(lists.refusal().contains(r#"unsupported splitting rule (tokenizer.ggml.pre) "qwen2", expected glm4, chatglm-bpe, gpt-2"#));
     assert!(Owned { pre: None, ..lists }.refusal().contains("splitting rule"));
@@ -142,7 +142,8 @@ fn glm() -> Owned {
     let spelt = |id: u32| (small.token(id).iter().map(|&byte| byte_chars::char(byte)).collect(), NORMAL);
     let mut tokens: Vec<(String, i32)> = (0..n).map(spelt).collect();
     tokens.extend(SPECIAL.map(|text| (text.to_string(), CONTROL)));
-    tokens.push(("[PAD282]".into(), 5));
+    tokens.push(("<think>".into(), USER_DEFINED));
+    tokens.push(("[PAD283]".into(), 5));
     Owned { model: "gpt2", pre: Some("glm4"), tokens, merges: vec!["h e".into()] }
 }
 
@@ -151,8 +152,11 @@ fn glm_agrees_with_its_tokenizer_model() {
     let small = glm4::of(&glm4::MERGES);
     for pre in GLM {
         let vocab = Owned { pre: Some(pre), ..glm() }.vocab().unwrap();
-        assert_eq!((vocab.first_difference(&small), vocab.len()), (None, small.len()));
-        for text in TEXTS.into_iter().chain(["[gMASK]<sop><|user|>\nhello"]) {
+        // `<think>` has text when it is decoded, and is never found in text.
+        let think = small.max_id() + 1;
+        assert_eq!((vocab.first_difference(&small), vocab.len()), (Some(think), small.len() + 1));
+        assert_eq!((vocab.special("<think>"), vocab.decode(&[think])), (Some(think), b"<think>".to_vec()));
+        for text in TEXTS.into_iter().chain(["[gMASK]<sop><|user|>\nhello<think>"]) {
             assert_eq!(vocab.encode_prompt(text.as_bytes()).unwrap(), small.encode_prompt(text.as_bytes()).unwrap(), "{text:?}");
         }
         for special in SPECIAL {

@@ -37,7 +37,7 @@ pub(super) enum Kind {
 
 /// The treatment of spaces in a text before it is split into pieces.
 #[derive(Clone, Copy)]
-pub(super) struct Spaces {
+pub(in crate::vocab) struct Spaces {
     /// True if a space is put before the text.
     pub add_dummy_prefix: bool,
     /// True if spaces at both ends are removed and runs of spaces become one space.
@@ -125,18 +125,23 @@ impl Piece {
                 _ => {}
             }
         }
-        if piece.text.is_empty() {
+        piece.check()
+    }
+
+    /// Returns the piece if it has a text and a finite score.
+    pub(super) fn check(self) -> Result<Self> {
+        if self.text.is_empty() {
             return Err(Error::file("the piece has no text"));
         }
-        if !piece.score.is_finite() {
-            return Err(Error::file(format!("expected a finite number as score of the piece, found {}", piece.score)));
+        if !self.score.is_finite() {
+            return Err(Error::file(format!("expected a finite number as score of the piece, found {}", self.score)));
         }
-        Ok(piece)
+        Ok(self)
     }
 }
 
 impl Kind {
-    fn parse(number: u64) -> Result<Self> {
+    pub(super) fn parse(number: u64) -> Result<Self> {
         Ok(match number {
             1 => Kind::Normal,
             2 => Kind::Unknown,

@@ -173,6 +173,61 @@ fn chatglm3_prompts_begin_as_the_official_tokenizer_begins_them() {
     assert_eq!(vocab.decode(&[263, 259, 263]), b"hi  hi");
 }
 
+/// Calls `read` with the lists that llama.cpp's converter writes for a model: its pieces, then `more` with their types.
+fn as_lists<T>(file: &[u8], more: &[(&str, i32)], read: impl FnOnce(&crate::vocab::Lists) -> T) -> T {
+    let Model { pieces, spaces, .. } = Model::parse(file).unwrap();
+    let number = |kind: Kind| match kind {
+        Kind::Normal => 1,
+        Kind::Unknown => 2,
+        Kind::Control => 3,
+        Kind::UserDefined => 4,
+        Kind::Byte => 6,
+    };
+    let tokens: Vec<&str> = pieces.iter().map(|p| p.text.as_str()).chain(more.iter().map(|(text, _)| *text)).collect();
+    let types: Vec<i32> = pieces.iter().map(|p| number(p.kind)).chain(more.iter().map(|(_, kind)| *kind)).collect();
+    let scores: Vec<f32> = pieces.iter().map(|p| p.score).chain(more.iter().map(|_| 0.0)).collect();
+    read(&crate::vocab::Lists {
+        model: "llama",
+        tokens: &tokens,
+        types: &types,
+        scores: &scores,
+        adds_space: Some(spaces.add_dummy_prefix),
+        removes_spaces: Some(spaces.remove_extra),
+        ..Default::default()
+    })
+}
+
+#[test]
+fn lists_give_the_ids_of_the_file() {
+    for (nth, (file, lines)) in golden().iter().enumerate() {
+        let vocab = as_lists(file, &[("[PAD]", UNUSED)], |lists| Vocab::from_lists(lists).unwrap());
+        assert_eq!(mistakes(&vocab, lines), [""; 0], "model {nth}");
+        assert_eq!((vocab.first_difference(&parse(file)), vocab.len()), (None, parse(file).len()), "model {nth}");
+    }
+    let file = like_chatglm3();
+    // The types of special tokens differ between converters.
+    let mut special = CHATGLM3.map(|text| (text, 3)).to_vec();
+    special[4].1 = 4;
+    special.extend([("[PAD64798]", UNUSED), ("[PAD64799]", UNUSED)]);
+    let (own, vocab) = (parse(&file), as_lists(&file, &special, |lists| Vocab::from_lists(lists).unwrap()));
+    assert_eq!((vocab.first_difference(&own), vocab.len(), vocab.max_id()), (None, own.len(), own.max_id()));
+    for text in ["hi 你好", "  hi", "[gMASK]sop<|user|>\n hi", "\n", ""] {
+        assert_eq!(vocab.encode_prompt(text.as_bytes()).unwrap(), own.encode_prompt(text.as_bytes()).unwrap(), "{text:?}");
+    }
+    assert_eq!(CHATGLM3.map(|text| vocab.special(text)), CHATGLM3.map(|text| own.special(text)));
+    let refusal = |change: fn(&mut crate::vocab::Lists)| {
+        as_lists(&golden()[0].0, &[], |lists| {
+            let mut lists = *lists;
+            change(&mut lists);
+            Vocab::from_lists(&lists).unwrap_err().to_string()
+        })
+    };
+    assert!(refusal(|lists| lists.scores = &[]).contains("expected a score for each of "));
+    assert!(refusal(|lists| (lists.tokens, lists.types, lists.scores) = (&["a"], &[1], &[0.0])).contains("no piece for unknown text"));
+    assert!(refusal(|lists| (lists.tokens, lists.types, lists.scores) = (&["a"], &[9], &[0.0])).contains("token 0: expected a type"));
+    assert!(refusal(|lists| (lists.tokens, lists.types, lists.scores) = (&["a"], &[1], &[f32::NAN])).contains("expected a finite number"));
+}
+
 #[test]
 fn unsupported_models_are_refused_by_name() {
     let unk = || piece("<unk>", 0.0, 2);

@@ -127,6 +127,15 @@ impl<'a> Header<'a> {
         self.keys.get(key).map(|reader| { *reader }.whole_numbers().map_err(|e| e.at(key))).transpose()
     }
 
+    /// Returns an array of 32-bit floats in the metadata, or `None` if the key is missing.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the value is not an array of 32-bit floats, or has too many items.
+    pub fn floats(&self, key: &str) -> Result<Option<Vec<f32>>> {
+        self.keys.get(key).map(|reader| { *reader }.floats().map_err(|e| e.at(key))).transpose()
+    }
+
     /// Returns the tensors in the order of the file.
     ///
     /// # Errors

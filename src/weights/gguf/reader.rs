@@ -17,6 +17,7 @@ pub const AGAIN: &str = "the download may be incomplete: download the file again
 const MAX_ITEMS: u64 = 1 << 20;
 const U32: u32 = 4;
 const I32: u32 = 5;
+const F32: u32 = 6;
 const TEXT: u32 = 8;
 const ARRAY: u32 = 9;
 
@@ -119,6 +120,16 @@ impl<'a> Reader<'a> {
     pub fn whole_numbers(&mut self) -> Result<Vec<i32>> {
         let n = self.items(&[I32, U32], "32-bit whole numbers")?;
         (0..n).map(|_| self.number().map(i32::from_le_bytes)).collect()
+    }
+
+    /// Reads an array of 32-bit floats, with its type.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the value is not an array of 32-bit floats, or has too many items.
+    pub fn floats(&mut self) -> Result<Vec<f32>> {
+        let n = self.items(&[F32], "32-bit floats")?;
+        (0..n).map(|_| self.number().map(f32::from_le_bytes)).collect()
     }
 
     /// Reads the types and the length at the beginning of an array. Returns the number of items. `kinds` are the types that an item may have,

@@ -10,7 +10,7 @@ const NORMAL: i32 = 1;
 /// The lists of a vocabulary in a GGUF file, as the file has them. The texts borrow the file's map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLists<'a> {
-    /// The kind of the vocabulary, `tokenizer.ggml.model`: `rwkv`, `gpt2`, …
+    /// The kind of the vocabulary, `tokenizer.ggml.model`: `rwkv`, `gpt2`, `llama`, …
     pub model: String,
     /// The name of the rule that splits text before merges, `tokenizer.ggml.pre`. `None` if the file has no such key.
     pub pre: Option<String>,
@@ -20,6 +20,12 @@ pub struct TokenLists<'a> {
     pub types: Vec<i32>,
     /// The merges of a BPE vocabulary, in order. Empty for other vocabularies.
     pub merges: Vec<&'a str>,
+    /// The score of each token of a SentencePiece vocabulary. Empty if the file has no scores.
+    pub scores: Vec<f32>,
+    /// The value of `tokenizer.ggml.add_space_prefix`. `None` if the file has no such key.
+    pub adds_space: Option<bool>,
+    /// The value of `tokenizer.ggml.remove_extra_whitespaces`. `None` if the file has no such key.
+    pub removes_spaces: Option<bool>,
 }
 
 impl<'a> TokenLists<'a> {
@@ -40,6 +46,9 @@ impl<'a> TokenLists<'a> {
         }
         let merges = header.texts("tokenizer.ggml.merges")?.unwrap_or_default();
         let pre = header.metadata.get("tokenizer.ggml.pre").cloned();
-        Ok(Some(TokenLists { model: model.clone(), pre, tokens, types, merges }))
+        let scores = header.floats("tokenizer.ggml.scores")?.unwrap_or_default();
+        let is_true = |key: &str| header.metadata.get(key).map(|value| value == "true");
+        let (adds_space, removes_spaces) = (is_true("tokenizer.ggml.add_space_prefix"), is_true("tokenizer.ggml.remove_extra_whitespaces"));
+        Ok(Some(TokenLists { model: model.clone(), pre, tokens, types, merges, scores, adds_space, removes_spaces }))
     }
 }
