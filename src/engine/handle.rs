@@ -61,7 +61,7 @@ impl Engine {
     /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
-    /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if a folder of `options` cannot be made; `Memory` if no thread can be started.
+    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`] and [`Batcher::new`]; `File` if a folder of `options` cannot be made; `Memory` if no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -75,7 +75,7 @@ impl Engine {
     /// browser with `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
     ///
     /// # Errors
-    /// Errors of [`Session::new`] and [`Batcher::new`]; `File` if `options` name a folder, because a browser has no folders.
+    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`] and [`Batcher::new`]; `File` if `options` name a folder, because a browser has no folders.
     #[cfg(target_arch = "wasm32")]
     pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -83,6 +83,7 @@ impl Engine {
     }
 
     fn open(model: &Model, options: EngineOptions) -> Result<(Engine, Scheduler)> {
+        options.check()?;
         let idle = prefix::idle(model, options.slots, &options.cache);
         let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?)?;
         batcher.bound_prefill(options.prefill_slowdown);

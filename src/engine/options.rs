@@ -1,6 +1,8 @@
 //! Options of an engine.
 
 use crate::chat::Format;
+use crate::error::{Error, Result};
+use crate::session::MAX_SLOTS;
 use std::path::PathBuf;
 
 /// Options of an [`Engine`](super::Engine). Start from `EngineOptions::default()`.
@@ -41,6 +43,17 @@ impl Default for EngineOptions {
             max_tokens: 4096,
             format: None,
         }
+    }
+}
+
+impl EngineOptions {
+    /// Checks the number of slots. The engine needs one slot more than it runs continuations, and the prefix cache needs one, too.
+    pub(super) fn check(&self) -> Result<()> {
+        let (most, cache) = if self.cache.is_on() { (MAX_SLOTS - 2, "with a prefix cache") } else { (MAX_SLOTS - 1, "without a prefix cache") };
+        if (1..=most).contains(&self.slots) {
+            return Ok(());
+        }
+        Err(Error::input(format!("expected 1 to {most} slots in an engine {cache}, found {}", self.slots)).field("slots"))
     }
 }
 
