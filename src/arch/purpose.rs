@@ -66,6 +66,23 @@ const SCORE: &str = "head.2.weight";
 pub use crate::weights::RERANKER_LAYERS;
 
 impl Purpose {
+    /// Returns the name in reports: `embedding` or `reranker`. `None` for models that compute logits.
+    pub fn name(&self) -> Option<&'static str> {
+        match self {
+            Purpose::Logits => None,
+            Purpose::Embedding { .. } => Some("embedding"),
+            Purpose::Reranker { .. } => Some("reranker"),
+        }
+    }
+
+    /// Returns the names of the tasks of an embedding model. The list is empty for other models.
+    pub fn tasks(&self) -> Vec<&'static str> {
+        match self {
+            Purpose::Embedding { tasks, .. } => tasks.iter().map(|task| task.name()).collect(),
+            Purpose::Logits | Purpose::Reranker { .. } => Vec::new(),
+        }
+    }
+
     /// Reads the purpose of an RWKV-7 model of `n_layer` layers from its tensors. Each layer of a reranker without a list of layers begins with
     /// the state of the layer with the same index.
     ///

@@ -114,6 +114,11 @@ fn page(r: &InspectReport, out: &mut Output) -> Result<(), super::Failure> {
     line("file", format!("{}, {files}{} layout", r.kind, r.layout))?;
     let version = r.version.map(|v| format!(" {v}")).unwrap_or_default();
     line("architecture", format!("{}{version}", r.architecture.unwrap_or("unknown")))?;
+    if let Some(purpose) = r.purpose {
+        let (tasks, verb) = (r.tasks.join(", "), if r.tasks.is_empty() { "rerank" } else { "embed" });
+        let of = if tasks.is_empty() { String::new() } else { format!(" ({tasks})") };
+        line("purpose", format!("{purpose}{of}, for the command {verb}"))?;
+    }
     let h = &r.hyper;
     let sizes = [
         ("layers", h.n_layer),

@@ -25,6 +25,12 @@ pub struct InspectReport {
     /// The architecture, such as `rwkv7`. `None` if the model cannot run. The field `note` then has the reason.
     pub architecture: Option<&'static str>,
     pub version: Option<&'static str>,
+    /// The result that the model computes in place of logits: `embedding` or `reranker`. `None` for a model that computes logits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<&'static str>,
+    /// The tasks of an embedding model, such as `retrieval`. Empty for other models.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<&'static str>,
     #[serde(flatten)]
     pub hyper: Hyper,
     /// The number of tensors of each element type.
@@ -60,7 +66,7 @@ pub struct InspectReport {
 /// The vocabulary in a GGUF file.
 #[derive(Debug, Clone, Serialize)]
 pub struct OwnVocab {
-    /// The kind: `rwkv` or `gpt2`.
+    /// The kind: `rwkv`, `gpt2` or `llama`.
     pub kind: String,
     /// The number of entries, unused entries included.
     pub n_tokens: usize,
@@ -117,6 +123,8 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
         name: checkpoint.name().into(),
         architecture: None,
         version: None,
+        purpose: None,
+        tasks: Vec::new(),
         hyper: Hyper::default(),
         dtypes,
         n_params,
@@ -135,6 +143,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
         Ok(blueprint) => {
             let f = blueprint.facts();
             (report.architecture, report.version) = (Some(f.architecture), Some(f.version));
+            (report.purpose, report.tasks) = (f.purpose.name(), f.purpose.tasks());
             report.hyper = Hyper {
                 n_layer: Some(f.n_layer),
                 n_embd: Some(f.n_embd),
