@@ -248,7 +248,7 @@ fn labels_of_any_kind_are_lines_and_json() {
     let many = |n: usize| (0..n).map(|i| (i.to_string(), "many".into())).collect::<serde_json::Map<String, _>>();
     let folder = classifier(&many(50_000).into(), 3);
     assert_eq!(stdout(&classify(&folder, &[])).matches("  many\n").count(), 3);
-    refused(&classify(&classifier(&many(100_000).into(), 3), &[]), 1, "config.json: expected a JSON file of at most 1048576 bytes");
+    refused(&classify(&classifier(&many(100_000).into(), 3), &[]), 1, "config.json: expected a file of at most 1048576 bytes");
     let folder = classifier(&serde_json::json!({"0": "first"}), 65_536);
     let shown = stdout(&classify(&folder, &[]));
     assert!(shown.lines().count() == 65_536 && shown.contains("  first\n") && shown.contains("  65535\n"));

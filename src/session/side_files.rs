@@ -1,11 +1,9 @@
 //! Collects the small files that a converted Hugging Face folder has beside the weights: vocabulary, chat template and generation settings.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::vocab::Vocab;
-use crate::weights::Checkpoint;
 use crate::weights::hf_folder::SideFile;
-use std::fs::File;
-use std::io::Read;
+use crate::weights::{Checkpoint, read_small};
 
 /// The names of the files that are copied if the input model is in a Hugging Face folder, too.
 const COPIED: [&str; 8] = [
@@ -36,13 +34,7 @@ pub fn side_files(input: &Checkpoint, vocab: Option<&Vocab>) -> Result<Vec<SideF
         if !path.is_file() || files.iter().any(|(written, _)| written == name) {
             continue;
         }
-        let mut content = Vec::new();
-        let file = File::open(&path).map_err(|e| Error::io(e, &path))?;
-        file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|e| Error::io(e, &path))?;
-        if content.len() as u64 > MAX_BYTES {
-            return Err(Error::file("the file has more than 32 MiB").at(path.display()).hint("remove the file from the folder"));
-        }
-        files.push((name.to_string(), content));
+        files.push((name.to_string(), read_small(&path, MAX_BYTES)?));
     }
     Ok(files)
 }

@@ -112,12 +112,12 @@ pub(super) fn is_json(file: &[u8]) -> bool {
 /// # Errors
 ///
 /// `File` if the file cannot be read or has more than `max_bytes`.
-pub(super) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
+pub(crate) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
     let io = |e| Error::io(e, path);
     let mut bytes = Vec::new();
     std::fs::File::open(path).map_err(io)?.take(max_bytes + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > max_bytes {
-        return Err(Error::file(format!("expected a JSON file of at most {max_bytes} bytes, found a larger file")).at(path.display()));
+        return Err(Error::file(format!("expected a file of at most {max_bytes} bytes, found a larger file")).at(path.display()));
     }
     Ok(bytes)
 }

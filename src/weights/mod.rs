@@ -45,6 +45,7 @@ pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
 pub use gguf::TokenLists;
 pub use glm::{GLM, Glm};
+pub(crate) use index::read_small;
 pub(crate) use kinds::EXPECTED;
 pub use layout::Layout;
 pub use lora::Lora;
