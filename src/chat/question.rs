@@ -30,6 +30,8 @@ pub struct Question {
     pub(super) place: AnswerPlace,
     start: ReplyStart,
     source: Source,
+    /// The number of tokens before the text of the prompt.
+    n_before: usize,
     /// The tools that the answer can call.
     declared: Declared,
 }
@@ -62,13 +64,14 @@ impl Question {
         }
         let sampling = format.settings().sampling;
         let declared = Declared::in_messages(messages);
+        let before = format.before_prompt();
         Ok(match &format.kind {
             Kind::Messages(options) => {
                 let template = &options.template;
                 let parts = template.render(messages)?;
                 let text = whole(&parts);
                 let (tokens, source) = match options.is_rwkv() {
-                    true => (vocab.encode_further(text.as_bytes())?, Source::Text),
+                    true => ([before, &vocab.encode_further(text.as_bytes())?].concat(), Source::Text),
                     false => (encode(&parts, vocab)?, Source::Segments),
                 };
                 let place = AnswerPlace { opening: template.opening(&text).into(), lead: template.lead(messages), blank_line: None };
@@ -83,11 +86,12 @@ impl Question {
                     place,
                     start,
                     source,
+                    n_before: before.len(),
                     declared,
                 }
             }
             Kind::Lines(lines) => {
-                let tokens = vocab.encode_further(lines.whole(messages)?.as_bytes())?;
+                let tokens = [before, &vocab.encode_further(lines.whole(messages)?.as_bytes())?].concat();
                 let (stop_texts, place, start) = (vec![lines.end()], lines.place(vocab), lines.begins());
                 Question {
                     tokens,
@@ -98,6 +102,7 @@ impl Question {
                     place,
                     start,
                     source: Source::Lines,
+                    n_before: before.len(),
                     declared,
                 }
             }
@@ -141,15 +146,16 @@ impl Question {
     /// Returns the number of first tokens of the prompt that stay when the answer and a next message follow. An answer takes the place of the
     /// thought that the prompt begins.
     pub(super) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
-        let text = vocab.decode(&self.tokens);
+        let (before, own) = self.tokens.split_at(self.n_before);
+        let text = vocab.decode(own);
         let kept = text.strip_suffix(self.place.opening.as_bytes()).unwrap_or(&text);
         // The beginning of an answer can change the last tokens: " x" may be one token or two.
         let n_common = |answer: &str| {
             let tokens = vocab.encode_further(&[kept, answer.as_bytes()].concat())?;
-            Ok(tokens.iter().zip(&self.tokens).take_while(|(a, b)| a == b).count())
+            Ok(tokens.iter().zip(own).take_while(|(a, b)| a == b).count())
         };
         let counts = ["x", "The", "1"].map(n_common);
-        counts.into_iter().try_fold(self.tokens.len(), |least, n| Ok(least.min(n?)))
+        counts.into_iter().try_fold(own.len(), |least, n| Ok(least.min(n?))).map(|n| before.len() + n)
     }
 
     /// Returns whether `Limits` must have the stop texts, because the reader ignores stop texts.

@@ -31,6 +31,7 @@ Each line of the input is an object with these fields:
   id                          a unique string or whole number
   prompt, messages or tokens  what to continue
   tools, format, thinking     for messages; thinking is off, fast, on, short or long
+  add_bos                     for messages: begin with token 0 (G1)
   tool_choice                 auto, none, required or the name of a tool
   max_tokens, stop, seed, …   override the flags, as do ignore_eos and sampling settings (top_p, …)
   grammar, json_schema, …     override the flags, as do json_object, json_value and close

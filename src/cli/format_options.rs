@@ -13,6 +13,9 @@ pub struct FormatArgs {
     /// Thought before an answer: none (`off`), empty (`fast`), any (`on`), `short` or `long`; for G1 models [default: on]
     #[arg(long, value_name = "HOW", value_parser = PossibleValuesParser::new(Thinking::names()), hide_possible_values = true, help_heading = "Chat")]
     thinking: Option<String>,
+    /// Begin the prompt with token 0 (<|endoftext|>), as `rwkv_add_bos` in the official template; for G1 models
+    #[arg(hide_short_help = true, long, help_heading = "Chat")]
+    add_bos: bool,
 }
 
 impl FormatArgs {
@@ -26,15 +29,25 @@ impl FormatArgs {
         self.thinking.as_deref()
     }
 
-    /// Returns the format that `--format` and `--thinking` choose, or `None` without both flags.
+    /// Returns true if `--add-bos` is given.
+    pub fn add_bos(&self) -> bool {
+        self.add_bos
+    }
+
+    /// Returns the format that `--format`, `--thinking` and `--add-bos` choose, or `None` without these flags.
     ///
     /// # Errors
     /// `Usage` if the model cannot use the format.
     pub fn asked(&self, model: &Model) -> Result<Option<Format>> {
         let named = self.format.as_ref().map(|name| Format::named(name, model).map_err(|e| e.at("--format"))).transpose()?;
-        let Some(thinking) = &self.thinking else { return Ok(named) };
-        let format = named.map_or_else(|| Format::of(model), Ok)?;
-        Ok(Some(thinking.parse().and_then(|thinking| format.with_thinking(thinking)).map_err(|e| e.at("--thinking"))?))
+        if self.thinking.is_none() && !self.add_bos {
+            return Ok(named);
+        }
+        let mut format = named.map_or_else(|| Format::of(model), Ok)?;
+        if let Some(thinking) = &self.thinking {
+            format = thinking.parse().and_then(|thinking| format.with_thinking(thinking)).map_err(|e| e.at("--thinking"))?;
+        }
+        Ok(Some(if self.add_bos { format.with_bos(true).map_err(|e| e.at("--add-bos"))? } else { format }))
     }
 }
 

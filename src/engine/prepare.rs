@@ -201,6 +201,9 @@ impl Preparer {
         if let Some(thinking) = request.thinking {
             format = format.with_thinking(thinking).map_err(|e| e.field("thinking"))?;
         }
+        if let Some(has_bos) = request.add_bos {
+            format = format.with_bos(has_bos).map_err(|e| e.field("add_bos"))?;
+        }
         let messages = format.hinted(messages);
         Ok((format, messages))
     }

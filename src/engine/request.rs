@@ -108,6 +108,8 @@ pub struct Request {
     pub format: Option<String>,
     /// Selects how the model thinks before it answers messages. `None` leaves the choice to the chat format.
     pub thinking: Option<Thinking>,
+    /// If true, a prompt made from messages begins with token 0 (`<|endoftext|>`), for G1 models. `None` leaves the choice to the engine's format.
+    pub add_bos: Option<bool>,
     /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,
     /// The choice of tool calls. `None` means [`ToolChoice::Auto`].
@@ -142,6 +144,7 @@ impl Request {
             echo: false,
             format: None,
             thinking: None,
+            add_bos: None,
             tools: Vec::new(),
             tool_choice: None,
             state: None,
@@ -205,6 +208,7 @@ impl Request {
             close: self.close.or(defaults.close),
             format: self.format.clone().or_else(|| defaults.format.clone()),
             thinking: self.thinking.or(defaults.thinking),
+            add_bos: self.add_bos.or(defaults.add_bos),
             tools: if self.tools.is_empty() { defaults.tools.clone() } else { self.tools.clone() },
             tool_choice: self.tool_choice.clone().or_else(|| defaults.tool_choice.clone()),
             sampling: kept.chain(&self.sampling).cloned().collect(),

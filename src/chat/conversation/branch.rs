@@ -144,7 +144,7 @@ fn lines_of(format: &Format) -> &Lines {
 
 /// Prefills the text before the first turn: the system message, then the format's initial text. Returns the state after this text.
 pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<SharedState> {
-    let prompt = core.encode(&lines_of(format).beginning(system))?;
+    let prompt = [format.before_prompt(), &core.encode(&lines_of(format).beginning(system))?].concat();
     let fresh = core.fresh()?;
     let (init, ()) = core.with(fresh, |core, state| core.read(state, &prompt, Change::default()))?;
     Ok(Arc::new(init))

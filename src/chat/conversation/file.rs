@@ -39,6 +39,9 @@ pub struct Record {
     /// The choice of thoughts. `None` if the format has no choice, or for the choice that the name of the format selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) thinking: Option<String>,
+    /// True if the prompt begins with token 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) add_bos: bool,
     pub(super) settings: BTreeMap<String, String>,
 }
 
@@ -68,6 +71,7 @@ impl Record {
             history: Vec::new(),
             tools: Vec::new(),
             thinking: format.thinking().map(|thinking| thinking.name().into()),
+            add_bos: format.has_bos(),
             settings: settings.map(|(name, _)| (name.into(), said(name))).collect(),
         }
     }
@@ -163,6 +167,7 @@ impl Record {
             Some(thinking) => thinking.parse().and_then(|thinking| format.with_thinking(thinking)).map_err(wrong)?,
             None => format,
         };
+        let format = format.with_bos(self.add_bos).map_err(wrong)?;
         match &self.names {
             None => Ok(format),
             Some([user, bot, interface]) => format.with_prompt(&InitialPrompt {

@@ -46,7 +46,7 @@ fn format(name: &'static str, style: Style, own: Option<Arc<Jinja>>, profiles: A
     let is_for_tools = matches!(style, Style::Tools | Style::Short);
     let generation = generation(&profiles, if is_for_tools { Profile::Tools } else { Profile::Think });
     let kind = Kind::Messages(Box::new(Messages { template, generation }));
-    Format { name, kind, profiles, thinking: Some(Thinking::On), is_for_tools }
+    Format { name, kind, profiles, thinking: Some(Thinking::On), is_for_tools, has_bos: false }
 }
 
 /// Returns the generation settings of a profile: the settings that the checkpoint's folder has, or else the preset's settings.
@@ -60,6 +60,9 @@ pub fn generation(profiles: &Profiles, profile: Profile) -> GenerationConfig {
     profiles.get(profile).cloned().unwrap_or(GenerationConfig { max_length: MAX_TOKENS, ..preset })
 }
 
+/// The token `<|endoftext|>` of RWKV models, which ends a text and may begin a prompt.
+const BOS: u32 = 0;
+
 /// The default limit on the tokens of an answer.
 const MAX_TOKENS: usize = 4096;
 
@@ -71,7 +74,7 @@ impl Format {
         let is_rwkv = matches!(&self.kind, Kind::Messages(options) if options.template.family() == Family::Rwkv);
         match (&self.kind, self.thinking) {
             (Kind::Lines(_), Some(thinking)) => {
-                let tools = format("g1-tools", Style::Tools, None, self.profiles);
+                let tools = Format { has_bos: self.has_bos, ..format("g1-tools", Style::Tools, None, self.profiles) };
                 tools.with_thinking(thinking).expect("the format has thoughts")
             }
             (Kind::Messages(options), _) if is_rwkv && !self.is_for_tools => {
@@ -81,6 +84,29 @@ impl Format {
             }
             _ => self,
         }
+    }
+
+    /// Returns the format with or without token 0 (`<|endoftext|>`) at the beginning of a prompt. In the official template of G1 models the
+    /// variable `rwkv_add_bos` has this choice, and its default is without the token.
+    ///
+    /// # Errors
+    /// `Input` if `has_bos` is true and the format is not a format of G1.
+    pub fn with_bos(self, has_bos: bool) -> Result<Format> {
+        if has_bos && self.thinking.is_none() {
+            let e = Error::input(format!("the chat format {:?} has no token before a prompt", self.name));
+            return Err(e.hint("leave out `add_bos`, or choose a chat format of G1 models, such as g1"));
+        }
+        Ok(Format { has_bos, ..self })
+    }
+
+    /// Returns whether a prompt begins with token 0.
+    pub fn has_bos(&self) -> bool {
+        self.has_bos
+    }
+
+    /// Returns the tokens before the text of a prompt.
+    pub(in crate::chat) fn before_prompt(&self) -> &'static [u32] {
+        if self.has_bos { &[BOS] } else { &[] }
     }
 
     /// Returns the messages after appending the format's hint to the last message of the user. The hint is a text that asks for a short or a long

@@ -145,7 +145,7 @@ impl Known {
 
     pub fn format(&self) -> Format {
         let thinking = Thinking::of_lines(self.name);
-        Format { name: self.name, kind: Kind::Lines(self.lines()), profiles: Arc::default(), thinking, is_for_tools: false }
+        Format { name: self.name, kind: Kind::Lines(self.lines()), profiles: Arc::default(), thinking, is_for_tools: false, has_bos: false }
     }
 
     pub fn lines(&self) -> Lines {

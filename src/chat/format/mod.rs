@@ -35,6 +35,8 @@ pub struct Format {
     thinking: Option<Thinking>,
     /// True if the sampler settings are the settings for conversations with tools.
     is_for_tools: bool,
+    /// True if a prompt begins with token 0.
+    has_bos: bool,
 }
 
 #[derive(Clone)]
@@ -152,7 +154,7 @@ impl Format {
 
     #[cfg(test)]
     pub(super) fn of_kind(kind: Kind) -> Format {
-        Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false }
+        Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false, has_bos: false }
     }
 
     /// Returns the name and a one-line description of every format.
@@ -279,7 +281,7 @@ fn template(model: &Model) -> Result<Format> {
         None => own,
     };
     let kind = Kind::Messages(Box::new(Messages { template, generation }));
-    Ok(Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false })
+    Ok(Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false, has_bos: false })
 }
 
 #[cfg(test)]

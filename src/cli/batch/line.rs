@@ -30,8 +30,8 @@ pub fn request(fields: &Fields<'_>) -> Result<Request> {
     match other {
         None => Ok(request),
         Some(name) => Err(Error::input(format!("unknown field {:?}", short(name, 40))).hint(
-            "known fields: id, prompt, messages, tokens, tools, tool_choice, format, thinking, n, logprobs, echo, max_tokens, stop, ignore_eos, grammar, \
-             json_schema, json_object, json_value, close, and sampling settings such as top_p",
+            "known fields: id, prompt, messages, tokens, tools, tool_choice, format, thinking, add_bos, n, logprobs, echo, max_tokens, stop, ignore_eos, \
+             grammar, json_schema, json_object, json_value, close, and sampling settings such as top_p",
         )),
     }
 }

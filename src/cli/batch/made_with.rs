@@ -31,6 +31,7 @@ pub fn run_file(args: &Args, model: &Model, sampling: &Sampling, rules: Option<&
     put("ignore-eos", args.sampling.ignore_eos.into());
     put("format", args.format.name().into());
     put("thinking", args.format.thinking().into());
+    put("add-bos", args.format.add_bos().then_some(true).into());
     put("close", rules.map(|_| args.grammar.close().name()).into());
     put("rules", rules.map(|rules| hash_of_parts([rules.identity().as_bytes()])).into());
     for setting in Setting::all().iter().filter(|s| s.name != "preset" && s.name != "seed") {

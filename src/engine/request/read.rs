@@ -49,6 +49,7 @@ impl Request {
                 "thinking" => {
                     request.thinking = Some(of::<String>(name, value, Thinking::expected())?.parse().map_err(|e: Error| e.field(name))?)
                 }
+                "add_bos" => request.add_bos = Some(of(name, value, "true or false")?),
                 "tools" => request.tools = nested(name, value, "an array of tools")?,
                 "tool_choice" => request.tool_choice = Some(tool_choice(name, value)?),
                 "state" => request.state = Some(of(name, value, "the name of a state")?),

@@ -362,3 +362,17 @@ fn a_request_names_its_format_and_whether_the_model_thinks() {
         assert_eq!(prompt(format, thinking).unwrap_err().field_name(), Some(field));
     }
 }
+
+#[test]
+fn a_request_of_g1_may_begin_with_token_0() {
+    let engine = engine(1);
+    let tokens = |format: &str, add_bos: Option<bool>| {
+        let request = Request { format: Some(format.into()), add_bos, ..Request::messages([Message::user("a")]).max_tokens(1) };
+        engine.submit(&request).map(|generation| generation.wait().unwrap()[0].usage.prompt_tokens)
+    };
+    for format in ["g1", "g1-bot", "g1-tools"] {
+        assert_eq!(tokens(format, Some(true)).unwrap(), tokens(format, None).unwrap() + 1, "{format}");
+    }
+    assert_eq!(tokens("world", Some(true)).unwrap_err().field_name(), Some("add_bos"));
+    assert!(tokens("world", Some(false)).is_ok());
+}

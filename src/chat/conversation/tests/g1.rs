@@ -1,6 +1,7 @@
 //! Conversations of RWKV in messages: tools, thoughts and kept states.
 
 use super::*;
+use crate::chat::Thinking;
 use crate::template::{Message, Tool};
 use serde_json::json;
 
@@ -110,4 +111,35 @@ fn thoughts_change_between_answers() {
     }
     let mut chat = chat_in("world");
     assert!(chat.set_thinking(Thinking::Fast).unwrap_err().to_string().contains("has no thoughts"));
+}
+
+#[test]
+fn a_prompt_may_begin_with_token_0() {
+    let model = model();
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["g1", "g1-bot", "g1-tools"] {
+        let begin = |has_bos: bool| {
+            let format = Format::named(name, &model).unwrap().with_bos(has_bos).unwrap().with_thinking(Thinking::Fast).unwrap();
+            let session = Session::new(&model, Conversation::slots(&model)).unwrap();
+            Conversation::new(session, format, greedy(), Box::new(|_, _| ())).unwrap()
+        };
+        let [mut plain, mut begun] = [false, true].map(begin);
+        let prompts = [&mut plain, &mut begun].map(|chat| {
+            chat.set("CHAT_LEN_MAX", "4").unwrap();
+            answer(chat, "light");
+            // The answers differ, and may change the last token of the prompt.
+            chat.tokens()[..6].to_vec()
+        });
+        assert_eq!((prompts[1][0], &prompts[1][1..]), (0, &prompts[0][..5]), "{name}");
+        // The token stays before later turns, and in a saved conversation.
+        let before = begun.tokens().to_vec();
+        let path = folder.path().join(name);
+        begun.save(&path).unwrap();
+        let mut loaded = begin(false);
+        loaded.load(&path).unwrap();
+        assert_eq!((loaded.format().has_bos(), loaded.tokens().first()), (true, Some(&0)), "{name}");
+        answer(&mut begun, "water");
+        assert_eq!(begun.tokens().iter().position(|&id| id == 0), Some(0), "{name}: {:?}", begun.tokens());
+        assert!(begun.tokens().len() > before.len(), "{name}");
+    }
 }
