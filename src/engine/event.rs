@@ -62,6 +62,11 @@ pub enum Event {
         /// The log-probabilities.
         logprobs: Logprobs,
     },
+    /// The vector of the prompt. Sent if the request sets `pooling`.
+    Vector {
+        /// The vector, `[n_embd]`, of the length 1.
+        vector: Vec<f32>,
+    },
     /// A continuation is complete.
     Done(Box<Completion>),
     /// The request has failed. No event follows.
@@ -73,6 +78,7 @@ impl Event {
     pub(super) fn n_bytes(&self) -> usize {
         let heap = match self {
             Event::Started { .. } | Event::Failed(_) => 0,
+            Event::Vector { vector } => size_of_val(vector.as_slice()),
             Event::Prompt { logprobs } => logprobs.iter().map(logprobs_bytes).sum(),
             Event::Text { text, .. } | Event::Thought { text, .. } | Event::Arguments { text, .. } => text.len(),
             Event::Call { name, .. } => name.len(),
@@ -81,7 +87,8 @@ impl Event {
                 let calls = done.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
                 let logprobs = done.logprobs.iter().chain(&done.prompt_logprobs).map(logprobs_bytes).sum::<usize>();
                 let texts = done.text.len() + done.thought.as_ref().map_or(0, String::len);
-                size_of::<Completion>() + texts + calls + logprobs + size_of_val(done.tokens.as_slice())
+                let vector = done.vector.as_ref().map_or(0, |vector| size_of_val(vector.as_slice()));
+                size_of::<Completion>() + texts + calls + logprobs + vector + size_of_val(done.tokens.as_slice())
             }
         };
         size_of::<Event>() + heap
@@ -109,6 +116,8 @@ pub struct Completion {
     pub logprobs: Vec<Logprobs>,
     /// Log-probabilities, one entry per prompt token except the first. Empty if the request does not set both `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
+    /// The vector of the prompt, `[n_embd]`, of the length 1. `None` if the request does not set `pooling`.
+    pub vector: Option<Vec<f32>>,
     /// The reason why the continuation ended.
     pub finish: Finish,
     /// True if the whole text satisfies the request's rules, false if the text ended too early for this. `None` if the request has no rules.

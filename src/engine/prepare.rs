@@ -65,6 +65,9 @@ fn check_counts(request: &Request) -> Result<()> {
     for (field, name) in [("state", &request.state), ("save_state", &request.save_state)] {
         name.iter().try_for_each(|name| super::states::check_name(name)).map_err(|e| e.field(field))?;
     }
+    if request.pooling.is_some() {
+        check_pooling(request).map_err(|e| e.field("pooling"))?;
+    }
     check("logprobs", request.logprobs.unwrap_or(0), 0..=MAX_LOGPROBS)?;
     let stops = request.stop.as_deref().unwrap_or_default();
     if stops.iter().any(String::is_empty) {
@@ -76,6 +79,27 @@ fn check_counts(request: &Request) -> Result<()> {
         return Err(Error::input(text).field("stop"));
     }
     Ok(())
+}
+
+/// Checks a request for a vector, which generates no text.
+fn check_pooling(request: &Request) -> Result<()> {
+    if cfg!(target_arch = "wasm32") {
+        return Err(Error::usage("a browser's engine computes no vectors").hint("use `Embedder` with a model that was opened with Output::Hidden"));
+    }
+    if matches!(request.input, Input::Messages(_)) {
+        return Err(Error::input("a vector needs a prompt or tokens, not messages"));
+    }
+    let other = [
+        ("n", request.n > 1),
+        ("echo", request.echo),
+        ("logprobs", request.logprobs.is_some()),
+        ("save_state", request.save_state.is_some()),
+        ("grammar", matches!(request.follows, Some(Follows::Rules(_)))),
+    ];
+    match other.into_iter().find(|(_, is_set)| *is_set) {
+        Some((name, _)) => Err(Error::input(format!("a request for a vector generates no text and cannot have `{name}`"))),
+        None => Ok(()),
+    }
 }
 
 /// Returns the messages with `tools` in the system message. Inserts a system message without text if the first message is not a system message.
@@ -139,11 +163,15 @@ impl Preparer {
         };
         self.check_tokens(&prompt).map_err(|e| e.field(request.input.field()))?;
         check_counts(request)?;
+        if request.pooling.is_some() && prompt.is_empty() {
+            return Err(Error::input("expected at least one token for a vector, found none").field(request.input.field()));
+        }
         let sampling = self.sampling(request, question.as_ref())?;
         let constraint = self.constraint(request, question.as_ref())?;
         let ends = self.ends(request, &prompt);
         let of_model = question.as_ref().and_then(|question| question.max_new_tokens);
-        let mut limits = Limits::new(request.max_tokens.or(of_model).unwrap_or(UNLIMITED));
+        let most = if request.pooling.is_some() { Some(0) } else { request.max_tokens.or(of_model) };
+        let mut limits = Limits::new(most.unwrap_or(UNLIMITED));
         limits.stop_texts = request.stop.clone().unwrap_or_default();
         if let Some(question) = &question {
             limits.stop_ids.clone_from(&question.stop_ids);

@@ -8,6 +8,7 @@ mod tests;
 use super::rules::Rules;
 use crate::chat::{Message, Thinking, Tool};
 use crate::sample::Setting;
+use crate::session::Pooling;
 
 /// The value of `max_tokens` that sets no limit. A text then continues until the model ends the text, a stop text occurs, the context is full or
 /// the request is cancelled.
@@ -110,6 +111,9 @@ pub struct Request {
     pub thinking: Option<Thinking>,
     /// If true, a prompt made from messages begins with token 0 (`<|endoftext|>`), for G1 models. `None` leaves the choice to the engine's format.
     pub add_bos: Option<bool>,
+    /// Requests a vector of the prompt: its hidden states after the last norm, pooled to one vector and scaled to the length 1. The request then generates
+    /// no text, and [`Event::Vector`](super::Event) has the vector. `None` requests no vector.
+    pub pooling: Option<Pooling>,
     /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,
     /// The choice of tool calls. `None` means [`ToolChoice::Auto`].
@@ -145,6 +149,7 @@ impl Request {
             format: None,
             thinking: None,
             add_bos: None,
+            pooling: None,
             tools: Vec::new(),
             tool_choice: None,
             state: None,

@@ -244,6 +244,12 @@ impl Scheduler {
                 request.events.send(Event::Prompt { logprobs });
             }
         }
+        for (job, vector) in batcher.take_pooled() {
+            if let Some(request) = sequences.get(&job).and_then(|sequence| running.get_mut(&sequence.request)) {
+                request.vector = Some(vector.clone());
+                request.events.send(Event::Vector { vector });
+            }
+        }
         match stepped {
             Ok(ended) => {
                 self.keep(&ended);

@@ -30,6 +30,8 @@ pub struct Running {
     pub began: Instant,
     /// Log-probabilities of all prompt tokens except the first. Empty if the request does not set both `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
+    /// The vector of the prompt. `None` until the prompt is read, and if the request does not set `pooling`.
+    pub vector: Option<Vec<f32>>,
     /// The number of continuations that are not complete.
     pub n_left: usize,
     /// True if the reader is slow. The continuations then take part in no step.
@@ -153,6 +155,7 @@ impl Sequence {
             tokens: output.tokens,
             logprobs: self.logprobs,
             prompt_logprobs: request.prompt_logprobs.clone(),
+            vector: request.vector.clone(),
             finish: output.finish,
             state: None,
             complete: output.complete,

@@ -4,6 +4,7 @@
 //! A batcher has no queue: the caller decides which job to add next.
 
 mod job;
+mod pool;
 mod step;
 
 pub use job::{Done, Job, JobId, JobOutput, Keeps, KeptSlot};
@@ -17,6 +18,7 @@ use super::slots::Slot;
 use super::stream::{Finish, Limits, Stream};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
+use pool::Pool;
 use step::Flight;
 
 /// Continuous batching over the slots of a session: when a text is finished, its slot takes the next job while the other texts continue.
@@ -67,6 +69,8 @@ pub struct Batcher {
     kept: Vec<KeptSlot>,
     /// Results that [`Batcher::take_prompt_logprobs`] will return.
     prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
+    /// Results that [`Batcher::take_pooled`] will return.
+    pooled: Vec<(JobId, Vec<f32>)>,
     /// The step that was begun and not finished yet. Until this step is finished, no stream is removed.
     flight: Option<Flight>,
 }
@@ -88,6 +92,8 @@ struct Sequence {
     n_prompt_logprobs: Option<usize>,
     /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has no log-probability.
     prompt_logprobs: Vec<Logprobs>,
+    /// Collects the hidden states of the prompt. `None` if the job requests no vector, or if the vector is complete.
+    pool: Option<Pool>,
     /// True if the slot is kept after the job.
     keeps_slot: bool,
     /// True if the prompt must be read even if the limit is 0 tokens, because the caller keeps the state.
@@ -112,6 +118,7 @@ impl Sequence {
             marks: Vec::new(),
             n_prompt_logprobs: None,
             prompt_logprobs: Vec::new(),
+            pool: None,
             keeps_slot,
             reads_prompt: false,
             is_stuck: false,
@@ -127,9 +134,14 @@ impl Sequence {
         &self.unread[..n.min(self.unread.len())]
     }
 
-    /// Returns whether the prompt must be read although the text has ended: for log-probabilities, or because the caller keeps the state.
+    /// Returns whether the prompt must be read although the text has ended: for log-probabilities, for a vector, or because the caller keeps the state.
     fn has_to_read(&self) -> bool {
-        (self.n_prompt_logprobs.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
+        (self.n_prompt_logprobs.is_some() || self.pool.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
+    }
+
+    /// Returns whether a step must return a row after each token of the prompt, and not only after its last token.
+    fn needs_all_rows(&self) -> bool {
+        self.n_prompt_logprobs.is_some() || self.pool.as_ref().is_some_and(Pool::needs_all)
     }
 
     /// Returns whether the sequence decodes: at most one token is unread, or the slot reads token by token.
@@ -155,6 +167,7 @@ impl Batcher {
             prefill: None,
             kept: Vec::new(),
             prompt_logprobs: Vec::new(),
+            pooled: Vec::new(),
             flight: None,
         })
     }
@@ -284,6 +297,12 @@ impl Batcher {
         std::mem::take(&mut self.prompt_logprobs)
     }
 
+    /// Returns the vectors of the prompts that were completely read since the last call, for jobs that request them ([`Job::pooling`]): `[n_embd]`,
+    /// of the length 1.
+    pub fn take_pooled(&mut self) -> Vec<(JobId, Vec<f32>)> {
+        std::mem::take(&mut self.pooled)
+    }
+
     /// Bounds how much prefill slows decoding sequences down. A step that also reads prompt tokens takes at most about `slowdown` times as long
     /// as a step without prompt tokens. `None`, the default, sets no bound: a step reads up to a whole chunk of tokens.
     pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
@@ -291,7 +310,7 @@ impl Batcher {
     }
 
     fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, n_prompt_logprobs, keeps, .. } = job;
+        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, n_prompt_logprobs, pooling, keeps, .. } = job;
         if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
             return Err(nothing_to_continue());
         }
@@ -303,6 +322,7 @@ impl Batcher {
         stream.begin_after(&pending, &prompt, self.session.model().vocab());
         self.session.bound(&mut stream, &limits, prompt.len())?;
         let n_prompt_logprobs = n_prompt_logprobs.filter(|_| !prompt.is_empty());
+        let pool = pooling.filter(|_| !prompt.is_empty()).map(Pool::new);
         let mut marks: Vec<usize> = keeps.at.iter().filter(|at| (1..=prompt.len()).contains(*at)).map(|at| prompt.len() - at).collect();
         marks.sort_unstable();
         marks.dedup();
@@ -311,7 +331,7 @@ impl Batcher {
         self.has_samplers = false;
         self.streams.push(stream);
         let reads_prompt = keeps.pending && !prompt.is_empty();
-        self.sequences.push(Sequence { marks, n_prompt_logprobs, reads_prompt, ..Sequence::new(job, prompt, keeps.end) });
+        self.sequences.push(Sequence { marks, n_prompt_logprobs, pool, reads_prompt, ..Sequence::new(job, prompt, keeps.end) });
         Ok(job)
     }
 

@@ -84,11 +84,12 @@ enum Rule {
 }
 
 impl Embedder {
-    /// Creates an embedder that reads up to `n_slots` texts at a time. The model must return hidden states. An embedding model always returns
-    /// hidden states. Open any other model with [`Output::Hidden`](super::Output).
+    /// Creates an embedder that reads up to `n_slots` texts at a time. A model that was opened with [`Output::Hidden`](super::Output) computes vectors
+    /// faster, because no step multiplies with the matrix of logits. A model that was opened for logits gives the same vectors. In a browser,
+    /// only models that return hidden states can be used.
     ///
     /// # Errors
-    /// `Usage` if the model returns logits, or if an option does not suit the model; `Model` if the model is a reranker or lacks tensors of the
+    /// `Usage` if an option does not suit the model; `Model` if the model is a reranker or lacks tensors of the
     /// task; the errors of [`Session::new`].
     pub fn new(model: &Model, n_slots: usize, options: &EmbedOptions) -> Result<Embedder> {
         let rule = match &model.facts().purpose {
@@ -112,13 +113,12 @@ impl Embedder {
                     let text = format!("this model has no tasks, found the task {}", task.name());
                     return Err(Error::usage(text).field("task").hint("leave out `task`; only EmbeddingRWKV models have tasks"));
                 }
-                if !model.returns_hidden() {
-                    return Err(Error::usage("this model was opened for logits").hint("open it with Output::Hidden"));
-                }
                 Rule::Pooled(options.pooling.unwrap_or_default())
             }
         };
-        Ok(Embedder { session: Session::new(model, n_slots)?, n_slots, rule, normalise: options.normalise })
+        let mut session = Session::new(model, n_slots)?;
+        session.gives_hidden = !model.returns_hidden();
+        Ok(Embedder { session, n_slots, rule, normalise: options.normalise })
     }
 
     /// Returns the model.
@@ -229,19 +229,25 @@ impl Embedder {
     /// Returns the vector of a text from its mean hidden state. Applies the layers of the task for an embedding model. Normalises the vector if
     /// the options say so.
     fn finished(&self, row: Vec<f32>) -> Result<Vec<f32>> {
-        let mut vector = match &self.rule {
+        let vector = match &self.rule {
             Rule::Pooled(_) => row,
             Rule::Ends(_, layers) => layers.apply(&row),
         };
-        let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-        if !length.is_finite() {
-            return Err(Error::model("the model computed a vector with a number that is not finite").hint("try `dtype=f32`"));
-        }
-        if self.normalise && length > 0.0 {
-            vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
-        }
-        Ok(vector)
+        let scaled = scaled(&vector)?;
+        Ok(if self.normalise { scaled } else { vector })
     }
+}
+
+/// Scales a vector to the length 1. A vector of zeros stays as it is.
+///
+/// # Errors
+/// `Model` if a number of the vector is not finite.
+pub(super) fn scaled(vector: &[f32]) -> Result<Vec<f32>> {
+    let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    if !length.is_finite() {
+        return Err(Error::model("the model computed a vector with a number that is not finite").hint("try `dtype=f32`"));
+    }
+    Ok(vector.iter().map(|x| if length > 0.0 { (f64::from(*x) / length) as f32 } else { *x }).collect())
 }
 
 /// The layers of a task: y = LN(W2 relu(W1 x) + x). W1 is `[F, C]` and W2 is `[C, F]`; both are row-major.

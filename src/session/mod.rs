@@ -110,6 +110,8 @@ pub struct Session {
     exempt: Option<Arc<[u32]>>,
     /// Ids of the tokens that end a repetition for the DRY penalty. Kept because the next sampler often has the same breakers.
     breakers: Breakers,
+    /// True if [`Session::read`] hands over hidden states in place of logits, although the model computes logits.
+    gives_hidden: bool,
     scratch: Scratch,
     /// Measures the time of the last submission.
     clock: Clock,
@@ -162,6 +164,7 @@ impl Session {
             draws_ahead,
             exempt: None,
             breakers: Breakers::default(),
+            gives_hidden: false,
             scratch: Scratch::default(),
             clock: Clock::start(),
             failure: None,
@@ -261,14 +264,7 @@ impl Session {
     pub fn hidden(&mut self, slot: Slot, tokens: &[u32]) -> Result<Vec<f32>> {
         some(tokens)?;
         self.prefill(slot, tokens)?;
-        let var = self
-            .model
-            .tape()
-            .hidden
-            .ok_or_else(|| Error::model("this model has no output head, and so no hidden state before the head"))?;
-        let mut row = self.executor.read_var(var, 1)?;
-        row.truncate(self.model.facts().n_embd);
-        Ok(row)
+        self.hidden_rows()
     }
 
     /// Classifies a text: prefills its tokens in a new slot and closes the slot. Returns one logit per label, in the order of

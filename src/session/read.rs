@@ -191,8 +191,13 @@ impl Session {
             read += self.scratch.cut(work, room, most_each);
             self.begin_read(work, wanted)?;
             self.finish_read()?;
-            if let Some(each) = &mut each {
-                self.each_row(each)?;
+            match &mut each {
+                Some(each) if self.gives_hidden => {
+                    let hidden = self.hidden_rows()?;
+                    self.each_of(&hidden, self.model.facts().n_embd, each)?;
+                }
+                Some(each) => self.each_row(each)?,
+                None => {}
             }
             progress(read, total);
         }
@@ -273,8 +278,28 @@ impl Session {
     /// Calls `each` for every row of logits of the last submission: with the index of the item, the index of the token in the item, and the
     /// logits after the token.
     pub(super) fn each_row(&self, each: EachRow<'_>) -> Result<()> {
-        let Scratch { parts, rows, logits, .. } = &self.scratch;
-        let mut all = logits.chunks_exact(self.model.n_outputs());
+        self.each_of(&self.scratch.logits, self.model.n_outputs(), each)
+    }
+
+    /// Reads back the hidden states in the rows of the last submission, `[rows, n_embd]`: the inputs of the matrix that computes logits, in the order of
+    /// [`each_row`](Self::each_row). Blocks.
+    ///
+    /// # Errors
+    /// `Model` if the model has no hidden states; `Device` if the device failed, and in a browser.
+    pub(super) fn hidden_rows(&mut self) -> Result<Vec<f32>> {
+        let tape = self.model.tape();
+        let var =
+            tape.hidden.ok_or_else(|| Error::model("this model has no output head, and so no hidden state before the head"))?;
+        let (stride, width) = (tape.var_spec(var).stride(), self.model.facts().n_embd);
+        let n_rows = self.scratch.rows.iter().sum();
+        let all = if n_rows == 0 { Vec::new() } else { self.executor.read_var(var, n_rows)? };
+        Ok(all.chunks_exact(stride).flat_map(|row| &row[..width]).copied().collect())
+    }
+
+    /// Calls `each` with the rows `of` the last submission, `width` numbers each, as [`each_row`](Self::each_row) does with rows of logits.
+    pub(super) fn each_of(&self, of: &[f32], width: usize, each: EachRow<'_>) -> Result<()> {
+        let Scratch { parts, rows, .. } = &self.scratch;
+        let mut all = of.chunks_exact(width);
         for (part, &n_rows) in parts.iter().zip(rows) {
             for (t, row) in all.by_ref().take(n_rows).enumerate() {
                 each(part.work, part.from + part.len - n_rows + t, row)?;

@@ -18,7 +18,7 @@ pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
 }
 
 /// Fields of a request that an input line must not contain. All lines have the same priority and begin with the state that `--state` names.
-const NOT_IN_LINES: [&str; 4] = ["priority", "no_cache", "state", "save_state"];
+const NOT_IN_LINES: [&str; 5] = ["priority", "no_cache", "state", "save_state", "pooling"];
 
 /// Returns the request that the fields of a line describe.
 ///

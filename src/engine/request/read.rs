@@ -6,6 +6,7 @@ use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED}
 use crate::chat::Thinking;
 use crate::error::{Error, Result, short};
 use crate::sample::{Sampling, Setting};
+use crate::session::Pooling;
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
@@ -50,6 +51,13 @@ impl Request {
                     request.thinking = Some(of::<String>(name, value, Thinking::expected())?.parse().map_err(|e: Error| e.field(name))?)
                 }
                 "add_bos" => request.add_bos = Some(of(name, value, "true or false")?),
+                "pooling" => {
+                    request.pooling = Some(match of::<String>(name, value, "last or mean")?.as_str() {
+                        "last" => Pooling::Last,
+                        "mean" => Pooling::Mean,
+                        other => return Err(Error::input(format!("expected last or mean, found {:?}", short(other, 40))).field(name)),
+                    });
+                }
                 "tools" => request.tools = nested(name, value, "an array of tools")?,
                 "tool_choice" => request.tool_choice = Some(tool_choice(name, value)?),
                 "state" => request.state = Some(of(name, value, "the name of a state")?),

@@ -44,7 +44,8 @@ impl Scheduler {
         let Prepared { prompt, ends, sampling, limits, constraint, question } = prepared;
         let make = || (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>();
         let constraints = caught(make)?;
-        let uses_cache = !request.no_cache && state.is_none();
+        // A vector needs hidden states, which a cache entry lacks.
+        let uses_cache = !request.no_cache && state.is_none() && request.pooling.is_none();
         let scores_prompt = request.echo && request.logprobs.is_some();
         let from = match &state {
             Some(state) => self.after_state(state, request.n)?,
@@ -65,6 +66,7 @@ impl Scheduler {
             let mut job = Job::new(prompt[from.n_tokens..].to_vec(), sampler, limits.clone());
             job.n_logprobs = request.logprobs;
             job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
+            job.pooling = request.pooling;
             job.constraint = constraint;
             job.from = from.slot;
             job.pending.clone_from(&from.pending);
@@ -114,6 +116,7 @@ impl Scheduler {
             queue_ms,
             began,
             prompt_logprobs: Vec::new(),
+            vector: None,
             n_left: request.n,
             is_paused: false,
         };

@@ -5,6 +5,7 @@ mod calls;
 mod slow;
 mod states;
 mod storm;
+mod vectors;
 
 use super::*;
 use crate::chat::Message;

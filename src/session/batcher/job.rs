@@ -3,6 +3,7 @@
 use crate::constrain::Constraint;
 use crate::error::Result;
 use crate::sample::Sampler;
+use crate::session::embed::Pooling;
 use crate::session::slots::Slot;
 use crate::session::stream::{Finish, Limits, Processor, Stream};
 
@@ -30,6 +31,9 @@ pub struct Job {
     /// [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these log-probabilities. `None` requests no
     /// log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
+    /// Requests the pooled hidden state of the prompt. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. A job with a limit of
+    /// 0 tokens reads its prompt for the vector. `None` requests no vector.
+    pub pooling: Option<Pooling>,
     /// Slots and bytes of this job that are kept for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
     pub keeps: Keeps,
 }
@@ -71,6 +75,7 @@ impl Job {
             pending: Vec::new(),
             n_logprobs: None,
             n_prompt_logprobs: None,
+            pooling: None,
             keeps: Keeps::default(),
         }
     }

@@ -4,6 +4,7 @@ use super::{Batcher, Done, JobId, Sequence};
 use crate::error::{Error, Result};
 use crate::session::ahead::Live;
 use crate::session::caught;
+use crate::session::embed::scaled;
 use crate::session::generate::{Batch, Event};
 use crate::session::logprobs::Logprobs;
 use crate::session::slots::Slot;
@@ -63,8 +64,9 @@ impl Batcher {
         let running: Vec<usize> = (0..self.streams.len()).filter(is_running).collect();
         let draws_on_device = |i: &usize| {
             let sequence = &self.sequences[*i];
-            let is_shared = !sequence.continuations.is_empty() || !sequence.marks.is_empty();
-            // A slot that will be forked must end a step exactly at a position in `marks` or at the end of its prompt.
+            let is_shared = !sequence.continuations.is_empty() || !sequence.marks.is_empty() || sequence.pool.is_some();
+            // A slot that will be forked must end a step exactly at a position in `marks` or at the end of its prompt. A pool needs hidden states,
+            // which a step that samples does not return.
             sequence.unread.len() == 1 && !sequence.is_stuck && !is_shared && !self.streams[*i].needs_host()
         };
         let flight = if !running.is_empty() && self.session.draws_ahead && running.iter().all(draws_on_device) {
@@ -129,8 +131,8 @@ impl Batcher {
         let (mut order, mut prompts): (Vec<usize>, Vec<usize>) = running.into_iter().partition(|&i| self.sequences[i].is_decoding());
         // A step returns either all logits or the last logits of each prompt. Prompts that need all logits are read first.
         let mut wanted = Wanted::Last;
-        if prompts.iter().any(|&i| self.sequences[i].n_prompt_logprobs.is_some()) {
-            prompts.retain(|&i| self.sequences[i].n_prompt_logprobs.is_some());
+        if prompts.iter().any(|&i| self.sequences[i].needs_all_rows()) {
+            prompts.retain(|&i| self.sequences[i].needs_all_rows());
             wanted = Wanted::All;
         }
         let n_first = order.len();
@@ -155,6 +157,7 @@ impl Batcher {
         if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
             bound.learn(n_prompt, took);
         }
+        self.pool(order)?;
         let Batcher { session, sequences, .. } = self;
         session.each_row(&mut |k, t, row| {
             let sequence = &mut sequences[order[k]];
@@ -173,6 +176,30 @@ impl Batcher {
             self.keep_marked(i)?;
         }
         Ok(())
+    }
+
+    /// Adds the hidden states of a step that was read to the pools of the sequences in `order`.
+    fn pool(&mut self, order: &[usize]) -> Result<()> {
+        if order.iter().all(|&i| self.sequences[i].pool.is_none()) {
+            return Ok(());
+        }
+        let hidden = self.session.hidden_rows()?;
+        let width = self.session.model().facts().n_embd;
+        let Batcher { session, sequences, pooled, .. } = self;
+        session.each_of(&hidden, width, &mut |k, t, row| {
+            let sequence = &mut sequences[order[k]];
+            let is_last = t + 1 == sequence.unread.len();
+            if let Some(pool) = &mut sequence.pool {
+                pool.add(row, is_last);
+            }
+            if let Some(pool) = if is_last { sequence.pool.take() } else { None } {
+                match scaled(&pool.vector()) {
+                    Ok(vector) => pooled.push((sequence.job, vector)),
+                    Err(e) => sequence.error = Some(e),
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Samples one token on the host for each sequence of `order` that has no unread tokens. Also samples one token for each job that waited for
