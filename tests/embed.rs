@@ -94,6 +94,18 @@ fn scores_equal_the_scores_of_the_package() {
         let found = reranker.score(package["query"].as_str().unwrap(), &documents, &mut |_, _| ()).unwrap();
         let far = found.iter().zip(numbers(&package["logits"])).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(found.len() == 3 && far < 1e-4, "{device}: {found:?}");
+        // Documents that were read once answer several queries, in groups of slots.
+        let kept = reranker.read_documents(&documents, &mut |_, _| ()).unwrap();
+        assert!((kept.len(), kept.is_empty()) == (3, false) && kept.size_bytes() > 0);
+        for query in [package["query"].as_str().unwrap(), "light", "?", "\nquery"] {
+            let whole = reranker.score(query, &documents, &mut |_, _| ()).unwrap();
+            let mut n_read = 0;
+            let again = reranker.score_read(query, &kept, &mut |_, total| n_read = total).unwrap();
+            let far = again.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(again.len() == 3 && far < 1e-4, "{device} {query:?}: {again:?} {whole:?}");
+            assert!(n_read <= 3 * (query.len() + 3), "{device} {query:?}: {n_read} tokens were read");
+        }
+        assert!(reranker.score_read("", &kept, &mut |_, _| ()).is_err() && reranker.read_documents(&["a", ""], &mut |_, _| ()).is_err());
     }
 }
 
@@ -117,6 +129,15 @@ fn a_model_opened_for_hidden_states_returns_them_bit_for_bit() {
             let rows = |i: usize| expected.iter().map(|row| row[i]).sum::<f32>() / expected.len() as f32;
             let expected: Vec<f32> = (0..found[0].len()).map(rows).collect();
             assert!(cosine(&found[0], &expected) > 0.99999, "{} {device}", golden.name);
+            // A model that was opened for logits gives the same vectors, in other chunks.
+            let model = golden.load(&options(device));
+            for pooling in [Pooling::Last, Pooling::Mean] {
+                let embed = |model: &Model| {
+                    let of = |options: &mut EmbedOptions| (options.pooling, options.normalise) = (Some(pooling), false);
+                    embedder(model, 2, of).embed_tokens(&[&prompt, &prompt[..2], &prompt[1..]], &mut |_, _| ()).unwrap()
+                };
+                assert_eq!(embed(&model), embed(&golden.load(&hidden)), "{} {device} {pooling:?}", golden.name);
+            }
         }
     }
 }
@@ -129,7 +150,7 @@ fn what_a_model_cannot_compute_is_refused() {
         set(&mut options);
         Embedder::new(model, 1, &options).err().unwrap().to_string()
     };
-    assert!(refused(&model, &|_| ()).contains("Output::Hidden"));
+    assert!(refused(&model, &|o| o.task = Some(Task::Similarity)).contains("no layers for a task"));
     let mut hidden = options("cpu");
     hidden.output = Output::Hidden;
     let model = tiny(&hidden);
@@ -203,6 +224,9 @@ fn the_verb_sorts_documents() {
     let (model, reranker, vocab) = (model.to_str().unwrap(), file("reranker.pth").unwrap(), file("vocab.txt").unwrap());
     let common = ["rerank", "-m", model, "--vocab", vocab.to_str().unwrap(), "--dtype", "f32"];
     refused(&run(&[&common[..], &["a", "b"]].concat()), 2, "--reranker");
+    let purpose = "purpose          embedding (retrieval, similarity, classification), for the command embed";
+    assert!(stdout(&run(&["inspect", model])).contains(purpose));
+    assert_eq!(json(&run(&["inspect", reranker.to_str().unwrap(), "--json"]))["purpose"], "reranker");
     let common = [&common[..], &["--reranker", reranker.to_str().unwrap()]].concat();
     let package = package();
     let query = package["query"].as_str().unwrap();
@@ -215,6 +239,20 @@ fn the_verb_sorts_documents() {
     assert!((best["score"].as_f64().unwrap() - 1.0 / (1.0 + (-logit).exp())).abs() < 1e-5, "{best}");
     let first = stdout(&feed(&[&common[..], &[query, "--top-n", "1"]].concat(), documents.join("\n").as_bytes()));
     assert_eq!(serde_json::from_str::<Value>(&first).unwrap(), *best);
+    // Several queries give an object per query, or lines with their query.
+    let folder = tempfile::tempdir().unwrap();
+    let more = put(&folder, "queries.txt", format!("light\n{query}\n").as_bytes());
+    let several = [&common[..], &["--queries", more.to_str().unwrap(), query]].concat();
+    let all = json(&run(&[&several[..], &["--json"], &documents].concat()));
+    let of = |i: usize, key: &str| all["queries"][i][key].clone();
+    assert_eq!((of(0, "query"), of(1, "query"), of(2, "query")), (query.into(), "light".into(), query.into()));
+    assert_eq!(of(0, "results"), of(2, "results"));
+    assert!((of(0, "results")[0]["logit"].as_f64().unwrap() - logit).abs() < 1e-4);
+    let lines = stdout(&feed(&[&several[..], &["--top-n", "2"]].concat(), documents.join("\n").as_bytes()));
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() == 6 && lines[2]["query"] == "light" && lines[0]["index"] == 2);
+    let empty = put(&folder, "empty.txt", b"a\n\n");
+    refused(&run(&[&common[..], &["--queries", empty.to_str().unwrap(), "a", "b"]].concat()), 1, "empty.txt:2: expected a query");
     refused(&feed(&[&common[..], &[query]].concat(), b"a\n\n"), 1, "standard input:2: the document is empty");
     refused(&run(&["generate", "x", "-m", model, "--vocab", vocab.to_str().unwrap()]), 1, "wingbeat embed");
 }

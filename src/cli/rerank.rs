@@ -3,13 +3,14 @@
 use super::model_options::ModelArgs;
 use super::output::Output;
 use super::progress::{Progress, Unit};
+use super::prompt::{read_text, utf8};
 use super::texts::TextsArgs;
 use super::values::{OUTPUT, within};
 use super::{Outcome, signals, slots};
-use crate::error::Error;
-use crate::report::{RerankReport, RerankedReport};
+use crate::error::{Error, Result};
+use crate::report::{RerankReport, RerankReports, RerankedQuery, RerankedReport};
 use crate::session::{Output as Results, Reranker, end_of_text};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -28,6 +29,9 @@ pub struct Args {
     /// Query that the documents should answer
     #[arg(value_name = "QUERY", help_heading = "Input")]
     query: String,
+    /// Answer further queries, one per line of FILE; each document is read once, and its state takes memory
+    #[arg(long, value_name = "FILE", help_heading = "Input", hide_short_help = true)]
+    queries: Option<PathBuf>,
     /// Documents to score [default: the lines of standard input, without --file]
     #[arg(value_name = "DOCUMENT", help_heading = "Input")]
     documents: Vec<String>,
@@ -57,6 +61,7 @@ pub fn run(args: Args) -> Outcome {
     if let Some(empty) = placed.iter().find(|placed| placed.text.is_empty()) {
         return Err(Error::input("the document is empty").at(&empty.place).into());
     }
+    let more = args.queries.as_deref().map(queries).transpose()?;
     let model = args.model.load_for(Results::Hidden)?;
     end_of_text(&model)?;
     let Some(path) = &args.reranker else {
@@ -69,22 +74,56 @@ pub fn run(args: Args) -> Outcome {
     signals::stop_on_interrupt(&reranker.stop_flag());
     let documents: Vec<&str> = placed.iter().map(|placed| placed.text.as_str()).collect();
     let mut bar = Progress::new("reading", Unit::Tokens);
-    let logits = reranker.score(&args.query, &documents, &mut |done, total| bar.show(done as u64, total as u64))?;
-    drop(bar);
-    let report = |(index, (logit, document)): (usize, (f32, &str))| {
-        let score = 1.0 / (1.0 + (-f64::from(logit)).exp());
-        RerankedReport { index, score, logit, document: document.to_string() }
+    let show = &mut |done: usize, total: usize| bar.show(done as u64, total as u64);
+    let report = |query: String, logits: Vec<f32>| {
+        let report = |(index, (logit, document)): (usize, (f32, &&str))| {
+            let score = 1.0 / (1.0 + (-f64::from(logit)).exp());
+            RerankedReport { index, score, logit, document: document.to_string() }
+        };
+        let mut results: Vec<RerankedReport> = logits.into_iter().zip(&documents).enumerate().map(report).collect();
+        // The sort is stable: documents with the same score keep their order.
+        results.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+        results.truncate(args.top_n.map_or(usize::MAX, |n| n as usize));
+        RerankReport { query, results }
     };
-    let mut results: Vec<RerankedReport> = logits.into_iter().zip(documents).enumerate().map(report).collect();
-    // The sort is stable: documents with the same score keep their order.
-    results.sort_by(|a, b| b.logit.total_cmp(&a.logit));
-    results.truncate(args.top_n.map_or(usize::MAX, |n| n as usize));
+    let Some(more) = more else {
+        let logits = reranker.score(&args.query, &documents, show)?;
+        drop(bar);
+        let found = report(args.query, logits);
+        let mut out = Output::new(false);
+        match args.json {
+            true => out.json(&found)?,
+            false => found.results.iter().try_for_each(|result| out.json(result))?,
+        }
+        out.finish()?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let kept = reranker.read_documents(&documents, show)?;
+    let mut queries = Vec::new();
+    for query in std::iter::once(args.query).chain(more) {
+        let logits = reranker.score_read(&query, &kept, show)?;
+        queries.push(report(query, logits));
+    }
+    drop(bar);
     let mut out = Output::new(false);
     if args.json {
-        out.json(&RerankReport { query: args.query, results })?;
+        out.json(&RerankReports { queries })?;
     } else {
-        results.iter().try_for_each(|result| out.json(result))?;
+        for RerankReport { query, results } in &queries {
+            results.iter().try_for_each(|result| out.json(&RerankedQuery { query, result }))?;
+        }
     }
     out.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the lines of a file of queries.
+fn queries(path: &Path) -> Result<Vec<String>> {
+    let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
+    let text = read_text(file).and_then(utf8).map_err(|e| e.at(path.display()))?;
+    let lines: Vec<String> = text.lines().map(str::to_string).collect();
+    match lines.iter().position(String::is_empty) {
+        Some(line) => Err(Error::input("expected a query, found an empty line").at(format!("{}:{}", path.display(), line + 1))),
+        None => Ok(lines),
+    }
 }

@@ -36,6 +36,20 @@ pub struct RerankedReport {
     pub document: String,
 }
 
+/// The score of a document for one of several queries.
+#[derive(Debug, Clone, Serialize)]
+pub struct RerankedQuery<'a> {
+    pub query: &'a str,
+    #[serde(flatten)]
+    pub result: &'a RerankedReport,
+}
+
+/// The scores of documents for several queries.
+#[derive(Debug, Clone, Serialize)]
+pub struct RerankReports {
+    pub queries: Vec<RerankReport>,
+}
+
 /// The scores of documents for a query, best first.
 #[derive(Debug, Clone, Serialize)]
 pub struct RerankReport {

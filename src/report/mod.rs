@@ -27,7 +27,7 @@ pub use calls::{FunctionReport, ToolCallReport};
 pub use chat::ChatReport;
 pub use classify::{ClassReport, ClassifyReport};
 pub use device::{DeviceLimits, DeviceReport, Features, device_of, devices};
-pub use embed::{EmbedReport, RerankReport, RerankedReport, VectorReport};
+pub use embed::{EmbedReport, RerankReport, RerankReports, RerankedQuery, RerankedReport, VectorReport};
 pub use error::{ErrorBody, ErrorReport};
 pub use generate::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine};
 pub use inspect::{DeviceMemory, Hyper, InspectReport, TensorReport, inspect};

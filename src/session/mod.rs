@@ -56,7 +56,7 @@ pub use options::{DEFAULT_CONTEXT, Device, ModelSource, Options, Output, PartOn,
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use read::Reading;
-pub use rerank::Reranker;
+pub use rerank::{Documents, Reranker};
 #[cfg(feature = "cli")]
 pub(crate) use rerank::end_of_text;
 pub use side_files::side_files;
