@@ -150,7 +150,7 @@ fn what_a_model_cannot_compute_is_refused() {
         set(&mut options);
         Embedder::new(model, 1, &options).err().unwrap().to_string()
     };
-    assert!(refused(&model, &|o| o.task = Some(Task::Similarity)).contains("no layers for a task"));
+    assert!(refused(&model, &|o| o.task = Some(Task::Similarity)).contains("no tasks"));
     let mut hidden = options("cpu");
     hidden.output = Output::Hidden;
     let model = tiny(&hidden);
@@ -252,7 +252,7 @@ fn the_verb_sorts_documents() {
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.len() == 6 && lines[2]["query"] == "light" && lines[0]["index"] == 2);
     let empty = put(&folder, "empty.txt", b"a\n\n");
-    refused(&run(&[&common[..], &["--queries", empty.to_str().unwrap(), "a", "b"]].concat()), 1, "empty.txt:2: expected a query");
+    refused(&run(&[&common[..], &["--queries", empty.to_str().unwrap(), "a", "b"]].concat()), 1, "empty.txt:2: the query is empty");
     refused(&feed(&[&common[..], &[query]].concat(), b"a\n\n"), 1, "standard input:2: the document is empty");
     refused(&run(&["generate", "x", "-m", model, "--vocab", vocab.to_str().unwrap()]), 1, "wingbeat embed");
 }

@@ -123,7 +123,7 @@ fn queries(path: &Path) -> Result<Vec<String>> {
     let text = read_text(file).and_then(utf8).map_err(|e| e.at(path.display()))?;
     let lines: Vec<String> = text.lines().map(str::to_string).collect();
     match lines.iter().position(String::is_empty) {
-        Some(line) => Err(Error::input("expected a query, found an empty line").at(format!("{}:{}", path.display(), line + 1))),
+        Some(line) => Err(Error::input("the query is empty").at(format!("{}:{}", path.display(), line + 1))),
         None => Ok(lines),
     }
 }

@@ -61,7 +61,9 @@ impl ToolCommand {
         let (ended, end) = channel::<()>();
         let to = output.clone();
         std::thread::spawn(move || {
-            stdout.map(|stdout| read_all(stdout, &to));
+            if let Some(stdout) = stdout {
+                read_all(stdout, &to);
+            }
             drop(ended);
         });
         let status = self.wait(&mut child, stop)?;

@@ -109,7 +109,7 @@ impl Reranker {
     pub fn read_documents(&mut self, documents: &[&str], progress: &mut dyn FnMut(usize, usize)) -> Result<Documents> {
         let texts = documents.iter().enumerate().map(|(i, document)| {
             let encoded = match document.is_empty() {
-                true => Err(Error::input("expected a document, found an empty one")),
+                true => Err(Error::input("the document is empty")),
                 false => self.before_any_query(document),
             };
             encoded.map_err(|e| e.at(format!("document {}", i + 1)))
@@ -133,7 +133,7 @@ impl Reranker {
     /// The errors of [`score`](Self::score); `Input` if the documents were read with another model.
     pub fn score_read(&mut self, query: &str, documents: &Documents, progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<f32>> {
         if query.is_empty() {
-            return Err(Error::input("expected a query, found an empty one"));
+            return Err(Error::input("the query is empty"));
         }
         let mut work = Vec::with_capacity(documents.0.len());
         for document in &documents.0 {

@@ -93,8 +93,8 @@ impl Format {
     /// `Input` if `has_bos` is true and the format is not a format of G1.
     pub fn with_bos(self, has_bos: bool) -> Result<Format> {
         if has_bos && self.thinking.is_none() {
-            let e = Error::input(format!("the chat format {:?} has no token before a prompt", self.name));
-            return Err(e.hint("leave out `add_bos`, or choose a chat format of G1 models, such as g1"));
+            let e = Error::input(format!("prompts of the chat format {:?} cannot begin with token 0", self.name));
+            return Err(e.hint("choose a chat format of G1 models, such as g1"));
         }
         Ok(Format { has_bos, ..self })
     }
