@@ -49,7 +49,8 @@ impl Default for EngineOptions {
 impl EngineOptions {
     /// Checks the number of slots. The engine needs one slot more than it runs continuations, and the prefix cache needs one, too.
     pub(super) fn check(&self) -> Result<()> {
-        let (most, cache) = if self.cache.is_on() { (MAX_SLOTS - 2, "with a prefix cache") } else { (MAX_SLOTS - 1, "without a prefix cache") };
+        let (most, cache) =
+            if self.cache.is_on() { (MAX_SLOTS - 2, "with a prefix cache") } else { (MAX_SLOTS - 1, "without a prefix cache") };
         if (1..=most).contains(&self.slots) {
             return Ok(());
         }

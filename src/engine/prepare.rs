@@ -84,7 +84,9 @@ fn check_counts(request: &Request) -> Result<()> {
 /// Checks a request for a vector, which generates no text.
 fn check_pooling(request: &Request) -> Result<()> {
     if cfg!(target_arch = "wasm32") {
-        return Err(Error::usage("a browser's engine computes no vectors").hint("use `Embedder` with a model that was opened with Output::Hidden"));
+        return Err(
+            Error::usage("a browser's engine computes no vectors").hint("use `Embedder` with a model that was opened with Output::Hidden")
+        );
     }
     if matches!(request.input, Input::Messages(_)) {
         return Err(Error::input("a vector needs a prompt or tokens, not messages"));

@@ -56,9 +56,9 @@ pub use options::{DEFAULT_CONTEXT, Device, ModelSource, Options, Output, PartOn,
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use read::Reading;
-pub use rerank::{Documents, Reranker};
 #[cfg(feature = "cli")]
 pub(crate) use rerank::end_of_text;
+pub use rerank::{Documents, Reranker};
 pub use side_files::side_files;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};

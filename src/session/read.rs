@@ -288,8 +288,7 @@ impl Session {
     /// `Model` if the model has no hidden states; `Device` if the device failed, and in a browser.
     pub(super) fn hidden_rows(&mut self) -> Result<Vec<f32>> {
         let tape = self.model.tape();
-        let var =
-            tape.hidden.ok_or_else(|| Error::model("this model has no output head, and so no hidden state before the head"))?;
+        let var = tape.hidden.ok_or_else(|| Error::model("this model has no output head, and so no hidden state before the head"))?;
         let (stride, width) = (tape.var_spec(var).stride(), self.model.facts().n_embd);
         let n_rows = self.scratch.rows.iter().sum();
         let all = if n_rows == 0 { Vec::new() } else { self.executor.read_var(var, n_rows)? };

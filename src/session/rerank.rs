@@ -178,12 +178,7 @@ impl Reranker {
 
     /// Reads texts, at most one per slot, and returns the states of the embedding model after them. `after` has the state in which a text begins: a
     /// text without an entry, or with `None`, begins in an empty state.
-    fn read(
-        &mut self,
-        texts: &[Vec<u32>],
-        after: &[Option<&Snapshot>],
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Vec<Snapshot>> {
+    fn read(&mut self, texts: &[Vec<u32>], after: &[Option<&Snapshot>], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<Snapshot>> {
         let mut slots = Vec::with_capacity(texts.len());
         let opened = (0..texts.len()).try_for_each(|i| {
             slots.push(match after.get(i).copied().flatten() {

@@ -17,8 +17,8 @@ use super::table::Table;
 use super::trie::{Steps, Trie};
 use super::{Scheme, check_length, utf8_text};
 use crate::error::{Error, Result, room};
-use model::{Kind, Model, Piece};
 pub(super) use model::Spaces;
+use model::{Kind, Model, Piece};
 use pieces::{all_bytes, byte, each_once, ranks, user_defined};
 use std::collections::HashMap;
 

@@ -23,7 +23,9 @@ fn vectors_are_computed_while_texts_decode() {
         let all: Vec<Generation> = prompts.iter().map(|prompt| engine.submit(&vector(prompt, pooling)).unwrap()).collect();
         for ((generation, expected), prompt) in all.into_iter().zip(expected).zip(prompts) {
             let events: Vec<Event> = generation.into_iter().collect();
-            let [Event::Started { cached_tokens: 0, .. }, Event::Vector { vector }, Event::Done(done)] = &events[..] else { panic!("{events:?}") };
+            let [Event::Started { cached_tokens: 0, .. }, Event::Vector { vector }, Event::Done(done)] = &events[..] else {
+                panic!("{events:?}")
+            };
             assert_eq!((done.vector.as_ref(), done.text.as_str(), done.tokens.len()), (Some(vector), "", 0), "{prompt}");
             assert_eq!(done.usage.prompt_tokens, expected.n_tokens);
             let far = vector.iter().zip(&expected.vector).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
