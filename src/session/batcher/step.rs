@@ -173,6 +173,10 @@ impl Batcher {
             if sequence.unread.is_empty() && sequence.n_prompt_logprobs.take().is_some() {
                 self.prompt_logprobs.push((sequence.job, std::mem::take(&mut sequence.prompt_logprobs)));
             }
+            // A job whose pool stayed would wait for ever.
+            if sequence.unread.is_empty() && sequence.pool.take().is_some() {
+                sequence.error = Some(Error::device("the step returned no hidden state after the last token of the prompt"));
+            }
             self.keep_marked(i)?;
         }
         Ok(())
