@@ -128,8 +128,9 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
-    /// Adds a place before the places that the error already has: first `tensor blocks.0.att.w1`, then `model.pth`, becomes
-    /// `model.pth: tensor …`. A place that is already the first place is not added again. An empty place is not added.
+    /// Adds a place before the places that the error already has. For example, if the error has the place `tensor w1` and `place` is
+    /// `model.pth`, the result is `model.pth: tensor w1`. A place that is already the first place is not added again. An empty place is not
+    /// added.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string(), MAX_PLACE);
         if place.is_empty() {
@@ -143,9 +144,9 @@ impl Error {
         self
     }
 
-    /// Sets the wrong option or field to `name`. A field that the error already has becomes a part of `name`: first `content`, then
-    /// `messages[2]`, becomes `messages[2].content`. If the error has a place but no field, the place becomes a place in the value of `name`:
-    /// `grammar: line 1`. A field that already has this name is not added again.
+    /// Sets the wrong option or field to `name`. A field that the error already has becomes a part of `name`. For example, if the error has the
+    /// field `content` and `name` is `messages[2]`, the result is `messages[2].content`. If the error has a place but no field, the place
+    /// becomes a place in the value of `name`: `grammar: line 1`. If the error's field already has this name, the field stays unchanged.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {
@@ -220,7 +221,7 @@ impl Error {
             _ => None,
         };
         let kind = if error.kind() == E::OutOfMemory { Kind::Memory } else { Kind::File };
-        // The number of the system is of no use to a user.
+        // The system's error number, as in `(os error 2)`, is of no use to a user.
         let text = error.to_string();
         let text = text.split_once(" (os error ").map_or(text.as_str(), |(text, _)| text).to_string();
         let e = Error::new(kind, text).caused_by(error);

@@ -12,7 +12,7 @@
 //! use wingbeat::session::{Limits, Model, ModelSource, Options, Session};
 //!
 //! let mut options = Options::default();
-//! options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
+//! options.device = "cpu".parse()?; // default: the first GPU, or the CPU if no GPU is found
 //! // The tiny model in the crate. `Model::open(path)` opens a checkpoint.
 //! let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 //! let mut session = Session::new(&model, 1)?;

@@ -1,7 +1,7 @@
 //! Writes seeds (first inputs) of the fuzz targets to `fuzz/seeds`. The seeds are small files that other tests use, too. To write the
 //! seeds, run the ignored tests of this file.
 //!
-//! Seeds that are text (grammars, templates, lines of `batch`) were written by hand. No test writes them.
+//! Seeds that are text (grammars, templates, lines of `batch`) were written by hand. No test writes these seeds.
 
 use crate::chat::{Conversation, Format};
 use crate::session::{Model, ModelSource, Options, Session};

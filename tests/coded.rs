@@ -32,7 +32,7 @@ fn load(path: &Path, options: &Options) -> Model {
 
 /// Returns options for every device, and for kernels of the family Groups. These kernels store matrices with sparse inputs column-major.
 fn everywhere() -> Vec<Options> {
-    // Without this option, chunk lengths depend on time if a driver has a watchdog.
+    // Without the option `deterministic`, chunk lengths depend on time if a driver has a watchdog.
     let mut all: Vec<Options> = devices().iter().map(|d| options(d)).collect();
     all.iter_mut().for_each(|options| options.deterministic = true);
     if let Some(adapter) = adapter() {

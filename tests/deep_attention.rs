@@ -79,7 +79,7 @@ fn logits_and_greedy_texts_are_the_official_ones() {
     let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
     if let Some(adapter) = adapter() {
         let base = Device::open(&adapter, true).unwrap();
-        // The second number splits every table and matrix into several pieces.
+        // A `max_binding` of 20 000 bytes splits every table and matrix into several pieces.
         for (class, max_binding) in [(Class::Groups, 128 << 20), (Class::Groups, 20_000), (Class::Lanes, 128 << 20)] {
             for batch_invariant in [false, true] {
                 let mut options = options("gpu");
@@ -135,7 +135,7 @@ fn slots_of_a_batch_fork_save_and_return() {
         for (slot, prompt) in slots.iter().zip(&prompts) {
             assert!(session.logits(*slot).unwrap() == read(&model, prompt), "{name}: a batch changes logits");
         }
-        // The fork shares the second block of 64 tokens until both slots write to their own.
+        // The slot and its fork share the second block of 64 tokens until one of the two slots writes to the block.
         let fork = session.fork(slots[0]).unwrap();
         let (left, right) = (prompt(40, 4), prompt(60, 5));
         session.prefill_many(&[(slots[0], &left), (fork, &right)], &mut |_, _| ()).unwrap();

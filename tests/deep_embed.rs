@@ -55,7 +55,7 @@ fn logits_and_greedy_texts_are_the_official_ones() {
     let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
     if let Some(adapter) = adapter() {
         let base = Device::open(&adapter, true).unwrap();
-        // The second number splits every table and matrix into several pieces.
+        // A `max_binding` of 20 000 bytes splits every table and matrix into several pieces.
         for (class, max_binding) in [(Class::Groups, 128 << 20), (Class::Groups, 20_000), (Class::Lanes, 128 << 20)] {
             for batch_invariant in [false, true] {
                 let mut options = options("gpu");

@@ -1,5 +1,5 @@
-//! Tests vectors of texts and scores of documents: against the package `rwkv-emb`, against `Session::hidden`, and as the verbs print them.
-//! `tools/embedding-golden.py` has made the models and the package's numbers.
+//! Tests vectors of texts and scores of documents. Compares these numbers with the package `rwkv-emb` and with `Session::hidden`. Also tests the
+//! output of the verbs. `tools/embedding-golden.py` made the models and the package's numbers.
 
 use crate::cli::{feed, json, put, refused, run, stdout};
 use crate::support::{devices, goldens, options, tiny};
@@ -182,7 +182,7 @@ fn the_verb_prints_and_writes_vectors() {
     assert!(vectors[0].len() == 128 && (cosine(&vectors[0], &vectors[0]) - 1.0).abs() < 1e-6 && cosine(&vectors[0], &vectors[1]) < 0.999);
     assert_eq!((found[0]["index"].as_u64(), found[1]["index"].as_u64()), (Some(0), Some(1)));
     assert!(found[0]["tokens"].as_u64() > found[1]["tokens"].as_u64());
-    // Lines of a file, of standard input, and fields of JSON lines are the same texts.
+    // The texts can also be lines of a file, or fields of JSON lines on standard input.
     let plain = put(&folder, "texts.txt", b"In the beginning\r\nlight\n");
     let plain = plain.to_str().unwrap();
     assert_eq!(lines(&run(&["embed", "-f", plain])), found);

@@ -108,7 +108,7 @@ fn other_slots_forks_and_state_files_change_nothing() {
     }
 }
 
-/// Writes a copy of a model in which every number is changed slightly, so that conversion to f16 rounds it.
+/// Writes a copy of a model in which every number is changed slightly, so that conversion to f16 rounds every number.
 fn perturbed(tiny: &Tiny, path: &Path) {
     rewrite(tiny, path, &|name, values| {
         let noise = wingbeat::low_level::words::testing::numbers(wingbeat::low_level::words::testing::seed_of(name));

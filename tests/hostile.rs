@@ -30,7 +30,7 @@ fn tensors(folder: &tempfile::TempDir, file: &str, n: usize, name: impl Fn(usize
     sparse(folder, file, &format!("{{{}}}", all.join(",")), n as u64)
 }
 
-/// Runs `f`. Panics if `f` takes 100 seconds or more. The tested work takes far less, and took far more before it had limits.
+/// Runs `f`. Panics if `f` takes 100 seconds or more. The tested work takes far less time. Without limits, the work would take far more time.
 fn soon<T>(what: &str, f: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let done = f();
@@ -44,8 +44,8 @@ fn out_of_memory_is_a_line_and_exit_code_4() {
     let folder = tempfile::tempdir().unwrap();
     let path = tensors(&folder, "many.st", 300_000, |i| format!("t{i}"));
     let path = path.display();
-    // The limits leave this many kilobytes of address space beyond the program itself. This is too little for the names in the file, so that
-    // memory runs out at several points.
+    // `kilobytes` is the address space that the limit leaves beyond the size of the program. This space is too small for the names in the file,
+    // so memory runs out at several points.
     let own = std::fs::metadata(env!("CARGO_BIN_EXE_wingbeat")).unwrap().len() / 1024;
     for kilobytes in [10_000, 30_000, 60_000, 100_000] {
         let limit = format!("ulimit -v {}", own + kilobytes);

@@ -1,6 +1,6 @@
 //! Tests host memory: loading holds only a few blocks of the file beside the file's memory map, and decoding allocates nothing.
 //!
-//! This is a separate binary, because it counts every allocation of the process.
+//! These tests are in a separate binary, because the allocator counts every allocation of the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

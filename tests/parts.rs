@@ -63,7 +63,7 @@ fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
     let mut numbers = Vec::new();
     let mut session = Session::new(model, 4).unwrap();
     let golden = tiny.golden();
-    // The longest prompt is longer than a block of the KV cache, which has 64 tokens.
+    // For a model with attention, the longest prompt is longer than a block of the KV cache (64 tokens).
     let longest = if tiny.name == "glm4" { 70 } else { 21 };
     let prompts: Vec<Vec<u32>> = [1, longest, 6].iter().enumerate().map(|(i, &n)| golden.prompt(n, i)).collect();
     let slots: Vec<Slot> = prompts.iter().map(|_| session.open().unwrap()).collect();
@@ -100,7 +100,7 @@ fn parts_on_one_kind_of_device_are_bit_identical() {
     let state = folder.path().join("state");
     for tiny in goldens() {
         for device in devices().iter().map(|device| if *device == "gpu" { "gpu:0" } else { *device }) {
-            // Without this option, chunk lengths depend on time, and rounding depends on chunk lengths.
+            // Without the option `deterministic`, chunk lengths depend on time, and rounding depends on chunk lengths.
             let mut options = options(device);
             options.deterministic = true;
             let expected = ask(&open(tiny, &[device], &options), tiny, &state);

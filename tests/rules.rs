@@ -1,4 +1,5 @@
-//! Tests hostile grammars and schemas. Each ends with an answer or with an error of one line, and other requests are not affected.
+//! Tests hostile grammars and schemas. A request with a hostile grammar or schema gets a text or an error of one line. Other requests are not
+//! affected.
 
 use super::cli::{code, feed, put, refused, run, stderr, words};
 use serde_json::{Value, json};

@@ -1,25 +1,25 @@
-//! Opens a Vulkan driver that compiles without a GPU, and compiles kernels with it. wgpu cannot open such devices.
+//! Opens a device of a Vulkan driver that compiles without a GPU, and compiles kernels on this device. wgpu cannot open such a device.
 
 use super::spirv::Shader;
 use ash::vk;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 
-/// A device that compiles. It is never destroyed: the process ends soon after.
+/// A Vulkan device that only compiles kernels. The device is never destroyed, because the process ends soon.
 pub struct Driver {
     /// The adapter's name.
     pub name: String,
     /// The driver and its version.
     pub version: String,
-    /// The size of the driver's cooperative matrices of f16 that wingbeat has kernels for.
+    /// The size of the driver's cooperative matrices, 16 or 8. `None` if the driver has no cooperative matrices that wingbeat's kernels can use.
     pub cooperative: Option<usize>,
     device: ash::Device,
     extension: ash::khr::pipeline_executable_properties::Device,
 }
 
-/// What a compiler makes of a kernel.
+/// The result of compiling a kernel.
 pub struct Compiled {
-    /// The driver's own names and numbers.
+    /// The numbers that the driver reports about the kernel, by the driver's names.
     pub statistics: BTreeMap<String, u64>,
     /// The machine code as text.
     pub assembly: String,
@@ -187,7 +187,7 @@ impl Driver {
         let mut n = 0;
         unsafe { get(device, executable, &mut n, std::ptr::null_mut()) }.result()?;
         let mut parts = vec![vk::PipelineExecutableInternalRepresentationKHR::default(); n as usize];
-        // The first call returns the sizes, the second one the texts.
+        // The first call returned the number of texts. This call returns their sizes, and the next call returns the texts.
         unsafe { get(device, executable, &mut n, parts.as_mut_ptr()) }.result()?;
         let mut texts: Vec<Vec<u8>> = parts.iter().map(|part| vec![0; part.data_size]).collect();
         for (part, text) in parts.iter_mut().zip(&mut texts) {
@@ -199,7 +199,8 @@ impl Driver {
     }
 }
 
-/// Returns the size of the cooperative matrices of f16 with sums in f32, if there are any of 16 x 16 or 8 x 8 in a subgroup.
+/// Returns the size of the adapter's cooperative matrices for subgroups: 16 for 16 x 16, or 8 for 8 x 8. The matrices have elements in f16 and
+/// sums in f32. Returns `None` if the adapter has no such matrices.
 unsafe fn cooperative(entry: &ash::Entry, instance: &ash::Instance, adapter: vk::PhysicalDevice) -> Option<usize> {
     let extension = ash::khr::cooperative_matrix::Instance::new(entry, instance);
     let found = unsafe { extension.get_physical_device_cooperative_matrix_properties(adapter) }.ok()?;

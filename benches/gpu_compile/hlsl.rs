@@ -6,8 +6,8 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use std::path::Path;
 use wingbeat::low_level::exec::gpu::parse;
 
-/// Writes one file per kernel to `folder`, named by the kernel's place in the list. The first line is a comment with the kernel's name.
-/// Kernels with cooperative matrices are left out: Direct3D has none.
+/// Writes one file per kernel to `folder`, named by the kernel's place in the list. The first line is a comment with the kernel's name. Kernels
+/// with cooperative matrices are left out, because Direct3D has no such matrices.
 ///
 /// # Errors
 /// One line for each kernel that naga cannot translate, or that cannot be written.

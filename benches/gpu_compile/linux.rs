@@ -1,4 +1,4 @@
-//! The command line: compiles the kernels, prints what is wrong.
+//! The command line of the program: compiles the kernels and prints the faults.
 
 use super::driver::{Compiled, Driver};
 use super::statistics::Statistics;
@@ -92,7 +92,7 @@ pub fn main() -> i32 {
     report(gpu, &wrong)
 }
 
-/// Prints what is wrong and returns the exit status.
+/// Prints each fault in `wrong` as one line. Returns the exit status: 0 without faults, else 1.
 fn report(gpu: &str, wrong: &[String]) -> i32 {
     wrong.iter().for_each(|line| println!("FAILED {gpu}: {line}"));
     i32::from(!wrong.is_empty())

@@ -1,4 +1,4 @@
-//! Lists the kernels for GPUs: every recipe that a published model, or a size that tuning may choose, uses.
+//! Lists the kernels for GPUs: the recipes that the published models use, and the recipes of all kernel sizes that tuning may choose.
 
 use std::collections::HashSet;
 use wingbeat::low_level::arch::ARCHS;
@@ -13,9 +13,11 @@ pub struct Kernel {
     pub recipe: Recipe,
 }
 
-/// The numbers of tokens of a step. Each power of two has its own plan, and kernels change at some of them.
+/// The step sizes, in tokens, whose kernels are listed. Each power of two has its own plan, and plans of different sizes can use different
+/// kernels.
 const TOKENS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 256, 512];
-/// The layers of a model are equal after the first two.
+/// The number of words that are kept at the beginning of a tape: enough for two layers. The kernels of all further layers are among the kernels
+/// of these two layers.
 const WORDS_OF_TWO_LAYERS: usize = 20;
 
 /// Returns all kernels, in the order of their names. `cooperative` is the size of the driver's cooperative matrices.
@@ -68,7 +70,8 @@ fn published(cooperative: Option<usize>, add: &mut dyn FnMut(Dispatch)) {
     }
 }
 
-/// Calls `add` with a product in every size that tuning may choose: a product of stored inputs, and one that computes its inputs.
+/// Calls `add` with the dispatches of two products, in every kernel size that tuning may choose. One product has stored inputs. The other
+/// product computes its inputs.
 fn tuned(add: &mut dyn FnMut(Dispatch)) {
     const WIDTH: usize = 2560;
     let mut tape = Tape::new();

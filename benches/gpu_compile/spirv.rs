@@ -8,7 +8,7 @@ use wingbeat::low_level::exec::gpu::{Access, Recipe, Signature, parse};
 /// A kernel in SPIR-V and its bindings.
 pub struct Shader {
     pub words: Vec<u32>,
-    /// The group, the number in the group, and `true` for a uniform.
+    /// For each binding: the group, the number in the group, and `true` if the binding is a uniform buffer.
     pub bindings: Vec<(u32, u32, bool)>,
 }
 

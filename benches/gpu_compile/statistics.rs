@@ -1,4 +1,4 @@
-//! The numbers of a table, from what a driver reports about a kernel.
+//! Computes a kernel's numbers in a table from the driver's report about the kernel.
 
 use super::driver::Compiled;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub struct Statistics {
     pub cycles: u64,
     /// Spilled registers and bytes of scratch memory.
     pub spilled: u64,
-    /// One number for each innermost loop with loads: how many loads the loop starts before it waits for one. AMD only.
+    /// One number for each innermost loop with loads: the largest number of loads that are under way at once. AMD only.
     pub loads_in_flight: Vec<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Statistics {
     }
 }
 
-/// Returns how many loads each innermost loop of AMD's machine code starts before the loop waits for one of them. Loops without loads are left out.
+/// Returns, for each innermost loop of AMD's machine code, the largest number of loads that are under way at once. Loops without loads are left out.
 ///
 /// A loop is the text from a label to a branch back to this label.
 fn loads_in_flight(assembly: &str) -> Vec<u64> {
@@ -70,8 +70,8 @@ fn most_in_flight(body: &[&str]) -> u64 {
     most
 }
 
-/// Returns how many loads may be under way after a wait, or `None` if the instruction does not wait for loads. GFX12 has an instruction for each
-/// counter, older GPUs one for all.
+/// Returns how many loads may be under way after a wait, or `None` if the instruction does not wait for loads. GFX12 has one wait instruction per
+/// counter. Older GPUs have one wait instruction for all counters.
 fn waits_until(line: &str) -> Option<u64> {
     let (_, after) = line.split_once("vmcnt(").or_else(|| line.split_once("s_wait_loadcnt"))?;
     let digits: String = after.trim_start().trim_start_matches("0x").chars().take_while(char::is_ascii_hexdigit).collect();

@@ -4,10 +4,10 @@ use super::statistics::Statistics;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A number may be worse than in the table by this share.
+/// A number that differs from the table's number by at most this share counts as equal.
 const TOLERANCE: f64 = 0.15;
 
-/// A number of a table's line.
+/// A column of a table.
 struct Column {
     name: &'static str,
     get: fn(&Statistics) -> u64,
@@ -17,7 +17,7 @@ struct Column {
 enum Judge {
     LessIsBetter,
     MoreIsBetter,
-    /// The number is for readers.
+    /// The number is in the table only for people. The number is not compared.
     Ignored,
 }
 
@@ -41,7 +41,8 @@ pub fn text(version: &str, rows: &[(String, Statistics)]) -> String {
     format!("# {version}\n# {header} loads-in-flight | kernel\n") + &rows.iter().map(line).collect::<String>()
 }
 
-/// Returns what is worse than in the table. Prints what is better. Prints SKIPPED if another driver made the table.
+/// Returns one line for each fault: a number that is worse than in the table, or a kernel that only the table or only `rows` has. Prints the
+/// numbers that are better. If another driver made the table, prints SKIPPED and returns no line.
 pub fn compare(path: &Path, version: &str, rows: &[(String, Statistics)]) -> Vec<String> {
     let Ok(text) = std::fs::read_to_string(path) else {
         return vec![format!("{} is missing: write it with --bless", path.display())];

@@ -25,7 +25,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> keys: array<Eight>; // [blocks, G, D / 8, BLOCK]
 @group(0) @binding(5) var<storage, read_write> values: array<Two>; // [blocks, G, VALUE_TILES, BLOCK, D / 2]
 
-// Index of the first unit of v in a row of qkv.
+// Index of the first unit of v in a row of qkv. A unit is eight channels.
 const V: u32 = (N_HEADS + N_KV_HEADS) * UNITS;
 
 fn rotate(x: vec2<f32>, position: u32, pair: u32) -> vec2<f32> {

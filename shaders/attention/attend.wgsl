@@ -1,9 +1,10 @@
 // Attention of a query over the tokens j of its slot, from the first token to the query's own token:
 //   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(s_j - m)   m = max over j of s_j
-// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. One workgroup per ROWS consecutive tokens of a slot, HEADS query
-// heads with the same key head, and value head. A value has VALUE_TILES heads. The workgroup goes through the slot's cache blocks. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If m grows, the earlier
-// sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several workgroups share a
-// query's blocks. Each workgroup then stores its sum of p v, its m and its sum of p, which attention/combine combines.
+// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. One workgroup computes ROWS consecutive tokens of a slot,
+// HEADS query heads with the same key head, and one value head. Each key head has VALUE_TILES value heads. The workgroup goes through the
+// slot's cache blocks. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If m grows, the
+// earlier sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several workgroups
+// share a query's blocks. Each workgroup then stores its sum of p v, its m and its sum of p. attention/combine combines these results.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
@@ -20,9 +21,9 @@ struct Params {
     stride: u32,
     // Stride of a row of y, in floats.
     y_stride: u32,
-    // If SPLIT is 1: offset of the column with m, the largest scores, in a row of y, in floats.
+    // If SPLIT is 1: offset of the largest scores m (one per value head) in a row of y, in floats.
     largest: u32,
-    // If SPLIT is 1: offset of the column with the sums of p in a row of y, in floats.
+    // If SPLIT is 1: offset of the sums of p (one per value head) in a row of y, in floats.
     total: u32,
     // The number of cache blocks per workgroup.
     split_blocks: u32,
@@ -39,7 +40,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read> values: array<Two>; // [blocks, G, VALUE_TILES, BLOCK, D / 2]
 @group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, y_stride]; if SPLIT is 1: [T, n_splits, y_stride]
 
-// The number of workgroups per value head whose query heads read the same key head.
+// The number of groups of HEADS query heads that read the same key head.
 const TILES: u32 = N_HEADS / N_KV_HEADS / HEADS;
 // The number of pairs of channels of a value head.
 const VALUE_PAIRS: u32 = 4u * VALUE_UNITS;
@@ -66,7 +67,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.y / VALUE_TILES / TILES;
     let head0 = group.y / VALUE_TILES * HEADS;
 
-    // A workgroup may have more rows than the run has left. The surplus rows repeat the run's last row and are not stored.
+    // If fewer than ROWS rows of the run remain, the surplus rows repeat the run's last row and are not stored.
     unroll m in QUERIES {
     let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
     for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }

@@ -6,9 +6,9 @@ import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::constants::{LANES, VALUE_UNITS, BLOCK};
 
 struct Params {
-    // Stride of a row of splits, in floats: `y_stride` of attention/attend. Fields with the same name in attention/attend have the same
-    // values.
+    // Stride of a row of splits, in floats: `y_stride` of attention/attend.
     split_stride: u32,
+    // The next four fields have the values of the fields with these names in attention/attend.
     largest: u32,
     total: u32,
     split_blocks: u32,

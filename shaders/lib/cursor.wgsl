@@ -1,5 +1,5 @@
-// The cursor: the tokens of this step, and the slots and state pages of these tokens. The host writes the cursor once per step (layout:
-// src/tape/step.rs).
+// The cursor: the tokens of this step, and the slots and state pages of these tokens. The host writes the cursor (layout:
+// src/tape/step.rs). If the device samples tokens, sample/draw updates the cursor for the next step.
 @group(2) @binding(0) var<uniform> cursor: array<vec4<u32>, 4096>;
 
 // One token of the step.

@@ -36,7 +36,7 @@ struct Segment {
     codes: u32,
     // Index of the first 16-byte word of the scales.
     scales: u32,
-    // Second argument of the function `begin` in the shader slot `input`.
+    // Offset or plane of the input: the second argument of `begin` in the shader slot `input`.
     x_at: u32,
     epilogue: Epilogue,
 }

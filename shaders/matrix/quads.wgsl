@@ -6,7 +6,7 @@ import package::slot::matrix::{w0};
 import package::slot::weight::{SHARERS, WORDS, decode};
 import package::constants::TILES;
 
-// quad<i>(p, row, k) returns the codes of unit k of rows row .. row + 3 in tile i. `row` is a multiple of four. The buffer is padded to
+// quad<i>(p, row, k) returns the codes of unit k of rows row ..= row + 3 in tile i. `row` is a multiple of four. The buffer is padded to
 // whole groups of four rows; the codes of padding rows are not used.
 unroll i in TILES {
 fn quad$i(p: Place, row: u32, k: u32) -> Quad {

@@ -25,7 +25,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> shift: array<f32>; // [2 pages, state_stride]
 @group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, y_stride]
 
-// Returns element i of a row of the column: of x, or of p.
+// Returns element i of row t of the buffer that has the column: `a` or `b`.
 fn value(column: u32, t: u32, i: u32) -> f32 {
     if column == 0u { return a[t * params.a_stride + i]; }
     return b[t * params.b_stride + i];

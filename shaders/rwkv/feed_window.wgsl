@@ -1,12 +1,12 @@
-// The vectors that a recurrence reads for each of a few tokens, in a uniform binding (layout: rwkv/wkv). Fills the shader slot `feed` on software
-// adapters, which read uniform bindings faster than workgroup memory.
+// The vectors that a recurrence reads for each token (layout: rwkv/wkv), in a uniform binding. The binding has all tokens of a dispatch. Fills
+// the shader slot `feed` on software adapters. Software adapters read uniform bindings faster than workgroup memory.
 @group(1) @binding(0) var<uniform> feed: array<vec4<f32>, 4096>;
 
 const LANES: u32 = 8u;
-// All tokens of a dispatch are in the window, so none is staged.
+// The number of tokens per call of `publish`. The uniform binding has all tokens of a dispatch, so one call is enough.
 const STAGE: u32 = 65535u;
 
-// The first element of the next tokens, and the number of elements from one token to the next.
+// The arguments of the last `publish`: the first element of the first token, and the number of elements from one token to the next.
 var<private> window_at: u32;
 var<private> window_stride: u32;
 
@@ -17,5 +17,5 @@ fn publish(at: u32, stride: u32, lane: u32) {
     window_stride = stride;
 }
 
-// Returns element i of the vectors of a token: the token-th one after the token that `publish` was called for.
+// Returns element i of the vectors of a token. `token` is counted from the first token of the last `publish`.
 fn fed(token: u32, i: u32) -> vec4<f32> { return feed[window_at + token * window_stride + i]; }

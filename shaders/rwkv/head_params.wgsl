@@ -50,8 +50,8 @@ fn projected(t: u32, column: u32, c: u32) -> f32 {
     return proj[at / 4u][at % 4u];
 }
 
-// Returns the dot products of row c of the first n low-rank matrices with their inputs in proj, for token t. A loop and not a call per matrix:
-// the compiled shader then has the code once.
+// Returns the dot products of row c of the first n low-rank matrices with their inputs in proj, for token t. A loop goes through
+// the matrices, so that the compiled shader has the code once.
 fn low_rank(n: u32, t: u32, c: u32) -> vec4<f32> {
     var products = vec4(0.0);
     for (var i = 0u; i < n; i++) {
@@ -59,7 +59,7 @@ fn low_rank(n: u32, t: u32, c: u32) -> vec4<f32> {
         let place = Place(m.x, m.w, m.y, params.width);
         let at = t * params.proj_stride / 4u + m.z;
         var sum = vec4(0.0);
-        // Loads AHEAD units before it uses the first one, so that the lane waits for memory once and not AHEAD times.
+        // AHEAD units are loaded before the first unit is used, so that the lane waits for memory once and not AHEAD times.
         var u = 0u;
         for (; u + AHEAD <= m.y; u += AHEAD) {
             unroll a in AHEAD {

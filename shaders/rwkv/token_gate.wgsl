@@ -11,12 +11,12 @@ struct Params {
     // Index of the column's first float in a row of y, and the stride of such a row.
     y_at: u32,
     y_stride: u32,
-    // The same for z.
+    // Index of the column's first float in a row of z, and the stride of such a row.
     z_at: u32,
     z_stride: u32,
     // The number of units of eight weights in a row of the table.
     units: u32,
-    // First word of the scales.
+    // Index of the first 16-byte word of the scales.
     scales: u32,
     // First row of this piece.
     first_row: u32,

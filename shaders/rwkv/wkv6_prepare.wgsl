@@ -6,7 +6,7 @@ import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    // The number of floats of each of the three vectors of feed.
+    // The number of floats that each vector (r, w or k) of one head takes in feed, with padding.
     head_stride: u32,
     // Stride of a token in proj, in floats.
     proj_stride: u32,
@@ -20,7 +20,7 @@ struct Params {
     v: u32,
     // Offset of the column bonus in a row of values, in floats.
     bonus: u32,
-    // Offset of the first decay in `decay`.
+    // Offset of the decay of channel 0 in a row of `decay`, in floats.
     w: u32,
     // Stride of a token in `decay`, in floats: 0 in v5, whose decay is constant.
     decay_stride: u32,

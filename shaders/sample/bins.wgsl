@@ -9,7 +9,7 @@ const BINS: u32 = 512u;
 var<workgroup> low: array<atomic<u32>, BINS>;
 // The high half of each bin's sum.
 var<workgroup> high: array<atomic<u32>, BINS>;
-// The running sum up to and with bins 2 i and 2 i + 1, for each lane i. Two rows, which are read and written in turn.
+// For each lane i, the sum of bins 0 to 2 i + 1. The two rows are read and written in turn.
 var<workgroup> sums: array<vec2<u32>, BINS>; // [2, 256]
 var<workgroup> total: vec2<u32>;
 var<workgroup> found: vec4<u32>;
@@ -39,7 +39,7 @@ fn total_of_bins(lane: u32) -> vec2<u32> {
     workgroupBarrier();
     var sum = add(bin_at(2u * lane), bin_at(2u * lane + 1u));
     sums[lane] = sum;
-    // In each round, every lane adds the sum of the lane that is `step` before it. After eight rounds, the sums are in row 0.
+    // In each round, lane i adds the sum of lane i - step, if i is at least step. After eight rounds, the sums are in row 0.
     var row = 0u;
     for (var step = 1u; step < 256u; step *= 2u) {
         workgroupBarrier();
@@ -59,7 +59,7 @@ struct Place { bin: u32, rest: vec2<u32> }
 fn exceed(mass: vec2<u32>, lane: u32) -> Place {
     var before = vec2(0u);
     if lane > 0u { before = sums[lane - 1u]; }
-    // Exactly one lane has the bin.
+    // The condition is true in exactly one lane.
     if !less(mass, before) && less(mass, sums[lane]) {
         let rest = subtract(mass, before);
         let first = bin_at(2u * lane);

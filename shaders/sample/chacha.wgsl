@@ -13,8 +13,8 @@ fn random_number(seed: vec2<u32>, at: vec2<u32>) -> vec2<u32> {
     var b = b0;
     var c = vec4(0u);
     var d = d0;
-    // Each vector is a row of four words. Even rounds work on columns. Odd rounds work on diagonals, which rotating the rows turns into
-    // columns.
+    // Each vector is a row of four words. Even rounds work on columns, odd rounds on diagonals. At the end of an
+    // even round, the rows are rotated, so that the diagonals become columns. At the end of an odd round, the rows are rotated back.
     for (var i = 0u; i < 8u; i++) {
         a += b; d = rotate4(d ^ a, 16u);
         c += d; b = rotate4(b ^ c, 12u);

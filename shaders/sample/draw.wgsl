@@ -15,7 +15,7 @@ import package::sample::window::{Row, Window, Aim, ALL, RANDOM, keys};
 
 @group(0) @binding(1) var<storage, read> logits: array<vec4<u32>>; // [O, stride], the bits of floats
 @group(0) @binding(3) var<storage, read_write> memory: array<vec4<u32>>; // [slot, 2, quads], see sample/keys
-@group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if the bit is 1, the id adds nothing to its count
+@group(0) @binding(5) var<storage, read> exempt: array<u32>; // one bit per id: if the bit is 1, sampling the id does not increase its count
 // One header per slot: number of draws (low half, high half), step, unused. Then ids [n_steps, slot].
 @group(0) @binding(6) var<storage, read_write> drawn: array<u32>;
 
@@ -62,8 +62,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if lane == 0u { keep(slot, id, 2u * row.at); }
 }
 
-// Returns the id with the largest key. If several ids have this key, returns the id with the largest logit; if logits are equal, too, the
-// lowest id.
+// Returns the id with the largest key. If several ids have this key, returns the id with the largest logit. If these logits are
+// equal, too, returns the lowest id.
 fn largest_logit(row: Row, logits_at: u32, lane: u32) -> u32 {
     var best = 0u;
     var id = NOTHING;

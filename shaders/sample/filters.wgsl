@@ -7,7 +7,8 @@ import package::sample::select::{reach, find};
 import package::sample::tallies::Extremes;
 import package::sample::window::{Row, Window, Search, Aim, ALL, GIVEN, SHARE};
 
-// Returns the first search that `filtered` and the draw after it do, unless it depends on the standard deviation.
+// Returns the first search of `filtered`, or the search of the draw if no filter needs a search. `exists` is false if the slot needs no search,
+// or if the first search depends on the standard deviation. sample/tally does not compute the standard deviation.
 fn first_search(s: Settings, e: Extremes) -> Search {
     let all = Window(0u, e.largest - e.smallest, ALL);
     let exists = e.largest != 0u && e.smallest != 0u && (s.flags & (GREEDY | SIGMA)) == 0u;
@@ -18,7 +19,7 @@ fn first_search(s: Settings, e: Extremes) -> Search {
 }
 
 // Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k is applied before top_p. Without the flag HF, top_p is
-// applied before top_k, as in the official package, and top_p also keeps all tokens that are as likely as the last token of its window.
+// applied before top_k, as in the official package. top_p then also keeps all tokens that are as likely as the last token of its window.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;
@@ -41,8 +42,8 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     return w;
 }
 
-// Returns the shortest window of first tokens of `w` whose mass exceeds the aim, or `w` if the mass of all tokens of `w` does not exceed the
-// aim. If `drops_ties` is false, the result also has all tokens that are as likely as the last token of that window.
+// Returns the first tokens of `w`, up to the token at which the running sum of masses exceeds the aim. Returns `w` if the sum of all tokens
+// does not exceed the aim. If `drops_ties` is false, the result also has all tokens that are as likely as that token.
 fn narrowed(row: Row, w: Window, s: Scale, aim: Aim, drops_ties: bool, lane: u32) -> Window {
     let r = reach(row, w, s, aim, lane);
     if r.is_short { return w; }

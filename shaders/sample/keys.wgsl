@@ -1,5 +1,5 @@
-// The first of three dispatches that sample a token per slot (then: sample/tally, sample/draw). Computes the key of each id, and the extremes
-// of each row:
+// The first of three dispatches that sample a token per slot (then: sample/tally, sample/draw). Computes the key of each id, and the largest
+// and the smallest key of each row:
 //   key = logit in fixed point, penalised, biased
 // One workgroup per 1024 ids and slot; one lane per four ids.
 import package::lib::cursor_rw::n_outputs;

@@ -5,16 +5,17 @@ import package::sample::bins::{BIN_BITS, clear_bins, total_of_bins, exceed};
 import package::sample::tallies::take_bins;
 import package::sample::window::{keys, Row, Window, Aim, ALL, choose, n_bits, is_within, aim_at, add_by_distance, add_by_id, add_quad_by_id};
 
-// The slot whose bins sample/tally has filled for the next search, or NONE.
+// The value of `tallied` if sample/tally has filled no bins for the next search.
 const NONE: u32 = 0xffffffffu;
+// The slot whose bins sample/tally has filled for the next search, or NONE.
 var<private> tallied: u32 = NONE;
 
 // The result of `reach`. `distance` is the smallest distance such that the tokens within this distance have more mass than the aim. `rest`
 // is the aim minus the mass of all nearer tokens. `is_short` is true if all tokens together do not exceed the aim.
 struct Reached { distance: u32, rest: vec2<u32>, is_short: bool }
 
-// Finds the distance at which the running sum of a window's masses exceeds the aim, nearest token first. Each pass finds BIN_BITS bits of
-// the distance, the highest bits first.
+// Adds the masses of a window's tokens, nearest token first. Finds the distance at which the running sum exceeds the aim. Each pass finds
+// BIN_BITS bits of the distance, the highest bits first.
 fn reach(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> Reached {
     var nearest = 0u;
     var rest = vec2(0u);
@@ -53,7 +54,7 @@ var<workgroup> found_id: u32;
 // Adds the masses of a window's tokens, lowest id first. Returns the id at which the running sum exceeds the aim, or ALL if the whole sum
 // does not exceed the aim.
 fn find(row: Row, w: Window, s: Scale, aim: Aim, lane: u32) -> u32 {
-    // In the first pass, a bin is a range of elements. In the second pass, a bin is one element of four ids.
+    // In the first pass, a bin is a range of elements of `keys`. In the second pass, a bin is one element of four ids.
     let shift = max(n_bits(row.quads - 1u), BIN_BITS) - BIN_BITS;
     clear_bins(lane);
     if tallied != NONE {

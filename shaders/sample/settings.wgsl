@@ -1,4 +1,4 @@
-// A sampler's settings, and their effect on a logit: penalties, then bias, then bans.
+// A sampler's settings, and their effect on a logit: penalties, bias and bans.
 import package::sample::fixed::{Scale, LARGEST, times, times_signed, add_saturating, subtract_saturating, quantised, is_finite};
 
 // The settings of one sampler. `Row` in src/sample/row.rs has the same fields in the same order.
@@ -32,7 +32,8 @@ const SEEN: u32 = 0x80000000u;
 // The bias of an id that is never sampled.
 const BANNED: u32 = 0x80000000u;
 
-// Returns the adjusted logit of an id as an ordered integer, or 0 if the id cannot be sampled. `bits` are the bits of the logit as f32.
+// Returns the key of an id: its adjusted logit as an unsigned integer with the same order, or 0 if the id cannot be sampled. `bits` are the
+// bits of the logit as f32.
 fn key_of(bits: u32, count: u32, bias: u32, s: Settings) -> u32 {
     if !is_finite(bits) || bias == BANNED { return 0u; }
     var x = quantised(bits);

@@ -1,5 +1,5 @@
-// What the dispatches sample/keys and sample/tally find out about each slot's row, for sample/draw. All elements are zero before the first and
-// after the last of these dispatches.
+// The results of the dispatches sample/keys and sample/tally for each slot's row of logits. sample/draw reads these results. All elements are
+// zero before sample/keys and after sample/draw.
 import package::sample::bins::{BINS, low, high};
 
 // One row per slot: the largest key, the complement of the smallest key, then the low halves and the high halves of the sums of BINS bins.
@@ -7,7 +7,8 @@ import package::sample::bins::{BINS, low, high};
 
 const TALLY: u32 = 2u + 2u * BINS;
 
-// The largest and the smallest key of a row. The largest key is 0 if no token can be sampled. The smallest key is 0 if a logit is not finite.
+// The largest and the smallest key of a row. The largest key is 0 if no token can be sampled. If the slot has the flag
+// GUARDS and a logit is not finite, the smallest key is 0.
 struct Extremes { largest: u32, smallest: u32 }
 
 fn add_extremes(slot: u32, e: Extremes) {
@@ -19,7 +20,7 @@ fn extremes_of(slot: u32) -> Extremes {
     return Extremes(atomicLoad(&tallies[slot * TALLY]), ~atomicLoad(&tallies[slot * TALLY + 1u]));
 }
 
-// Adds the workgroup's bins to the slot's bins. Call it after a barrier that follows the last `add_to_bin`.
+// Adds the workgroup's bins to the slot's bins. Call `add_bins` after a barrier that follows the last `add_to_bin`.
 fn add_bins(slot: u32, lane: u32) {
     let at = slot * TALLY + 2u;
     for (var i = lane; i < BINS; i += 256u) {

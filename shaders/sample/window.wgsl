@@ -1,9 +1,10 @@
-// The tokens of a slot, and sets of them, by mass: a probability that is not normalised. A token has the distance d = max - key, and the mass
-// `mass(d)`. The tokens that may be sampled are the first tokens in the order (d, id), so their last token determines the set.
+// The tokens of a slot, their masses, and sets of tokens. A mass is a probability that is not normalised. A token has the distance
+// d = max - key, and the mass `mass(d)`. max is the largest key of the slot. Filters keep the first tokens in the order (d, id), so the last
+// kept token determines the set.
 import package::sample::fixed::{Scale, mass, add, subtract, share_of, uniform_below};
 import package::sample::bins::{BINS, BIN_BITS, add_to_bin};
 
-// The keys: adjusted logits as ordered integers, four ids per element. A key is 0 if the id cannot be sampled. [slot, quads]
+// The keys: adjusted logits as unsigned integers with the same order, four ids per element. A key is 0 if the id cannot be sampled. [slot, quads]
 @group(0) @binding(4) var<storage, read_write> keys: array<vec4<u32>>;
 
 const ALL: u32 = 0xffffffffu;
@@ -32,20 +33,22 @@ fn aim_at(aim: Aim, total: vec2<u32>) -> vec2<u32> {
     return aim.value;
 }
 
-// The first search of a slot: its window and scale, and whether its bins are ranges of ids (`find`) or of distances (`reach`).
+// The first search of a slot: its window and scale, and whether its bins are ranges of ids (`find`) or of distances (`reach`). If `exists` is
+// false, sample/tally does not begin a search.
 struct Search { exists: bool, is_by_id: bool, window: Window, scale: Scale }
 
-// Returns the number of low bits that the bins of a search ignore in its first pass.
+// Returns the shift of a search's first pass. A token's bin is its distance, or the index of its element of `keys`, shifted right by this
+// number of bits.
 fn first_shift(row: Row, search: Search) -> u32 {
     return max(n_bits(select(search.window.farthest, row.quads - 1u, search.is_by_id)), BIN_BITS) - BIN_BITS;
 }
 
-// Chooses one of four values that were loaded together. Cheaper than an array, which would leave the registers.
+// Returns one of four values that were loaded together. An array would be slower, because compilers do not keep it in registers.
 fn choose(i: u32, a: vec4<u32>, b: vec4<u32>, c: vec4<u32>, d: vec4<u32>) -> vec4<u32> {
     return select(select(a, b, i == 1u), select(c, d, i == 3u), i > 1u);
 }
 
-// Adds the masses of the four ids of element q to the bins of their distances, from `nearest` on.
+// Adds the masses of the four ids of element q to the bins of their distances. Bin 0 begins at `nearest`. A bin has 2^shift distances.
 fn add_quad_by_distance(row: Row, w: Window, s: Scale, q: u32, nearest: u32, shift: u32) {
     add_by_distance(row, w, s, keys[row.at + q], q, nearest, shift);
 }

@@ -7,14 +7,14 @@ const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns { unused: u32 }
 
-// Returns the column scales of unit k, for rows row .. row + 3. `block` is any row in the same block of 64 rows. Kernels pass the same
-// `block` in all lanes of a workgroup where they can, because lanes that load from the same index share the load.
+// Returns the column scales of unit k, for rows row ..= row + 3. `block` is any row in the block of 64 rows that has these rows. Where
+// possible, kernels pass the same `block` in all lanes of a workgroup, because lanes that load from the same index share the load.
 fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(0u); }
 
 // Returns the dot products of four rows with eight inputs, not yet multiplied by the factors of `of_rows`.
 fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
 
-// Returns a factor for each of rows row .. row + 3. The results of `dot4` for units in the block of unit k are multiplied by these factors.
+// Returns a factor for each of rows row ..= row + 3. The results of `dot4` for units in the block of unit k are multiplied by these factors.
 fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(1.0); }
 
 // Returns the weights of unit k of row `row`, computed from the unit's codes.

@@ -36,7 +36,7 @@ pub struct DeepAttention {
     pub v_rank: usize,
 }
 
-/// The context of the published model, in tokens. The tensors do not determine it.
+/// The context of the published model, in tokens. The tensors do not determine the context.
 pub const CONTEXT: usize = 4096;
 
 /// The part of a tensor's name that only RWKV-7b has.

@@ -18,9 +18,10 @@ pub enum Purpose {
         /// The tasks for which the file has layers, in the order of [`Task::ALL`].
         tasks: Vec<Task>,
     },
-    /// A score for a query and a document, computed from the state matrices that an embedding model has after reading both.
+    /// A score for a query and a document. The input is the state matrices of an embedding model after both texts.
     Reranker {
-        /// For each layer, the index of the embedding model's layer whose state matrices the layer begins with.
+        /// For each layer of the reranker, the index of one layer of the embedding model. The reranker's layer begins with the state matrices of
+        /// that layer of the embedding model.
         layers: Vec<usize>,
     },
 }
@@ -62,7 +63,7 @@ impl Task {
 
 /// The tensor that every reranker has: the last matrix, which returns the score.
 const SCORE: &str = "head.2.weight";
-/// The metadata key for the layers of a reranker, as numbers with commas between them.
+/// The metadata key for the list of layers that a reranker reads from the embedding model, as numbers with commas between them.
 pub use crate::weights::RERANKER_LAYERS;
 
 impl Purpose {

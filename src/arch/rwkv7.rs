@@ -231,8 +231,8 @@ impl Rwkv7 {
         v_first
     }
 
-    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` has the rank R of DeepEmbed, and x0, the embedding of each token, or
-    /// is `None` for a model without DeepEmbed.
+    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` is `None` for a model without DeepEmbed. Otherwise, `deep_embed`
+    /// is the rank R of DeepEmbed and x0, the embedding of each token.
     fn channel_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, deep_embed: Option<(usize, Var)>) {
         let (c, f) = (self.base.n_embd, self.base.n_ffn);
         let mut lerps = l.lerps("ln2");

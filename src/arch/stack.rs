@@ -204,13 +204,14 @@ fn norm(prefix: &str, has_bias: bool) -> [VectorPart; 2] {
 pub struct Layer<'a> {
     base: &'a Base,
     index: usize,
-    /// The embedding, and the weight and bias of its norm if the model has one.
+    /// The embedding matrix.
     table: Matrix,
+    /// The norm after the embedding, or `None` if the model has no such norm.
     ln0: Option<Norm>,
 }
 
 impl Layer<'_> {
-    /// Records x0 = LN0(E[token]) and returns x0, `[T, C]`. Unlike x, no word changes x0, so all later layers may read it.
+    /// Records x0 = LN0(E[token]) and returns x0, `[T, C]`. No word changes x0 later, so all layers can read it.
     pub fn embedding(&self, t: &mut Tape) -> Var {
         let x0 = t.embed_into("x0", self.table, self.ln0);
         t.carry(x0);
@@ -334,9 +335,9 @@ impl Lerps<'_> {
         self.push(mix, matrix, activation)
     }
 
-    /// Adds a projection that reads x̂ itself, not a lerp. Returns the index of its column, as [`project`](Self::project) does. `full` is the
-    /// mix of another projection: x̂ is the lerp whose mix is 0 in all channels, and the file has no tensor of zeros. Call this function after
-    /// all calls of `project`.
+    /// Adds a projection that reads x̂ itself, not a lerp. Returns the index of its column, as [`project`](Self::project) does. x̂ is the lerp
+    /// with a mix of zeros. The file has no such mix, so the elements of `full`, the mix of another projection, are replaced by 0. Call this
+    /// function after all calls of `project`.
     pub fn project_unshifted(&mut self, full: VectorPart, matrix: MatrixPart, activation: Activation) -> usize {
         self.mixes.push(full.map(|_| 0.0));
         self.push(self.mixes.len() - 1, matrix, activation)

@@ -1,10 +1,11 @@
-//! Texts and schemas of tool calls that a request demands. They become a grammar, so that the model must write such a call.
+//! Texts and schemas of the tool calls that a request demands. The caller makes a grammar from the texts and schemas, so that the model must
+//! write a tool call.
 
 use crate::error::{Error, Result, short};
 use crate::template::{Template, Tool};
 use serde_json::{Value, json};
 
-/// Returns the error for a demanded call without a declared tool.
+/// Returns the error for a request that demands a tool call but declares no tool.
 pub fn undeclared() -> Error {
     Error::input("a call can be demanded only if tools are declared").hint("declare the tools in `tools`")
 }

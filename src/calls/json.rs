@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The most bytes of a call. Longer text counts as text: otherwise the reader would wait forever for the end of an object that never ends.
+/// The maximum number of bytes of a tool call. A longer JSON object counts as text. Without a limit, the reader would wait forever for the end
+/// of an object that never ends.
 const MAX_BYTES: usize = 64 << 10;
 
 /// The keys that can come first in the object of a call.
@@ -21,9 +22,9 @@ struct Written<'a> {
     arguments: &'a RawValue,
 }
 
-/// A text with the objects of calls, up to a closing mark.
+/// A text that can begin with tool calls: one or more JSON objects, then a closing mark.
 pub struct Frame<'a> {
-    /// The text. Blanks, then the first object, are at its beginning.
+    /// The text to read. Blanks before an object are skipped.
     pub text: &'a str,
     /// The closing mark, such as `</tool_call>`. The text may lack the mark. Empty if the form has no closing mark.
     pub close: &'a str,
@@ -32,7 +33,8 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Reads one or more objects and the closing mark. Counts bytes from the beginning of `text`.
+    /// Reads one or more objects and the closing mark. The number of bytes in the result counts from the beginning of `text`, and includes
+    /// the closing mark.
     pub fn calls(&self, declared: &Declared) -> Reading {
         let (mut calls, mut n_read) = (Vec::new(), 0);
         loop {
@@ -58,8 +60,8 @@ impl Frame<'_> {
     }
 }
 
-/// Returns the number of bytes up to the end of the closing mark `close`, including blanks before the mark. Returns 0 if `text` does not begin
-/// with the mark. Returns `None` if more text is needed to decide.
+/// Returns the number of bytes up to the end of the closing mark `close`, including blanks before the mark. Returns 0 if the
+/// mark is missing. Returns `None` if more text is needed to decide.
 pub fn closed(text: &str, close: &str, is_end: bool) -> Option<usize> {
     let rest = text.trim_start();
     if close.is_empty() && (is_end || !rest.is_empty()) {
@@ -180,7 +182,7 @@ pub fn list(text: &str, is_end: bool, declared: &Declared) -> Reading {
     }
 }
 
-/// Adds `n` to the number of bytes in a reading, for `n` bytes before the text that was read.
+/// Adds `n` to the number of bytes in `reading`. The caller uses this function if `n` bytes precede the text that was read.
 pub fn shifted(reading: Reading, n: usize) -> Reading {
     match reading {
         Reading::Calls(calls, bytes) => Reading::Calls(calls, n + bytes),

@@ -1,7 +1,7 @@
 //! Tool calls in answers: the forms in which models write calls, and the texts of calls that a request demands.
 //!
-//! Text counts as a call only if it names a declared tool and has a JSON object of arguments. GLM-4's form accepts any text as arguments. All
-//! other text stays text. This module does not know conversations.
+//! Text counts as a call only if the text names a declared tool and has a JSON object of arguments. GLM-4's form is an exception: the
+//! arguments can be any text. All other text stays text. This module does not depend on the module `chat`.
 
 mod bare;
 mod demand;

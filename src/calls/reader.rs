@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
     Text(&'a str),
-    /// A complete call. The arguments are the text of a JSON object, as the model wrote the text.
+    /// A complete call. The arguments are the text of a JSON object. The text has the blanks and the order of keys that the model wrote.
     Call(&'a ToolCall),
 }
 
@@ -33,13 +33,14 @@ impl Reader {
         Reader { declared, held: String::new() }
     }
 
-    /// Appends text of the answer, and calls `on_piece` for each piece that is decided. Returns `Break` if `on_piece` does.
+    /// Appends text of the answer. Calls `on_piece` for each piece that later text cannot change. Returns `Break` if `on_piece` returns
+    /// `Break`.
     pub fn push(&mut self, text: &str, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
         self.held.push_str(text);
         self.go(false, on_piece)
     }
 
-    /// Ends the answer, and calls `on_piece` for each remaining piece. Returns `Break` if `on_piece` does.
+    /// Ends the answer, and calls `on_piece` for each remaining piece. Returns `Break` if `on_piece` returns `Break`.
     pub fn finish(&mut self, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
         self.go(true, on_piece)
     }
@@ -69,7 +70,7 @@ impl Reader {
         if from < held.len() { on_piece(Piece::Text(&held[from..])) } else { ControlFlow::Continue(()) }
     }
 
-    /// Reads a text with all forms. Returns the first result that is not [`Reading::Text`], or [`Reading::Text`] if no form begins here.
+    /// Reads a text with all forms. Returns the first result that is not [`Reading::Text`], or [`Reading::Text`] if no form finds a call.
     fn read(&self, text: &str, is_end: bool) -> Reading {
         let readings = FORMS.iter().map(|form| form.read(text, is_end, &self.declared));
         readings.into_iter().find(|reading| *reading != Reading::Text).unwrap_or(Reading::Text)

@@ -36,7 +36,7 @@ pub struct Question {
     declared: Declared,
 }
 
-/// The origin of a prompt, which determines how its answer is read.
+/// The origin of a prompt. The origin determines how a reader splits the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// A format of lines.
@@ -57,7 +57,7 @@ impl Question {
         Self::with_vocab(vocab_of(model)?, format, messages)
     }
 
-    /// Does the same as [`new`](Self::new), with the vocabulary of the caller instead of the model's vocabulary.
+    /// Renders messages like [`new`](Self::new), with the vocabulary of the caller instead of the model's vocabulary.
     pub(super) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
             return Err(Error::input("expected at least 1 message, found an empty list").field("messages"));
@@ -119,10 +119,11 @@ impl Question {
         self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }
 
-    /// Returns the text before a demanded call. `lead` is the text between the prompt and an answer.
+    /// Returns the text between the prompt and a tool call that a request demands. `lead` is the text that the format has between the prompt and
+    /// an answer.
     ///
     /// # Errors
-    /// `Input` if a thought precedes the call in a format that cannot separate the two.
+    /// `Input` if a thought precedes the call in a format that cannot separate the thought from the call.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub(crate) fn call_lead(&self, lead: &str) -> Result<String> {
         match self.source {
@@ -143,8 +144,8 @@ impl Question {
         }
     }
 
-    /// Returns the number of first tokens of the prompt that stay when the answer and a next message follow. An answer takes the place of the
-    /// thought that the prompt begins.
+    /// Returns how many tokens at the beginning of this prompt are also at the beginning of the conversation's next prompt. The next prompt has
+    /// the answer at the place where this prompt begins a thought.
     pub(super) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
         let (before, own) = self.tokens.split_at(self.n_before);
         let text = vocab.decode(own);

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 /// Splits an answer into parts (text, thought, tool calls) while a model writes the answer.
 ///
 /// A part arrives in pieces. The joined pieces of a part are the whole text, thought or call. Blanks at the beginning and the end of a text are
-/// dropped. Text that may begin a tag or a stop text is held back until the next tokens decide.
+/// dropped. Text that could be the beginning of a tag or a stop text is held back until the next tokens decide.
 pub struct AnswerReader {
     splitter: Splitter,
     /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` for a format of lines (`Name: text`).
@@ -89,7 +89,7 @@ impl AnswerReader {
         Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, calls, segments }
     }
 
-    /// Ends an answer that stopped at its length limit or by the caller. Drops an incomplete stop text at the end of the answer.
+    /// Ends an answer that the length limit or the caller stopped. Drops an incomplete stop text at the end of the answer.
     pub(super) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> Read {
         self.splitter.dropped = Some(String::new());
         self.end(on_part)

@@ -55,10 +55,10 @@ pub fn blank_line(vocab: &Vocab) -> Option<u32> {
     }
 }
 
-/// A constraint of an answer, with the thought before the answer.
+/// Constrains an answer, and allows any thought before the answer.
 struct AnswerConstraint {
     inner: Box<dyn Constraint>,
-    /// The thought that the model writes. `None` without a thought and after its end.
+    /// Recognises the end of the thought that the model writes. `None` if the model writes no thought, and after the thought has ended.
     thought: Option<Thought>,
     /// The tokens of the tag that ends a thought.
     end: Vec<u32>,

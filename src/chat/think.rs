@@ -26,8 +26,8 @@ const BEGIN: &str = "<think>";
 /// The tag that ends a thought.
 pub const END: &str = "</think>";
 
-/// The part with which the text that the model writes begins. If the prompt ends within a tag, such as `<think`, the model first writes the rest of
-/// this tag. `Thought` and `AfterThought` hold this rest, or an empty text.
+/// The part that the model writes first: a thought or the answer. If the prompt ends within a tag, such as `<think`, the model first writes the rest
+/// of this tag. `Thought` and `AfterThought` hold this rest, or an empty text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
     /// The model writes only the answer. Tags in the answer are ordinary text.
@@ -41,7 +41,7 @@ pub enum ReplyStart {
 }
 
 impl ReplyStart {
-    /// Returns the part with which the model's text begins, if the prompt already contains `opening`, the beginning of the reply.
+    /// Returns the part that the model writes first. `opening` is the beginning of the reply that the prompt already contains.
     pub fn after(opening: &str) -> ReplyStart {
         match opening.trim() {
             "" => ReplyStart::MaybeThought,

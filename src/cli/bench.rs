@@ -277,7 +277,7 @@ fn measure(
     let base = session.open()?;
     // Prefill at least one token: decoding starts from its logits.
     session.prefill(base, &tokens(model, test.n_depth.max(1), 0))?;
-    play(&mut session, base, Test { n_gen: test.n_gen.min(4), ..test })?; // warm up: pipelines, clocks
+    play(&mut session, base, Test { n_gen: test.n_gen.min(4), ..test })?; // warm up: compile pipelines, raise clock rates
     let (mut ns, mut steps) = (Vec::new(), Vec::new());
     for i in 0..repetitions {
         let (took, step_ms) = play(&mut session, base, test)?;

@@ -28,7 +28,7 @@ impl EscapeArgs {
         Ok(text.to_owned())
     }
 
-    /// Returns the texts of several arguments, each as [`text`](Self::text) returns it.
+    /// Returns the texts of several arguments. Each text is the result of [`text`](Self::text).
     ///
     /// # Errors
     /// The errors of [`text`](Self::text).
@@ -79,7 +79,8 @@ fn hex(rest: &mut &str, n: usize) -> Result<u32> {
     Ok(u32::from_str_radix(digits, 16).expect("hexadecimal digits were checked"))
 }
 
-/// Returns the character of an escape `\uNNNN`, whose digits begin `rest`. Two such escapes in a row may be a surrogate pair, as in JSON.
+/// Returns the character of an escape `\uNNNN`. `rest` begins with the four digits. Two such escapes in a row can be a surrogate pair, as
+/// in JSON.
 fn character(rest: &mut &str) -> Result<char> {
     let mut units = vec![hex(rest, 4)? as u16];
     if let (0xd800..=0xdbff, Some(mut low)) = (units[0], rest.strip_prefix("\\u")) {

@@ -46,7 +46,8 @@ fn synopsis(e: &clap::Error) -> String {
     text.split("\n\n").find(|part| part.starts_with("Usage:")).map(|usage| format!("{usage}\n\n")).unwrap_or_default()
 }
 
-/// Converts clap's error: the argument becomes the place, and the message says what is wrong in the words of other errors.
+/// Converts clap's error to an error of wingbeat. The wrong argument becomes the place of the error. `given` are the arguments of the
+/// process.
 pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
     let flag = |arg: &str| match flag(arg) {
         "--prompt" => prompt::flag(given).to_owned(),

@@ -32,7 +32,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("vocab", "--vocab"),
 ];
 
-/// Pairs of an item of the library and the command or flag that does the same.
+/// Pairs of an item of the library, such as a function, and the command or flag with the same effect.
 const COMMANDS: &[(&str, &str)] = &[
     ("Checkpoint::names", "`wingbeat inspect --tensors`"),
     ("Conversation::save", "chat --save"),

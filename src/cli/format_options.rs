@@ -1,4 +1,4 @@
-//! The option for the chat format, which determines how messages become a prompt.
+//! The flags `--format` and `--thinking`, which choose a chat format. A chat format determines how messages become a prompt.
 
 use crate::chat::{Format, Thinking};
 use crate::error::Result;
@@ -24,7 +24,7 @@ impl FormatArgs {
         self.format.as_deref()
     }
 
-    /// Returns the value of `--thinking`, if it is given.
+    /// Returns the value of `--thinking`, or `None` without the flag.
     pub fn thinking(&self) -> Option<&str> {
         self.thinking.as_deref()
     }

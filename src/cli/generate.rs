@@ -143,7 +143,7 @@ pub fn run(args: Args) -> Outcome {
     finish(&args, &model, &streams, seed, &timings, first_ms, out)
 }
 
-/// The text around the text to generate.
+/// The flags for the text before and the text after the text to generate.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 struct MiddleArgs {
@@ -156,8 +156,8 @@ struct MiddleArgs {
 }
 
 impl MiddleArgs {
-    /// Returns the prompt of RWKV-7 G1 for the text in the middle, if both flags are given. The suffix comes first, so that the model continues
-    /// the prefix.
+    /// Returns the prompt with which RWKV-7 G1 generates the text between `--prefix` and `--suffix`. Returns `None` without these flags. The
+    /// prompt has the suffix first, so that the model continues the prefix.
     fn prompt(&self, escape: &EscapeArgs) -> Result<Option<String>> {
         let (Some(prefix), Some(suffix)) = (&self.prefix, &self.suffix) else { return Ok(None) };
         let (prefix, suffix) = (escape.text(prefix, "--prefix")?, escape.text(suffix, "--suffix")?);

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The maximum size of a file of rules in bytes. The limit of a grammar itself may be lower.
+/// The maximum size of a file of rules in bytes. The parsers of grammars and schemas set further limits.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// The names of the two built-in rules: `json` allows any JSON object, and `value` allows any JSON value.
@@ -91,7 +91,7 @@ impl Asked {
         }
     }
 
-    /// Returns these rules with a name.
+    /// Makes an `Asked` from rules and the name of the rules.
     pub fn of(name: &str, rules: Rules) -> Asked {
         Asked { name: name.into(), rules }
     }

@@ -19,7 +19,7 @@ pub enum Shows {
 }
 
 impl Shows {
-    /// Returns which options the arguments ask to show in help.
+    /// Returns `All` if the arguments contain `--help-all` before `--`, else `Basics`.
     pub fn asked(args: &[OsString]) -> Shows {
         let flags = || args.iter().skip(1).take_while(|a| *a != "--");
         if flags().any(|a| a == ALL) { Shows::All } else { Shows::Basics }
@@ -35,8 +35,7 @@ pub fn spelled_out(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Returns `command` with the flags `--help` and `--help-all`, which its subcommands get, too. `shows` determines which options the help
-/// texts show.
+/// Adds the flags `--help` and `--help-all` to `command` and to its subcommands. `shows` determines which options the help texts show.
 pub fn dressed(command: Command, shows: Shows) -> Command {
     let n_hidden = command.get_arguments().filter(|a| a.is_hide_short_help_set()).count();
     let basics = if n_hidden > 0 { "Show the basic options" } else { "Show help" };

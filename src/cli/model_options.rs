@@ -143,8 +143,8 @@ impl DeviceArgs {
 }
 
 impl RunArgs {
-    /// Returns the folder for measurements of GPUs: `WINGBEAT_CACHE`, or else the system's cache folder. Returns `None` with `--no-cache`,
-    /// or if the system has no cache folder.
+    /// Returns the folder for measurements of GPUs: the folder that `WINGBEAT_CACHE` names, or else `wingbeat` in the system's cache folder.
+    /// Returns `None` with `--no-cache`, or if `WINGBEAT_CACHE` is not set and the system has no cache folder.
     pub fn cache(&self) -> Option<PathBuf> {
         let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
         folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)
@@ -183,8 +183,8 @@ impl RunArgs {
     }
 }
 
-/// Returns an error if the model's file is missing. If the name is the name of a published model, the hint has the command that downloads
-/// the model.
+/// Checks the path of a model with `published::check`. The errors of that function have hints on how to download a model. Does nothing for a
+/// model that is not read from a file.
 pub fn check(source: &ModelSource) -> Result<()> {
     match source {
         ModelSource::Path(path) => published::check(path),
@@ -212,7 +212,8 @@ impl ModelArgs {
         self.load_for(Results::Logits)
     }
 
-    /// Loads a second model on the same device, with the same formats. The options for a vocabulary and a strategy do not apply to this model.
+    /// Loads a second model, with the device and the weight formats of the first model. The options for a vocabulary and a strategy do not
+    /// apply to the second model.
     pub fn load_beside(&self, path: &Path) -> Result<Model> {
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         load(&ModelSource::Path(path.to_path_buf()), &Options { dtype, quant, ..self.run.options(None)? })

@@ -30,7 +30,7 @@ impl Given {
     }
 }
 
-/// The text of a verb: an argument, a flag, a file or standard input.
+/// The options for the text that a subcommand reads: an argument, a flag, a file or standard input.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct TextArgs {
@@ -47,7 +47,7 @@ pub struct TextArgs {
     pub escape: EscapeArgs,
 }
 
-/// The text of a verb that takes token ids, too.
+/// The options for the input of a subcommand that reads a text or token ids.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct InputArgs {
@@ -84,7 +84,7 @@ impl TextArgs {
     /// input is a terminal.
     ///
     /// # Errors
-    /// `File` if the text cannot be read, `Input` if it is too long or not UTF-8, `Usage` if an escape is wrong.
+    /// `File` if the text cannot be read, `Input` if the text is too long or not UTF-8, `Usage` if an escape is wrong.
     pub fn read(&self, last: LastNewline) -> Result<Given> {
         if let Some(text) = &self.text {
             return self.escape.text(text, "TEXT").map(Given::Text);

@@ -13,8 +13,8 @@ const ALIKE: f64 = 0.85;
 /// The page of the documentation that lists all published models.
 const PAGE: &str = "docs/models.md";
 
-/// Returns an error for a web address. Also returns an error for a missing file if its path is only a name, or the name of a published
-/// model. Accepts all other paths.
+/// Returns an error for a web address. Also returns an error for a missing file if the path is the name of a published model, or has neither a
+/// folder nor the extension of a checkpoint. Accepts all other paths.
 ///
 /// # Errors
 /// `File`. If the path is the name of a published model, the hint has the command that downloads the model.
@@ -68,7 +68,8 @@ fn exists(path: &Path) -> bool {
     path.exists() || EXTENSIONS.iter().any(|extension| longer(extension))
 }
 
-/// Returns the text as a web address that begins with its scheme. Returns `None` if the text is not an address.
+/// Returns `text` as a web address, or `None` if `text` is not an address. If `text` begins with the host name of Hugging Face, adds
+/// `https://`.
 fn address(text: &str) -> Option<String> {
     let lower = text.to_lowercase();
     if lower.starts_with("http://") || lower.starts_with("https://") {

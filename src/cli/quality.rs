@@ -77,7 +77,7 @@ struct Variant {
 
 impl Variant {
     fn new(name: &str, options: Options) -> Variant {
-        // The reference has an f32 state, so only another type of state is named.
+        // The reference always has an f32 state. So the variant's name contains the state's type only if the type is not f32.
         let state = if options.state_dtype == Float::F32 { String::new() } else { format!(", {} state", options.state_dtype) };
         Variant { name: format!("{name}{state}"), options }
     }
@@ -136,8 +136,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns two lists of token ids: the tokens that begin every window, such as a begin-of-text token, and the tokens of the text. The first
-/// list is empty if the given tokens do not begin with these tokens.
+/// Returns two lists of token ids: the start tokens of every window, such as a begin-of-text token, and the tokens of the text without start
+/// tokens. If the input does not begin with the vocabulary's start tokens, the first list is empty.
 fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
     let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;

@@ -37,7 +37,7 @@ pub struct Args {
     documents: Vec<String>,
     #[command(flatten)]
     input: TextsArgs,
-    /// Checkpoint of the reranker, which belongs to the embedding model
+    /// Checkpoint of the reranker that was trained with the embedding model
     #[arg(long, value_name = "PATH", help_heading = "Model")]
     reranker: Option<PathBuf>,
     /// Print only the N best documents

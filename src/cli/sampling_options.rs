@@ -107,7 +107,10 @@ impl SamplingArgs {
         self.over(model.sampling().clone(), model)
     }
 
-    /// Returns `defaults`, overridden by the given flags. The errors are the same as for [`sampling`](Self::sampling).
+    /// Returns `defaults`, overridden by the given flags. Without `--seed`, the seed is a random number.
+    ///
+    /// # Errors
+    /// The errors of [`sampling`](Self::sampling).
     pub fn over(&self, defaults: Sampling, model: &Model) -> Result<Sampling> {
         let s = Sampling { seed: random_seed(), ..defaults }.with_kept(&self.asked.0)?;
         s.check(model.facts().n_vocab)?;

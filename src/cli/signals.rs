@@ -45,7 +45,8 @@ pub fn before_the_end(last: impl FnOnce() + Send + 'static) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last));
 }
 
-/// Returns whether SIGTERM or SIGHUP asked the program to end. Ctrl-C may stop only the current answer of a chat.
+/// Returns whether SIGTERM or SIGHUP asked the program to end. Ctrl-C does not count, because a chat can continue after Ctrl-C has stopped
+/// an answer.
 pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::SeqCst)
 }

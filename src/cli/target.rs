@@ -1,4 +1,5 @@
-//! Checks a subcommand's output files before it loads a model, so that no work is lost because a folder is missing or a file exists.
+//! Checks the output files of a subcommand before the subcommand loads a model, so that no work is lost because a folder is missing or a
+//! file exists.
 
 use super::values::OUTPUT;
 use crate::error::{Error, Kind, Result};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The maximum number of numbered file names that are tried, from `NAME.1` on.
 const NAMES: u32 = 99;
 
-/// The flag that allows to replace an output file, for every verb that writes a file.
+/// The flag `--force` of the subcommands that write files. With this flag, an existing output file can be replaced.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Existing {
     /// Replace an output file that exists

@@ -1,4 +1,4 @@
-//! Reads the texts of verbs that take many: arguments, the lines of a file, or the lines of standard input.
+//! Reads the texts of subcommands that take several texts: arguments, the lines of a file, or the lines of standard input.
 
 use super::lines::is_standard;
 use super::prompt::{read_text, stdin, utf8};
@@ -29,8 +29,8 @@ impl TextsArgs {
     /// Returns the texts `given` as arguments, or else the lines of `--file` or of standard input. `what` names one text, such as `document`.
     ///
     /// # Errors
-    /// `Usage` if there are both arguments and `--file`, or no text at all; `File` if the file cannot be read; `Input` if a line is not UTF-8
-    /// or has no such field.
+    /// `Usage` if arguments are given together with `--file` or `--field`, or if no text is given. `File` if the file cannot be read.
+    /// `Input` if the input is not UTF-8, or if a line has no text in the field that `--field` names.
     pub fn read(&self, given: Vec<String>, what: &str) -> Result<Vec<Placed>> {
         let none = || Error::usage(format!("expected at least one {what}: arguments, --file FILE, or lines on standard input"));
         if !given.is_empty() {

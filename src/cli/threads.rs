@@ -33,7 +33,7 @@ pub fn start(flag: Option<u32>) -> Result<()> {
     })
 }
 
-/// Parses the value of the environment variable. Returns `None` if it is unset or empty.
+/// Parses the value of the environment variable. Returns `None` if the variable is unset or empty.
 fn from_environment(value: Option<&str>) -> Result<Option<u32>> {
     let Some(value) = value.map(str::trim).filter(|v| !v.is_empty()) else { return Ok(None) };
     match value.parse() {

@@ -1,4 +1,4 @@
-//! Results of tool calls from a command: one process per call, without a shell.
+//! Runs a command for each tool call, without a shell. The output of the command is the result of the call.
 
 use crate::chat::ToolCall;
 use crate::error::{Error, Result};
@@ -10,13 +10,14 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most bytes of a result. The rest is dropped.
+/// The maximum number of bytes of a result. Further bytes are dropped.
 const MAX_BYTES: usize = 1 << 20;
 
-/// How often the process is checked.
+/// The time between two checks of whether the process has ended.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// How long to wait for the output of a process that has ended. A process that it has started may hold the output open.
+/// The maximum time to wait for the end of the output after the command has ended. A background process that the command started can keep
+/// the output open.
 const LAST: Duration = Duration::from_secs(1);
 
 /// A command that runs tools.
@@ -24,7 +25,7 @@ const LAST: Duration = Duration::from_secs(1);
 pub struct ToolCommand {
     program: String,
     args: Vec<String>,
-    /// The most time of a call.
+    /// The maximum time of one call.
     limit: Duration,
 }
 
@@ -55,7 +56,7 @@ impl ToolCommand {
         command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("the tool command {} cannot be started: {e}", self.program))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        // A process may write before it reads, so both ends have a thread.
+        // The process can write output before it reads all input. So one thread writes the input and another thread reads the output.
         std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         let output = Arc::new(Mutex::new(Vec::new()));
         let (ended, end) = channel::<()>();
@@ -77,7 +78,10 @@ impl ToolCommand {
         }
     }
 
-    /// Waits for the end of the process, and ends it after the time limit.
+    /// Waits until the process ends. Ends the process if the time limit is reached or `stop` is set.
+    ///
+    /// # Errors
+    /// The reason why the process was ended, as text.
     fn wait(&self, child: &mut Child, stop: &AtomicBool) -> std::result::Result<std::process::ExitStatus, String> {
         let until = Instant::now() + self.limit;
         let why = loop {
@@ -97,7 +101,8 @@ impl ToolCommand {
     }
 }
 
-/// Reads the output of a process to its end and appends the first [`MAX_BYTES`] to `to`. A process whose output nobody reads would fail.
+/// Reads the output of a process to its end, and appends the first [`MAX_BYTES`] bytes to `to`. Further bytes are read and dropped, because a
+/// process can fail if nobody reads its output.
 fn read_all(mut output: impl Read, to: &Mutex<Vec<u8>>) {
     let mut chunk = vec![0; 1 << 16];
     loop {
@@ -114,7 +119,7 @@ fn read_all(mut output: impl Read, to: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Returns the result of a call that failed, with the reason `why`.
+/// Returns the result that the model gets for a failed call: a JSON object with the reason `why`.
 pub fn failure(why: &str) -> String {
     json!({ "error": why }).to_string()
 }

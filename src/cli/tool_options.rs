@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The most bytes of a file of tools.
+/// The maximum size of a file of tools in bytes.
 const MAX_BYTES: u64 = 4 << 20;
 
 #[derive(clap::Args)]

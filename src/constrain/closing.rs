@@ -30,7 +30,7 @@ const WITHIN: usize = 5;
 /// most `REPLACED` bytes are then dropped from the beginning of the ending.
 const REPLACED: usize = 12;
 
-/// An unfinished text under a grammar, with the shortest known bytes that would complete it.
+/// An unfinished text under a grammar, with the shortest known bytes that complete the text.
 #[derive(Clone)]
 pub struct Closer {
     /// Parses the text byte by byte. An id of this parser is a byte.
@@ -51,7 +51,7 @@ struct Ending {
 
 impl Closer {
     /// Searches for the shortest whole text under the grammar. `bytes` is a parser at the beginning of a text. Returns `None` if the search
-    /// fails, or if the vocabulary has no tokens for the bytes that it finds.
+    /// fails, or if the vocabulary has no tokens for the bytes that the search finds.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
         let order = Arc::new(Order::of(vocab.tok_trie()));
         let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };
@@ -87,8 +87,8 @@ impl Closer {
         Some(Closer { ending, ..self })
     }
 
-    /// Returns bytes and tokens that complete the text after the token `id` is appended, or `None` if the search finds none. `bytes` is the text
-    /// of the token `id`.
+    /// Returns bytes and tokens that complete the text after the token `id` is appended. Returns `None` if the search fails, or if the
+    /// vocabulary has no tokens for the completing bytes. `bytes` is the text of the token `id`.
     fn ending_after(&mut self, id: u32, bytes: &[u8]) -> Option<Ending> {
         let known = self.ending.clone();
         if let Some(rest) = known.text.strip_prefix(bytes) {
@@ -191,8 +191,8 @@ impl Closer {
 }
 
 /// Returns bytes that complete the text that `at` has parsed. At each step, the search appends the byte that is likely to end the text soonest.
-/// `known` are bytes that completed an earlier text: as soon as they also complete this text, the search appends them and stops. Returns `None`
-/// if the search has not completed the text after about `longest` bytes.
+/// `known` are bytes that completed an earlier text: as soon as `known` also completes this text, the search appends `known` and stops. Returns
+/// `None` if the search has not completed the text after about `longest` bytes.
 fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     // for each set of allowed bytes: how often the search had to choose from this set

@@ -122,8 +122,8 @@ fn meaning(schema: &Value, said: &str) -> Error {
     }
 }
 
-/// Returns which known phrase llguidance's error message contains, or `None` if it contains no known phrase. The phrase identifies the kind of
-/// error.
+/// Returns which known phrase llguidance's error message contains, or `None` if the message contains no known phrase. The phrase identifies the
+/// kind of error.
 fn kind(said: &str) -> Option<&'static str> {
     let all = OF_SCHEMA.iter().map(|(known, ..)| *known).chain(MEANT.iter().map(|(known, _)| *known));
     std::iter::once("nsatisfiable").chain(all).find(|known| said.contains(known))

@@ -40,7 +40,8 @@ pub enum Expr {
     Sequence(Vec<Expr>),
     /// Alternatives.
     Either(Vec<Expr>),
-    /// A repeated expression, with the smallest and the largest number of repetitions. The largest number is `None` if it has no limit.
+    /// A repeated expression, with the smallest and the largest number of repetitions. The largest number is `None` if the repetitions have no
+    /// limit.
     Repeat(Box<Expr>, u32, Option<u32>),
 }
 
@@ -104,7 +105,7 @@ enum LineEnds {
 
 /// A rule that is being read.
 struct Rule {
-    /// The byte range of the rule's name where the name first occurs.
+    /// The byte range of the first occurrence of the rule's name in the grammar.
     named: Range<usize>,
     /// The rule's expression, and the byte offset of its definition. `None` until the definition is read.
     body: Option<(Expr, usize)>,
@@ -221,8 +222,8 @@ impl<'t> Reader<'t> {
         Ok(inner)
     }
 
-    /// Reads a repetition, such as `*` or `{2,5}`. Returns the smallest and the largest number of repetitions. The largest number is `None` if it
-    /// has no limit.
+    /// Reads a repetition, such as `*` or `{2,5}`. Returns the smallest and the largest number of repetitions. The largest number is `None` if
+    /// the repetitions have no limit.
     fn times(&mut self) -> Result<(u32, Option<u32>)> {
         let begin = self.at;
         let sign = self.take();

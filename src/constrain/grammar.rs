@@ -79,10 +79,11 @@ impl Grammar {
         Ok(Grammar::schema(&checked(schema)?))
     }
 
-    /// Returns the grammar of one of several texts. Each is a fixed text, JSON that a schema allows, and another fixed text.
+    /// Returns a grammar that allows several forms of a text. An item of `texts` is one form: a fixed text, the schema of the JSON that follows,
+    /// and a fixed text after the JSON.
     ///
     /// # Errors
-    /// The errors of [`json_schema`](Self::json_schema); `Input` if there is no text.
+    /// The errors of [`json_schema`](Self::json_schema); `Input` if `texts` is empty.
     pub fn framed(texts: &[(String, Value, String)]) -> Result<Grammar> {
         if texts.is_empty() {
             return Err(Error::input("expected at least one text around JSON, found none"));

@@ -124,28 +124,28 @@ impl Allowed<'_> {
     }
 }
 
-/// The largest number of tokens that are drawn and tested at one position. If the token limit leaves too little room to complete the text after
-/// any of these tokens, the constraint's [`closing`](Constraint::closing) sequence is used instead.
+/// The largest number of tokens that are drawn and tested at one position. If the token limit leaves too little room to complete the text after each
+/// of these tokens, the first token of the constraint's [`closing`](Constraint::closing) sequence is used instead.
 const DRAWS: usize = 4;
 
 /// The result of drawing a token under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The chosen token. `None` if the text must end here, because the token limit leaves too little room to complete the text after any drawn
-    /// token.
+    /// The chosen token. `None` if the text must end here: the text is complete, and after each drawn token the token limit leaves too little room to
+    /// complete the longer text.
     pub token: Option<u32>,
-    /// `true` if the first drawn token was replaced, because the token limit left too little room to complete the text after this token.
+    /// `true` if the first drawn token was replaced, because the token limit left too little room to complete the text after the first drawn token.
     pub is_closing: bool,
 }
 
 /// Draws the next token of a text under a constraint. The text may have at most `left` more tokens, including this token.
 ///
-/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), the text can still be completed within its
-/// limit after the chosen token. `logits`, one per id, must already be masked, and this function changes them. `ends` lists the ids that end a
-/// text. `draw` draws a token from logits.
+/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), the text can still be completed within its limit
+/// after the chosen token. `logits` has one element per id and must already be masked. This function changes `logits`. `ends` lists the ids that end
+/// a text. `draw` draws a token from logits.
 ///
 /// # Errors
-/// The error of `draw`, if its first call fails. Errors of later calls are not returned.
+/// The error of the argument `draw`, if the first call of `draw` fails. Errors of later calls are not returned.
 pub fn draw(
     constraint: &mut dyn Constraint,
     logits: &mut [f32],

@@ -14,7 +14,7 @@ const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// The state of the parser after a text. An id is a token or a byte.
 pub(super) struct Parse {
     matcher: Matcher,
-    /// The ids that may come next, and whether the text may end. `None` until they are computed.
+    /// The ids that may come next, and whether the text may end. `None` until the ids are computed.
     next: Option<Next>,
     n_ids: u32,
 }
@@ -72,8 +72,7 @@ impl Parse {
         }
     }
 
-    /// Appends bytes to the text. The caller knows that the grammar allows these bytes. The vocabulary of this parse is the 256 bytes: each token
-    /// id is a byte.
+    /// Appends bytes to the text. The grammar must allow these bytes. The vocabulary of this parse must be the 256 bytes: each id is a byte.
     pub fn read(&mut self, ids: &[u8]) -> Result<()> {
         self.next = None;
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();
@@ -81,8 +80,8 @@ impl Parse {
         within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(explain(&e)))
     }
 
-    /// Returns whether the text would match the grammar and could end after the bytes `ids`. Appends nothing. The vocabulary is the 256 bytes, as
-    /// for [`read`](Self::read).
+    /// Returns whether the text would match the grammar and could end after the bytes `ids`. Appends nothing. The vocabulary must be the 256
+    /// bytes, as for [`read`](Self::read).
     pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);

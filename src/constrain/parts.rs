@@ -85,7 +85,7 @@ impl Parts {
     /// Splits the rules of a grammar into parts.
     ///
     /// # Errors
-    /// `Input` if a rule can never match, or if it has too many alternatives or elements.
+    /// `Input` if a rule can never match, or if a rule has too many alternatives or elements.
     pub fn of(rules: &Rules) -> Result<Parts> {
         let rule_extents = extents(rules);
         let made = vec![None; rules.bodies.len()];

@@ -77,7 +77,7 @@ struct Node<'s> {
 struct Walk<'s> {
     root: &'s Value,
     wait: Vec<Node<'s>>,
-    /// The targets of all references found so far, as the schema writes them.
+    /// The targets of all references found so far, as written in the schema.
     referred: HashSet<&'s str>,
     n_parts: usize,
     n_bytes: usize,
@@ -116,7 +116,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Adds the target of a reference to the subschemas to check, unless it was added before.
+    /// Adds the target of a reference to the subschemas to check, unless the target was added before.
     fn refer(&mut self, part: &Node, target: &'s str) -> Result<()> {
         if !self.referred.insert(target) {
             return Ok(());

@@ -73,9 +73,9 @@ pub struct CacheOptions {
     pub folder: Option<PathBuf>,
     /// The most bytes that the files of all cache entries may take together.
     pub folder_bytes: u64,
-    /// The number of tokens between two entries that one long prompt leaves in the cache. For longer prompts, this number is doubled until
-    /// the prompt leaves at most 8 entries at these distances. A model with attention needs no entries at these distances, because the model
-    /// can continue from any prefix.
+    /// The number of tokens between two entries that one prompt leaves in the cache at regular distances. If a prompt would leave more than 8
+    /// of these entries, the distance is doubled until the prompt leaves at most 8. If the model has no recurrent state, prompts leave no
+    /// entries at regular distances, because the model can continue from any prefix of an entry.
     pub every: usize,
 }
 

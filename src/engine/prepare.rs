@@ -10,7 +10,7 @@ use crate::sample::{Sampling, random_seed};
 use crate::session::{Limits, Model, nothing_to_continue};
 use crate::vocab::Vocab;
 
-/// Makes the constraint of one continuation: the object that determines which tokens its rules allow next.
+/// A function that makes the constraint of one continuation. A constraint determines which tokens the request's rules allow next.
 pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
 
 /// A checked request, in the form in which a session runs it.

@@ -62,7 +62,7 @@ pub enum ToolChoice {
     Auto,
     /// The tools are not declared, so the answer calls no tool.
     None,
-    /// The answer is a call of one of the tools. A grammar holds the answer to the form of a call and to the schema of the tool.
+    /// The answer is a call of one of the tools. A grammar ensures that the answer has the form of a call and matches the schema of the tool.
     Required,
     /// The answer is a call of the tool with this name.
     Tool(String),
@@ -95,8 +95,8 @@ pub struct Request {
     pub ignore_eos: Option<bool>,
     /// The rules that the text must follow: a grammar or a JSON schema. `None` sets no rules.
     pub follows: Option<Follows>,
-    /// If true, a text with rules that reaches `max_tokens` is completed with as few tokens as its rules allow. `None` selects the default of the
-    /// rules: see [`Close`](super::Close).
+    /// If true, the last tokens before `max_tokens` are chosen so that the text satisfies all its rules. If false, a text that
+    /// reaches `max_tokens` is cut. `None` selects the default of the rules: see [`Close`](super::Close).
     pub close: Option<bool>,
     /// The number of continuations of the prompt, 1 to 128. The seed of continuation `i`, counted from 0, is the request's seed plus `i`.
     pub n: usize,
@@ -189,8 +189,8 @@ impl Request {
         self
     }
 
-    /// Returns this request with its unset fields taken from `defaults`. If this request sets a preset, all sampler settings that a preset replaces
-    /// come from the preset, not from `defaults`. The input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` never come from
+    /// Returns this request with its unset fields taken from `defaults`. If this request sets a preset, no sampler setting that presets
+    /// replace is taken from `defaults`. The input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` never come from
     /// `defaults`.
     pub fn over(&self, defaults: &Request) -> Request {
         let has = |name: &str| self.sampling.iter().any(|(other, _)| other == name);

@@ -17,19 +17,21 @@ pub enum Rules {
     Object,
     /// Any JSON value.
     Value,
-    /// One of several texts: a fixed text, JSON that a schema allows, and another fixed text. A demanded tool call makes such rules.
+    /// The rules of a demanded tool call. The text must match one entry of this list. An entry has three strings: a fixed text, the JSON schema
+    /// of the JSON that follows this text, and a fixed text after the JSON.
     Calls(Vec<[String; 3]>),
 }
 
-/// Decides whether a text that reaches `max_tokens` is closed. To close a text is to complete it with as few tokens as its rules allow.
+/// The choice whether a text is closed before it reaches `max_tokens`. To close a text means: its last tokens are chosen so that the text
+/// satisfies all its rules within `max_tokens`. If a text is not closed and reaches `max_tokens`, the text is cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Close {
-    /// The default of the rules: a JSON text is closed, a text with a GBNF grammar is not.
+    /// The default of the rules: a JSON text is closed before it reaches `max_tokens`, a text with a GBNF grammar is not closed.
     #[default]
     ByKind,
-    /// A text that reaches `max_tokens` is closed.
+    /// The text is closed: its last tokens complete the text before `max_tokens` is reached.
     Yes,
-    /// A text that reaches `max_tokens` is not closed.
+    /// The text is not closed: if the text reaches `max_tokens`, the text is cut.
     No,
 }
 

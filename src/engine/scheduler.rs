@@ -215,8 +215,8 @@ impl Scheduler {
 
     /// Runs one step of all continuations that are not paused, and sends the events.
     async fn step(&mut self) {
-        // Prompts in this step may fork slots. `session_mut` is called only if needed, because the batcher then sends its samplers to the device
-        // again.
+        // Prompts in this step can fork slots. `session_mut` is called only if needed, because after each call the batcher must send its samplers
+        // to the device again.
         let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
         if n_reading > self.batcher.n_free() {
             self.cache.make_room(n_reading, self.batcher.session_mut());
@@ -256,7 +256,7 @@ impl Scheduler {
                 ended.into_iter().for_each(|done| self.end(done));
                 self.report_saved();
             }
-            // No job can continue: the contents of their slots are unknown.
+            // After an error, the contents of all slots are unknown, so no job can continue.
             Err(e) => {
                 for (request, Running { events, .. }) in std::mem::take(&mut self.running) {
                     events.send(Event::Failed(e.clone()));

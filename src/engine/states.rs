@@ -36,7 +36,7 @@ impl State {
         self.loaded.begin(sampler, seed);
     }
 
-    /// Returns the last bytes of the state's tokens, if they are not part of a text yet: an incomplete character, or the beginning of a stop
+    /// Returns the bytes at the end of the state's tokens that are not part of a text yet: an incomplete character, or the beginning of a stop
     /// text.
     pub fn pending(&self) -> &[u8] {
         &self.loaded.pending
@@ -100,8 +100,8 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     states: HashMap<Key, (Arc<State>, u64)>,
-    /// States whose files are being written or wait for the writer. The number identifies the latest write under this name: an older write
-    /// that finishes does not remove the state.
+    /// States whose files are being written or wait for the writer. The number of an entry identifies the latest write under this name. An older
+    /// write that finishes does not remove the entry.
     #[cfg(not(target_arch = "wasm32"))]
     writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,
@@ -252,7 +252,7 @@ impl States {
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
         let key = key(namespace, name);
-        // The lock is held until the file is removed, so that no new write of this state can begin before.
+        // The lock is held until the file is removed, so that no new write of this state begins before the removal.
         let held = self.inner.lock();
         #[cfg(not(target_arch = "wasm32"))]
         let held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
@@ -326,7 +326,7 @@ impl Inner {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the error for an unknown name. Its hint lists the names of the namespace.
+    /// Returns the error for an unknown name. The error's hint lists names of states in the namespace.
     fn unknown(&self, held: &Held, namespace: &str, name: &str) -> Error {
         let mut names: Vec<String> = held.list(namespace).into_iter().map(|known| known.name).collect();
         let files = self.folder_of(namespace).and_then(|folder| fs::read_dir(folder).ok());

@@ -92,8 +92,8 @@ pub(super) fn nested<T: DeserializeOwned>(name: &str, value: &str, expected: &st
 }
 
 fn mistaken(name: &str, expected: &str, e: serde_json::Error) -> Error {
-    // The position in serde's message counts from the start of the field's value, not of the line. Such a position misleads, so the message is cut
-    // before it.
+    // The position in serde's message counts from the start of the field's value, not from the start of the line. This would mislead a user, so
+    // `in_words` removes the position.
     Error::input(format!("expected {expected}: {}", in_words(&e))).field(name).caused_by(e)
 }
 

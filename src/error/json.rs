@@ -101,11 +101,11 @@ pub(crate) fn with_place(error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the user's name of a value or a type.
+/// Returns the text for users that `names` has for `name`, the parser's name of a value or a type. If `names` has no entry, returns `name`.
 fn renamed(name: &str, names: &[(&str, &str)]) -> String {
     let Some((known, meant)) = names.iter().find(|(known, _)| name.starts_with(known)) else { return quoted(name) };
     let value = name[known.len()..].trim_matches('`');
-    // The name of a Rust type follows `struct ` and `enum `.
+    // Only the text for users is kept, because the rest of `name` can be the name of a Rust type, as in `struct Known`.
     if meant.ends_with(' ') || meant.is_empty() { format!("{meant}{value}") } else { (*meant).into() }
 }
 

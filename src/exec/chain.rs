@@ -231,8 +231,8 @@ impl Executor for ChainExecutor {
         self.begin_draws(&[], &[])
     }
 
-    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the last part. Only the carried
-    /// variables and the variables of the last part's own words have values there.
+    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the last part. The last part
+    /// has values for the carried variables and for the variables of its own words only.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();

@@ -144,7 +144,7 @@ impl Loaded for CpuModel {
 struct CpuExecutor {
     host: Host,
     section: Section,
-    /// One sampler per run. `begin_draws` sets them.
+    /// One sampler per run. `begin_draws` sets the samplers.
     samplers: Vec<Sampler>,
     /// One bit per id. A set bit means that the token does not count in penalties.
     exempt: Vec<u32>,

@@ -41,7 +41,7 @@ impl FromStr for FloatChoice {
     }
 }
 
-/// The format of each matrix. Parsed from a name and optional exceptions: `i4,head=i8,att.output=f16`.
+/// Determines the format of each matrix. A plan is parsed from a name and optional exceptions, such as `i4,head=i8,att.output=f16`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantPlan {
     /// The text that the plan was parsed from, or an empty text.
@@ -54,8 +54,8 @@ pub struct QuantPlan {
     keeps_blocks: bool,
     /// Exceptions that belong to a named plan.
     named: Vec<Exception>,
-    /// Limit on the average number of bits per weight, or `None` for no limit. An exception in `named` is left out if its bits would exceed
-    /// the limit.
+    /// Limit on the average number of bits per weight, or `None` for no limit. An exception in `named` is left out if the average would exceed
+    /// the limit with this exception.
     budget: Option<f64>,
     /// Exceptions that the user wrote. They take precedence over `named`.
     asked: Vec<Exception>,

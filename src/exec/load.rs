@@ -9,12 +9,12 @@ use crate::tensor::View;
 use half::f16;
 use rayon::prelude::*;
 
-/// A callback that is called with the bytes done and the total bytes.
+/// A callback with two arguments: the number of bytes that are loaded, and the total number of bytes.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// The largest number of floats in a block of rows. Loading needs host memory for only a few blocks at a time.
+/// The number of floats in a block of rows, before the number of rows is rounded up. Loading needs host memory for only a few blocks at a time.
 const BLOCK_FLOATS: usize = 1 << 18;
-/// The largest number of floats in a block of rows of a transposed tensor.
+/// The number of floats in a block of rows of a transposed tensor, before the number of rows is rounded up.
 const TRANSPOSED: usize = 1 << 21;
 /// The number of rows of a matrix that one thread transposes at a time. `RUN` is a multiple of the block length of every GGUF type.
 const RUN: usize = 256;

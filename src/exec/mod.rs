@@ -62,8 +62,8 @@ pub trait Loaded: Send + Sync {
     /// the number of bytes of host memory, including mapped files.
     fn device_bytes(&self) -> u64;
 
-    /// Returns the number of bytes of the matrices that kernels read sparsely: for a token, only the columns whose input is not zero. On
-    /// the CPU, returns 0.
+    /// Returns the size in bytes of all matrices that kernels read sparsely. For a token, kernels read only the columns of such a matrix
+    /// whose input is not zero. On the CPU, returns 0.
     fn sparse_bytes(&self) -> u64;
 
     /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences. On one GPU the result is `true` if
@@ -114,7 +114,7 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
 /// The largest number of steps in one submission.
 pub const MAX_AHEAD: usize = 32;
 
-/// The id that is returned in place of a sampled token if the sampler has no candidate.
+/// The id that is returned if no token was sampled: the sampler has no candidate, or its guard is on and a logit is not finite.
 pub const NOTHING: u32 = u32::MAX;
 
 /// Returns whether tokens are sampled on the device, as the environment variable [`DRAWS`](environment::DRAWS) says. Returns `default` if
@@ -179,8 +179,8 @@ pub trait Executor: Send {
     /// device samples one token per run, and the next step reads these tokens. No step reads the tokens that are sampled after the last step.
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()>;
 
-    /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`. An id is [`NOTHING`] if its sampler had no
-    /// candidate.
+    /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`. An id is [`NOTHING`] if no token was
+    /// sampled.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish).

@@ -46,8 +46,8 @@ impl Products {
 pub struct Timer(Box<dyn Executor>);
 
 impl Timer {
-    /// Plays a step of `n` tokens `repeats` times, or fewer times if the steps take more than 2 s. Returns the shortest time in
-    /// seconds.
+    /// Plays a step of `n` tokens up to `repeats` times. Stops earlier if the steps take more than 2 s. Returns the time of the fastest
+    /// step in seconds.
     pub fn best_of(&mut self, repeats: usize, n: usize) -> Result<f64> {
         let run = Run { first_row: 0, len: n as u32, page_in: 0, page_out: 0, shift_in: 0, shift_out: 1, ..Run::default() };
         let step = Step { tokens: vec![0; n], runs: vec![run], outputs: vec![], ..Step::default() };

@@ -42,8 +42,8 @@ const COOPERATIVE_BOUND: f64 = 1e-5;
 /// the rounded value.
 const HALF_STATE_BOUND: f64 = 1e-7;
 
-/// Returns the device, without cooperative matrices if their products differ from the twin's products. Every device is checked before a
-/// model uses it, because wgpu calls cooperative matrices experimental and few drivers have them.
+/// Returns the device, without cooperative matrices if their products differ from the twin's products. Cooperative matrices are
+/// checked before a model uses them, because wgpu calls them experimental and few drivers support them.
 pub fn settle(mut device: Device) -> Result<Device> {
     if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
         let mut chunks = products_of_words();

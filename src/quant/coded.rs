@@ -6,7 +6,7 @@ use half::f16;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// How a matrix is encoded: its format, the direction of its blocks, whether it is transposed, and its number of slices.
+/// The encoding of a matrix: its format, the direction of its blocks, whether it is transposed, and its number of slices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coding {
     pub format: &'static dyn Format,

@@ -64,8 +64,8 @@ pub enum Scales {
     Rows(Vec<f32>),
     /// One scale per block of a column, `[blocks per column, columns]`.
     Columns(Vec<f32>),
-    /// The scales rx and offsets mx of rows, the scales ry and offsets my of columns. The format's division of rx · ry by 256 is already done:
-    /// both scales are divided by 16.
+    /// The scales rx and offsets mx of rows, the scales ry and offsets my of columns. rx and ry are already divided by 16, because the format
+    /// divides rx · ry by 256.
     Affine { rx: Vec<f32>, mx: Vec<f32>, ry: Vec<f32>, my: Vec<f32> },
 }
 

@@ -119,7 +119,8 @@ pub struct BatchFailure<'a> {
     pub error: ErrorBody,
 }
 
-/// The summary of one run of `wingbeat batch`. Results in the output file that belong to other inputs do not count.
+/// The summary of one run of `wingbeat batch`. If the output file also has results of lines that are not in the input, these results do not
+/// count.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BatchReport {
     /// The number of lines whose texts this run generated.

@@ -1,4 +1,4 @@
-//! Describes the build of this program, for the version, bug reports and benchmarks.
+//! Describes the build of this program, for `--version`, bug reports and benchmarks.
 
 use crate::exec::gpu::compiled_backends;
 use serde::Serialize;
@@ -7,8 +7,8 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BuildReport {
     pub version: &'static str,
-    /// The full hash of the commit, with `-dirty` if a package had uncommitted changes. `None` if the build script recorded no commit, as
-    /// in most dev builds.
+    /// The full hash of the commit. `-dirty` follows if the sources were packaged with uncommitted changes. `None` if the build script
+    /// recorded no commit, as in most dev builds.
     pub commit: Option<&'static str>,
     /// The target triple, such as `x86_64-unknown-linux-gnu`.
     pub target: Option<&'static str>,

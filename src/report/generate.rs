@@ -1,4 +1,4 @@
-//! The JSON of `wingbeat generate`: one object at the end. On request, one object per token comes before it.
+//! The JSON of `wingbeat generate`: one object at the end. With `--jsonl`, one object per token comes before the object at the end.
 
 use super::DeviceReport;
 use crate::session::{Model, Stream, Timings};
@@ -66,7 +66,7 @@ pub struct TimingsReport {
     pub load_ms: f64,
     pub prefill_ms: f64,
     pub prefill_tokens_per_second: f64,
-    /// The time in milliseconds from the start of the prefill to the first token. `None` if it was not measured.
+    /// The time in milliseconds from the start of the prefill to the first token. `None` if this time was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_token_ms: Option<f64>,
     pub decode_ms: f64,

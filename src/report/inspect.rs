@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub struct InspectReport {
     /// The file format: `pth`, `safetensors` or `gguf`.
     pub kind: &'static str,
-    /// The naming scheme of the tensors: `official`, `web-rwkv`, `hf`, `fla`, `chatglm` or `gguf`.
+    /// The naming scheme of the tensors: `official`, `web-rwkv`, `hf`, `decoder`, `fla`, `chatglm` or `gguf`.
     pub layout: &'static str,
     /// The number of files that hold tensors.
     pub files: usize,
@@ -36,7 +36,7 @@ pub struct InspectReport {
     /// The number of tensors of each element type.
     pub dtypes: BTreeMap<&'static str, usize>,
     pub n_params: u64,
-    /// The name of the published model that has the same sizes, such as `rwkv7-2.9b`.
+    /// The name of the published model that has the sizes of this model, such as `rwkv7-2.9b`. `None` if no published model has these sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
     /// The bytes of all weights in memory, by format: `f32`, `f16` and every value of the option `quant`.
@@ -102,8 +102,8 @@ pub struct TensorReport {
     pub shape: Vec<usize>,
 }
 
-/// Describes a checkpoint by the names and shapes of its tensors. An unknown architecture is not an error. `options` have an effect only
-/// where they change the memory that the model needs.
+/// Describes a checkpoint by the names and shapes of its tensors. An unknown architecture is not an error. `options` affect only the
+/// fields `memory`, `weights`, `devices` and `note`.
 ///
 /// # Errors
 /// `Usage` if the option `strategy` or `quant` does not suit the model.

@@ -19,17 +19,17 @@ pub struct PredictedStep {
     pub test: String,
     pub n_batch: usize,
     pub tokens_per_second: f64,
-    /// The words (fused operations) of one step.
+    /// The words (fused operations) of one decode step, or of one prefill step if the test decodes no tokens.
     pub words: Vec<PredictedWord>,
 }
 
-/// All calls of one kind of word in a step.
+/// The sums over all calls of one word (fused operation) in a step.
 #[derive(Debug, Clone, Serialize)]
 pub struct PredictedWord {
     pub word: &'static str,
     pub calls: usize,
     pub dispatches: usize,
     pub ms: f64,
-    /// Bytes of weights, states and caches.
+    /// The number of bytes that the calls read and write: weights, states, caches and activations.
     pub bytes: u64,
 }

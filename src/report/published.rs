@@ -36,7 +36,7 @@ pub fn published() -> Result<Vec<PublishedReport>> {
     ARCHS.iter().rev().flat_map(|arch| [sizes(*arch), variants(*arch)].concat()).map(|name| describe(&name)).collect()
 }
 
-/// Returns the name of the published model that has the same sizes, or `None` if there is no such model.
+/// Returns the name of the published model that has the sizes in `facts`, or `None` if no published model has these sizes.
 pub fn published_name(facts: &Facts) -> Option<String> {
     let arch = ARCHS.iter().find(|arch| arch.name() == facts.architecture)?;
     let same = |other: &Facts| {

@@ -1,12 +1,12 @@
-//! The chain of filters, which determines the tokens that may be drawn, and the weight of each token.
+//! The chain of filters. The chain determines which tokens may be drawn, and the mass of each of these tokens.
 //!
 //! A token has a distance and a mass. The distance is d = max - logit, in fixed point. The mass is the probability before normalisation, and is
 //! 2^31 for the most likely token. A filter orders tokens by (d, id), finds the last token to keep and drops all tokens after it. A histogram
 //! finds the narrow band of distances that holds the last token to keep, so only this band is sorted. The list of tokens stays in the order of
 //! ids.
 //!
-//! The kernels in `shaders/sample/` find the same tokens by other algorithms. This module must not know settings. The filters in `shape` depend
-//! on the whole distribution.
+//! The kernels in `shaders/sample/` find the same tokens by other algorithms. This module must not know settings. The module `shape` has the filters
+//! that depend on the whole distribution.
 
 mod shape;
 

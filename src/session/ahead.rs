@@ -74,8 +74,8 @@ pub(super) struct Ahead {
 
 impl Session {
     /// Continues streams on the device until all have ended or the caller ends the batch. `drawn` lists pairs `(stream, token)`: the token that
-    /// was sampled last for each stream. Afterwards every slot has read its whole text, and `drawn` is empty. Does nothing if the host samples
-    /// or if all streams have ended.
+    /// was sampled last for each stream. Afterwards every slot has read its whole text, and `drawn` is empty. Does nothing if the session
+    /// does not sample on the device, or if all streams have ended.
     pub(super) fn continue_ahead(&mut self, batch: &mut Batch<'_>, drawn: &mut Vec<(usize, u32)>) -> Result<()> {
         if batch.broken || drawn.iter().all(|&(i, _)| !batch.is_live(i)) || !self.draws_ahead {
             return Ok(());

@@ -81,8 +81,8 @@ struct Sequence {
     /// Tokens that the slot must read before the next sampling: the remaining tokens of the prompt, or the token that was sampled last.
     unread: Vec<u32>,
     /// Jobs with the same prompt as this job. Each of these jobs waits until this job has read the prompt, and then continues in a fork of this
-    /// job's slot. An entry is the id and the stream of a waiting job, and true if the slot is kept after the waiting job. Until the fork, a
-    /// waiting job has an empty slot.
+    /// job's slot. An entry has the id and the stream of a waiting job, and `keeps_slot` of this job. Until the fork, a waiting job has an
+    /// empty slot.
     continuations: Vec<(JobId, Stream, bool)>,
     /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. Each position is stored as the number of prompt
     /// tokens after the position, so the slot reaches the last entry first.
@@ -96,7 +96,7 @@ struct Sequence {
     pool: Option<Pool>,
     /// True if the slot is kept after the job.
     keeps_slot: bool,
-    /// True if the prompt must be read even if the limit is 0 tokens, because the caller keeps the state.
+    /// True if the prompt must be read even if the job may generate no token, because the caller keeps the state.
     reads_prompt: bool,
     /// True if the device found no token to sample. Then the slot reads its unread tokens one per step, because the device also reads one token
     /// per step. After that, the host samples or returns an error.
@@ -285,8 +285,8 @@ impl Batcher {
     }
 
     /// Returns the slots that were kept for the caller since the last call, as requested by the [`Keeps`] of the jobs. The caller must close
-    /// these slots. A slot that is kept after its text may not have read the last tokens of the text. [`Session::n_tokens`] returns how many
-    /// tokens of prompt and text the slot has read.
+    /// these slots. If a slot was kept when its text ended, the slot's state can lack the last tokens of the text. [`Session::n_tokens`] returns
+    /// how many tokens of prompt and text the slot has read.
     pub fn take_kept(&mut self) -> Vec<KeptSlot> {
         std::mem::take(&mut self.kept)
     }
@@ -348,7 +348,8 @@ impl Batcher {
     }
 
     /// Ends a job and returns its text so far. Returns `None` if the job had ended before. The job's slot is closed at once, or when the
-    /// current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead.
+    /// current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead, except for a job that still
+    /// waits until another job of its [`add_alike`](Self::add_alike) call has read the prompt.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.

@@ -101,7 +101,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     let read: HashSet<&str> = tape.tensors().into_iter().map(|(name, ..)| name).collect();
     // Some trainers save these tensors, which no model reads.
     let is_left_over = |name: &str| name.contains(".ln0.") || ["v0", "v1", "v2"].iter().any(|n| name == format!("blocks.0.att.{n}"));
-    // A tape that ends hidden leaves out the head's matrix. The layers of embedding models and rerankers run on the host.
+    // If steps return hidden states, the tape reads no tensor of the head. Embedding models and rerankers read their head on the host.
     let is_head = |name: &str| tape.ends_hidden && ["head.", "lm_head.", "score."].iter().any(|prefix| name.starts_with(prefix));
     let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n) && !is_head(n)).collect();
     let mut widened: BTreeMap<DType, usize> = BTreeMap::new();

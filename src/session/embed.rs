@@ -1,7 +1,7 @@
 //! Computes one vector per text from the hidden states after the text's tokens.
 //!
-//! For an EmbeddingRWKV model, the vector is the mean of the hidden states after each end-of-text token, followed by the layers of a task, which
-//! run on the host. For any other model, the vector is the hidden state after the last token, or the mean of all hidden states.
+//! For an EmbeddingRWKV model, the hidden states after the end-of-text tokens are averaged. Then the layers of a task compute the vector from the
+//! mean, on the host. For any other model, the vector is the hidden state after the last token, or the mean of all hidden states.
 
 use super::work::{Cut, Wanted};
 use super::{Model, Prompt, Session, Slot};
@@ -172,7 +172,7 @@ impl Embedder {
     /// Computes the vectors of texts, in the order of the texts. Calls `progress(tokens read so far, total tokens)` after each step.
     ///
     /// # Errors
-    /// The errors of [`encode`](Self::encode) and [`embed_tokens`](Self::embed_tokens). The error names the text by its number, from 1.
+    /// The errors of [`encode`](Self::encode) and [`embed_tokens`](Self::embed_tokens). An error of `encode` names the text by its number, from 1.
     pub fn embed(&mut self, texts: &[&str], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<Embedding>> {
         let encoded = texts.iter().enumerate().map(|(i, text)| self.encode(text).map_err(|e| e.at(format!("text {}", i + 1))));
         let tokens = encoded.collect::<Result<Vec<_>>>()?;

@@ -38,8 +38,9 @@ pub struct Event<'a> {
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// How many tokens the device sampled for this stream in one submission, this event's token included. The events of these tokens follow
-    /// each other at once. Fewer events follow if the text ends early. 0 if the event has no sampled token.
+    /// The number of tokens that the device sampled for this stream in one submission, this event's token included. The events of these tokens
+    /// follow each other at once. There are fewer events if the text ends early. 1 if the host sampled the token. 0 if no token was sampled for
+    /// this event.
     pub n_together: usize,
     /// Log-probabilities of the token, if the stream requests them.
     pub logprobs: Option<&'a Logprobs>,

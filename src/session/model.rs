@@ -236,7 +236,7 @@ impl Model {
         self.0.context
     }
     /// Returns whether a slot can be rewound to any of its tokens. This needs a KV cache of all tokens, and no recurrent state: a recurrent
-    /// state holds no earlier states. RWKV-7b has both, so the result is `false`.
+    /// state holds no earlier states. RWKV-7b has a KV cache and a recurrent state, so the result is `false`.
     pub fn can_rewind(&self) -> bool {
         self.0.context.is_some() && self.tape().states.is_empty()
     }
@@ -250,7 +250,7 @@ impl Model {
     pub(super) fn loaded(&self) -> Arc<dyn Loaded> {
         self.0.loaded.clone()
     }
-    /// Returns the numbers of a tensor of the layers that run on the host. `shape` is its shape.
+    /// Returns the numbers of a tensor of the layers that run on the host. `shape` is the tensor's shape.
     ///
     /// # Errors
     /// `Model` if the tensor is missing or has another shape.

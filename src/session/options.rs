@@ -51,8 +51,8 @@ pub struct Options {
     pub strategy: Option<StrategyChoice>,
     /// The formats to which matrices are quantised. `None` quantises no matrix; matrices that are quantised in the file keep their formats.
     pub quant: Option<QuantPlan>,
-    /// Path of a vocabulary file. `None` chooses the vocabulary by the model's number of embeddings: a built-in vocabulary, or a file in the
-    /// model's folder.
+    /// Path of a vocabulary file. `None` chooses the vocabulary in the model's own file (GGUF). If the model's file has no vocabulary, the
+    /// model's number of embeddings determines the choice: a built-in vocabulary, or a file in the model's folder.
     pub vocab: Option<PathBuf>,
     /// The most prompt tokens that one step computes.
     pub chunk: usize,
@@ -68,7 +68,7 @@ pub struct Options {
     /// True if the kernels add in the same order for every batch size. Then the result of a sequence does not depend on the other sequences of
     /// its batch.
     pub deterministic: bool,
-    /// Folder with measurements that choose the kernels for an adapter. [`measure_once`](crate::exec::tune::measure_once) writes the
+    /// Folder with measurements that determine which kernels an adapter runs. [`measure_once`](crate::exec::tune::measure_once) writes the
     /// measurements, and opening a model reads the measurements. `None` means default kernels.
     pub cache: Option<PathBuf>,
     /// True if a GPU reads only the columns of the ffn's value matrix whose input is not zero. Set this to false to compare results or speed.
@@ -80,7 +80,7 @@ pub struct Options {
     /// A GPU that the caller has opened. This GPU replaces `device` and `backend`. The capabilities with which this GPU was opened replace
     /// `deterministic` and `sparse`. An entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`].
     pub gpu: Option<Arc<gpu::Device>>,
-    /// The result of the steps of a session. A model of vectors or scores ([`Purpose`](crate::arch::Purpose)) always returns hidden states.
+    /// The result of the steps of a session. An embedding model or a reranker ([`Purpose`](crate::arch::Purpose)) always returns hidden states.
     pub output: Output,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 const FIRST: usize = 8;
 /// Weight of the last step in the running means.
 const NEW: f64 = 0.3;
-/// After this many steps with prompt tokens, one step has none, to measure the time of decoding alone again.
+/// After this many steps with prompt tokens, one step reads no prompt tokens, to measure the time of decoding alone again.
 const MEASURE: usize = 32;
 
 /// Limits the prompt tokens per step, from measured times of steps. A step with prompt tokens should take at most `slowdown` times as long as a

@@ -23,7 +23,8 @@ pub struct Reranker {
     n_slots: usize,
     /// The id of the token that ends a text.
     end: u32,
-    /// Pairs of a state of the scorer and a state of the reader. The reader's state becomes the initial value of the scorer's state.
+    /// Pairs of a state of the reranker model (`scorer`) and a state of the embedding model (`reader`). The embedding model's state becomes the
+    /// initial value of the reranker's state.
     states: Vec<(State, State)>,
     first: Vec<f32>,
     bias: Vec<f32>,
@@ -268,7 +269,7 @@ fn before_query(document: &str) -> String {
 /// Returns the id of an embedding model's end-of-text token.
 ///
 /// # Errors
-/// `Model` if the model is of another kind.
+/// `Model` if the model is not an embedding model.
 pub(crate) fn end_of_text(model: &Model) -> Result<u32> {
     let found = match model.facts().purpose {
         Purpose::Embedding { end, .. } => return Ok(end),

@@ -20,8 +20,8 @@ const FORMAT_VERSION: &str = "1";
 const MAX_TOKENS: usize = usize::MAX >> 8;
 /// The most token ids that a state file may list.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
-/// Metadata key of the bytes at the end of the text that were held back, because they may begin a character or a stop text. Older files lack this
-/// key.
+/// Metadata key of the pending bytes, in hexadecimal digits: the bytes after the text that are not part of the text yet, because these bytes can be
+/// an incomplete character or the beginning of a stop text. Older files lack this key.
 const PENDING: &str = "pending_bytes";
 
 /// Additional content for a state file that is written.
@@ -31,7 +31,7 @@ pub struct StateExtras<'a> {
     pub tokens: Option<&'a [u32]>,
     /// The state of the sampler.
     pub sampler: Option<&'a sample::Memory>,
-    /// Bytes at the end of the text that were held back because they may begin a character or a stop text
+    /// The bytes after the text that are not part of the text yet: an incomplete character, or the beginning of a stop text
     /// ([`Stream::pending`](super::Stream::pending)).
     pub pending: &'a [u8],
     /// Keys and values of the caller's own metadata. The keys that wingbeat writes are not allowed here, because the caller's values would
@@ -46,7 +46,7 @@ pub struct LoadedState {
     pub tokens: Option<Vec<u32>>,
     /// The state of the sampler (penalty counts, position in the random stream and more), if it was saved.
     pub sampler: Option<sample::Memory>,
-    /// Bytes at the end of the text that were held back, because they may begin a character or a stop text. Pass these bytes to
+    /// The bytes after the text that are not part of the text yet: an incomplete character, or the beginning of a stop text. Pass these bytes to
     /// [`Stream::begin_after`](super::Stream::begin_after).
     pub pending: Vec<u8>,
     /// All metadata of the file: wingbeat's and the caller's keys with their values.
@@ -153,7 +153,7 @@ impl Snapshot {
     /// `File` if the file is not a state or is damaged; `Model` if the state belongs to another model; `Input` if the state has read more
     /// tokens than the context holds.
     pub fn load(model: &Model, path: &Path, any_weights: bool) -> Result<(Snapshot, LoadedState)> {
-        // A tuned state may be any kind of checkpoint file.
+        // A tuned state can be in any kind of checkpoint file.
         let checkpoint = open(path)?;
         if checkpoint.names().any(|n| n.ends_with(TUNED)) {
             return load_tuned(model, &checkpoint).map_err(|e| e.at(path.display()));

@@ -31,7 +31,7 @@ impl Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finish {
-    /// A stop id or the end of a constraint ended the text. The text is complete and nothing may follow.
+    /// A stop id ended the text, or the constraint allows no further token.
     Eos,
     /// A stop text ended the text.
     Stop,
@@ -77,18 +77,19 @@ pub struct Stream {
     pub complete: Option<bool>,
     /// Changes logits before each sampling.
     pub processor: Option<Processor>,
-    /// Restricts the text. Applies after the processor and after the sampler's guard (a fixed id for logits that are not finite). So neither
-    /// processor nor guard can allow a forbidden token. Penalties, biases and bans apply to the allowed tokens. Stop ids are allowed if the text
-    /// may end. The text ends if no token may follow. Stop texts end the text as they do without a constraint.
+    /// Restricts the text: only tokens that the constraint allows are sampled. The processor changes the logits before the constraint applies, so
+    /// the processor cannot allow a forbidden token. The sampler's guard ([`Sampling::guard`](crate::sample::Sampling::guard)) chooses no token
+    /// for a stream with a constraint. Penalties, biases and bans apply to the allowed tokens. Stop ids are allowed if the constraint allows the
+    /// text to end here. If the constraint allows no further token, the text ends. Stop texts also end a text with a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// Requests the log-probability of each sampled token, and with it the log-probabilities of this many most likely tokens. `None` requests no
-    /// log-probabilities. If this field is set, the host samples.
+    /// The number of most likely tokens whose log-probabilities are reported at each sampled token. The sampled token's own log-probability is
+    /// reported, too. `None` reports no log-probabilities. If this field is set, the host samples.
     pub n_logprobs: Option<usize>,
     /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,
-    /// True if uncertain bytes at the end of the text are not added to the text, so that [`pending`](Self::pending) returns them. Uncertain
-    /// bytes are an incomplete character, or text that may begin a stop text. Has no effect if a stop id, a constraint or a stop text ended the
-    /// text.
+    /// Selects where uncertain bytes go when the text ends. Uncertain bytes are an incomplete character, or the beginning of a stop text. If
+    /// true, [`pending`](Self::pending) returns these bytes. If false, these bytes become the end of the text. Has no effect if a stop id, a
+    /// constraint or a stop text ended the text.
     pub keeps_end: bool,
     /// True if every token counts in penalties. If false, tokens of digits and blanks are recorded as seen, but with a count of 0. If true, the
     /// host samples.

@@ -109,7 +109,7 @@ impl HostCache {
     }
 }
 
-/// Everything that a twin may read and write. A handle is an index into the list of its kind: [`Var`] in `vars`, [`Matrix`] in `matrices`,
+/// Everything that twins read and write. A handle is an index into the list of its kind: [`Var`] in `vars`, [`Matrix`] in `matrices`,
 /// [`State`] in `states`.
 pub struct Host {
     pub tape: Arc<Tape>,

@@ -26,9 +26,9 @@ pub struct MatrixPart {
     pub optional: bool,
     /// The place of the matrix in a tensor that holds several matrices. `None` if the tensor holds only this matrix.
     pub slice: Option<Slice>,
-    /// The heads whose channels are the rows of the matrix, if heads are padded. The checkpoint lacks the rows of the padding.
+    /// The head sizes, if the rows of the matrix are the channels of padded heads. The checkpoint lacks the rows of the padding.
     pub row_heads: Option<Heads>,
-    /// The heads whose channels are the inputs of the matrix, if heads are padded. The checkpoint lacks the columns of the padding.
+    /// The head sizes, if the inputs of the matrix are the channels of padded heads. The checkpoint lacks the columns of the padding.
     pub input_heads: Option<Heads>,
     /// `true` if the inputs that are multiplied with the matrix may exceed the range of f16.
     pub is_wide: bool,

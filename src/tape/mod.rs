@@ -79,7 +79,7 @@ pub struct VarSpec {
     pub planes: usize,
     /// `true` if only the word's kernels use the activation, and the word's twin does not.
     pub device_only: bool,
-    /// `true` if only the word that writes the activation reads it. The word's kernels may leave such an activation unwritten.
+    /// `true` if only the word that writes the activation reads it. Some kernels of the word leave such an activation unwritten.
     pub is_internal: bool,
 }
 
@@ -111,7 +111,8 @@ pub struct VectorPart {
     /// The number of elements if the vector is shorter than [`VectorSpec::width`]. The remainder of the width is zero. `None` if the vector has the
     /// full width.
     pub len: Option<usize>,
-    /// The heads whose channels are the vector, if heads are padded. `None` if the checkpoint has all elements of the vector.
+    /// The head sizes, if the elements of the vector are the channels of padded heads. The checkpoint lacks the elements of the padding. `None` if
+    /// the checkpoint has all elements of the vector.
     pub heads: Option<Heads>,
     /// The number of times that each element of the checkpoint's tensor is repeated. The repetitions are consecutive elements of the vector.
     pub repeat: usize,

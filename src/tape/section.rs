@@ -32,8 +32,8 @@ impl Tape {
     /// Begins the next layer. Everything that is recorded after the call belongs to this layer. Everything that is recorded before the first call
     /// belongs to the first layer.
     ///
-    /// The final norm and the head together count as the last layer, so call this function before they are recorded, too. A tape without calls has
-    /// one layer.
+    /// The final norm and the head together count as the last layer, so call this function before the final norm is recorded, too. A tape without
+    /// calls has one layer.
     pub fn begin_layer(&mut self) {
         self.marks.push(self.mark());
     }

@@ -1,6 +1,7 @@
 //! One step: one pass through the model for tokens of one or several slots.
 //!
-//! `Step::encode` alone writes the cursor, which describes a step to kernels. `shaders/lib/cursor.wgsl` reads the cursor.
+//! The cursor is the uniform buffer that describes a step to kernels. On the host, only `Step::encode` writes the cursor.
+//! `shaders/lib/cursor.wgsl` reads the cursor.
 
 use crate::error::{Error, Result};
 

@@ -33,13 +33,13 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
 ///
-/// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains `|`
-/// or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output is
-/// split into parts. The template can still trim, split and compare messages. But if the output depends on `|` or `]` in a message, the result
-/// would differ from the result in transformers. To detect this, the prompt is rendered both with and without the replacement. A difference is an
-/// error, and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden in a similar way, except in messages
-/// of the model itself. If the output depends on such a token in another message, these tokens are not hidden. Then they are ordinary text in the
-/// whole prompt, and never special tokens.
+/// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains
+/// `|` or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output
+/// is split into parts. The template can still trim, split and compare messages. But if the output depends on `|` or `]` in a message, the
+/// result would differ from the result in transformers. To detect this, the prompt is rendered both with and without the replacement. A
+/// difference is an error, and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden in a
+/// similar way, except in messages of the model itself. If the output depends on such a token in another message, these tokens are not hidden.
+/// Then the tokens of newer models are ordinary text in the whole prompt.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,
@@ -102,7 +102,8 @@ impl Jinja {
         self.text(context, &[])
     }
 
-    /// Renders variables as one text. The template also gets the variables of its file, and `defaults` for variables that nothing else sets.
+    /// Runs the template with the variables in `context` and returns the output. The template also gets the variables of the checkpoint's file,
+    /// and `defaults` for variables that neither `context` nor the file has.
     pub(super) fn text(&self, mut context: Map<String, Value>, defaults: &[(&str, &str)]) -> Result<String> {
         for (name, value) in &self.variables {
             context.entry(name).or_insert_with(|| value.clone());

@@ -75,8 +75,8 @@ pub trait Template: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the texts before and after the arguments of a call of the tool `name`, with which an answer begins. Returns `None` if the
-    /// arguments are not JSON.
+    /// Returns the texts before and after the arguments in an answer that begins with a call of the tool `name`. Returns `None` if the arguments
+    /// are not JSON.
     fn around_arguments(&self, name: &str) -> Option<[String; 2]> {
         (self.family() == Family::Glm4).then(|| [format!("{name}\n"), String::new()])
     }

@@ -16,7 +16,7 @@ pub enum Part {
 /// characters can contain only those three special tokens.
 pub(super) const MARKS: [char; 2] = ['|', ']'];
 
-/// Tokens that are special only directly after `[gMASK]`: GLM-4's and ChatGLM3's.
+/// Tokens that are special only directly after `[gMASK]`: first the token of GLM-4, then the token of ChatGLM3.
 const AFTER_GMASK: [&str; 2] = ["<sop>", "sop"];
 
 /// Special tokens of newer models, such as GLM-4.1V. If the model's vocabulary does not have such a token, its text in a template is encoded as
@@ -45,8 +45,8 @@ pub(crate) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
     all.filter_map(|text| Some((vocab.special(text)?, *text))).collect()
 }
 
-/// Returns the ids of the parts. Each text is encoded alone. A token such as `<think>` that the vocabulary lacks is encoded as text, together with
-/// the texts before and after it.
+/// Returns the ids of the parts. Each text is encoded alone. If the vocabulary lacks a token such as `<think>`, the token's text is encoded
+/// together with the texts before and after the token.
 ///
 /// # Errors
 /// `Input` if the vocabulary lacks a special token that is not in `NEWER`, such as `<|user|>`.

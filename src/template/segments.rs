@@ -98,7 +98,7 @@ impl Writer {
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Appends the text that was held back to the current segment (a reply or a tool call).
+    /// Adds all text that was held back. The text becomes part of the current segment (a reply or a tool call).
     fn flush(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let pending = self.utf8.finish();
         let added = self.add(&pending, on_delta);

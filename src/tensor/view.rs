@@ -75,7 +75,7 @@ impl<'a> View<'a> {
                 matrix.rows, matrix.k
             )));
         }
-        matrix.coding.transposed = false; // `View::transposed` sets it
+        matrix.coding.transposed = false; // `View::transposed` below sets this flag
         let dtype = DType::Coded(matrix.coding.format.name());
         let view = View { dtype, strides: dense_strides(&stored), shape: stored, bytes: &[], scale: 1.0, coded: Some(matrix) };
         Ok(if transposed { view.transposed() } else { view })

@@ -1,7 +1,7 @@
 //! Chooses the vocabulary of a model by its number of embeddings.
 //!
-//! The number of embeddings identifies each published model family. A file in the model's folder is used only if its largest id is one of the
-//! family's. With a wrong vocabulary a model writes fluent nonsense, which is worse than an error that names the right file.
+//! The number of embeddings identifies each published model family. A file in the model's folder is used only if its largest id is in the
+//! family's range. With a wrong vocabulary a model writes fluent nonsense, which is worse than an error that names the right file.
 
 #[cfg(test)]
 mod tests;

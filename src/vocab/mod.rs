@@ -95,8 +95,8 @@ trait Scheme: Send + Sync {
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.table().decode(ids)
     }
-    /// Returns the id of the special token `text`. Returns `None` if no special token has this text, or if `encode` finds special tokens in text
-    /// itself.
+    /// Returns the id of the special token `text`. Returns `None` if no special token has this text. Also returns `None` if `encode` itself
+    /// finds special tokens in text.
     fn special(&self, _text: &str) -> Option<u32> {
         None
     }
@@ -268,8 +268,8 @@ impl Vocab {
         self.scheme.table().token(id)
     }
 
-    /// Returns the joined bytes of many ids. The bytes may not be valid UTF-8: see [`Utf8Stream`]. A WordLevel vocabulary removes the space
-    /// of the first word. A SentencePiece model removes the space that it put before the text.
+    /// Returns the joined bytes of many ids. The bytes are not always valid UTF-8: see [`Utf8Stream`]. A WordLevel vocabulary removes the space
+    /// of the first word. A SentencePiece model removes the space that `encode` puts before a text.
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.scheme.decode(ids)
     }

@@ -1,8 +1,8 @@
 //! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`, or the lists of a GGUF file. The tokens in such a file are called pieces.
 //! ChatGLM3 has nine special tokens with ids after the file's pieces.
 //!
-//! In a piece, the character `▁` represents a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text: a chat template
-//! gets their ids by name. This module must not know templates or stop ids.
+//! In a piece, the character `▁` represents a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text:
+//! a chat template gets their ids by name. This module must not know templates or stop ids.
 //!
 //! The code here uses no crate for this format. The existing crates are young, need a newer Rust or compile protobuf in their build, and only a
 //! small part of the format is needed. The tests compare the ids with the official package.
@@ -45,8 +45,8 @@ pub(super) struct SentencePiece {
     /// The user-defined pieces, which are found in a text before its other characters are joined to normal pieces.
     user_defined: Trie,
     unknown: u32,
-    /// The ids of the pieces for single bytes, into which a character without a piece is split. `None` if such a character becomes the unknown
-    /// token.
+    /// The ids of the pieces for single bytes. A character without a piece is split into these pieces. `None` if such a character becomes the
+    /// unknown token.
     bytes: Option<Box<[u32; 256]>>,
     special: HashMap<String, u32>,
     /// The number of pieces. Ids from this number on are ChatGLM3's special tokens.
@@ -162,7 +162,7 @@ impl SentencePiece {
         (prefix.to_string() + &words.join("▁")).trim_end_matches(SPACE).to_string()
     }
 
-    /// Appends the ids of text without user-defined pieces.
+    /// Appends the ids of `text`, which contains no user-defined pieces.
     fn join(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         for part in self.ranks.join(text.as_bytes(), text.char_indices().map(|(i, _)| i))? {
             match (self.ranks.id(part), &self.bytes) {

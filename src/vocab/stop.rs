@@ -53,7 +53,8 @@ impl StopTexts {
         (&self.certain, false)
     }
 
-    /// Returns the text that is held back. A new filter with the same stop texts, to which this text is passed, also holds all of the text back.
+    /// Returns the text that is held back. If this text is passed to a new filter with the same stop texts, the new filter also holds back all
+    /// of the text.
     pub fn held(&self) -> &str {
         &self.held
     }

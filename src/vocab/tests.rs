@@ -44,7 +44,7 @@ mod embedded {
         (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
     }
 
-    /// Returns the numbers of the lines of a golden file for which the vocabulary encodes or decodes differently.
+    /// Returns the numbers of the lines in a golden file that the vocabulary encodes or decodes differently.
     fn mismatches(vocab: &Vocab, golden: &str) -> Vec<usize> {
         let is_wrong = |line: &str| {
             let case: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -102,7 +102,7 @@ mod embedded {
             for n in 0..200 {
                 let bytes = rng.bytes(n);
                 assert_eq!(vocab.decode(&vocab.encode(&bytes).unwrap()), bytes);
-                // the bytes of random tokens, without the bytes at the beginning
+                // the bytes of random tokens, without the first bytes, so that the text can begin within a token
                 let ids: Vec<u32> = (0..n).map(|_| (rng.next() % vocab.len() as u64) as u32 + 1).collect();
                 let bytes = &vocab.decode(&ids)[n / 2..];
                 assert_eq!(vocab.decode(&vocab.encode(bytes).unwrap()), bytes);

@@ -61,7 +61,7 @@ impl Trie {
         let sorted = sort(entries, bytes);
         let byte = |i: usize, depth: usize| bytes[sorted[i].start as usize + depth];
 
-        // Nodes whose children do not exist yet. Each is the range of `sorted` with the tokens below the node.
+        // Nodes whose children do not exist yet. Each entry is the range of `sorted` with the tokens below one node.
         let mut waiting = VecDeque::new();
         waiting.push_back(0..sorted.len());
         let mut trie = Trie { label: vec![0], token: vec![], first_child: vec![], single: vec![NONE; 256], pair: vec![NONE; 1 << 16] };

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The metadata key under which a file describes its quantised tensors: a JSON object that maps tensor names to descriptions.
 const KEY: &str = "wingbeat.coded";
 
-/// How a tensor is quantised, as the JSON describes it.
+/// The description of a quantised tensor, as the JSON under [`KEY`] stores it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
@@ -48,8 +48,8 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
     (!described.is_empty()).then(|| (KEY.to_string(), json()))
 }
 
-/// Reads the metadata entry that describes quantised tensors, and removes it. Sets the coding and the type of each such tensor, and its shape
-/// before quantisation.
+/// Removes the metadata entry that describes quantised tensors. Gives each tensor in the entry its coding, its type, and the shape that the
+/// tensor had before quantisation.
 ///
 /// # Errors
 ///

@@ -72,7 +72,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         lora.check(input)?;
     }
     let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-    // The shapes do not determine these two values, and the output has no config.json.
+    // The shapes do not determine these two values, so the metadata of the written file must have them.
     let epsilons = [config::GROUP_NORM_EPS, config::LAYER_NORM_EPS].into_iter().filter_map(|key| input.metadata().get_key_value(key));
     metadata.extend(epsilons.map(|(key, value)| (key.clone(), value.clone())));
     if layout == Layout::Official {
@@ -107,7 +107,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
             None => view,
         };
         if let Some(data) = lora.and_then(|lora| lora.merged(name, &view, dtype)) {
-            // A merged matrix has the same orientation in all layouts, and the same name in all but Hugging Face's.
+            // A merged matrix is stored in the same orientation in all layouts. Only the layout of Hugging Face has another name for the matrix.
             entries.push(Entry { name: hf_name.unwrap_or_else(|| name.to_string()), dtype, shape: view.shape().to_vec(), data });
             continue;
         }

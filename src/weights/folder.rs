@@ -1,4 +1,4 @@
-//! Finds the checkpoint of a folder. An index and its shards count as one checkpoint. Files with the standard names of `transformers` also
+//! Finds the checkpoint of a folder. An index and its shards count as one checkpoint. Several files with standard names of `transformers` also
 //! count as one checkpoint.
 //!
 //! This module reads only file names and indexes, and opens no weights.
@@ -18,7 +18,7 @@ pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 const STANDARD: [&str; 4] = ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 const INDEX: &str = ".index.json";
 
-/// Returns the path of the only checkpoint in a folder: the path of its file or, if it has several shards, of their index.
+/// Returns the path of the only checkpoint in a folder: the path of the file or, if the checkpoint has several shards, of the index.
 ///
 /// # Errors
 ///

@@ -36,7 +36,8 @@ pub(crate) fn small_gguf() -> Vec<u8> {
     g.finish()
 }
 
-/// Returns a safetensors file of a GLM with the configuration in the metadata, as `convert` writes it. Opening splits its fused tensors.
+/// Returns a safetensors file of a GLM, with the configuration in the metadata, as `convert` writes files. Its fused tensors are split when the
+/// file is opened.
 pub(crate) fn small_glm() -> Vec<u8> {
     let json = r#"{"model_type":"chatglm","n_head":1,"n_kv_head":1,"head_size":2,"rotary_size":2,"rope_theta":5e6,"rms_norm_eps":1e-5,
         "attention_bias":true,"max_context":9,"eos":[1],"pad":null}"#;
@@ -76,7 +77,7 @@ pub(crate) fn small_glm_gguf() -> Vec<u8> {
 /// Opens a checkpoint from bytes and reads every element.
 fn judge(bytes: &[u8]) -> Result<()> {
     let kind = locate::sniff(bytes)?;
-    let bytes: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice()); // a few megabytes, in a test
+    let bytes: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice()); // leaks a few megabytes, harmless in a test
     let c = Checkpoint::build(Parts::one(Map::fixed(bytes), kind)?, "test".into(), None)?;
     for name in c.names() {
         let view = c.tensor(name).expect("listed");

@@ -1,7 +1,7 @@
 //! The index of a checkpoint that has several files (shards). The index maps each tensor to its shard.
 //!
-//! An index may name only files of its own folder, so that a downloaded index cannot read other files. Index and shards must agree about every
-//! tensor. If they disagree, they come from different downloads.
+//! An index may name only files of its own folder. So a downloaded index cannot cause other files of the user to be read. Index and shards must
+//! agree about every tensor. If they disagree, they come from different downloads.
 
 use super::located::Located;
 use crate::error::{Error, Result, short, with_place};

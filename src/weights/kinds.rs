@@ -72,7 +72,7 @@ fn is_vocabulary(text: &str) -> bool {
     is_number(first) && second.starts_with(['\'', '"', 'b']) || first.ends_with('=') && is_number(second) && !is_more
 }
 
-/// The largest part of a JSON file that is read to recognise it, in bytes. No tokenizer.json is larger.
+/// The most bytes of a JSON file that are read to detect what the file is. No tokenizer.json is larger.
 const MAX_JSON_BYTES: usize = 64 << 20;
 
 /// The top-level keys that distinguish JSON files.

@@ -191,7 +191,7 @@ impl Checkpoint {
         let Parts { maps, kind, tensors, mut metadata, path } = parts;
         let dot_st = path.as_deref().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
         let declared = match kind {
-            FileKind::Gguf => Some(Layout::Official), // its reader returns the official orientation
+            FileKind::Gguf => Some(Layout::Official), // the GGUF reader returns the official orientation
             _ => metadata.get(layout::LAYOUT_KEY).and_then(|word| word.parse().ok()),
         };
         let facts = orient::Facts { dot_st, declared };

@@ -43,7 +43,7 @@ impl Parts {
         Self::one(map, kind).map_err(at)
     }
 
-    /// Lists the tensors of a checkpoint that consists of this one file.
+    /// Lists the tensors of the file `map`, which is a whole checkpoint in the format `kind`.
     pub fn one(map: Map, kind: FileKind) -> Result<Parts> {
         let (tensors, metadata) = list(&map, kind)?;
         let path = map.path().map(Path::to_path_buf);

@@ -13,8 +13,8 @@ const MAX_PICKLE_BYTES: usize = 16 << 20;
 /// The keys that the Python package `rwkv` adds to a file when it converts a model for one strategy.
 const CONVERTED: [&str; 3] = ["_strategy", "_version", "_rescale_layer"];
 
-/// The key, in a `.pth` and in metadata, for the layers of the embedding model that a reranker of EmbeddingRWKV reads. In a `.pth`, the value
-/// is a list of numbers. In metadata, the value is a text with commas between the numbers.
+/// The key, in a `.pth` and in metadata, of the list of layers that a reranker of EmbeddingRWKV reads from the embedding model. In a `.pth`, the
+/// value is a list of numbers. In metadata, the value is a text with commas between the numbers.
 pub const RERANKER_LAYERS: &str = "reranker_layer_idx";
 
 /// Returns the tensors of a `.pth` file, and the metadata. The metadata are empty, or have the list [`RERANKER_LAYERS`] if the file has this list.

@@ -61,7 +61,7 @@ fn every_form_holds_the_same() {
                 let file = (*owner).as_ref().as_ptr_range();
                 assert!(file.start <= bytes.as_ptr() && bytes.as_ptr_range().end <= file.end, "{}", t.name);
             }
-            // Every path opens the whole model, and every model converts to the same official file.
+            // The path of a shard and the path of the index both open the whole model. Every model converts to the same official file.
             let shard = opened.files().next().unwrap().to_path_buf();
             check(&Checkpoint::open(&shard).unwrap(), &expected, "shard");
             check(&Checkpoint::open(opened.path().unwrap()).unwrap(), &expected, "index");
@@ -246,8 +246,9 @@ fn an_index_and_its_shards_must_agree() {
     });
     assert!(text.contains("expected a safetensors shard like the first shard, found pth"), "{text}");
     assert!(refusal(|f| f.index = json!({"weight_map": {"a": "../x.safetensors"}})).contains("the shard path"));
-    // The first index names itself. The second file is not an index.
+    // This index names itself as the shard of the tensor `a`.
     assert!(refusal(|f| f.index["weight_map"]["a"] = json!("model.safetensors.index.json")).contains("found text that begins with \"{"));
+    // A config.json is not an index.
     let dir = tempdir().unwrap();
     let text = Checkpoint::open(&put(&dir, "config.json", b"{\"hidden_size\": 4096}")).unwrap_err().to_string();
     assert!(text.contains("config.json: expected an index of shards") && text.contains("give the checkpoint or its folder"), "{text}");

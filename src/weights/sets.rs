@@ -1,5 +1,6 @@
-//! Tiny RWKV models of every version, for tests. Each program that writes such files has its own tensor names, and a function here that returns
-//! a model under these names. The tables of names were copied from published files, so they do not depend on the code under test.
+//! Tiny RWKV models of every version, for tests. Programs that write files of RWKV models use different tensor names. For each program, a
+//! function here returns a model with the names of the program. The tables of names were copied from published files, so they do not depend on
+//! the code under test.
 
 use super::testing::{Dice, pth, singles};
 use crate::error::Error;
@@ -109,7 +110,7 @@ pub fn official(version: &str) -> Vec<Made> {
     out
 }
 
-/// How a file of `transformers` spells the names of mixes.
+/// The spelling of the mixes' names in a file of `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Words {
     /// `time_maa_k`, as in most files of RWKV-6.

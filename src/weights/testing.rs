@@ -155,7 +155,7 @@ impl Zip {
 }
 
 impl Line {
-    /// Writes the fields from "version needed" to the length of the name, which local header and directory share.
+    /// Writes the fields that the local header and the directory share: from "version needed" to the length of the name.
     fn write(&self, out: &mut Vec<u8>) {
         out.extend([20u16, self.flags, self.method, 0, 0x21].iter().flat_map(|n| n.to_le_bytes()));
         out.extend([self.crc, self.packed, self.size].iter().flat_map(|n| n.to_le_bytes()));
@@ -167,7 +167,7 @@ fn crc32(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |c, _| (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())))
 }
 
-/// A repeatable sequence of random numbers (xorshift). The field is its seed, which must not be 0.
+/// A repeatable sequence of random numbers (xorshift). The field is the seed, and later the current state. The seed must not be 0.
 pub(crate) struct Dice(pub u64);
 
 impl Dice {

@@ -28,9 +28,9 @@ pub struct Attention {
     pub n_heads: usize,
     /// G, the number of key heads, which is also the number of value heads.
     pub n_kv_heads: usize,
-    /// D, the number of channels of a head, a multiple of 8.
+    /// D, the number of channels of a head with its padding, a multiple of 8.
     pub head_size: usize,
-    /// The number of channels at the end of each head that are zeros. They do not count in D of the scale 1/√D.
+    /// The number of channels at the end of each head that are always zero. The D of the scale 1/√D does not count these channels.
     pub padding: usize,
 }
 
@@ -48,7 +48,7 @@ pub struct LimitedAttention {
     pub key_size: usize,
     /// The number of channels of a value, a multiple of 8.
     pub value_size: usize,
-    /// The factor for q before the limit.
+    /// The factor that multiplies q before the limit is applied.
     pub scale: f32,
     /// L: a score is L tanh(q · k scale).
     pub limit: f32,
@@ -59,7 +59,7 @@ struct Attend {
     /// The number of heads into which each value is divided, so that a workgroup sums only the channels of one head. Each of these heads computes
     /// the same scores.
     tiles: usize,
-    /// The number of channels of one of these heads.
+    /// The number of channels of each of the heads into which a value is divided.
     value_size: usize,
     /// The factor for q.
     scale: f32,
@@ -117,7 +117,7 @@ impl Tape {
     /// must be `None`. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
     pub fn attention_add(&mut self, name: &str, qkv: Var, of: LimitedAttention, x: Var) {
         let LimitedAttention { key_size, value_size: width, scale, limit } = of;
-        // Values are stored as heads of at most 256 channels, a number that divides the width.
+        // The size of a value head is the largest multiple of 8 that is at most 256 and divides the width.
         let value_size = (PAD..=MAX_TILE.min(width)).rev().find(|&n| width.is_multiple_of(n) && n.is_multiple_of(PAD)).unwrap_or(width);
         let tiles = width / value_size;
         let [keys, values] = self.key_and_value(name, (1, key_size), (tiles, value_size));
@@ -235,7 +235,7 @@ impl Word for Attend {
 }
 
 impl Attend {
-    /// Returns a score, L tanh(s) for a product s of a query and a key. Returns s if scores have no limit.
+    /// Returns the score for the product s of a query and a key: L tanh(s), or s if scores have no limit.
     fn limited(&self, s: f32) -> f32 {
         if self.limit == 0.0 { s } else { self.limit * s.tanh() }
     }

@@ -24,7 +24,7 @@ pub struct DeepEmbed {
     pub residual: MatrixPart,
     /// The matrix V, `[F, R]`.
     pub gate: MatrixPart,
-    /// b, `[F]`.
+    /// The bias b, `[F]`.
     pub bias: VectorPart,
 }
 

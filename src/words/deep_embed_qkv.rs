@@ -23,7 +23,7 @@ pub struct TokenColumn {
     pub pair: [MatrixPart; 2],
     /// The table, `[vocab, width]`.
     pub table: MatrixPart,
-    /// The matrix of x0, `[width, C]`.
+    /// W_k or W_v, the matrix that multiplies x0, `[width, C]`.
     pub residual: MatrixPart,
 }
 
@@ -90,7 +90,7 @@ impl Tape {
 }
 
 impl DeepEmbedQkvWord {
-    /// Returns the dispatches that multiply column `i` of k and v by the numbers of each token.
+    /// Returns the dispatches that multiply column `i` of k and v by the factors of each token, S[token] + W x0.
     fn gates(&self, cx: &Lowering<'_>, i: usize) -> Vec<Dispatch> {
         let spec = cx.tape.matrix_spec(self.tables[i]);
         let [y, z] = [self.up.y, self.residual.y].map(|var| cx.tape.var_spec(var));
@@ -154,7 +154,7 @@ impl DeepEmbedQkvWord {
         }
     }
 
-    /// Multiplies column `i` of k and v by the numbers of each token, on the host.
+    /// Multiplies column `i` of k and v by the factors of each token, S[token] + W x0, on the host.
     fn gate_twin(&self, host: &mut Host, i: usize) {
         let [y, z] = [self.up.y, self.residual.y].map(|var| host.tape.var_spec(var).clone());
         let mut out = host.take(self.up.y);

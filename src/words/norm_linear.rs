@@ -13,7 +13,7 @@ pub(super) struct NormLinear {
     pub name: &'static str,
     pub x: Var,
     pub norm: Norm,
-    /// norm(x). The variable has one row per token. In the output head, it has one row per token whose logits are requested.
+    /// norm(x), with one row per token. In the words `head` and `hidden`, one row per token whose logits are requested.
     pub normed: Var,
     pub stacks: Vec<Stack>,
 }

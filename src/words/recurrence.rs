@@ -96,12 +96,12 @@ pub struct Head<'a> {
 /// The number of lanes of the kernel rwkv/head. The kernel has one lane per channel, so this is also the largest head size that it
 /// supports.
 const HEAD_LANES: usize = 64;
-/// The number of units (eight weights) of a low-rank matrix that a lane of rwkv/head loads before it uses the first one.
+/// The number of units (eight weights) of a low-rank matrix that a lane of rwkv/head loads before it uses the first unit.
 const AHEAD: u32 = 4;
 /// The number of rows of the state per workgroup of rwkv/wkv: the constants LANES of rwkv/feed and rwkv/feed_window.
 const ROWS: usize = 64;
 const WINDOW_ROWS: usize = 8;
-/// The largest number of tokens whose vectors rwkv/wkv keeps in workgroup memory, and the bytes that these vectors may take.
+/// The largest number of tokens whose vectors rwkv/wkv keeps in workgroup memory, and the largest number of bytes of these vectors.
 const STAGE: usize = 4;
 const STAGE_BYTES: usize = 8 << 10;
 

@@ -253,8 +253,9 @@ pub struct Input {
     pub bindings: Vec<(&'static str, Binding)>,
 }
 
-/// Returns whether words fuse dispatches in this step. On a GPU and for at most [`FUSED`] tokens, one more dispatch costs more than
-/// computing an input again in every workgroup. If results must not depend on the batch (`batch_invariant`), returns `false`.
+/// Returns `true` if the products of this step compute their inputs in their own dispatches (fused). On a GPU and for at most [`FUSED`]
+/// tokens, one more dispatch costs more than computing an input again in every workgroup. If results must not depend on the batch
+/// (`batch_invariant`), returns `false`.
 pub fn fuses(cx: &Lowering<'_>) -> bool {
     cx.caps.class == Class::Groups && cx.tokens <= FUSED && cx.outputs <= FUSED && !cx.caps.batch_invariant
 }
@@ -270,7 +271,7 @@ impl Stack {
     }
 
     /// Returns the dispatches of a product whose workgroups compute the input themselves. `input(is_first)` returns the shader module of
-    /// the input. `is_first` is `true` for the first dispatch, which may store the computed input.
+    /// the input. `is_first` is `true` for the first dispatch. No other dispatch stores the computed input.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let shape = Shape::matvec(&cx.caps.tuning, cx.caps.tuning.input_rows, cx.n_rows(self.rows));

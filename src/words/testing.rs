@@ -23,7 +23,7 @@ pub struct Case {
 pub const PAGES: usize = 4;
 /// The number of blocks in each cache of a case.
 pub const BLOCKS: usize = 49;
-/// The most tokens that a slot may have in a case with caches.
+/// The largest number of tokens of a slot in a case with caches.
 pub const CONTEXT: usize = 1024;
 
 impl Case {

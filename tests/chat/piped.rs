@@ -75,7 +75,7 @@ fn a_command_gives_the_results_of_calls() {
     };
     let tools = file("tools.json", r#"[{"type": "function", "function": {"name": "f"}}]"#);
     let call = file("call.gbnf", r#"root ::= "{\"name\": \"f\", \"arguments\": {\"a\": \"$HOME\"}}""#);
-    // Each process counts the processes before it. The first one returns the line that it reads.
+    // Each process counts the processes before it. The first process prints the line that it reads.
     let script = r#"
         n=$(($(cat "$1" 2>/dev/null || echo 0) + 1)); echo $n > "$1"
         case $n in

@@ -133,7 +133,7 @@ fn an_interrupt_ends_with_130_and_what_there_is() {
     command.args(["generate", "x", "-n", "100000000", "--ignore-eos", "--jsonl", "--device", "cpu", "--save-state"]).arg(&state);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    lines.next().unwrap().unwrap(); // it is generating
+    lines.next().unwrap().unwrap(); // the program generates
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
     assert_eq!(last["finish"], "interrupted");

@@ -47,7 +47,7 @@ fn the_vision_encoder_is_left_out() {
     assert!(text.names().count() > 20 && text.names().all(|name| !name.contains("visual")));
 }
 
-/// The file of a model keeps its heads: only the tape and the executors pad them.
+/// A model's file has the heads without padding. Only the tape and the executors pad the heads.
 #[test]
 fn heads_are_padded_only_in_memory() {
     if !path("").is_dir() {

@@ -104,7 +104,7 @@ fn without_decay_tokens_add_up_and_with_all_of_it_only_the_last_one_stays() {
     assert!(lost.iter().all(|state| nmse(state, &kept[0]) < 1e-10));
 }
 
-/// Checks the word's output y, which depends on the current token, weighted with the bonus, and on the state before this token.
+/// Checks the word's output y. The output depends on the state before the current token, and on the current token with the bonus as its weight.
 #[test]
 fn without_decay_and_with_a_bonus_of_one_it_is_causal_linear_attention() {
     use wingbeat::low_level::tape::{Rows, vector};

@@ -153,7 +153,7 @@ fn an_interrupt_from_outside_is_a_ctrl_c_for_the_line_editor() {
     let folder = folder();
     let mut terminal = Terminal::ready(&["chat", "--seed", "1"], folder.path(), Setting::default());
     let id = terminal.id();
-    // The line editor misses a signal that arrives just before it waits for a key. So the signal is sent again until the process ends.
+    // The line editor misses a signal that arrives just before the editor waits for a key. So the signal is sent again until the process ends.
     std::thread::spawn(move || {
         let alive = || Command::new("kill").args(["-INT", &id.to_string()]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
         while alive() {
@@ -245,7 +245,7 @@ fn a_writer_that_is_interrupted_leaves_nothing() {
     send("ABRT", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(4));
     assert_eq!(names(short.path()), [""; 0]);
-    // Writing a small checkpoint takes some milliseconds, so several attempts are needed to interrupt it.
+    // Writing a small checkpoint takes some milliseconds, so several attempts are needed to interrupt the write.
     let model = crate::support::goldens().find(|g| g.name == "rwkv6").unwrap().path();
     let mut n_hit = 0;
     for _ in 0..20 {

@@ -28,9 +28,9 @@ fn continuations_of_one_state_are_those_of_single_streams() {
     }
 }
 
-/// Continues streams. The device can sample some of these streams, the host must sample the remaining ones. Checks that each text equals the text
-/// of the stream alone. The host's streams end first, and their tokens never arrive together. Returns how many tokens of the device's streams arrive
-/// together.
+/// Continues several streams at once. The device can sample some of the streams, and the host must sample the other streams, which end first. Checks
+/// that each text equals the text of the stream alone, and that no tokens of the host's streams arrive together. Returns how many tokens of the
+/// device's streams arrive together.
 fn mixed_texts(name: &str, model: &Model) -> usize {
     let base = |seed| Sampling { seed, ..Sampling::rwkv() };
     let all = [

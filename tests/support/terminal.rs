@@ -76,7 +76,7 @@ impl Terminal {
         Terminal { pty, child, output, seen: Vec::new(), mark: 0 }
     }
 
-    /// Starts `wingbeat ARGS` and waits until it asks for the first line.
+    /// Starts `wingbeat ARGS` and waits until the program asks for the first line.
     pub fn ready<S: AsRef<OsStr>>(args: &[S], home: &Path, setting: Setting<'_>) -> Terminal {
         let mut terminal = Terminal::start(args, home, setting);
         terminal.wait(READY);

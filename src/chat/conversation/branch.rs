@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// The most tokens of the blank line after a reply.
+/// The largest number of tokens that the blank line after a reply takes.
 const BLANK_LINE: usize = 4;
 
 /// A branch of a conversation in lines (`Name: text`). Clones share their states.
@@ -39,9 +39,9 @@ pub struct Branch {
 pub struct Asked {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: SharedState,
-    /// A state within the prompt, before the thought, and the tokens between this state and the reply's text. The conversation keeps a reply
-    /// without its thought. So these tokens and the reply's text are prefilled again after this state. `None` if replies end at a blank line,
-    /// because such replies have no thought.
+    /// The state after the part of the prompt before the thought, and the tokens between this state and the reply's text. To keep a reply
+    /// without its thought, the conversation prefills these tokens and the reply's text again after this state. `None` if replies end at a blank
+    /// line, because such replies have no thought.
     pub lead: Option<(SharedState, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
@@ -97,7 +97,8 @@ impl Branch {
         Ok(Asked { prompt: Arc::new(state), lead, read, n_turns: self.n_turns, is_answered: false })
     }
 
-    /// Sets the current state to `chat`, the state after a reply to `asked`. If `asked` already has a reply, the new reply replaces it.
+    /// Sets the current state to `chat`, the state after a reply to `asked`. If `asked` already has a reply, the new reply replaces the earlier
+    /// reply.
     pub fn replied(&mut self, core: &mut Core, chat: State, asked: &mut Asked) {
         let before = std::mem::replace(&mut self.chat, Arc::new(chat));
         if asked.is_answered {
@@ -160,7 +161,7 @@ pub fn reply(
     on_part: &mut OnPart<'_>,
 ) -> Result<Reply> {
     let room = room(core, state)?;
-    // Stop texts do not apply to a constrained reply: it ends where its constraint ends.
+    // A constrained reply ends where its constraint ends, so stop texts do not apply.
     let stop_texts = if constraint.is_some() { Vec::new() } else { vec![lines.end()] };
     let mut reader = AnswerReader::of_line(lines.begins(), stop_texts);
     let draw = Draw {

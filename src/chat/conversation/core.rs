@@ -41,7 +41,7 @@ pub struct Draw {
     /// True if the model's end-of-text token ends the answer. With a constraint, this token always ends the answer.
     pub ends: bool,
     pub max_tokens: usize,
-    /// How many tokens beyond `max_tokens` may complete a character, as in [`Stream::grace`].
+    /// The largest number of tokens beyond `max_tokens` that may be sampled to complete the last character, as in [`Stream::grace`].
     pub grace: usize,
 }
 

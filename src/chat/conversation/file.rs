@@ -1,4 +1,5 @@
-//! Saved conversations. A saved conversation is a state file: it has the model's state and the tokens, and its metadata hold everything else.
+//! Saved conversations. A saved conversation is a state file. The file has the model's state and the tokens. The metadata of the file hold
+//! everything else.
 
 use super::Conversation;
 use super::core::Core;
@@ -36,7 +37,8 @@ pub struct Record {
     pub history: Vec<Message>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
-    /// The choice of thoughts. `None` if the format has no choice, or for the choice that the name of the format selects.
+    /// The name of the choice whether the model writes a thought before an answer ([`Thinking`](crate::chat::Thinking)). `None` if the format
+    /// has no such choice. When a file is loaded, `None` selects the choice that the format's name implies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) thinking: Option<String>,
     /// True if the prompt begins with token 0.
@@ -57,7 +59,7 @@ pub struct Loaded {
 impl Record {
     /// Makes a record without names, first prompt, messages and tools.
     pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> Record {
-        // The setting `preset` sets other settings, which the record has.
+        // The record leaves out `preset`, because `preset` only sets other settings, and the record has these settings.
         let settings = Settings::names().filter(|(name, _)| *name != "preset");
         let said = |name: &str| core.settings.get(name).expect("it is one of the names");
         Record {
@@ -146,7 +148,7 @@ impl Record {
         format
     }
 
-    /// Returns the error that a conversation in this file cannot replace the current one.
+    /// Returns the error for a saved conversation that cannot replace the current conversation.
     pub fn other_kind(&self) -> Error {
         let name = short(&self.format, 40);
         Error::file(format!("the format {name:?} of the saved conversation needs more free slots than the session has"))

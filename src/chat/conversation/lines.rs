@@ -1,7 +1,8 @@
 //! Conversations in lines (`Name: text`), with the commands of ChatRWKV. A kept state is a slot to which undo and retry return.
 //!
-//! As in ChatRWKV, five states are kept. Each branch has `chat_init` after the first prompt, `chat` after the last reply and `chat_pre` before
-//! the last reply. All branches share `gen_0` before the last free text (outside the conversation) and `gen_1` after that text.
+//! As in ChatRWKV, five states are kept. The following names are ChatRWKV's. Each branch has `chat_init` after the first prompt, `chat` after
+//! the last reply and `chat_pre` before the last reply. All branches share `gen_0` before the last free text (outside the conversation) and
+//! `gen_1` after that text.
 
 use super::Answer;
 use super::branch::{Asked, Branch, begin, close, reply, since, until_broken};

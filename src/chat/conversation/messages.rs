@@ -38,8 +38,8 @@ struct Branch {
     history: Vec<Message>,
     /// For each turn, the number of messages in `history` before the turn.
     turns: Vec<usize>,
-    /// The messages that the last answer answers: the last message of the user, or the last results of tools. Also the number of messages in
-    /// `history` before these messages.
+    /// The messages to which the last answer responds: the last message of the user, or the last results of tools. Also the number of messages
+    /// in `history` before these messages.
     query: Option<(Vec<Message>, usize)>,
     /// The tokens of the conversation, from the first prompt to the end of the last answer.
     tokens: Vec<u32>,
@@ -171,7 +171,7 @@ fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
         seen.dedup();
         seen.into_iter().for_each(|id| sampler.accept(id, 0.0));
     }
-    // Penalties on repeated sequences need the tokens in their order.
+    // Penalties on repeated sequences need the tokens in the order of the prompt.
     sampler.read(prompt);
     sampler
 }

@@ -34,7 +34,7 @@ use mode::{Mode, Task, View};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// An answer of the model, with its thought, its tool call and its measurements.
+/// An answer of the model, with its thought, its tool calls and its measurements.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The answer's text. In the conversation, the text has no thought and no blanks at its beginning and end. A free text (outside the
@@ -172,10 +172,11 @@ impl Conversation {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
 
-    /// Answers the results of tool calls, one per call of the last answer and in the same order, within the turn of the calls.
+    /// Passes the results of tool calls to the model and samples the answer. `results` has one result per call of the last answer, in the order
+    /// of the calls. The results and the answer belong to the turn of the calls.
     ///
     /// # Errors
-    /// `Input` if the last answer has another number of calls; else the errors of [`say`](Self::say).
+    /// `Input` if the number of results differs from the number of calls in the last answer; the errors of [`say`](Self::say).
     pub fn observe(&mut self, results: &[&str], on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.answer(|mode, core| mode.observe(core, results, on_part).map(Some)).map(always)
     }

@@ -1,4 +1,4 @@
-//! Changes of thoughts, and of the sampler settings that follow the format.
+//! Changes the choice whether the model writes thoughts, and the sampler settings that depend on this choice.
 
 use super::Conversation;
 use crate::chat::Thinking;
@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::sample::{Sampling, Setting};
 
 impl Conversation {
-    /// Changes the choice of thoughts for all further answers of the current branch. Sampler settings that the choice determines change, too,
-    /// unless [`set`](Self::set) or the caller has changed them.
+    /// Changes the choice whether the model writes a thought, for all further answers of the current branch. Also changes the sampler settings
+    /// that depend on this choice, except settings that differ from the format's earlier settings, for example after [`set`](Self::set).
     ///
     /// # Errors
     /// `Input` if the format has no thoughts.

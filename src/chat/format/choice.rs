@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::template::{Opening, Profile};
 
 impl Format {
-    /// Returns the choice of thoughts. `None` if the format has no choice.
+    /// Returns the choice whether the model writes a thought before an answer. Returns `None` if the format has no such choice.
     pub fn thinking(&self) -> Option<Thinking> {
         self.thinking
     }

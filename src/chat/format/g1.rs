@@ -18,7 +18,8 @@ pub const G1_FORMATS: [(&str, &str, Style); 3] = [
     ("g1-tools-short", "User, Assistant, and one line per tool; for G1 models", Style::Short),
 ];
 
-/// A variable that every G1 template mentions, and no other template. A template that mentions the variable is treated as a G1 template.
+/// A variable that every G1 template mentions, and that no other template mentions. A template that mentions the variable is treated as a G1
+/// template.
 const VARIABLE: &str = "rwkv_generation_prompt";
 
 /// Reads the generation settings in the model's folder. Returns empty settings if the model has no folder or its files are not safetensors.
@@ -68,7 +69,7 @@ const MAX_TOKENS: usize = 4096;
 
 impl Format {
     /// Returns the format for a conversation with tools, calls or results. A line format of G1 becomes `g1-tools` with the same choice of
-    /// thoughts. A message format of G1 gets the sampler settings for tools. Any other format is returned unchanged.
+    /// [`Thinking`]. A message format of G1 gets the sampler settings for tools. Any other format is returned unchanged.
     #[must_use]
     pub fn for_tools(self) -> Format {
         let is_rwkv = matches!(&self.kind, Kind::Messages(options) if options.template.family() == Family::Rwkv);
@@ -120,8 +121,8 @@ impl Format {
         messages
     }
 
-    /// Returns how the model must write a call that a request demands, for each tool that the messages declare: the text before the arguments, the
-    /// JSON schema of the arguments, and the text after the arguments. With `name`, returns only the tool of this name.
+    /// Returns the form of a call that a request demands, for each tool that the messages declare: the text before the arguments, the JSON
+    /// schema of the arguments, and the text after the arguments. With `name`, returns only the tool of this name.
     ///
     /// # Errors
     /// `Input` if no tool is declared, if no tool has this name, if a tool is not a function, or if calls cannot be demanded in this format.

@@ -21,7 +21,7 @@ pub struct Known {
     ending: Ending,
     pub settings: fn() -> Settings,
     /// The profile of the format's answers. Generation settings that the checkpoint's folder has for this profile override `settings`. `None` if
-    /// the format ignores these files.
+    /// the format ignores the generation settings in the folder.
     pub profile: Option<Profile>,
     fits: fn(&Seen<'_>) -> bool,
 }

@@ -31,7 +31,7 @@ pub struct Format {
     pub(super) kind: Kind,
     /// The generation settings that the checkpoint's folder has, for formats of G1 models.
     profiles: Arc<Profiles>,
-    /// The choice of thoughts. `None` if the format has no choice.
+    /// The choice whether the model writes a thought before an answer. `None` if the format has no such choice.
     thinking: Option<Thinking>,
     /// True if the sampler settings are the settings for conversations with tools.
     is_for_tools: bool,
@@ -104,7 +104,7 @@ impl InitialPrompt {
     }
 }
 
-/// The name and the description of the format that is a model's own template.
+/// The name and the description of the format that uses a chat template: the checkpoint's own template, or the built-in template for the model.
 const TEMPLATE: (&str, &str) = ("template", "the checkpoint's own template, or the published one of GLM-4 and its relatives");
 
 impl Format {

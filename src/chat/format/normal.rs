@@ -1,4 +1,4 @@
-//! Normal forms of texts for formats of lines. In training data, blank lines separate turns, so a message must not have any.
+//! Normal forms of texts for formats of lines. In training data, blank lines separate turns, so a message must not contain a blank line.
 
 /// Returns the text before the first turn in ChatRWKV's form: a newline, the text with each line trimmed, a blank line. Returns an empty text
 /// if `text` is blank.

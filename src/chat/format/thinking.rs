@@ -20,16 +20,16 @@ pub enum Thinking {
     Long,
 }
 
-/// A choice of thoughts.
+/// The properties of one value of [`Thinking`].
 pub(super) struct Choice {
     pub thinking: Thinking,
     /// The name in JSON, in flags and in saved conversations.
     pub name: &'static str,
-    /// The format of lines.
+    /// The name of the format of lines (`Name: text`) that has this choice.
     pub format: &'static str,
-    /// The beginning of the answer in a format of messages.
+    /// The beginning of the answer that the prompt contains in a format of messages.
     pub opening: Opening,
-    /// The end of the user's text.
+    /// Text that is appended to the user's message to ask for a short or a long thought. Empty if nothing is appended.
     pub hint: &'static str,
 }
 
@@ -70,7 +70,7 @@ impl Thinking {
         self.choice().name
     }
 
-    /// Returns the text that asks for a thought of this length, at the end of the user's text.
+    /// Returns the text that is appended to the user's message to ask for a short or a long thought. The text is empty if nothing is appended.
     pub(in crate::chat) fn hint(self) -> &'static str {
         self.choice().hint
     }
@@ -79,7 +79,7 @@ impl Thinking {
         ALL.iter().find(|choice| choice.thinking == self).expect("the table has every choice")
     }
 
-    /// Returns the choice of a format of lines, or `None` if the format has no thoughts.
+    /// Returns the choice that the format of lines with the name `format` has by default. Returns `None` if no choice has this format.
     pub(super) fn of_lines(format: &str) -> Option<Thinking> {
         ALL.iter().find(|choice| choice.format == format).map(|choice| choice.thinking)
     }

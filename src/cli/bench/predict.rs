@@ -52,7 +52,8 @@ fn predict(gpu: &Gpu, name: &str, options: &Options, tests: &[Test]) -> Result<P
     Ok(PredictReport { is_estimate: true, gpu: gpu.title, model: name.into(), format: tape.formats().join("+"), steps })
 }
 
-/// Estimates a test: its prompt in chunks, then its tokens one by one, at the context in the middle.
+/// Estimates the speed of a test. Computes the time of one prefill step in the middle of the prompt and of one decode step in the middle of
+/// the generated tokens. Multiplies each time by the number of such steps.
 fn predicted(tape: &Tape, gpu: &Gpu, test: Test, chunk: usize) -> PredictedStep {
     let Test { n_prompt, n_gen, n_depth, n_batch } = test;
     let (mut seconds, mut words) = (0.0, Vec::new());
@@ -68,7 +69,7 @@ fn predicted(tape: &Tape, gpu: &Gpu, test: Test, chunk: usize) -> PredictedStep 
         };
         words = costs.iter().map(word).collect();
     };
-    // A chunk is shared by the slots.
+    // The slots share a chunk: in each step, every slot prefills an equal part of the chunk.
     let per_slot = (chunk / n_batch).clamp(1, n_prompt.max(1));
     if n_prompt > 0 {
         add(n_prompt.div_ceil(per_slot), per_slot, n_depth + n_prompt / 2);

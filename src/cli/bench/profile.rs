@@ -36,7 +36,8 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<
     ));
     for l in &lines {
         let gb_s = l.weight_bytes as f64 / l.seconds.max(1e-12) / 1e9;
-        // Each weight counts as two operations per token and as two bytes, in every format. So GFLOP/s is GB/s times the number of tokens.
+        // In f16, a weight takes two bytes, and counts as two operations per token. So GFLOP/s is GB/s times the number of tokens. Other
+        // formats use the same rule, so their GFLOP/s count one operation per token for each byte of the weights.
         let gflop_s = gb_s * n_tokens as f64;
         let share = |c: Ceiling| if n_tokens == 1 { gb_s / c.read_gb_s } else { gflop_s / c.gflop_s };
         let share = ceiling.map_or_else(|| "-".to_string(), |c| format!("{:.0} %", 100.0 * share(c)));

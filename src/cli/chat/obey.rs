@@ -14,10 +14,10 @@ use crate::session::Finish;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// The most answers in a row that call tools.
+/// The maximum number of answers in a row that call tools. After these answers, the chat waits for a message.
 const MAX_ROUNDS: usize = 32;
 
-/// The most characters of a result that are shown.
+/// The maximum number of characters of a tool call's result that are shown.
 const SHOWN: usize = 200;
 
 impl Chat {

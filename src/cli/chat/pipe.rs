@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often the stop flag is checked while no line comes.
+/// The time between two checks of the stop flag while no line comes.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A reader of messages from standard input that is not a terminal.

@@ -19,7 +19,7 @@ const BOUND: f64 = 1e-7;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Golden {
-    /// The normalised mean squared error of all logits. `None` if the check failed or a logit is not finite.
+    /// The normalised mean squared error of all logits. `None` if an error prevented the comparison, or if a logit is not finite.
     pub error: Option<f64>,
     pub bound: f64,
     pub same_greedy_text: bool,

@@ -89,7 +89,7 @@ fn drivers() -> Option<Finding> {
     })
 }
 
-/// Lists the render nodes in `/dev/dri`, and whether this process may open them.
+/// Lists the render nodes in `/dev/dri`, and reports whether this process can open each node.
 fn device_files() -> Vec<Finding> {
     let mut found = Vec::new();
     let Ok(entries) = std::fs::read_dir("/dev/dri") else {

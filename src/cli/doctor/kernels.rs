@@ -209,9 +209,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the capabilities of each family of a full check, with a flag that is true if models use the family on this adapter. Checks kernels
-/// for GPUs and for software adapters, each with and without determinism. If the adapter has subgroups or cooperative matrices, adds families
-/// that use these features. `settled` is the size of the cooperative matrices that models use, or `None`.
+/// Returns the capabilities of each family of a full check, with a flag that is true if models use the family on this adapter. The families
+/// are the kernels for GPUs and the kernels for software adapters, each with and without determinism. If the adapter has subgroups or
+/// cooperative matrices, the result also has families that use these features. `settled` is the size of the cooperative matrices that
+/// models use, or `None`.
 fn every_family(own: &Caps, settled: Option<usize>) -> Vec<(Caps, bool)> {
     let every = |class, batch_invariant| Caps { class, batch_invariant, subgroups: false, cooperative: None, ..own.clone() };
     let mut variants = Vec::new();

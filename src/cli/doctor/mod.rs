@@ -236,7 +236,7 @@ fn speed(adapter: &Adapter) -> Result<Bandwidth> {
     Ok(Bandwidth { read_gb_s: ceiling::read_gb_s(&ceiling::products(&device)?)?, what: ceiling::WHAT })
 }
 
-/// Writes the page to standard output and to a file, if `--out` names one. Each part is written at once, because the next check may crash.
+/// Writes the page to standard output and, with `--out`, also to a file. Each part is written at once, because the next check can crash.
 struct Page {
     out: Output,
     file: Option<(File, PathBuf)>,

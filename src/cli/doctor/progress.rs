@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a line of progress is printed if stderr is no terminal.
+/// The time between two lines of progress if stderr is not a terminal.
 const EVERY: Duration = Duration::from_secs(30);
 
 /// The numbers of planned checks, of done checks, and of done checks with a right result.

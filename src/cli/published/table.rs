@@ -15,7 +15,8 @@ pub struct Published {
     pub file: Option<&'static str>,
     /// The size of the download, such as `3.06 GB`. `None` if unknown.
     pub size: Option<&'static str>,
-    /// The name of the synthetic model with the same shapes. Its shapes determine the memory sizes in `docs/models.md`.
+    /// The name of the synthetic model whose tensors have the same shapes. The memory sizes in `docs/models.md` are computed from these
+    /// shapes. `None` if no synthetic model has the same shapes.
     #[cfg_attr(not(test), expect(dead_code, reason = "the test of the page computes the memory"))]
     pub shapes: Option<&'static str>,
 }

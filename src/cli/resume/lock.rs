@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 /// The text at the beginning of a lock file. The process id follows this text.
 const MARK: &str = "wingbeat batch, process ";
 
-/// The number of attempts to lock the file. An attempt fails if another process removes the lock file before this process locks it.
+/// The number of attempts to lock the file. An attempt fails if another process removes the lock file before this process locks
+/// the lock file.
 const ATTEMPTS: usize = 16;
 
 /// A lock that this process holds. Dropping this value releases the lock.
@@ -73,8 +74,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Remove the file while it is still locked. A process that has already opened the file then finds that `path` no longer names it
-        // ([`is_at`]). Windows cannot detect this, so the file is kept there.
+        // Remove the file while the file is still locked. A process that has already opened the file then finds that `path` no longer names
+        // the file (`is_at`). On Windows, a process cannot find this, so the file is not removed.
         let is_ours = std::fs::read(&self.path).is_ok_and(|text| text.starts_with(MARK.as_bytes()));
         if cfg!(unix) && is_ours {
             let _ = std::fs::remove_file(&self.path);

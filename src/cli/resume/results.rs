@@ -82,8 +82,8 @@ impl Found {
     /// lock is held, other runs cannot write results to the file.
     ///
     /// # Errors
-    /// `Usage` if `path` and `input` are the same file. `File` if the file cannot be read or written, if another run writes to it, or if it
-    /// has lines that are not results.
+    /// `Usage` if `path` and `input` are the same file. `File` if the file cannot be read or written, if another run writes to the file,
+    /// or if the file has lines that are not results.
     pub fn at(path: &Path, input: &Path) -> Result<Found> {
         check_folder(path)?;
         if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
@@ -93,7 +93,7 @@ impl Found {
         }
         let io = |e| Error::io(e, path);
         let mut left = Left::default();
-        // Open a pipe for writing only. If this process could also read from the pipe, it would not notice when the last reader ends.
+        // Open a pipe for writing only. If this process could also read from the pipe, a write would not fail after the last reader has ended.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             let file = OpenOptions::new().write(true).open(path).map_err(io)?;
             return Ok(Found { path: path.into(), file, left, end: None, lock: None });

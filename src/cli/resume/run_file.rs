@@ -203,7 +203,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let results = folder.path().join("out.jsonl");
         let settle = |run: RunFile, seed, force| run.settle(&results, true, seed, force).map_err(|e| e.to_string());
-        // The first results have no record, as from an older version. The later results have one.
+        // At first, the results have no record, as from an older version. The first call of `settle` writes a record.
         assert_eq!(settle(run("1", 7), None, false), Ok(7));
         assert_eq!(settle(run("1", 8), None, false), Ok(7), "the seed stays");
         assert_eq!(settle(run("1", 8), Some(7), false), Ok(7));
@@ -216,7 +216,7 @@ mod tests {
         other.made_with["format"] = "g1".into();
         let said = settle(other, None, false).unwrap_err();
         assert!(said.contains("model (was m aaaaaaaa, is n bbbbbbbb), format (was none, is g1)"), "{said}");
-        // A deleted setting of earlier versions differs only if it had an effect.
+        // A deleted setting of earlier versions counts as a difference only if the setting had an effect.
         let path = folder.path().join("out.jsonl.run.json");
         let text = std::fs::read_to_string(&path).unwrap();
         for (was, want) in [("1", true), ("0.5", false)] {

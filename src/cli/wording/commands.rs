@@ -82,7 +82,7 @@ quality --against i8
 completions
 completions foo";
 
-/// Command lines whose subcommand ends with an error. The device is the CPU unless a line names another.
+/// Command lines whose subcommand ends with an error. The device is the CPU unless a line names a device or a strategy.
 const FAILING: &str = "\
 generate
 generate x -e --stop '\\q'
@@ -177,7 +177,7 @@ fn words(line: &str) -> Vec<OsString> {
     words
 }
 
-/// Returns each line of `REFUSED` with clap's error text, without the usage in that text.
+/// Returns each line of `REFUSED` with the error that the program prints for the line.
 pub fn refused() -> Vec<(String, String)> {
     let case = |line: &str| {
         let said = match command(Shows::Basics).term_width(100).try_get_matches_from(words(line)) {

@@ -25,7 +25,7 @@ fn lying(build: impl Fn(&mut Gguf) -> &mut Gguf) -> Vec<u8> {
     build(&mut file).finish()
 }
 
-/// Returns the names and the bytes of the files that are written byte for byte.
+/// Returns the name and the bytes of each file whose bytes this module lists or builds.
 fn plain() -> Vec<(&'static str, Vec<u8>)> {
     let small = pth(&[("emb.weight", DType::F32, &[2, 2], &singles(&[1.0; 4]))]);
     let evil = Pickle::dict().text("emb.weight").global("os", "system").stop();

@@ -34,7 +34,7 @@ const MAX_COUNT: u64 = 1_000_000_000;
 const MAX_PATTERN: usize = 64 << 10;
 /// The largest magnitude of `minimum`, `maximum` and similar bounds. The smallest magnitude other than 0 is 1 / `MAX_NUMBER`.
 const MAX_NUMBER: f64 = 1e15;
-/// The largest divisor (`multipleOf`), read without its decimal point. llguidance's lexer has one state per remainder.
+/// The largest divisor (`multipleOf`), read without its decimal point: 25 for 0.25. llguidance's lexer has one state per remainder.
 pub const MAX_DIVISOR: u64 = 10_000;
 /// The largest length in bytes of a text in `x-guidance`.
 const MAX_SETTING: usize = 100;

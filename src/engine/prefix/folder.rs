@@ -66,7 +66,8 @@ impl Folder {
     /// # Errors
     /// `File` if the folder cannot be made or read; `Memory` if the thread that writes cannot be started.
     pub fn open(path: &Path, bytes: u64, model: &Model) -> Result<Folder> {
-        // Other number formats and other devices round differently, so their entries would change texts. Each combination has its own folder.
+        // Number formats and devices differ in rounding. An entry from another format or device would change texts, so each combination of weights,
+        // number formats and device has its own folder.
         let path = path.join(&hashed(&format!("{} {}", model.weights_hash(), model.numerics()))[..16]);
         let io = |e| Error::io(e, &path);
         fs::create_dir_all(&path).map_err(io)?;

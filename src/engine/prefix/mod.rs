@@ -109,8 +109,8 @@ pub(super) struct PrefixCache {
     clock: u64,
 }
 
-/// Returns the extra slots that a session needs for the cache: their number, and the most tokens that they may hold. The session also has
-/// `n_slots` slots for continuations.
+/// Returns the number of extra slots that a session needs for the cache, and the most tokens that these slots may hold together. The session
+/// also has `n_slots` slots for continuations.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
@@ -120,7 +120,7 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
-            // If the model has attention and a recurrent state, both get half of the memory.
+            // If the model has a KV cache and a recurrent state, each gets half of the memory.
             let share = if model.can_rewind() { options.device_bytes } else { options.device_bytes / 2 };
             let tokens = share / per_token;
             let slots = if model.can_rewind() { tokens / 64 } else { share / model.state_bytes().max(1) };
@@ -210,9 +210,9 @@ impl PrefixCache {
         Ok(Some(slot))
     }
 
-    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens. For a model with
-    /// attention, also removes entries whose tokens are a prefix of `tokens`. Makes no entry and closes the slot in three cases: the cache is
-    /// off, there are fewer than `FEWEST` tokens, or a longer entry already serves these tokens.
+    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens. If slots of
+    /// the model can be rewound, also removes entries whose tokens are a prefix of `tokens`. Makes no entry and closes the slot in three cases:
+    /// the cache is off, there are fewer than `FEWEST` tokens, or a longer entry already serves these tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {
             return session.close(slot);
@@ -261,9 +261,8 @@ impl PrefixCache {
     }
 
     /// Returns the positions in a prompt, as numbers of tokens, at which a continuation forks its slot for the cache. All positions are above
-    /// `from`, the number of tokens that the slot has read. `ends` are the positions from which a later
-    /// prompt of the same conversation can continue. A recurrent model gets several positions, because its state cannot be rewound to other
-    /// positions.
+    /// `from`, the number of tokens that the slot has read. `ends` are the positions from which a later prompt of the same conversation can
+    /// continue. A recurrent model gets several positions, because its state cannot be rewound to other positions.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();

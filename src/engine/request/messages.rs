@@ -1,4 +1,4 @@
-//! Messages of a request, in the keys of wingbeat and in the keys of OpenAI's interface.
+//! Reads the messages of a request. A message can have the keys of wingbeat or the keys of OpenAI's API.
 
 use super::super::wire::{nested, of};
 use crate::chat::{Message, Role};
@@ -19,12 +19,13 @@ struct Call {
 #[derive(Deserialize)]
 struct Function {
     name: String,
-    /// A text of JSON, or the JSON itself.
+    /// The arguments of the call: a JSON value, or a string that contains JSON.
     #[serde(default)]
     arguments: Value,
 }
 
-/// Reads messages. A message of the role `tool` is a result, and each of the `tool_calls` of an answer becomes a message.
+/// Reads messages. A message with the role `tool` becomes a message with the result of a tool call. Each call in the `tool_calls` of an answer
+/// becomes a separate message.
 pub fn read(name: &str, value: &str) -> Result<Vec<Message>> {
     let all: Vec<Box<RawValue>> = of(name, value, "an array of messages")?;
     let mut messages = Vec::new();

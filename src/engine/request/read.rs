@@ -121,7 +121,7 @@ fn count(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize>
     number.ok_or_else(|| Error::input(expected()).field(name))
 }
 
-/// Reads the value of a sampler setting. Returns the name of the setting and the texts that its command-line flag would take.
+/// Reads the value of a sampler setting. Returns the name of the setting and the texts that the setting's command-line flag would take.
 fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<String>)> {
     if value.len() > MAX_SETTING_BYTES {
         return Err(Error::input(format!("expected a value of at most {MAX_SETTING_BYTES} bytes, found {} bytes", value.len())).field(name));
@@ -137,7 +137,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
         one => plain(one).map(|text| vec![text]),
     };
     let is_bias = setting == "logit-bias";
-    // The error of a wrong bias shows JSON. The error of the sampler would show the notation of the flag, ID=X.
+    // A wrong bias is refused here, with an error that shows JSON. The sampler's own error would show the notation of the flag, ID=X.
     let texts = texts.filter(|texts| {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         !is_bias || Sampling::rwkv().set_each(&setting, &texts).is_ok()

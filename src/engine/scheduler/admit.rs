@@ -19,8 +19,8 @@ struct Beginning {
     slot: Option<Slot>,
     /// The number of prompt tokens that the slot has read.
     n_tokens: usize,
-    /// The last bytes of the slot's tokens, if they are not part of the output text yet: an incomplete character, or the beginning of a stop
-    /// text. Later tokens determine whether the bytes become text.
+    /// The bytes at the end of the slot's tokens that are not part of the output text yet: an incomplete character, or the beginning of a stop
+    /// text. Later tokens determine whether these bytes become text.
     pending: Vec<u8>,
 }
 

@@ -49,7 +49,7 @@ impl Scheduler {
             sequence.saved = Some(state.map_or_else(failed, |state| shared.states.begin_put(namespace, name, state)));
         }
         match &request.namespace {
-            // `tokens` must name all tokens that the slot has read. Otherwise the slot cannot become an entry.
+            // The slot becomes an entry only if `tokens` contains all tokens that the slot has read.
             Some(namespace) if n_read <= tokens.len() => {
                 tokens.truncate(session.n_tokens(slot)?);
                 self.cache.insert(namespace, tokens, slot, session)

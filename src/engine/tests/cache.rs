@@ -107,7 +107,7 @@ fn a_conversation_with_thoughts_continues_from_the_end_of_its_last_message() {
         let (cached, done) = asked(&engine, &request);
         let (_, want) = asked(&engine, &Request { no_cache: true, ..request.clone() });
         assert_eq!((&done.tokens, &done.text, &done.thought), (&want.tokens, &want.text, &want.thought));
-        // The whole previous prompt is cached, except the thought at its end, which is a few tokens of this vocabulary.
+        // The previous prompt is cached up to the thought at its end. In this vocabulary, the thought has at most 6 tokens.
         assert!(turn == 0 || cached + 6 >= before, "{cached} of {before}");
         before = done.usage.prompt_tokens;
         // If the last message is edited, the tokens before it are not prefilled again.

@@ -243,7 +243,7 @@ fn a_cached_prefix_is_not_prefilled_again() {
     // The same prompt again needs no prefill.
     let (cached, again) = asked(&engine, &ask(&start, 8));
     assert_eq!((cached, &again.tokens, &again.text), (start.len(), &first.tokens, &first.text));
-    // A prompt that continues the text. The slot had read all sampled tokens except the last token.
+    // A prompt that continues the text uses the entry. The entry has all sampled tokens except the last token.
     let further = [start.clone(), first.tokens.clone(), vocab.encode_further(b" and the").unwrap()].concat();
     let (cached, further_on) = asked(&engine, &ask(&further, 8));
     assert!(cached >= start.len() + 7 && cached < further.len(), "{cached} of {}", further.len());
@@ -284,7 +284,7 @@ fn penalties_and_incomplete_characters_continue_from_the_cache() {
 #[test]
 fn the_cache_never_takes_a_slot_from_a_request() {
     let model = model();
-    // Room for two entries.
+    // The cache has room for two entries.
     let options = EngineOptions {
         slots: 3,
         cache: CacheOptions { device_bytes: 2 * model.slot_bytes(), host_bytes: 0, ..CacheOptions::default() },

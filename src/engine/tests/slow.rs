@@ -15,7 +15,7 @@ fn bounded() -> (Model, Engine) {
     (model, engine)
 }
 
-/// Submits a request of N tokens and waits until the engine has paused it.
+/// Submits a request of N tokens and waits until the engine has paused the request.
 fn paused(engine: &Engine) -> Generation {
     let generation = engine.submit(&Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(N).set("seed", 1) }).unwrap();
     until(engine, "it is paused", |s| s.paused == 1);
@@ -27,7 +27,7 @@ fn a_slow_reader_pauses_its_own_request_alone() {
     let (model, engine) = bounded();
     let slow = paused(&engine);
     assert!(engine.stats().drawn < N as u64, "{:?}", engine.stats());
-    // Other requests run in the other slot, and their texts are the same.
+    // Other requests run in the other slot. Their texts equal the texts of a separate session.
     for seed in 0..2 {
         let done = engine.submit(&Request::text("In the beginning").max_tokens(8).set("seed", seed)).unwrap().wait().unwrap();
         assert_eq!(done[0].text, alone(&model, "In the beginning", 8, seed).1);

@@ -21,7 +21,7 @@ const LONGEST: usize = 6;
 /// The most tokens of a request together with a request that continues from its state.
 const WHOLE: usize = 2 * LONGEST;
 
-/// Returns the tokens of every prompt and seed, each from a session of its own.
+/// Returns the generated tokens for each pair of a prompt's index and a seed. Each pair runs in a separate session.
 fn naive(model: &Model) -> HashMap<(usize, u64), Vec<u32>> {
     let pairs = (0..PROMPTS.len()).flat_map(|prompt| (0..SEEDS + 2).map(move |seed| (prompt, seed)));
     pairs.map(|(prompt, seed)| ((prompt, seed), alone(model, PROMPTS[prompt], WHOLE, seed).0)).collect()

@@ -27,9 +27,9 @@ pub struct Ahead {
     readback: Readback,
     /// The number of steps submitted since [`Ahead::begin`].
     n_drawn: usize,
-    /// Commands that were encoded in advance for the next submission. They can be used if the next submission has equal `Steps`.
+    /// Commands that were encoded in advance for the next submission. The next submission uses these commands if its `Steps` are equal.
     next: Option<(Steps, wgpu::CommandBuffer)>,
-    /// The submission whose ids were not taken yet: the number of steps in earlier submissions, and the steps of this submission.
+    /// The submission whose ids were not taken yet: the number of steps that were submitted earlier, and the steps of the submission.
     under_way: Option<(usize, Steps)>,
 }
 
@@ -57,7 +57,7 @@ impl Ahead {
         &self.readback
     }
 
-    /// Submits the steps. Then encodes commands for the next submission, which can use them if its `steps` are equal.
+    /// Submits the steps. Then encodes the same steps again. The next submission uses these commands if its `steps` are equal.
     pub fn submit(&mut self, device: &Device, plan: &Plan, steps: Steps) {
         self.cancel();
         let ready = self.next.take().filter(|(of, _)| *of == steps);

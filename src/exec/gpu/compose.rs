@@ -42,7 +42,7 @@ pub fn compose(recipe: &Recipe) -> Result<String> {
 /// Lines with `enable` that WGSL requires and naga's parser refuses. naga supports these extensions without such a line.
 const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
 
-/// Moves the `enable` lines of all files to the beginning, each once, as WGSL requires.
+/// Moves the `enable` lines of all files to the beginning, each once, as WGSL requires. Leaves out the lines of [`NOT_FOR_NAGA`].
 fn hoist(text: &str) -> String {
     let (mut enables, mut rest) = (String::new(), String::new());
     for line in text.lines() {

@@ -1,8 +1,9 @@
 //! Sampling on the device: the buffers and the dispatches of `shaders/sample/`.
 //!
 //! Three dispatches sample a token for each slot: `keys` and `tally` read the whole row of logits with many workgroups, and `draw` finds the
-//! token with one workgroup per slot. They sample the same tokens as `sample::Sampler` and prepare the cursor (the buffer that describes a step) for the next step. So
-//! one submission can hold many steps, each followed by sampling. The host reads the ids afterwards, and its samplers accept them.
+//! token with one workgroup per slot. The dispatches sample the same tokens as `sample::Sampler`. They also prepare the cursor (the buffer that
+//! describes a step) for the next step. So one submission can hold many steps, each followed by sampling. The host reads the ids afterwards, and
+//! the host's samplers accept these ids.
 
 use super::device::Device;
 use super::op::{Op, ready};
@@ -16,9 +17,10 @@ use wgpu::BufferUsages;
 /// The number of u32 words in a slot's header in the buffer of ids. The words are the low and the high half of the number of draws, the
 /// step, and an unused word.
 const HEADER: usize = 4;
-/// The number of lanes in a workgroup of the kernels, each of which reads four ids at a time.
+/// The number of lanes in a workgroup of the kernels. A lane reads four ids at a time.
 const LANES: usize = 256;
-/// The number of words of a slot in the buffer `tallies`: two extremes, then two halves of the sums of 512 bins.
+/// The number of u32 words of a slot in the buffer `tallies`: the largest key, the complement of the smallest key, then the low halves and the
+/// high halves of the sums of 512 bins.
 const TALLY: usize = 2 + 2 * 512;
 /// The largest number of ids in a vocabulary. The kernel searches two levels of 512 ranges, and a range of the second level has four ids.
 const MAX_VOCAB: usize = 4 * 512 * 512;
@@ -99,7 +101,7 @@ pub struct Draws {
     exempt: wgpu::Buffer,
     /// One header per slot, `[slot, HEADER]`, then the sampled ids, `[n_steps, slot]`.
     drawn: wgpu::Buffer,
-    /// What the first two dispatches find out for the third: [`TALLY`] words per slot.
+    /// The results of `keys` and `tally` that the later dispatches read: [`TALLY`] words per slot.
     tallies: wgpu::Buffer,
     /// The dispatches of one step, in order.
     ops: Vec<Op>,

@@ -13,14 +13,14 @@ pub enum Pending {
     Step(Submitted),
     /// The readback of a step's logits, `[rows, stride]`, and the number of rows.
     Logits(Readback, usize),
-    /// Several steps with sampling. [`Ahead`](super::ahead::Ahead) has their readback.
+    /// Several steps with sampling. The readback of the ids is in [`Ahead`](super::ahead::Ahead).
     Ahead,
     /// The readback of excerpts, and the excerpts in the order of their bytes.
     Excerpts(SplitReadback, Vec<PendingExcerpt>),
 }
 
 impl Pending {
-    /// Returns `Ready` once the work is done. `ahead` is the readback of sampled ids, or `None` if the executor has none.
+    /// Returns `Ready` once the work is done. `ahead` is the readback of sampled ids, or `None` if the executor does not sample.
     pub fn poll(&self, device: &Device, ahead: Option<&Readback>, context: &mut Context<'_>) -> Poll<Result<()>> {
         match self {
             Pending::Step(submitted) => submitted.poll(device, context),

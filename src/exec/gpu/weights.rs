@@ -25,7 +25,7 @@ pub struct Weights {
 /// A range of words that are submitted together, because their matrices are on the device at the same time.
 pub struct Stage {
     pub words: Range<usize>,
-    /// The index of the stage's layer among the streamed layers, or `None` if its layers are resident.
+    /// The index of the stage's layer among the streamed layers, or `None` if the stage has the resident layers.
     pub streamed: Option<usize>,
 }
 

@@ -13,11 +13,11 @@ pub struct Gpu {
     pub gb_s: f64,
     /// The rate of f32 operations in TFLOP/s (data sheet), without AMD's dual issue.
     pub tflop_s: f64,
-    /// The rate in TFLOP/s that the kernel for cooperative matrices reaches (estimate). `None` if wgpu offers no such matrices.
+    /// The rate in TFLOP/s that the kernel for cooperative matrices reaches (estimate). `None` if wgpu offers no cooperative matrices on this GPU.
     pub cooperative_tflop_s: Option<f64>,
     /// The number of cores: SMs (NVIDIA), compute units (AMD), GPU cores (Apple).
     pub cores: usize,
-    /// The time from the end of a dispatch to the start of the next one, in seconds (estimate).
+    /// The time from the end of a dispatch to the start of the next dispatch, in seconds (estimate).
     pub dispatch: f64,
     /// The time that a load from memory takes, in seconds (estimate).
     pub memory: f64,
@@ -119,7 +119,7 @@ pub static GPUS: &[Gpu] = &[
     },
 ];
 
-/// Finds a GPU by its name, in upper or lower case, with or without spaces.
+/// Finds a GPU by its name, in upper or lower case. Spaces and hyphens are ignored.
 ///
 /// # Errors
 /// `Usage` if the name is unknown.

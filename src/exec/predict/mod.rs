@@ -1,7 +1,8 @@
-//! Estimates how long a step takes on a GPU that is not at hand, from the dispatches of a tape (the model's recorded program).
+//! Estimates how long a step takes on a GPU that is not available, from the dispatches of a tape (the model's recorded program).
 //!
-//! A dispatch takes the time between dispatches, plus the longer of two times: to read its bytes, and to compute its products; plus the time
-//! that its lanes wait for chains of loads. All factors below are estimates. Their only use is to compare designs before a GPU does.
+//! The time of a dispatch is the sum of three times: the time between two dispatches; the time to read bytes or the time to compute products,
+//! whichever is longer; and the time for which lanes wait for loads that follow one after another. All factors below are estimates. Use them
+//! only to compare designs that were not measured on a GPU.
 
 mod gpus;
 
@@ -10,16 +11,17 @@ pub use gpus::{GPUS, Gpu, find};
 use super::gpu::DrawSizes;
 use crate::tape::{Binding, Caps, Class, Dispatch, Lowering, Param, Tape};
 
-/// The share of the bandwidth that a long read reaches.
+/// The share of the memory bandwidth that a long read reaches.
 const READ: f64 = 0.93;
-/// The time in seconds until all cores read, and after the first of them has finished.
+/// The time in seconds, per dispatch, in which not all cores read: before the last core has begun, and after the first core has finished.
 const RAMP: f64 = 1.0e-6;
-/// The share of the bandwidth that reading scattered columns reaches.
+/// The share of the memory bandwidth that a read of scattered columns reaches.
 const SCATTERED: f64 = 0.5;
-/// The share of an ffn's inputs that is zero in trained models.
+/// The share of zeros in the input of an ffn's value matrix, in trained models.
 const ZEROS: f64 = 0.88;
-/// The share of the f32 operations that the tiled product and the product of few tokens reach.
+/// The share of a GPU's rate of f32 operations that the tiled product reaches.
 const TILED: f64 = 0.33;
+/// The share of a GPU's rate of f32 operations that the product of few tokens reaches.
 const FEW: f64 = 0.5;
 /// The time in seconds that a workgroup of rwkv/wkv takes for a token.
 const WKV_TOKEN: f64 = 0.3e-6;
@@ -33,11 +35,11 @@ pub struct WordCost {
     pub calls: usize,
     pub dispatches: usize,
     pub seconds: f64,
-    /// Bytes of weights, states and caches.
+    /// The number of bytes of weights, states, caches and activations that the dispatches read or write.
     pub bytes: f64,
 }
 
-/// A step to estimate: `n_slots` slots with `n_tokens` tokens each, after `depth` tokens.
+/// A step to estimate: `n_slots` slots with `n_tokens` new tokens each. Each slot has `depth` tokens before the step.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     pub n_slots: usize,
@@ -45,8 +47,8 @@ pub struct Load {
     pub depth: usize,
 }
 
-/// Returns the cost of each kind of word in a step, in the order of their first calls, then the cost of sampling. `tape` must have the formats
-/// of its matrices, states and caches.
+/// Returns the cost of each kind of word in a step, in the order of their first calls, then the cost of sampling. The formats of the
+/// tape's matrices, states and caches must be set before the call.
 pub fn step(tape: &Tape, gpu: &Gpu, load: Load) -> Vec<WordCost> {
     let caps = Caps { subgroups: true, cooperative: gpu.cooperative_tflop_s.map(|_| 16), ..Caps::plain(Class::Groups, (2 << 30) - 4) };
     let tokens = load.n_slots * load.n_tokens;
@@ -83,7 +85,7 @@ pub fn step(tape: &Tape, gpu: &Gpu, load: Load) -> Vec<WordCost> {
     costs
 }
 
-/// Returns the seconds and the bytes of a dispatch.
+/// Returns the estimated time of a dispatch in seconds, and the number of bytes that the dispatch reads or writes.
 fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64, f64) {
     let tape = cx.tape;
     let (mut bytes, mut weights, mut width) = (0.0, 0.0, 0);
@@ -106,7 +108,7 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64,
                     }
                 }
             }
-            // A state is read and written. The vectors of token shift are small.
+            // A state is read once and written once.
             Binding::State(state) => bytes += 2.0 * (tape.state_spec(state).page_bytes() * load.n_slots) as f64,
             Binding::Cache(cache) if dispatch.shader == "attention/attend" => {
                 let token = tape.cache_format.size_bytes(tape.cache_spec(cache).width());
@@ -132,7 +134,8 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64,
     (gpu.dispatch + RAMP + read.max(computed) + waits(dispatch, gpu, load, width), bytes)
 }
 
-/// Returns the seconds for which the lanes of a dispatch wait for loads, one after the other. `width` is the number of inputs of its product.
+/// Returns the time in seconds for which the lanes of a dispatch wait for loads that follow one after another. `width` is the number of inputs
+/// of the dispatch's product.
 fn waits(dispatch: &Dispatch, gpu: &Gpu, load: Load, width: usize) -> f64 {
     let constant = |wanted: &str| dispatch.constants.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value as usize);
     match dispatch.shader {
@@ -145,14 +148,14 @@ fn waits(dispatch: &Dispatch, gpu: &Gpu, load: Load, width: usize) -> f64 {
             let units: usize = dispatch.params.iter().filter(|(name, _)| *name == "lora").map(|(_, value)| rows(value, ahead)).sum();
             units as f64 * (gpu.memory + gpu.cache) / 2.0 + 3.5e-6
         }
-        // Tokens of a run follow one another.
+        // The tokens of a run are computed one after another.
         "rwkv/wkv" => load.n_tokens as f64 * WKV_TOKEN,
         "sample/draw" => SEARCHES,
         _ => 0.0,
     }
 }
 
-/// Returns how often a lane of rwkv/head waits: once for `ahead` units of each low-rank matrix.
+/// Returns how often a lane of rwkv/head waits for loads: once per `ahead` units of each low-rank matrix.
 fn rows(param: &Param, ahead: usize) -> usize {
     match param {
         Param::Rows(rows) => rows.iter().map(|row| (row[1] as usize).div_ceil(ahead)).sum(),

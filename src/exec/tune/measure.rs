@@ -20,7 +20,7 @@ const STEPS: [usize; 7] = [1, 2, 8, 16, 32, 64, 256];
 const ROUNDS: usize = 3;
 /// The largest number of steps of a candidate in a round.
 const REPEATS: usize = 4;
-/// A candidate replaces the default if its time is less than this fraction of the default's time.
+/// A candidate replaces the best tuning so far if its time is less than this fraction of that tuning's time.
 const GAIN: f64 = 0.97;
 
 /// Measures an adapter and writes the results to `folder`. Does nothing if `folder` has the results, or if tuning is off for this adapter.
@@ -38,7 +38,7 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
     }
     let io = |e: std::io::Error| Error::io(e, folder);
     let mut found = || {
-        // Opens the file first: without it, the measurement would be lost.
+        // The file is created before the measurement, because the results would be lost without a file.
         std::fs::create_dir_all(folder).map_err(io)?;
         let place = NewFile::create(&path, Readers::Umask)?;
         let device = settle(Device::open(adapter, false)?)?;

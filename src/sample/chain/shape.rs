@@ -15,7 +15,7 @@ impl Shortlist {
         let coarse = |d: &u32| u64::from(d >> COARSE);
         let mean = self.distances.iter().map(coarse).sum::<u64>() / count.max(1);
         let squares: u64 = self.distances.iter().map(|d| coarse(d).abs_diff(mean).pow(2)).sum();
-        // the variance is in units of 2^-20, and 2^20 times the variance is in units of 2^-40; so the root is in units of 2^-20
+        // `squares / count` is the variance in units of 2^-20; the shift converts the variance to units of 2^-40, so the root is in units of 2^-20
         let deviation = ((squares / count.max(1)) << (2 * COARSE)).isqrt() as u32;
         self.within(n.times(deviation));
     }

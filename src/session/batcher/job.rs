@@ -21,15 +21,16 @@ pub struct Job {
     pub constraint: Option<Box<dyn Constraint>>,
     /// An open slot with the sequence that the job continues. The job runs in a fork of this slot. `None` begins with an empty sequence.
     pub from: Option<Slot>,
-    /// Bytes at the end of the text before this job that were held back, because they may begin a character or a stop text. Set this field if
-    /// `from` was loaded from a state file ([`LoadedState::pending`](crate::session::LoadedState::pending)).
+    /// The bytes at the end of the earlier text in `from` that are not part of that text yet: an incomplete character, or the beginning of a
+    /// stop text. Set this field if `from` was loaded from a state file
+    /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
-    /// Requests the log-probability of each sampled token, and with it the log-probabilities of this many most likely tokens, as
-    /// [`Stream::n_logprobs`] does. `None` requests no log-probabilities.
+    /// The number of most likely tokens whose log-probabilities are reported at each sampled token, as in [`Stream::n_logprobs`]. The sampled
+    /// token's own log-probability is reported, too. `None` reports no log-probabilities.
     pub n_logprobs: Option<usize>,
-    /// Requests the log-probability of each prompt token, and with it the log-probabilities of this many most likely tokens.
-    /// [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these log-probabilities. `None` requests no
-    /// log-probabilities of the prompt.
+    /// The number of most likely tokens whose log-probabilities are reported at each prompt token except the first. The prompt token's own
+    /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these
+    /// log-probabilities. `None` reports no log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
     /// Requests the pooled hidden state of the prompt. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. A job with a limit of
     /// 0 tokens reads its prompt for the vector. `None` requests no vector.
@@ -44,10 +45,10 @@ pub struct Keeps {
     /// Positions in the prompt, in any order. Each position is the number of prompt tokens before the position. At each position, the job's slot
     /// is forked for the caller if another slot is free then.
     pub at: Vec<usize>,
-    /// True if the job's slot is kept for the caller after the text has ended.
+    /// True if the job's slot is kept for the caller when the text has ended.
     pub end: bool,
-    /// True if uncertain bytes at the end of the text go to [`JobOutput::pending`] instead of the text. Uncertain bytes are an incomplete
-    /// character, or text that may begin a stop text.
+    /// Selects where uncertain bytes go when the text ends. Uncertain bytes are an incomplete character, or the beginning of a stop text. If
+    /// true, these bytes go to [`JobOutput::pending`]. If false, these bytes become the end of the text.
     pub pending: bool,
 }
 
@@ -58,7 +59,7 @@ pub struct KeptSlot {
     pub job: JobId,
     /// The slot, which the caller must close.
     pub slot: Slot,
-    /// True if the slot was kept after the text ([`Keeps::end`]). False if the slot was forked at a position in the prompt ([`Keeps::at`]).
+    /// True if the slot was kept when the text ended ([`Keeps::end`]). False if the slot was forked at a position in the prompt ([`Keeps::at`]).
     pub is_end: bool,
 }
 

@@ -5,8 +5,8 @@ use crate::exec::strategy::{Placed, Strategy};
 
 const MB: u64 = 1_000_000;
 
-/// Returns three weight formats of a model: in f16, 24 layers of 100 MB and a head of 300 MB. Each layer has 1 MB of state, and activations
-/// take 50 MB.
+/// Returns a model in three weight formats. In f16, the model has 24 layers of 100 MB and a head of 300 MB. Each layer has 1 MB of state, and
+/// activations take 50 MB.
 fn candidates() -> Vec<Candidate> {
     let candidate = |dtype: &str, percent: u64| {
         let layer = |mb: u64| LayerBytes { weights: mb * MB * percent / 100, slots: MB, ..LayerBytes::default() };

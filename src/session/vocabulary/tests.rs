@@ -6,7 +6,7 @@ use crate::vocab::Vocab;
 use crate::weights::testing::{Gguf, as_stored, put, tiny_gguf};
 use std::path::PathBuf;
 
-/// Adds the tiny vocabulary. Its tokens are written with one escape per byte.
+/// Adds the tiny vocabulary to a GGUF file. Each byte of a token is written as an escape, such as `\x41`.
 fn own(g: &mut Gguf) -> &mut Gguf {
     let tiny = Vocab::tiny();
     let escaped = |id: u32| tiny.token(id).iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     pub role: Role,
-    /// The text after [`cleaned`], without the thought of an answer.
+    /// The result of [`cleaned`] for the message's text, without the thought of an answer.
     pub content: String,
     /// The name and the arguments of each call.
     pub calls: Vec<(String, Value)>,

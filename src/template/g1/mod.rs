@@ -50,13 +50,13 @@ impl Opening {
     }
 }
 
-/// The texts at the end of a prompt with which a checkpoint's own template can begin an answer.
+/// The possible beginnings of an answer at the end of a prompt, as checkpoints' own templates write these beginnings.
 const OPENINGS: [&str; 6] = ["<think></think", "<think>\n</think", "<think></think>", "<think>\n</think>", "<think>", "<think"];
 
 /// The template of an RWKV-7 G1 model.
 #[derive(Debug, Clone)]
 pub struct G1 {
-    /// The style of conversations without tools.
+    /// The chosen style. A conversation with tools has the style `Tools` unless the chosen style is `Short`.
     pub style: Style,
     pub opening: Opening,
     /// The checkpoint's own template. If `None`, the built-in styles are used.

@@ -1,4 +1,4 @@
-//! Prompts against Python's `jinja2`: `tools/g1-prompts.py` writes the cases.
+//! Compares prompts with the output of Python's `jinja2`. `tools/g1-prompts.py` writes the cases.
 
 use super::super::whole;
 use super::*;

@@ -32,8 +32,8 @@ fn title(role: Role) -> &'static str {
     }
 }
 
-/// Returns one paragraph per turn, each of which begins with the name of the role. The text `tools` follows the first system message, or is the
-/// system message if the conversation does not begin with one.
+/// Returns one paragraph per turn. Each paragraph begins with the name of the role. The text `tools` follows the first system message. If the
+/// conversation does not begin with a system message, `tools` becomes the system message.
 fn paragraphs(opening: Opening, turns: &[Turn], mut tools: String) -> String {
     let mut all = Vec::new();
     if !tools.is_empty() && turns.first().is_none_or(|first| first.role != Role::System) {
@@ -57,7 +57,8 @@ fn named(role: Role, content: &str) -> String {
     format!("{}:{space}{content}", title(role))
 }
 
-/// Returns a heading and one line per tool with its signature: `- f(a: string, b: integer)`. Returns an empty text if there are no tools.
+/// Returns a heading, one line per tool with the tool's signature, such as `- f(a: string, b: integer)`, and a line that asks for a call in
+/// JSON. Returns an empty text if there are no tools.
 fn signatures(tools: &[&Tool]) -> String {
     if tools.is_empty() {
         return String::new();

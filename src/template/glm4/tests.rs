@@ -1,4 +1,4 @@
-//! Tests that prompts have exactly the published bytes and ids, and tests of typical mistakes.
+//! Tests that prompts have exactly the published bytes and ids. Also tests typical mistakes.
 
 use super::super::testing::{conversations, full, sha256, small, weather};
 use super::super::{encode, encode_whole, whole};
@@ -96,7 +96,7 @@ fn builtin_tools_have_their_texts() {
 
 #[test]
 fn functions_are_shown_as_python_writes_json() {
-    // Order of keys, characters outside ASCII, no HTML escapes, lines between elements.
+    // The keys have an unusual order. The values have characters outside ASCII, HTML characters, empty lists and a small number.
     let function = json!({"z": 1, "name": "f", "description": "查 <b>&'", "a": [], "m": {}, "x": 1e-7, "n": null});
     let said = text(Version::Original, &[Message::system("").with_tools(vec![Tool::function(function).unwrap()])]);
     let want = "## f\n\n{\n    \"z\": 1,\n    \"name\": \"f\",\n    \"description\": \"查 <b>&'\",\n    \"a\": [],\n    \"m\": {},\n    \"x\": 1e-07,\n    \

@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The two characters that replace `|` and `]`, and the separator: the character that is inserted into tokens of newer models to hide them.
+/// The two characters that replace `|` and `]`, and the separator: the character that is inserted into tokens of newer models to hide these
+/// tokens.
 pub struct Veil {
     stand_ins: [char; 2],
     /// The character that is inserted after the `<` of a token of newer models, such as `<think>`. `None` if these tokens are not hidden.
@@ -22,7 +23,7 @@ impl Veil {
     /// hidden, too.
     ///
     /// # Errors
-    /// `Input` if there are no such characters.
+    /// `Input` if fewer than three such characters exist.
     pub fn new(template: &str, messages: &[Message], hides_newer: bool) -> Result<Veil> {
         let text = serde_json::to_string(messages).expect("messages are plain data");
         let used: HashSet<char> = text.chars().chain(template.chars()).collect();

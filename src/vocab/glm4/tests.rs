@@ -51,7 +51,7 @@ pub(in crate::vocab) const MERGES: [&[u8]; 12] = [
     b" hello",
     b"lo",
     "你".as_bytes(),
-    "你好".as_bytes(), // a whole piece, although no merge of its parts leads to it
+    "你好".as_bytes(), // found as a whole piece, never by merging its parts
     b" \xf0\x9f",
     b"aa",
     b"aaa",

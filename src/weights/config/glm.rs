@@ -29,7 +29,7 @@ pub(in crate::low_level::weights) struct GlmConfig {
 #[derive(Debug, Clone, Copy)]
 struct Size(&'static str, usize);
 
-/// The types of vision models whose text half is supported. All have the same text half, of the type [`VISION_TEXT`].
+/// The types of vision models whose text half is supported. The text half of each such model has the type [`VISION_TEXT`].
 const VISION_TYPES: [&str; 3] = [VISION, "glm46v", "glmga"];
 const VISION_TEXT: &str = "glm4v_text";
 
@@ -175,9 +175,9 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     Ok(GlmConfig { glm, is_tied, width, vocab, n_layer, n_ffn })
 }
 
-/// Reads the text half of a vision model. `keys` are the keys of the text half, `whole` the top level of the file. Where the two differ from a
-/// `glm4`, this function follows the code of `transformers`: a head has width / heads channels, whole heads are rotated by default, and the
-/// projections always have biases.
+/// Reads the text half of a vision model. `keys` are the keys of the text half, `whole` the keys at the top level of the file. As in the code of
+/// `transformers`, a text half differs from a `glm4`: a head has width / heads channels, all channels of a head are rotated by default, and the
+/// projections of q, k and v always have biases.
 fn text_half(keys: Keys, whole: Keys, rope: Rope) -> Result<GlmConfig> {
     if let Some(found) = keys.text("model_type")?.filter(|found| *found != VISION_TEXT && !VISION_TYPES.contains(found)) {
         return Err(unsupported(format!("expected model_type {VISION_TEXT} in text_config, found {}", short(found, 64))));

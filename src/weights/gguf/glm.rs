@@ -34,7 +34,7 @@ const PARTS: [(&str, &str); 10] = [
     ("post_ffw_norm", "post_mlp_layernorm"),
 ];
 const FUSED: &str = "attn_qkv";
-/// The context length of a model whose file has a wrong value. All published models were trained with at least this length.
+/// The context length that is used if the file has a wrong value. All published models were trained with at least this length.
 const SAFE_CONTEXT: usize = 8192;
 /// The number of rows of GLM-4's embedding.
 const N_VOCAB: usize = 151_552;
@@ -168,8 +168,8 @@ impl Values<'_> {
         if is_lossy { as_hf.check() } else { glm.check() }
     }
 
-    /// Returns the context length, or [`SAFE_CONTEXT`] if the file's value is impossible or is the width, which llama.cpp's converter of `chatglm`
-    /// writes if it does not find the model's value.
+    /// Returns the context length of the file, or [`SAFE_CONTEXT`] if the file's value is out of range or equals the width. llama.cpp's
+    /// converter of `chatglm` writes the width if the converter does not find the context length of the model.
     fn context(&self, width: usize) -> Result<usize> {
         let said: u64 = self.need("context_length")?;
         let is_usable = (1..=MAX_CONTEXT as u64).contains(&said) && !self.is_width_as_context(width)?;

@@ -47,7 +47,7 @@ const REFUSED: [(u32, &str); 18] = [
     (29, "IQ1_M"), (34, "TQ1_0"), (35, "TQ2_0"), (39, "MXFP4"), (40, "NVFP4"),
 ];
 
-/// The keys of the metadata, each with a reader whose position is the type of the key's value.
+/// The keys of the metadata, each with a reader that is positioned at the type of the key's value.
 type Keys<'a> = BTreeMap<&'a str, Reader<'a>>;
 
 /// The header of a GGUF file, read up to the list of tensors.
@@ -57,7 +57,7 @@ pub struct Header<'a> {
     /// All metadata keys, including the keys of arrays and long texts.
     keys: Keys<'a>,
     n_tensors: u64,
-    /// A reader whose position is the first entry of the tensor list.
+    /// A reader that is positioned at the first entry of the tensor list.
     reader: Reader<'a>,
 }
 
@@ -182,8 +182,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys. Each key has a reader whose position
-/// is the type of the key's value.
+/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys. Each key has a reader that is
+/// positioned at the type of the key's value.
 fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, Keys<'a>)> {
     let mut keys = BTreeMap::new();
     let mut metadata = BTreeMap::new();

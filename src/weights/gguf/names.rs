@@ -1,4 +1,4 @@
-//! Functions for names and metadata values, which all GGUF architectures share.
+//! Functions for names and metadata values. All GGUF architectures share these functions.
 
 use super::super::located::Located;
 use super::header::Listed;

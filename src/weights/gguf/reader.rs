@@ -10,10 +10,11 @@ const MAX_NAME_BYTES: u64 = 256;
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// The largest depth of nested arrays.
 const MAX_DEPTH: usize = 4;
-/// The hint for a truncated file.
+/// The hint for a header with an impossible or unknown value.
 pub const DAMAGED: &str = "the file is damaged, or needs a newer version of wingbeat: download the file again";
+/// The hint for a truncated file.
 pub const AGAIN: &str = "the download may be incomplete: download the file again";
-/// The most items of an array that is read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
+/// The most items that an array may have if its items are read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
 const MAX_ITEMS: u64 = 1 << 20;
 const U32: u32 = 4;
 const I32: u32 = 5;
@@ -98,7 +99,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Reads an array of texts. The position of the reader must be the type of the value.
+    /// Reads an array of texts. The reader must be positioned at the type of the value.
     ///
     /// # Errors
     ///
@@ -112,7 +113,7 @@ impl<'a> Reader<'a> {
         (0..n).map(text).collect()
     }
 
-    /// Reads an array of 32-bit integers. The position of the reader must be the type of the value.
+    /// Reads an array of 32-bit integers. The reader must be positioned at the type of the value.
     ///
     /// # Errors
     ///

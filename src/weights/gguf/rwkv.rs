@@ -36,7 +36,7 @@ const KEPT: [(&str, &str); 11] = [
     ("channel_mix_receptance", "ffn.receptance"),
 ];
 
-/// How the shape of an official tensor may differ from the tensor's shape in the GGUF file.
+/// The form of an official tensor. A GGUF file can store a tensor of this form with another shape or orientation.
 #[derive(Clone, Copy)]
 enum Form {
     /// A vector with the shape `[1, 1, C]`. C is the width of the model.
@@ -64,13 +64,13 @@ struct Version {
     rescaled: &'static [&'static str],
 }
 
-#[rustfmt::skip] // One row per line, or one letter of the paper per line.
+#[rustfmt::skip] // rustfmt would write one tensor per line.
 const VERSIONS: [Version; 2] = [
     Version {
         architecture: "rwkv6",
         own: &[
             ("time_mix_lerp_x", "att.time_maa_x", Vector),
-            ("time_mix_lerp_w", "att.time_maa_w", Vector), // from _w to _g: files older than the fused tensor
+            ("time_mix_lerp_w", "att.time_maa_w", Vector), // _w to _g are in files older than the fused tensor
             ("time_mix_lerp_k", "att.time_maa_k", Vector),
             ("time_mix_lerp_v", "att.time_maa_v", Vector),
             ("time_mix_lerp_r", "att.time_maa_r", Vector),

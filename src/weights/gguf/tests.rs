@@ -206,7 +206,6 @@ fn metadata_are_numbers_and_short_texts() {
     }
 }
 
-/// A function that changes a GGUF file under construction.
 type Change = fn(&mut Gguf) -> &mut Gguf;
 
 #[test]

@@ -17,7 +17,7 @@ use tempfile::{TempDir, tempdir};
 const C: usize = 32;
 const H: usize = 4;
 const G: usize = 2;
-/// H · D differs from the width of the model.
+/// The number of channels of a head. H · D differs from the width C of the model.
 const D: usize = 16;
 const F: usize = 64;
 const V: usize = 11;

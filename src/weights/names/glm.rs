@@ -27,7 +27,7 @@ const TOP: [(&str, &str); 10] = [
 const PARTS: [(&str, &str); 3] =
     [("self_attention.dense.", "self_attn.o_proj."), ("mlp.dense_h_to_4h.", "mlp.gate_up_proj."), ("mlp.dense_4h_to_h.", "mlp.down_proj.")];
 const FUSED: &str = "self_attention.query_key_value.";
-/// The prefixes of the inner model: in ChatGLM's own code, and of the text half of a vision model in `transformers`.
+/// The prefixes of the inner model's names: `transformer.` in ChatGLM's own code, `language_model.` in vision models of `transformers`.
 const INNER: [&str; 2] = ["transformer.", "language_model."];
 /// The first parts of names that only ChatGLM's own code uses.
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
@@ -45,8 +45,8 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
 ///
 /// # Errors
 ///
-/// `File` if the configuration is missing. `Model` if a vision encoder contradicts the configuration, if no tensor belongs to a GLM, or if a fused tensor has a wrong
-/// shape.
+/// `File` if the configuration is missing. `Model` if a vision encoder contradicts the configuration, if no tensor belongs to a GLM, or if a
+/// fused tensor has a wrong shape.
 pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
     let Some(glm) = glm else {
         let text = "the config.json of this GLM is missing: shapes determine neither its heads nor their rotation";

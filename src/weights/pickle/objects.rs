@@ -14,7 +14,7 @@ pub(super) type Id = u32;
 /// The most bytes of memory that the values of one pickle may take. A checkpoint of 10 000 tensors takes 16 MB.
 const MAX_BYTES: usize = 256 << 20;
 const MAX_RANK: usize = 8;
-/// The most numbers of a list that is read.
+/// The length of the longest list of numbers that is read. Longer lists are left out.
 const MAX_LISTED: usize = 1024;
 
 /// An object of a pickle.

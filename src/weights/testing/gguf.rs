@@ -250,7 +250,7 @@ fn gguf_model(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) 
                 g.tensor(&ours, F32, shape, &singles(&view.to_f32().unwrap()));
             }
             _ => {
-                let numbers = singles(&view.to_f32().unwrap()); // squeezed; r_k flattened
+                let numbers = singles(&view.to_f32().unwrap()); // the file stores these tensors, even r_k, with one dimension
                 g.tensor(&ours, F32, &[view.len()], &numbers);
                 if part == "att.a0" && block == "0" {
                     g.tensor("blk.0.time_mix_v0.weight", F32, &[view.len()], &numbers);

@@ -144,7 +144,7 @@ fn the_random_stream_continues_from_answer_to_answer() {
     assert_eq!(first, said("1"));
     assert!(first[0] != first[1] && first[2] != first[3], "{first:?}");
     assert_ne!(first, said("2"));
-    // Setting the same seed again restarts its random numbers.
+    // Setting the same seed again restarts the random stream.
     let mut chat = bob_and_alice();
     let mut first = || {
         for (name, value) in [("temperature", "1.5"), ("seed", "1"), ("FREE_GEN_LEN", "5")] {

@@ -11,7 +11,7 @@ fn tools() -> Vec<Tool> {
     vec![Tool::function(json!({"name": "f", "parameters": {"type": "object"}})).unwrap()]
 }
 
-/// A conversation with tools. An answer ends after its first line, unless the test says otherwise.
+/// Returns a conversation with tools, and the script of its tokens. An answer has at most 90 tokens.
 fn with_tools() -> (Conversation, Script) {
     let mut chat = chat_in("g1-tools");
     chat.set("CHAT_LEN_MAX", "90").unwrap();
@@ -43,7 +43,7 @@ fn a_conversation_of_rwkv_goes_through_tools() {
                 ### Tool Output\n```json\n7\n```\n### Assistant\n<think>ok</think>\nSeven.";
     assert!(read.ends_with(tail), "{read}");
 
-    // Another answer to the result; the whole turn is taken back.
+    // Samples another answer to the result. Then takes back the whole turn.
     script.says(&[encode(">ok</think>\n7"), vec![0]].concat());
     let again = chat.retry(&mut quiet).unwrap().unwrap();
     assert_eq!((again.text.as_str(), chat.transcript().len(), chat.stats().n_turns), ("7", 5, 1));

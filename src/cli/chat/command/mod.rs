@@ -47,7 +47,7 @@ pub enum Command {
     /// The new system message. An empty text removes the system message.
     System(String),
     History,
-    /// The choice of thoughts. `None` shows the current choice.
+    /// The value of `/think`: how the model reasons before its answers. `None` shows the current value.
     Thinking(Option<Thinking>),
     /// The grammar that answers must follow. `None` shows the current grammar.
     Grammar(Option<String>),

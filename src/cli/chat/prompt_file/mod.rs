@@ -83,7 +83,7 @@ impl PromptFile {
     /// # Errors
     /// `Usage` if a setting is unknown or its value is invalid.
     pub fn set(&self, settings: &mut Settings) -> Result<()> {
-        // The setting comes from the file, not from a flag. So the error names it as a place, not as a field.
+        // The setting comes from the file, not from a flag. So the error names the setting as a place, not as a field.
         let in_file = |e: Error| Error { place: e.location(), field: None, ..e };
         self.settings.iter().try_for_each(|(name, value)| settings.set(name, value).map_err(in_file))
     }

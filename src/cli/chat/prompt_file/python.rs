@@ -9,7 +9,7 @@ use crate::chat::InitialPrompt;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// The maximum length in bytes of all texts that the file makes, including intermediate texts.
+/// The maximum number of bytes of all texts together that the parser makes from one file, including intermediate texts.
 const MAX_MADE: usize = 8 * MAX_TEXT;
 
 /// The maximum number of nested parentheses.
@@ -18,7 +18,8 @@ const MAX_DEPTH: usize = 64;
 /// Parses a prompt file.
 ///
 /// # Errors
-/// `File` if the text has other code, or lacks an assignment to `user`, `bot` or `init_prompt`. The error about other code names the line.
+/// `File` if the text has code that the parser does not accept, or lacks an assignment to `user`, `bot` or `init_prompt`. The error about
+/// code names the line.
 pub fn parse(text: &str) -> Result<PromptFile> {
     // Like Python, normalise line ends first.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
@@ -41,7 +42,7 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     values: BTreeMap<String, String>,
-    /// The length in bytes of all texts made so far.
+    /// The number of bytes of all texts together that the parser has made so far.
     made: usize,
 }
 

@@ -63,7 +63,7 @@ impl GpuExecutor {
         }
     }
 
-    /// Keeps a small buffer for the next readback, and drops a large one.
+    /// Keeps a small buffer for the next readback, and drops a large buffer.
     pub(super) fn keep(&mut self, readback: Option<Readback>) {
         self.readback = readback.filter(|readback| !readback.holds(LARGE));
     }

@@ -1,4 +1,4 @@
-//! Templates that try to use all memory, time or stack. Each must fail with an error of one line.
+//! Templates that try to use all memory, time or stack. Each template must fail with an error of one line.
 
 use super::*;
 

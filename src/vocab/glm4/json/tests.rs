@@ -234,7 +234,7 @@ fn a_file_of_another_family_is_not_read_as_glm4() {
 fn only_glm4_files_may_have_the_published_size() {
     let merges = full_merges();
     let mut json = file(&merges);
-    // the published tokens can be cut in more ways
+    // the published file has 318 000 merges, because its tokens can be cut in more ways
     let list = json["model"]["merges"].as_array_mut().unwrap();
     list.extend(std::iter::repeat_n(json!(["ä½ł", "å¥½"]), 318_000 - list.len()));
     let pretty = |json: &Value| serde_json::to_string_pretty(json).unwrap();
