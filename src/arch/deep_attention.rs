@@ -59,9 +59,8 @@ impl DeepAttention {
     pub fn read(shapes: &dyn Shapes, base: &Base, has_deep_embed: bool) -> Result<Option<DeepAttention>> {
         let Some(found) = shapes.find(&|name| name.contains(TABLE)) else { return Ok(None) };
         if !has_deep_embed {
-            let e =
-                Error::model(format!("unsupported model, RWKV-7b without DeepEmbed: it has the tensor {found}, but no ffn.s_emb.weight"));
-            return Err(e.hint("wingbeat runs RWKV-7b with DeepEmbed in every layer"));
+            let text = format!("unsupported model: a variant of RWKV-7b without DeepEmbed, recognised by the tensor {found}");
+            return Err(Error::model(text).hint("wingbeat runs RWKV-7b only with DeepEmbed (the tensors ffn.s_emb.weight) in every layer"));
         }
         let name = |tensor: &str| format!("blocks.0.qkv.{tensor}");
         let [key_size, _] = dims(shapes, &name("qq.weight"))?;
@@ -73,7 +72,7 @@ impl DeepAttention {
             return Err(Error::model(text).at(name("qq.weight")));
         }
         if !base.n_embd.is_multiple_of(PAD) {
-            let text = format!("unsupported size of values, expected a multiple of {PAD}, found {} channels", base.n_embd);
+            let text = format!("unsupported size of values, expected a multiple of {PAD} channels, found {} channels", base.n_embd);
             return Err(Error::model(text).at(name("v_emb.weight")));
         }
         if k_rank == 0 || v_rank == 0 {

@@ -173,7 +173,7 @@ fn labels(shapes: &dyn Shapes, config: &Glm, n_embd: usize) -> Result<Option<Lab
     }
     let [n, width] = dims(shapes, &weight)?;
     if !(1..=MAX_LABELS).contains(&n) || width != n_embd {
-        let text = format!("expected 1 to {MAX_LABELS} classes of width {n_embd}, found {n} of width {width}");
+        let text = format!("expected 1 to {MAX_LABELS} classes of width {n_embd}, found {n} classes of width {width}");
         return Err(Error::model(text).at(weight));
     }
     let name = |i: usize| config.labels.get(i).cloned().unwrap_or_else(|| i.to_string());

@@ -83,7 +83,7 @@ impl Architecture for Rwkv7Arch {
         let mut base = Base::read(shapes, n_head)?;
         base.purpose = Purpose::read(shapes, base.n_layer)?;
         if base.n_att != base.n_embd {
-            let text = format!("expected {} rows, the width of the embedding, found {}", base.n_embd, base.n_att);
+            let text = format!("expected {} rows, the width of the embedding, found {} rows", base.n_embd, base.n_att);
             return Err(Error::model(text).at("blocks.0.att.key.weight"));
         }
         if n_head.checked_mul(head_size) != Some(base.n_embd) {

@@ -72,7 +72,7 @@ impl Base {
             ));
         }
         if !n_att.is_multiple_of(n_head) || n_att / n_head > 128 {
-            return text(format!("expected heads of 1 to 128 channels, found {n_head} heads over {n_att} channels"));
+            return text(format!("expected heads of equal size with 1 to 128 channels each, found {n_head} heads for {n_att} channels"));
         }
         let eps = |key: &str, default: f32| match shapes.metadata(key) {
             Some(text) => text

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Returns the error for a request that demands a tool call but declares no tool.
 pub fn undeclared() -> Error {
-    Error::input("a call can be demanded only if tools are declared").hint("declare the tools in `tools`")
+    Error::input("a tool call can be demanded only if tools are declared").hint("declare the tools in `tools`")
 }
 
 /// Returns how the model must write a call, for each tool: the text before the arguments, the JSON schema of the arguments, and the text after

@@ -158,9 +158,9 @@ pub fn run(mut args: Args) -> Outcome {
     }
     if let Some(path) = &args.write {
         let [name] = args.synthetic.as_slice() else {
-            return Err(Error::usage(format!("expected one flag --synthetic, the model to save, found {}", args.synthetic.len()))
-                .at("--write")
-                .into());
+            let n = args.synthetic.len();
+            let text = format!("expected exactly one flag --synthetic, which names the model to save; found {n} flags --synthetic");
+            return Err(Error::usage(text).at("--write").into());
         };
         args.existing.check(path)?;
         synthetic::write(name, path)?;

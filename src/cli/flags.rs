@@ -19,6 +19,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("dtype", "--dtype"),
     ("layout", "--layout"),
     ("lora", "--lora"),
+    ("lora_alpha", "--lora-alpha"),
     ("model", "-m"),
     ("pooling", "--pooling"),
     ("profile", "--profile"),

@@ -2,7 +2,7 @@
 
 use super::lines::is_standard;
 use super::prompt::{read_text, stdin, utf8};
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, short, with_place};
 use clap::ValueHint;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ impl TextsArgs {
 
 /// Returns the text in a field of a JSON object.
 fn field(line: &str, name: &str) -> Result<String> {
-    let object: Value = serde_json::from_str(line).map_err(|e| Error::input(format!("expected a JSON object: {e}")))?;
+    let object: Value = serde_json::from_str(line).map_err(|e| Error::input(format!("expected a JSON object: {}", with_place(&e))))?;
     let text = object.get(name).and_then(Value::as_str);
     text.map(str::to_string).ok_or_else(|| Error::input(format!("expected a text in the field {:?}, found no text", short(name, 40))))
 }

@@ -3,7 +3,7 @@
 use super::prompt::utf8;
 use super::tool_command::ToolCommand;
 use crate::chat::Tool;
-use crate::error::{Error, Result, read_at_most};
+use crate::error::{Error, Result, read_at_most, with_place};
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,8 +41,8 @@ impl ToolArgs {
         let file = File::open(path).map_err(|e| Error::io(e, path))?;
         let text = read_at_most(file, MAX_BYTES).and_then(utf8).map_err(in_file)?;
         let tools: Vec<Tool> = serde_json::from_str(&text).map_err(|e| {
-            let e = Error::input(format!("expected an array of tools: {e}")).caused_by(e);
-            in_file(e.hint(r#"such as [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]"#))
+            let e = Error::input(format!("expected an array of tools: {}", with_place(&e))).caused_by(e);
+            in_file(e.hint(r#"write an array such as [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]"#))
         })?;
         match tools.is_empty() {
             true => Err(in_file(Error::input("expected an array of tools, found an empty array"))),

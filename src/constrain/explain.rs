@@ -22,7 +22,7 @@ const MEANT: [(&str, &str); 9] = [
     ("too many states", TOO_LARGE),
 ];
 const AMBIGUOUS: &str = "the grammar is too ambiguous here";
-const TOO_LARGE: &str = "the grammar's texts, classes and repetitions are too large";
+const TOO_LARGE: &str = "the texts, character classes and repetitions of the grammar are too large";
 
 /// Phrases in llguidance's error messages about a schema. Each has its meaning and a hint that says what to do.
 const OF_SCHEMA: [(&str, &str, &str); 7] = [

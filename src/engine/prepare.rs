@@ -73,9 +73,10 @@ fn check_counts(request: &Request) -> Result<()> {
     if stops.iter().any(String::is_empty) {
         return Err(Error::input("expected stop texts of at least 1 byte, found an empty text").field("stop"));
     }
-    if stops.len() > MAX_STOPS || stops.iter().map(String::len).sum::<usize>() > MAX_STOP_BYTES {
-        let text =
-            format!("expected at most {MAX_STOPS} stop texts of at most {MAX_STOP_BYTES} bytes together, found {} texts", stops.len());
+    let (n, n_bytes) = (stops.len(), stops.iter().map(String::len).sum::<usize>());
+    if n > MAX_STOPS || n_bytes > MAX_STOP_BYTES {
+        let found = format!("found {n} texts of {n_bytes} bytes together");
+        let text = format!("expected at most {MAX_STOPS} stop texts of at most {MAX_STOP_BYTES} bytes together, {found}");
         return Err(Error::input(text).field("stop"));
     }
     Ok(())

@@ -61,7 +61,7 @@ pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>) -> Option<Stri
     let format = quant::find("f16").ok()?;
     cases.into_iter().find_map(|case| match run(case, format, device) {
         Ok(o) if o.is_right() => None,
-        Ok(o) => Some(format!("{}: {:.1e} of {:.0e}", o.case, o.error, o.bound)),
+        Ok(o) => Some(format!("{}: expected an error of at most {:.0e}, found {:.1e}", o.case, o.bound, o.error)),
         Err(e) => Some(e.to_string()),
     })
 }

@@ -121,7 +121,7 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
         if let Some(id) = self.guarded(logits) {
             if self.n_guarded == 0 {
-                log::warn!("a logit of the model is not finite: the guard chooses token id {id} in place of a sampled token");
+                log::warn!("a logit of the model is not finite: token id {id} is used in place of a sampled token");
             }
             self.n_guarded += 1;
             self.skip();

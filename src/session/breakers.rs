@@ -41,8 +41,12 @@ fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u
             all.extend((0..n_vocab as u32).filter(contains));
         }
         if all.len() == before && !DRY_BREAKERS.contains(&text.as_str()) {
-            let expected = if vocab.is_some() { "a string that a token contains" } else { "a model with a vocabulary" };
-            return Err(Error::usage(format!("expected {expected}, found {text:?}")).field("dry_breaker"));
+            let e = match vocab {
+                Some(_) => Error::usage(format!("expected a string that a token contains, found {text:?}")),
+                None => Error::usage(format!("the text {text:?} needs a vocabulary, and none was found for this model"))
+                    .hint("name a vocabulary file with `vocab`"),
+            };
+            return Err(e.field("dry_breaker"));
         }
     }
     all.sort_unstable();
@@ -60,6 +64,6 @@ mod tests {
         // Without a vocabulary, default texts cause no error, but all other texts do.
         assert!(ids(&texts(&DRY_BREAKERS), None, 9).unwrap().is_empty());
         let e = ids(&texts(&["\n", "x"]), None, 9).unwrap_err().to_string();
-        assert!(e.starts_with("dry_breaker: expected a model with a vocabulary, found \"x\""), "{e}");
+        assert!(e.starts_with("dry_breaker: the text \"x\" needs a vocabulary, and none was found"), "{e}");
     }
 }

@@ -140,7 +140,9 @@ fn context_note(metadata: &BTreeMap<String, String>) -> Option<String> {
     let used = Glm::parse(metadata.get(GLM)?).ok()?.max_context;
     let key = format!("{}.context_length", metadata.get("general.architecture")?);
     let said = metadata.get(&key).filter(|said| **said != used.to_string())?;
-    Some(format!("{key} {said} contradicts the model, {used} tokens are used; `context` sets another number"))
+    Some(format!(
+        "the file sets {key} to {said}, but the model has a context of {used} tokens, which is used; `context` sets another number"
+    ))
 }
 
 /// A checkpoint's shapes and metadata, with the metadata values that the user has overridden.

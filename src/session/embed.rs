@@ -158,7 +158,7 @@ impl Embedder {
             return Err(Error::input("expected at least one token, found none"));
         }
         if let Some(context) = self.model().context().filter(|&context| tokens.len() > context) {
-            let text = format!("the text has {} tokens, more than the context of {context}", tokens.len());
+            let text = format!("the text has {} tokens, more than the context of {context} tokens", tokens.len());
             return Err(Error::input(text).hint("use a larger `context`, or a shorter text"));
         }
         match &self.rule {

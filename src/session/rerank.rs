@@ -47,7 +47,7 @@ impl Reranker {
         };
         if (of.n_embd, of.head_size) != (by.n_embd, by.head_size) || layers.iter().any(|&layer| layer >= of.n_layer) {
             let text = format!(
-                "expected a reranker of width {} and heads of {} for at most {} layers, found width {}, heads of {} and layers {layers:?}",
+                "expected a reranker of width {} with heads of {} channels for {} layers, found width {}, heads of {} channels and layers {layers:?}",
                 of.n_embd, of.head_size, of.n_layer, by.n_embd, by.head_size
             );
             return Err(Error::model(text).at(reranker.name()).hint("use the reranker that belongs to this embedding model"));

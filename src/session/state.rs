@@ -169,13 +169,14 @@ impl Snapshot {
         let (tensors, metadata) = read_safetensors(bytes)?;
         let mut loaded = LoadedState::default();
         let meta = |key: &str| metadata.get(key).map(String::as_str).unwrap_or("");
+        let shown = |key: &str| metadata.get(key).map_or_else(|| "no value".into(), |text| short(text, 40));
         if meta("format_version") != FORMAT_VERSION {
-            let text = format!("expected a wingbeat state of format version {FORMAT_VERSION}, found version {:?}", meta("format_version"));
+            let text = format!("expected a wingbeat state of format version {FORMAT_VERSION}, found {}", shown("format_version"));
             return Err(Error::file(text).hint(HOW_TO_SAVE));
         }
         let architecture = model.facts().architecture;
         if meta("architecture") != architecture {
-            return Err(Error::model(format!("expected a state of {architecture}, found a state of {:?}", meta("architecture"))));
+            return Err(Error::model(format!("expected a state of the architecture {architecture}, found {}", shown("architecture"))));
         }
         if meta("weights_hash") != model.weights_hash() {
             if !any_weights {
@@ -440,7 +441,7 @@ fn from_hex(text: &str) -> Result<Vec<u8>> {
 }
 
 fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
-    text.parse().map_err(|_| Error::file(format!("expected a number as metadata value {key}, found {text:?}")))
+    text.parse().map_err(|_| Error::file(format!("expected a number as metadata value {key}, found {:?}", short(text, 40))))
 }
 
 /// Clears the flag [`sample::SEEN`] in each penalty count.

@@ -49,7 +49,7 @@ impl<'a> View<'a> {
             Some(n) if n <= bytes.len() => {}
             Some(n) => {
                 return Err(Error::file(format!(
-                    "a {dtype} tensor of shape {shape:?} needs {n} bytes, but its storage has {} bytes",
+                    "a tensor of type {dtype} and shape {shape:?} needs {n} bytes, found {} bytes",
                     bytes.len()
                 )));
             }

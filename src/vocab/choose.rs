@@ -134,7 +134,9 @@ fn world() -> Choice {
 fn world() -> Choice {
     let origin = "https://raw.githubusercontent.com/BlinkDL/ChatRWKV/main/tokenizer/rwkv_vocab_v20230424.txt";
     Choice::Missing {
-        hint: format!("the model needs the World vocabulary: download {origin} and name it with `vocab`, or build with embedded-model"),
+        hint: format!(
+            "the model needs the World vocabulary: download {origin} and name it with `vocab`, or build with the feature embedded-model"
+        ),
     }
 }
 

@@ -219,9 +219,11 @@ fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
     for (id, content) in ids {
         let given = tokenizer.token_to_id(&content);
         if given != Some(id) {
-            let given = given.map_or_else(|| "none".into(), |n| n.to_string());
             let content = short(&content, 40);
-            return Err(Error::file(format!("expected the next free id {given} for the added token {content:?}, found the id {id}")));
+            return Err(Error::file(match given {
+                Some(given) => format!("expected the next free id {given} for the added token {content:?}, found the id {id}"),
+                None => format!("the added token {content:?} with the id {id} cannot be added to the vocabulary"),
+            }));
         }
     }
     Ok(())

@@ -91,7 +91,7 @@ impl<'a> Lists<'a> {
     fn spelt(&self) -> Result<Vec<(u32, Vec<u8>)>> {
         let bytes = |(id, text): (u32, &str)| {
             let token = byte_chars::spelt(text).filter(|token| !token.is_empty());
-            let found = || Error::file(format!("expected byte characters as the token of id {id}, found {:?}", short(text, 40)));
+            let found = || Error::file(format!("expected token {id} in the byte characters of GPT-2, found {:?}", short(text, 40)));
             Ok((id, token.ok_or_else(found)?))
         };
         self.of_type(NORMAL).map(bytes).collect()
@@ -104,7 +104,7 @@ fn rwkv(lists: &Lists) -> Result<Rwkv> {
     for (id, text) in lists.of_type(NORMAL) {
         let token = unescape(text)
             .filter(|token| !token.is_empty())
-            .ok_or_else(|| Error::file(format!("expected an escaped token of id {id}, found {:?}", short(text, 40))))?;
+            .ok_or_else(|| Error::file(format!("token {id} is empty or has an invalid escape, found {:?}", short(text, 40))))?;
         entries.push(table.add(id, &token)?);
     }
     if entries.is_empty() {

@@ -79,6 +79,7 @@ impl<'f> Iterator for Fields<'f> {
         if field.is_none() {
             self.rest = &[];
         }
-        Some(field.ok_or_else(|| Error::file(format!("invalid data {n_left} bytes before the end of the SentencePiece model"))))
+        let unit = if n_left == 1 { "byte" } else { "bytes" };
+        Some(field.ok_or_else(|| Error::file(format!("invalid data {n_left} {unit} before the end of the SentencePiece model"))))
     }
 }

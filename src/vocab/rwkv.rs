@@ -68,7 +68,9 @@ fn parse_line(line: &str, table: &mut Table) -> Result<Entry> {
     literal::append(literal, &mut token).map_err(|e| Error::file(format!("the token with id {id} {e}")))?;
     if number(n_bytes) != Some(token.len() as u64) {
         let len = token.len();
-        return Err(Error::file(format!("the token with id {id} has {len} bytes, but the LENGTH in its line is {}", short(n_bytes, 24))));
+        let unit = if len == 1 { "byte" } else { "bytes" };
+        let found = if n_bytes.is_empty() { "missing".into() } else { short(n_bytes, 24) };
+        return Err(Error::file(format!("the token with id {id} has {len} {unit}, but the LENGTH in its line is {found}")));
     }
     table.add(id, &token)
 }

@@ -87,7 +87,7 @@ impl Split {
             SplitPattern::Regex(source) => source,
         };
         if source.len() > MAX_PATTERN_BYTES {
-            return Err(format!("expected at most {MAX_PATTERN_BYTES} bytes, found {}", source.len()).into());
+            return Err(format!("expected at most {MAX_PATTERN_BYTES} bytes, found {} bytes", source.len()).into());
         }
         let split = Split { source, regexes: Default::default(), behavior, invert };
         split.regex(0)?;

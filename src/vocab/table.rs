@@ -41,7 +41,7 @@ impl Table {
         if token.len() > MAX_TOKEN_BYTES {
             let message =
                 format!("expected tokens of at most {MAX_TOKEN_BYTES} bytes, found {} bytes for the token with id {id}", token.len());
-            return Err(Error::file(message).hint("the file is hostile or damaged"));
+            return Err(Error::file(message).hint("the file is hostile or damaged: download the file again"));
         }
         let row = id as usize;
         if self.spans.len() <= row {

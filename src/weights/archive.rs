@@ -53,7 +53,7 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
         }
         if member.compression() != CompressionMethod::Stored || member.compressed_size() != member.size() {
             let (packed, size) = (member.compressed_size(), member.size());
-            return Err(refuse(format!("compression {}, {size} bytes in {packed} bytes", member.compression())));
+            return Err(refuse(format!("compression {} ({size} bytes are stored as {packed} bytes)", member.compression())));
         }
         let range = (|| {
             let start = usize::try_from(member.data_start()?).ok()?;
@@ -61,7 +61,7 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
             (end <= file.len()).then_some(start..end)
         })();
         let range = range.ok_or_else(|| {
-            Error::file(format!("the checkpoint ends before the end of this file in its zip archive, which has {} bytes", member.size()))
+            Error::file(format!("expected {} bytes of this file in the zip archive, but the checkpoint ends earlier", member.size()))
                 .at(&name)
                 .hint(AGAIN)
         })?;

@@ -65,7 +65,8 @@ pub(super) fn recognise(tensors: &mut [Located], metadata: &mut BTreeMap<String,
     for (name, described) in described {
         let at = |e: Error| e.at(format!("tensor {name}"));
         let tensor = places.get(&name).map(|&i| &mut tensors[i]);
-        let tensor = tensor.ok_or_else(|| at(Error::file(format!("the metadata {KEY} name this tensor, which is missing"))))?;
+        let tensor =
+            tensor.ok_or_else(|| at(Error::file(format!("the metadata key {KEY} names this tensor, but the file lacks the tensor"))))?;
         if tensor.dtype != DType::U8 {
             return Err(at(Error::file(format!("expected a quantised tensor of type U8, found {}", tensor.dtype))));
         }

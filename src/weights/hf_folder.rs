@@ -142,7 +142,10 @@ fn config(input: &Checkpoint, dtype: Option<DType>) -> Result<Value> {
     let shape = |name: &str| input.tensor(name).map(|view| view.shape().to_vec());
     let matrix = |name: &str| match shape(name).as_deref() {
         Some(&[rows, columns]) => Ok([rows, columns]),
-        found => Err(Error::model(format!("expected a matrix, found the shape {found:?}")).at(format!("tensor {name}"))),
+        Some(found) => Err(Error::model(format!("expected a matrix, found the shape {found:?}")).at(format!("tensor {name}"))),
+        None => Err(Error::model("the tensor is missing, and the layout hf needs its shape")
+            .at(format!("tensor {name}"))
+            .hint("leave out `layout`")),
     };
     let [vocab_size, hidden_size] = matrix("emb.weight")?;
     let [n_heads, head_size] = matrix("blocks.0.att.r_k")?;

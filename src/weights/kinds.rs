@@ -56,7 +56,7 @@ fn describe(bytes: &[u8]) -> (String, &'static str) {
         _ if start.trim_start().starts_with('<') => ("a web page".into(), "the download failed: download the file again"),
         _ if is_text && is_vocabulary(&start) => ("a vocabulary".into(), "give this file as `vocab` and the checkpoint as `model`"),
         _ if is_text => (format!("text that begins with {:?}", short(start.lines().next().unwrap_or_default(), 40)), PATH),
-        _ if bytes.len() < 9 => (format!("a file of {} bytes", bytes.len()), AGAIN),
+        _ if bytes.len() < 9 => ("a file of fewer than 9 bytes".into(), AGAIN),
         _ => {
             let start: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect();
             (format!("an unknown format that begins with the bytes {}", start.join(" ")), "check the path")

@@ -66,7 +66,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!("expected a tensor name of at most {MAX_NAME_BYTES} bytes, found {} bytes", name.len());
-    Err(Error::file(message).at(format!("tensor {}", short(name, 40))).hint("the file is hostile or damaged"))
+    Err(Error::file(message).at(format!("tensor {}", short(name, 40))).hint("the file is hostile or damaged: download the file again"))
 }
 
 /// Returns an error if a shape has too many dimensions, or more elements of 8 bytes than an address can reach. A dimension of 0 counts as 1,

@@ -52,7 +52,8 @@ impl Lora {
     /// `Usage` if `alpha` is 0 or not finite. `File` or `Model` if the file is not an adapter.
     pub fn open(path: &Path, alpha: f32, model: &Checkpoint) -> Result<Lora> {
         if !alpha.is_finite() || alpha == 0.0 {
-            return Err(Error::usage(format!("expected lora_alpha of the adapter's training, a number other than 0; found {alpha}")));
+            return Err(Error::usage(format!("expected the scale alpha of the adapter's training, a number other than 0; found {alpha}"))
+                .field("lora_alpha"));
         }
         let file = Checkpoint::open(path).map_err(|e| e.field("lora"))?;
         let mut lora = Self::sort(file, alpha).map_err(|e| e.at(path.display()))?;
@@ -239,7 +240,7 @@ impl Pair {
         match (&shape(&a)[..], &shape(&b)[..]) {
             (&[rank, n_in], &[n_out, other]) if rank == other && ![rank, n_in, n_out].contains(&0) => Ok(Pair { a, b, rank, n_in, n_out }),
             (found_a, found_b) => {
-                let text = format!("expected lora_A [r, in] and lora_B [out, r], found {found_a:?} and {found_b:?}");
+                let text = format!("expected the shapes [r, in] of lora_A and [out, r] of lora_B, found {found_a:?} and {found_b:?}");
                 Err(Error::file(text).at(format!("tensor {a}")))
             }
         }

@@ -106,7 +106,7 @@ static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::R
 
 /// Adds a hint to an error of kind `File`, unless the error has a hint already. Other errors stay unchanged.
 fn or_damaged(e: Error) -> Error {
-    if e.kind == Kind::File { e.hint("the file is damaged or unsupported: download it again") } else { e }
+    if e.kind == Kind::File { e.hint("the file is damaged or unsupported: download the file again") } else { e }
 }
 
 /// An open checkpoint: named tensors over memory maps of files, or over static bytes. A clone is cheap, because it shares the maps. Several

@@ -65,7 +65,7 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
         member(&name).ok_or_else(|| Error::file(format!("the zip archive has no file {name}, which holds the numbers of this tensor")))?;
     let Some(stored_bytes) = storage.dtype.bytes_of(storage.n_elements).filter(|&n| n <= range.len()) else {
         return Err(Error::file(format!(
-            "expected {} numbers of {} in {name}, found {} bytes",
+            "expected {} numbers of type {} in the file {name}, but the file has only {} bytes",
             storage.n_elements,
             storage.dtype,
             range.len()
@@ -79,7 +79,7 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
     // Strides may skip or reorder elements, but not repeat them. With repeats, a few bytes could claim terabytes.
     let n_elements: usize = tensor.shape.iter().product();
     if n_elements > storage.n_elements {
-        let text = format!("expected at most the {} numbers in {name}, found shape {:?}", storage.n_elements, tensor.shape);
+        let text = format!("expected at most {} numbers, as in the file {name}; found the shape {:?}", storage.n_elements, tensor.shape);
         return Err(Error::file(text));
     }
     let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 /// The size of the largest header, in bytes. A header of a hundred thousand tensors is smaller.
 pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
-const AGAIN: &str = "the download may be incomplete: download it again";
+const AGAIN: &str = "the download may be incomplete: download the file again";
 /// The hint for a truncated state file, which is not a download.
 const STATE: &str = "the state file is not whole: save the state again";
-const DAMAGED: &str = "the file is damaged: download it again";
+const DAMAGED: &str = "the file is damaged: download the file again";
 /// A metadata key that only state files have.
 const STATE_KEY: &[u8] = b"\"weights_hash\"";
 
@@ -24,7 +24,7 @@ const STATE_KEY: &[u8] = b"\"weights_hash\"";
 /// `File` if the file is truncated, or if its header is damaged or hostile.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
-        return Err(Error::file(format!("expected a safetensors file, found a file of only {} bytes", file.len())).hint(AGAIN));
+        return Err(Error::file(format!("expected a safetensors file, found only {} of its first 8 bytes", file.len())).hint(AGAIN));
     };
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER_BYTES {
@@ -103,7 +103,7 @@ fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error
             Error::file("the tensor does not begin where the previous tensor ends").at(format!("tensor {name}")).hint(DAMAGED)
         }
         E::MetadataIncompleteBuffer => {
-            Error::file(format!("the file has {file_bytes} bytes, but the tensors of its safetensors header need another number of bytes"))
+            Error::file(format!("the file has {file_bytes} bytes, which is not the size that its safetensors header describes"))
                 .hint(incomplete)
         }
         E::TensorInvalidInfo => {
@@ -145,7 +145,7 @@ mod tests {
         };
         assert!(parse(&[0xff; 64]).unwrap_err().to_string().contains("18446744073709551615"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 3).contains("download"));
-        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("another number of bytes"));
+        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("is not the size that its safetensors header describes"));
         let state = one("F32", "[1]", 0, 4).replacen('{', r#"{"__metadata__":{"weights_hash":"x"},"#, 1);
         assert!(refusal(&state, 3).ends_with("(the state file is not whole: save the state again)"));
         assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("more or fewer bytes"));

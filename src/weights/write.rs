@@ -107,7 +107,8 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec
     let mut json = format!("{{{}}}", fields.join(",")).into_bytes();
     json.resize(json.len().next_multiple_of(8), b' ');
     if json.len() as u64 > safetensors::MAX_HEADER_BYTES {
-        return Err(Error::input(format!("the header of {} bytes is longer than a reader accepts", json.len())));
+        let most = safetensors::MAX_HEADER_BYTES;
+        return Err(Error::input(format!("expected a safetensors header of at most {most} bytes, found {} bytes", json.len())));
     }
     let total = end.checked_add(8 + json.len() as u64).ok_or_else(|| Error::input("the sum of all tensors is too large"))?;
     Ok((json, total))

@@ -47,7 +47,9 @@ impl Format {
                 formats.dedup();
                 ("has no thoughts", format!("leave out `thinking`, or choose a chat format with thoughts: {}", formats.join(", ")))
             }
-            Kind::Messages(_) => ("leaves thoughts to the template", "leave out `thinking`".to_owned()),
+            Kind::Messages(_) => {
+                ("cannot change the thoughts: the model's chat template determines them", "leave out `thinking`".to_owned())
+            }
         };
         Err(Error::input(format!("the chat format {:?} {why}", self.name)).hint(hint))
     }

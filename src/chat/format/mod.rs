@@ -97,7 +97,10 @@ impl InitialPrompt {
     pub fn check(&self) -> Result<()> {
         for (what, name) in [("user", &self.user), ("bot", &self.bot)] {
             if name.trim().is_empty() || name.contains('\n') {
-                return Err(Error::file(format!("expected a name without a newline as {what}, found {:?}", short(name, 40))));
+                return Err(Error::file(format!(
+                    "expected a name that is not empty and has no newline as {what}, found {:?}",
+                    short(name, 40)
+                )));
             }
         }
         Ok(())

@@ -95,9 +95,9 @@ fn device_files() -> Vec<Finding> {
     let Ok(entries) = std::fs::read_dir("/dev/dri") else {
         let nvidia = Path::new("/dev/nvidiactl").exists();
         let text = if nvidia {
-            "no /dev/dri; /dev/nvidiactl is there"
+            "the folder /dev/dri is missing, but the device file /dev/nvidiactl exists"
         } else {
-            "no /dev/dri: no kernel driver of a GPU, or a container without it"
+            "the folder /dev/dri is missing: no kernel driver of a GPU is loaded, or this container has no access to the GPU"
         };
         return vec![Finding::note(text)];
     };
@@ -109,7 +109,7 @@ fn device_files() -> Vec<Finding> {
             Ok(_) => Finding::ok(format!("{} can be opened", node.display())),
             Err(e) => Finding::problem(
                 format!("{}: {e}", node.display()),
-                "join its group and log in again: sudo usermod -aG render $USER (in a container: --device /dev/dri --group-add render)",
+                "join the group of this file and log in again: sudo usermod -aG render $USER (in a container: --device /dev/dri --group-add render)",
             ),
         });
     }

@@ -160,8 +160,8 @@ pub fn divisor(value: &Value) -> Result<u64> {
     match digits.parse() {
         Ok(n) if n <= MAX_DIVISOR && digits.len() <= 9 => Ok(n),
         _ => {
-            let e = Error::input(format!("\"multipleOf\" is {}, which is too large or too fine", short(&value.to_string(), QUOTED)));
-            Err(e.hint(format!("use at most {MAX_DIVISOR}, counted without the decimal point, or remove the keyword")))
+            let e = Error::input(format!("the number {} of \"multipleOf\" has too many digits", short(&value.to_string(), QUOTED)));
+            Err(e.hint("use a number of at most 4 digits, such as 0.25 or 1000, or remove the keyword"))
         }
     }
 }

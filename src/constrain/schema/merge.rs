@@ -33,8 +33,8 @@ pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
             }
         }
         if sum.divisor > MAX_DIVISOR {
-            let e = Error::input("the combined numbers of \"multipleOf\" are too large").at(&part.at);
-            return Err(e.hint("merge these numbers into one number"));
+            let e = Error::input("several \"multipleOf\" apply to one value, and the product of their numbers has too many digits");
+            return Err(e.at(&part.at).hint("use one \"multipleOf\" in place of these"));
         }
     }
     Ok(())

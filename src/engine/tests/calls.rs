@@ -76,7 +76,7 @@ fn tools_select_the_style_and_the_choice_is_checked() {
     };
     for (request, want) in [
         (ask("h"), "expected the name of a declared tool, found \"h\""),
-        (Request { tools: Vec::new(), ..ask("required") }, "a call can be demanded only if tools are declared"),
+        (Request { tools: Vec::new(), ..ask("required") }, "a tool call can be demanded only if tools are declared"),
         (Request { input: Input::Text("x".into()), ..ask("required") }, "a tool call can be demanded in an answer to `messages` only"),
         (Request { follows: Some(Follows::Rules(Rules::Value)), ..ask("w") }, "a demanded tool call cannot be combined with a grammar"),
     ] {

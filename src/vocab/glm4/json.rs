@@ -131,9 +131,9 @@ pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<Read>> {
         if id as usize >= n_ranks {
             return Err(not_glm4(format!("expected a token id below {n_ranks}, found {id}")).at(place(nth)));
         }
-        let token = byte_chars::spelt(&text)
-            .filter(|bytes| !bytes.is_empty())
-            .ok_or_else(|| not_glm4(format!("expected a token in byte characters, found {:?}", short(&text, 24))).at(place(nth)))?;
+        let token = byte_chars::spelt(&text).filter(|bytes| !bytes.is_empty()).ok_or_else(|| {
+            not_glm4(format!("expected a token in the byte characters of GPT-2, found {:?}", short(&text, 24))).at(place(nth))
+        })?;
         entries.push(Entry { rank: id, token, nth });
     }
     Ok(Some(Read { n_ranks, entries, more_special, keeps_pieces }))

@@ -149,7 +149,7 @@ impl Kind {
             4 => Kind::UserDefined,
             6 => Kind::Byte,
             5 => return Err(Error::file("a SentencePiece model with unused pieces is not supported")),
-            _ => return Err(Error::file(format!("expected a type of the piece from 1 to 6, found {number}"))),
+            _ => return Err(Error::file(format!("expected a piece of type 1 to 6, found type {number}"))),
         })
     }
 }

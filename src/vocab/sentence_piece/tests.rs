@@ -254,7 +254,7 @@ fn unsupported_models_are_refused_by_name() {
             "denormalizer_spec: a SentencePiece model with text normalisation is not supported",
         ),
         ([unk(), piece("a", 0.0, 5), bpe()].concat(), "piece 1: a SentencePiece model with unused pieces is not supported"),
-        ([unk(), piece("a", 0.0, 7), bpe()].concat(), "piece 1: expected a type of the piece from 1 to 6, found 7"),
+        ([unk(), piece("a", 0.0, 7), bpe()].concat(), "piece 1: expected a piece of type 1 to 6, found type 7"),
         ([unk(), piece("a", f32::NAN, 1), bpe()].concat(), "piece 1: expected a finite number as score of the piece, found NaN"),
         ([unk(), piece("a", f32::INFINITY, 1), bpe()].concat(), "piece 1: expected a finite number as score of the piece, found inf"),
         ([unk(), piece("", 0.0, 1), bpe()].concat(), "piece 1: the piece has no text"),
@@ -270,7 +270,7 @@ fn unsupported_models_are_refused_by_name() {
             "piece 1: expected the text of a byte piece, <0x00> to <0xFF>, found \"<0x0a>\"",
         ),
         ([unk(), piece("<0x+A>", 0.0, 6), bpe()].concat(), "piece 1: expected the text of a byte piece"),
-        ([unk(), a(), bpe(), vec![0x0b]].concat(), "invalid data 1 bytes before the end"),
+        ([unk(), a(), bpe(), vec![0x0b]].concat(), "invalid data 1 byte before the end"),
         ([unk(), a(), bpe(), vec![0x80; 11]].concat(), "invalid data 11 bytes before the end"),
         ([unk(), a(), bpe(), vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat(), "invalid data"),
     ];

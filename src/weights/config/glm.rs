@@ -186,7 +186,7 @@ fn text_half(keys: Keys, whole: Keys, rope: Rope) -> Result<GlmConfig> {
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let head_size = divided(width, heads)?;
     if let Some(found) = keys.size("head_dim")?.filter(|found| *found != head_size) {
-        return Err(unsupported(format!("expected head_dim {head_size}, the width by the number of heads, found {found}")));
+        return Err(unsupported(format!("expected head_dim {head_size}, the width divided by the number of heads, found {found}")));
     }
     let rotary_size = rope.rotary_size(head_size, 1.0)?;
     if let Some(sections) = &rope.sections

@@ -122,7 +122,7 @@ fn agree(key: &str, configured: Option<u64>, found: Option<usize>, place: &str) 
     match (configured, found) {
         (Some(configured), Some(found)) if configured != found as u64 => {
             let message = format!("the configuration sets {key} to {configured}, but {place} has {found}");
-            Err(Error::model(message).hint("this config.json belongs to another model: download both again"))
+            Err(Error::model(message).hint("this config.json belongs to another model: download config.json and the weights again"))
         }
         _ => Ok(()),
     }

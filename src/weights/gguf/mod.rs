@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
     let mut header = Header::read(file)?;
     if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {
-        return Err(Error::file(format!("expected a whole GGUF file, found one part of {}", short(parts, 64)))
+        return Err(Error::file(format!("expected a whole GGUF file, found one of {} parts", short(parts, 64)))
             .hint("merge the parts with llama-gguf-split"));
     }
     let Some(architecture) = header.metadata.get("general.architecture").cloned() else {

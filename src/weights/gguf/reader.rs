@@ -139,11 +139,11 @@ impl<'a> Reader<'a> {
         let found = self.u32()?;
         let inner = if found == ARRAY { self.u32()? } else { found };
         if found != ARRAY || !kinds.contains(&inner) {
-            let of = if found == ARRAY { "an array of type" } else { "a value of type" };
+            let of = if found == ARRAY { "an array of GGUF type" } else { "a value of GGUF type" };
             return Err(Error::file(format!("expected an array of {what}, found {of} {inner}")));
         }
         match self.u64()? {
-            n if n > MAX_ITEMS => Err(Error::file(format!("expected an array of at most {MAX_ITEMS} items, found {n}"))),
+            n if n > MAX_ITEMS => Err(Error::file(format!("expected an array of at most {MAX_ITEMS} items, found {n} items"))),
             n => Ok(n),
         }
     }

@@ -215,8 +215,8 @@ impl Model {
                 (_, Some(size)) if len.is_multiple_of(size) => t.shape = vec![len / size, size],
                 (_, size) => {
                     let text = match size {
-                        Some(size) => format!("expected {len} numbers to be a multiple of the head size {size} in the metadata"),
-                        None => format!("the metadata have no head size for the heads in {len} numbers"),
+                        Some(size) => format!("expected a multiple of the head size {size} in the metadata, found {len} numbers"),
+                        None => format!("the metadata have no head size, which this tensor of {len} numbers needs"),
                     };
                     return Err(Error::file(text));
                 }

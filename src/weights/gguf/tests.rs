@@ -228,10 +228,10 @@ fn the_lists_of_a_vocabulary_are_read() {
         assert_eq!(TokenLists::read(&incomplete).unwrap(), None);
     }
     let cases: [(Change, &str); 6] = [
-        (|g| g.u32("tokenizer.ggml.tokens", 1), "tokenizer.ggml.tokens: expected an array of texts, found a value of type 4"),
+        (|g| g.u32("tokenizer.ggml.tokens", 1), "tokenizer.ggml.tokens: expected an array of texts, found a value of GGUF type 4"),
         (
             |g| g.value("tokenizer.ggml.tokens", 9, &[&0u32.to_le_bytes()[..], &[0; 8]].concat()),
-            "expected an array of texts, found an array of type 0",
+            "expected an array of texts, found an array of GGUF type 0",
         ),
         (
             |g| {
@@ -244,7 +244,7 @@ fn the_lists_of_a_vocabulary_are_read() {
         (|g| g.texts("tokenizer.ggml.tokens", &vec![""; (1 << 20) + 1]), "expected an array of at most 1048576 items, found 1048577"),
         (
             |g| g.texts("tokenizer.ggml.tokens", &["a"]).texts("tokenizer.ggml.token_type", &["a"]),
-            "tokenizer.ggml.token_type: expected an array of 32-bit whole numbers, found an array of type 8",
+            "tokenizer.ggml.token_type: expected an array of 32-bit whole numbers, found an array of GGUF type 8",
         ),
         (
             |g| {
@@ -402,7 +402,7 @@ fn hostile_headers_are_refused() {
         ),
         ("IQ3_S", |g| g.tensor("t", 21, &[256], &[0; 110]), "type IQ3_S"),
         ("type 77", |g| g.tensor("t", 77, &[256], &[0; 84]), "unsupported number type 77"),
-        ("parts", |g| g.value("split.count", 2, &[3, 0]), "found one part of 3"),
+        ("parts", |g| g.value("split.count", 2, &[3, 0]), "found one of 3 parts"),
         (
             "head size",
             |g| g.text("rwkv7.wkv.head_size", "big"),
@@ -412,11 +412,11 @@ fn hostile_headers_are_refused() {
         ("7 lerps", |g| g.tensor("blk.1.time_mix_lerp_fused.weight", 0, &[7, 1], &[0; 28]), "found the shape [7, 1]"),
         ("no matrix", |g| g.tensor("blk.1.time_mix_w1.weight", 0, &[4], &[0; 16]), "expected a matrix, found the shape [4]"),
         ("no vector", |g| g.tensor("blk.1.time_mix_w0.weight", 0, &[2, 2], &[0; 16]), "expected a vector"),
-        ("no heads", |g| g.tensor("blk.1.time_mix_r_k.weight", 0, &[4], &[0; 16]), "have no head size for the heads in 4 numbers"),
+        ("no heads", |g| g.tensor("blk.1.time_mix_r_k.weight", 0, &[4], &[0; 16]), "have no head size, which this tensor of 4"),
         (
             "odd heads",
             |g| g.u32("rwkv7.wkv.head_size", 3).tensor("blk.1.time_mix_r_k.weight", 0, &[4], &[0; 16]),
-            "expected 4 numbers to be a multiple of the head size 3",
+            "expected a multiple of the head size 3 in the metadata, found 4 numbers",
         ),
     ];
     for (name, build, expected) in cases {

@@ -42,7 +42,7 @@ impl<'a> TokenLists<'a> {
         let key = "tokenizer.ggml.token_type";
         let types = header.whole_numbers(key)?.unwrap_or_else(|| vec![NORMAL; tokens.len()]);
         if types.len() != tokens.len() {
-            return Err(Error::file(format!("expected a type for each of {} tokens, found {}", tokens.len(), types.len())).at(key));
+            return Err(Error::file(format!("expected a type for each of {} tokens, found {} types", tokens.len(), types.len())).at(key));
         }
         let merges = header.texts("tokenizer.ggml.merges")?.unwrap_or_default();
         let pre = header.metadata.get("tokenizer.ggml.pre").cloned();

@@ -32,7 +32,7 @@ pub(super) const DEFAULT_THETA: f64 = 10_000.0;
 /// The ids that end a text of GLM-4: `<|endoftext|>`, `<|user|>` and, after a tool call, `<|observation|>`.
 pub(super) const DEFAULT_EOS: [u32; 3] = [151329, 151336, 151338];
 /// The hint for a configuration that contradicts the tensors.
-pub(super) const OF_ANOTHER: &str = "this configuration belongs to another model: download both again";
+pub(super) const OF_ANOTHER: &str = "this configuration belongs to another model: download config.json and the weights again";
 
 /// The hyper-parameters of a GLM that the tensors' shapes do not determine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

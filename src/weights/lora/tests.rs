@@ -157,9 +157,9 @@ fn tensors_that_do_not_fit_are_named() {
     assert!(open(&adapter[1..2]).contains("tensor blocks.0.att.key.lora_B: the LoRA adapter has no lora_A for this lora_B"));
     assert!(open(&adapter[4..]).contains("not a LoRA adapter: the file has no pair of lora_A and lora_B"));
     let text = open(&[a.clone(), made(&b.name, &[C, R + 1], 1)]);
-    assert!(text.contains("lora_A: expected lora_A [r, in] and lora_B [out, r], found [3, 8] and [8, 4]"), "{text}");
-    assert!(open(&[made(&a.name, &[0, C], 1), made(&b.name, &[C, 0], 1)]).contains("expected lora_A [r, in] and lora_B [out, r]"));
-    assert!(open(&[made(&a.name, &[C], 1), b.clone()]).contains("expected lora_A [r, in] and lora_B [out, r]"));
+    assert!(text.contains("lora_A: expected the shapes [r, in] of lora_A and [out, r] of lora_B, found [3, 8] and [8, 4]"), "{text}");
+    assert!(open(&[made(&a.name, &[0, C], 1), made(&b.name, &[C, 0], 1)]).contains("expected the shapes [r, in] of lora_A"));
+    assert!(open(&[made(&a.name, &[C], 1), b.clone()]).contains("expected the shapes [r, in] of lora_A and [out, r] of lora_B"));
     let twice = Made { name: format!("{}.weight", a.name), ..a.clone() };
     assert!(open(&[a.clone(), b.clone(), twice]).contains("the same weight as the tensor"));
     assert!(

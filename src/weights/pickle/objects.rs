@@ -274,7 +274,7 @@ impl<'a> Arena<'a> {
                     .collect();
                 self.add(Value::Dict(pairs?))
             }
-            (_, a) => Err(Error::file(format!("the pickle calls a function with {} arguments of a wrong number or type", a.len()))),
+            _ => Err(Error::file("the pickle calls a function with arguments of a wrong number or type")),
         }
     }
 

@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         let Some(n_prefix) = n_prefix else { return Ok(None) };
         let prefix = rest[..n_prefix].to_lowercase();
         if !matches!(prefix.as_str(), "" | "r" | "f" | "u" | "rf" | "fr") {
-            return Err(self.refuse("a string with the prefix r, f or none", from));
+            return Err(self.refuse("a string with the prefix r or f, or without a prefix", from));
         }
         let quotes = &rest[n_prefix..];
         let quote = [r#"""""#, "'''", "\"", "'"].into_iter().find(|q| quotes.starts_with(q)).expect("the text begins with a quote");

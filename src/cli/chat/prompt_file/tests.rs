@@ -92,7 +92,7 @@ fn what_would_have_to_run_is_refused_with_its_line() {
         ("user = f'{'", "line 1: expected a string, found a { without a }"),
         ("user = f'}'", "line 1: expected a string, found a single }"),
         ("user = f'{}'", "line 1: expected a string, found the expression {}"),
-        ("user = b'a'", "line 1: expected a string with the prefix r, f or none"),
+        ("user = b'a'", "line 1: expected a string with the prefix r or f, or without a prefix"),
         ("user = '\\N{BULLET}'", "line 1: expected a string, found the escape \\N{"),
         ("user = '\\xZZ'", "line 1: expected a string, found \\xZZ, which is not a character"),
         ("user = '\\ud800'", "line 1: expected a string, found \\ud800, which is not a character"),
@@ -117,8 +117,8 @@ fn what_would_have_to_run_is_refused_with_its_line() {
         ("bot = 'a'\ninit_prompt = ''", "the prompt file does not assign user"),
         ("user = 'a'\ninit_prompt = ''", "the prompt file does not assign bot"),
         ("user = 'a'\nbot = 'b'", "the prompt file does not assign init_prompt"),
-        ("user = ' '\nbot = 'b'\ninit_prompt = ''", "expected a name without a newline as user, found \" \""),
-        ("user = 'a'\nbot = 'b\\nc'\ninit_prompt = ''", "expected a name without a newline as bot"),
+        ("user = ' '\nbot = 'b'\ninit_prompt = ''", "expected a name that is not empty and has no newline as user, found \" \""),
+        ("user = 'a'\nbot = 'b\\nc'\ninit_prompt = ''", "expected a name that is not empty and has no newline as bot"),
     ];
     for (text, want) in cases {
         let said = refusal(text);
@@ -162,7 +162,7 @@ fn toml_is_read() {
         ("user = 'U'\n\nname = 'x'", "line 3: unknown key \"name\"; known keys: user"),
         ("user = 1", "line 1: found the number 1 instead of a string"),
         ("user = 'U'\nbot = 'B'", "line 1: the key \"init_prompt\" is missing"),
-        ("user = ''\nbot = 'B'\ninit_prompt = ''", "expected a name without a newline as user"),
+        ("user = ''\nbot = 'B'\ninit_prompt = ''", "expected a name that is not empty and has no newline as user"),
         ("user = 'U'\nbot = 'B'\ninit_prompt = ''\n[settings]\nx = [1]", "settings.x: expected a number or a string, found an array"),
     ] {
         let said = parse(text).unwrap_err().to_string();
