@@ -29,10 +29,10 @@ pub fn show(gpu: &str, args: &Args, tests: &[Test]) -> Outcome {
         OutputFormat::Jsonl => reports.iter().try_for_each(|report| out.json(report))?,
         _ => {
             say(format_args!("{}: estimates, nothing was measured", gpu.title));
-            out.line(&format!("{:<16}{:<10}{:<16}{:>6}{:>12}", "model", "format", "test", "slots", "tokens/s"))?;
+            out.line(format_args!("{:<16}{:<10}{:<16}{:>6}{:>12}", "model", "format", "test", "slots", "tokens/s"))?;
             for (report, step) in reports.iter().flat_map(|report| report.steps.iter().map(move |step| (report, step))) {
                 let (model, format, test) = (&report.model, &report.format, &step.test);
-                out.line(&format!("{model:<16}{format:<10}{test:<16}{:>6}{:>12.0}", step.n_batch, step.tokens_per_second))?;
+                out.line(format_args!("{model:<16}{format:<10}{test:<16}{:>6}{:>12.0}", step.n_batch, step.tokens_per_second))?;
             }
         }
     }
