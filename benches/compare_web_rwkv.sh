@@ -155,7 +155,7 @@ done
 # --- table -----------------------------------------------------------------------------------------------------------------
 
 python3 - "$peers/logs" "$rounds" "$prompt" "$gen" "$stem" <<'PY'
-import json, re, statistics, sys
+import json, os, re, statistics, sys
 
 logs, rounds, prompt, gen, model = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 tests = {f"pp{prompt}": (prompt, 0), f"tg{gen}": (0, gen)}
@@ -172,12 +172,18 @@ for n in range(1, rounds + 1):
         if key not in records or test not in rows:
             sys.exit(f"round {n}: no figure for {test}, see {logs}")
         adapters["wingbeat"] = records[key].get("gpu_info") or "?"
+        driver = records[key]["wingbeat"].get("driver") or "?"
         ours[test].append(float(records[key]["avg_ts"]))
         theirs[test].append(float(rows[test]))
 
 print(f"model {model}, {rounds} rounds in turn, tokens per second: median (min to max); ratio: median of the rounds' ratios")
 for engine, name in adapters.items():
     print(f"{engine} on {name}")
+# The ratio on a software adapter depends on the processor: on its vector units, caches and number of cores.
+with open("/proc/cpuinfo") as f:
+    cpu = dict(re.findall(r"(?m)^(model name|cache size|flags)\s*:\s*(.*)$", f.read()))
+vectors = [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_tile") if name in cpu.get("flags", "").split()]
+print(f"driver {driver}; {os.cpu_count()} cores of {cpu.get('model name', '?')}, cache {cpu.get('cache size', '?')}, {' '.join(vectors)}")
 a, b = adapters.values()
 if "?" not in (a, b) and a.lower() not in b.lower() and b.lower() not in a.lower():
     print("warning: the two names differ; is it one adapter?", file=sys.stderr)
