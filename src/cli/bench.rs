@@ -1,5 +1,6 @@
 //! `bench`: measures tokens per second, with llama-bench's names for the tests.
 
+mod plot;
 mod predict;
 mod print;
 mod profile;
@@ -95,6 +96,9 @@ pub struct Args {
     /// List the devices and stop, the same as `wingbeat devices`
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     list_devices: bool,
+    /// Draw the results as an SVG picture: decoding by slots, prefill by length, share of the device's ceiling
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", conflicts_with = "predict")]
+    plot: Option<PathBuf>,
     /// Save the synthetic model as a checkpoint, for other programs
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", requires = "synthetic", conflicts_with = "model")]
     write: Option<PathBuf>,
@@ -165,6 +169,7 @@ pub fn run(mut args: Args) -> Outcome {
         args.existing.check(path)?;
         synthetic::write(name, path)?;
     }
+    args.plot.iter().try_for_each(|path| args.existing.check(path))?;
     let mut sources: Vec<_> = args.model.iter().cloned().map(ModelSource::Path).collect();
     sources.extend(args.synthetic.iter().cloned().map(ModelSource::Synthetic));
     if sources.is_empty() {
@@ -173,9 +178,13 @@ pub fn run(mut args: Args) -> Outcome {
     let mut printer = Printer::new(args.output);
     // Finished results are printed even if a later test fails or is interrupted.
     printer.print_on_interrupt();
-    let measured = measure_all(&args, &sources, &tests, &mut printer);
+    let mut records = Vec::new();
+    let measured = measure_all(&args, &sources, &tests, &mut printer, &mut records);
     let printed = printer.finish(measured.is_ok());
     measured.and(printed)?;
+    if let Some(path) = &args.plot {
+        plot::write(path, &records)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -189,7 +198,14 @@ fn formats(args: &Args, options: &Options) -> Result<Vec<Options>> {
     Ok(if all.is_empty() { vec![options.clone()] } else { all })
 }
 
-fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &mut Printer) -> std::result::Result<(), Failure> {
+/// Measures each model, format and test. Prints each record, and appends it to `records`.
+fn measure_all(
+    args: &Args,
+    sources: &[ModelSource],
+    tests: &[Test],
+    printer: &mut Printer,
+    records: &mut Vec<BenchRecord>,
+) -> std::result::Result<(), Failure> {
     if tests.is_empty() {
         return Ok(());
     }
@@ -204,7 +220,9 @@ fn measure_all(args: &Args, sources: &[ModelSource], tests: &[Test], printer: &m
         let sparsity = sparsity(&model)?;
         for &test in tests {
             slots::check(&model, &args.run.on, test.n_batch + 1, "-b")?;
-            printer.record(&measure(&model, source, test, args.repetitions, ceiling, sparsity)?)?;
+            let record = measure(&model, source, test, args.repetitions, ceiling, sparsity)?;
+            printer.record(&record)?;
+            records.push(record);
         }
         if args.profile {
             let chunk = args.n_prompt.iter().copied().max().unwrap_or(0).min(args.run.chunk as usize);
