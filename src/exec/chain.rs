@@ -220,7 +220,8 @@ impl Executor for ChainExecutor {
     }
 
     fn begin_draws(&mut self, _samplers: &[&Sampler], _exempt: &[u32]) -> Result<()> {
-        Err(Error::device("a model on several devices cannot sample on the device"))
+        Err(Error::device("sampling on a device needs the whole model on this device, but the model is on several devices")
+            .hint("sample on the host, or put all layers on one device"))
     }
 
     fn begin_ahead(&mut self, _step: &Step, _n: usize) -> Result<()> {

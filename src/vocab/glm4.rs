@@ -115,8 +115,8 @@ impl Glm4 {
         Ok(())
     }
 
-    /// Creates a vocabulary from tokens and special tokens, each with its id. The id of a token is its rank. Ids may have gaps. A special token also has
-    /// whether decoded text shows the token, as `<think>`. Decoded text never shows the tokens of [`SPECIAL`].
+    /// Creates a vocabulary from tokens and special tokens, each with its id. The id of a token is its rank. Ids may have gaps. The `bool` of a
+    /// special token is true if decoded text shows the token, such as `<think>`. Decoded text never shows the tokens of [`SPECIAL`].
     ///
     /// # Errors
     ///

@@ -35,7 +35,8 @@ pub struct Lists<'a> {
     pub scores: &'a [f32],
     /// True if encoding puts a space before a text, for the kind `llama`. `None` means true.
     pub adds_space: Option<bool>,
-    /// True if encoding removes spaces at both ends of a text, and all but one of several spaces, for the kind `llama`. `None` means false.
+    /// Only for the kind `llama`: true if encoding removes spaces at both ends of a text and replaces each run of spaces by one space. `None` means
+    /// false.
     pub removes_spaces: Option<bool>,
 }
 

@@ -52,7 +52,7 @@ impl Index {
         }
         if let Some(name) = names.iter().find(|name| !is_plain(name)) {
             return Err(Error::file(format!("the shard path {:?} is not a plain file name", short(name, 80)))
-                .hint("nothing was opened: put the shards and the index into one folder"));
+                .hint("put the shards beside the index, and write file names without folders into the index"));
         }
         let shards: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         let mut shard_of = BTreeMap::new();

@@ -193,7 +193,8 @@ fn room(core: &Core, state: &State) -> Result<usize> {
     let Some(left) = core.session.n_left(state.slot)? else { return Ok(usize::MAX) };
     if left <= BLANK_LINE {
         let n = core.session.n_tokens(state.slot)?;
-        let text = format!("the conversation with this message has {n} tokens, but the context holds {} tokens", n + left);
+        let text =
+            format!("no room for a reply: the conversation with this message has {n} tokens, and the context holds {} tokens", n + left);
         return Err(Error::input(text).hint("take turns back, restart the conversation or set a larger `context`"));
     }
     Ok(left - BLANK_LINE)

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::template::{Message, Role, cleaned};
 use crate::vocab::Vocab;
 
-/// The hint for messages that only a chat template can hold.
+/// The hint for chat messages that only a chat template can express.
 const GLM: &str = "use a model with a chat template, such as GLM-4";
 
 /// A format of lines: the names, the text before the first turn, and the form of a reply.

@@ -106,8 +106,8 @@ impl Kernels {
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Checks all families until the user stops the check. A case that cannot run counts as wrong. Drops `led` after the first job, which
-    /// compiles the kernels that models use in the default format. The receiver of the channel thus learns that the driver has cached these
+    /// Checks all families. Ends early if the user stops the check. A case that cannot run counts as wrong. The first job compiles the kernels that
+    /// models use in the default format. After this job, drops the sender `led`, so that its receiver learns that the driver has cached these
     /// kernels.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<Family> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));

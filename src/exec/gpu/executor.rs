@@ -309,7 +309,10 @@ impl Executor for GpuExecutor {
 
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         if self.model.weights.stream.is_some() {
-            return Err(Error::device("a model with streamed layers cannot sample on the device"));
+            return Err(Error::device(
+                "sampling on a device needs the whole model on this device, but some layers are streamed from the host",
+            )
+            .hint("sample on the host, or put all layers on the device"));
         }
         let n = samplers.len();
         // Makes room now, because growing later would drop `ahead`.
