@@ -15,11 +15,22 @@ fn main() {
     fs::write(Path::new(&out).join("shaders.rs"), table).expect("the build folder is writable");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build");
+    // The standard library has AVX-512 since Rust 1.89.
+    println!("cargo:rustc-check-cfg=cfg(has_avx512)");
+    if minor_version().is_some_and(|minor| minor >= 89) {
+        println!("cargo:rustc-cfg=has_avx512");
+    }
     record_commit(Path::new(&root));
     record("TARGET", env::var("TARGET").ok());
     let level = env::var("OPT_LEVEL").unwrap_or_default();
     record("PROFILE", env::var("PROFILE").ok().map(|profile| format!("{profile}, opt-level {level}")));
     record("WGPU", locked(&Path::new(&root).join("Cargo.lock"), "wgpu"));
+}
+
+/// Returns the minor version of the compiler: 89 for Rust 1.89. Returns `None` if the version cannot be read.
+fn minor_version() -> Option<u32> {
+    let output = std::process::Command::new(env::var_os("RUSTC")?).arg("--version").output().ok()?;
+    String::from_utf8(output.stdout).ok()?.split('.').nth(1)?.parse().ok()
 }
 
 /// Sets the environment variable `WINGBEAT_BUILD_{name}` for the compilation of the crate, which reads it with `option_env!`. Does nothing

@@ -181,7 +181,7 @@ fn largest(path: &Path, var: &str) -> f32 {
     let mut tape = Tape::new();
     wingbeat::low_level::arch::detect(&checkpoint).unwrap().record(&mut tape);
     let at = tape.find_var(var).unwrap();
-    let mut cpu = CpuModel::load(Arc::new(tape), &checkpoint, false, &mut |_, _| ())
+    let mut cpu = CpuModel::load(Arc::new(tape), &checkpoint, &mut |_, _| ())
         .unwrap()
         .executor(Room { pages: 1, blocks: 1, listed: 1, context: 8 })
         .unwrap();

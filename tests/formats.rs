@@ -72,7 +72,7 @@ fn every_kernel_decodes_what_the_host_decodes() {
                 let (tape, source) = (Arc::new(tape), Synthetic { seed: 3 });
                 let load = |device| GpuModel::load(device, tape.clone(), &source, &mut |_, _| ()).unwrap();
                 let mut gpu = load(device.clone()).executor(Room::pages(1)).unwrap();
-                let mut cpu = CpuModel::load(tape.clone(), &source, true, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
+                let mut cpu = CpuModel::load(tape.clone(), &source, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
                 // Different numbers of tokens use different kernels: for one token, for a few tokens, and tiled kernels.
                 for n in [1, 5, 40] {
                     let found = columns(gpu.as_mut(), &tape, x, y, n);
@@ -105,7 +105,7 @@ fn an_embedding_decodes_the_same_rows_as_the_host() {
             executor.read_var(x, ROWS).unwrap()
         };
         let found = rows(GpuModel::load(device.clone(), tape.clone(), &source, &mut |_, _| ()).unwrap());
-        let expected = rows(CpuModel::load(tape.clone(), &source, true, &mut |_, _| ()).unwrap());
+        let expected = rows(CpuModel::load(tape.clone(), &source, &mut |_, _| ()).unwrap());
         let width = tape.var_spec(x).stride();
         let real = |rows: &[f32]| rows.chunks_exact(width).flat_map(|row| row[..WIDTH].to_vec()).collect::<Vec<f32>>();
         assert_decoded(&real(&found), &real(&expected), format, "table");

@@ -166,7 +166,7 @@ fn numbers_are_rounded_to_nearest_and_never_become_infinite() {
         let (tape, proj) = one_head(size);
         let tape = Arc::new(tape);
         let source = Synthetic { seed: 7 };
-        let mut executors = vec![CpuModel::load(tape.clone(), &source, true, &mut |_, _| ()).unwrap().executor(Room::pages(2)).unwrap()];
+        let mut executors = vec![CpuModel::load(tape.clone(), &source, &mut |_, _| ()).unwrap().executor(Room::pages(2)).unwrap()];
         if let Some(adapter) = adapter() {
             let base = Device::open(&adapter, false).unwrap();
             // Three variants: the head in one dispatch; the recurrence as a dispatch of its own; kernels that read windows of uniform buffers.

@@ -23,7 +23,6 @@ pub struct CpuModel {
     matrices: Vec<HostMatrix>,
     vectors: Vec<Vec<f32>>,
     initial: Vec<(State, Vec<f32>)>,
-    batch_invariant: bool,
 }
 
 impl CpuModel {
@@ -31,7 +30,7 @@ impl CpuModel {
     ///
     /// # Errors
     /// `File` or `Model` if a tensor is missing or has the wrong shape; `Memory` if the host has no room.
-    pub fn load(section: impl Into<Section>, source: &dyn Source, batch_invariant: bool, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
+    pub fn load(section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
         let total: usize = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum();
@@ -48,7 +47,7 @@ impl CpuModel {
             vectors[v] = pack_vectors(&tape.vectors[v], source)?;
         }
         let initial = initial_states(&section, source)?;
-        Ok(Arc::new(CpuModel { section, matrices, vectors, initial, batch_invariant }))
+        Ok(Arc::new(CpuModel { section, matrices, vectors, initial }))
     }
 }
 
@@ -105,7 +104,6 @@ impl Loaded for CpuModel {
             angles: tape.rotary.map_or_else(|| Ok(Vec::new()), |r| r.angles(room.context))?,
             vars: vec![Vec::new(); tape.vars.len()],
             step: Step::default(),
-            batch_invariant: self.batch_invariant,
             capacity: 0,
             tape,
         };
@@ -197,9 +195,9 @@ impl CpuExecutor {
     /// Plays a step. `logits` becomes `[outputs, vocab]`, or empty if this section is not the model's last section.
     fn play(&mut self, step: &Step, logits: &mut Vec<f32>) {
         let tape = self.prepare(step);
-        for word in self.section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()) {
-            word.twin(&mut self.host);
-        }
+        let (section, host) = (&self.section, &mut self.host);
+        // One entry into the thread pool per step. Otherwise, every word would wake a thread of the pool and wait for it.
+        rayon::scope(|_| section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()).for_each(|word| word.twin(host)));
         logits.clear();
         if let Some(var) = tape.logits.filter(|_| self.section.is_last()) {
             let spec = tape.var_spec(var);
@@ -249,7 +247,8 @@ impl Executor for CpuExecutor {
                 weight_bytes: weight_bytes(&tape, &dispatches),
             }
         };
-        Ok(self.section.words().filter(|w| !w.is_head() || outputs > 0).map(one).collect())
+        let words = self.section.words().filter(|w| !w.is_head() || outputs > 0);
+        Ok(rayon::scope(|_| words.map(one).collect()))
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {

@@ -158,7 +158,7 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
     let bound = if device.caps.cooperative.is_some() { bound.max(COOPERATIVE_BOUND) } else { bound };
     let run = || {
         let mut gpu = GpuModel::load(device.clone(), tape.clone(), &source, &mut |_, _| ())?.executor(ROOM)?;
-        let mut cpu = CpuModel::load(tape.clone(), &source, device.caps.batch_invariant, &mut |_, _| ())?.executor(ROOM)?;
+        let mut cpu = CpuModel::load(tape.clone(), &source, &mut |_, _| ())?.executor(ROOM)?;
         let mut worst = 0f64;
         let all_blocks: Vec<u32> = (0..BLOCKS as u32).collect();
         for (i, spec) in tape.states.iter().enumerate() {

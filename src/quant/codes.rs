@@ -1,10 +1,10 @@
-//! The inner loops that all formats share. The loops decode units of eight codes, and compute dot products of a row of codes and f32
-//! activations.
+//! The inner loops that all formats share. The loops decode units of eight codes, and may multiply the values by scales.
 //!
-//! A dot product has 32 partial sums, which are added up in a fixed order. So the result for a sequence does not depend on the rest of the
-//! batch. On x86-64, the AVX2 code is used if the CPU has AVX2. In all other cases, the compiler vectorises the portable code.
+//! On x86-64, the AVX2 code is used if the CPU has AVX2. In all other cases, the compiler vectorises the portable code. Both give the same bits.
 
-use super::{PAD, WEIGHTS_PER_BLOCK};
+#[cfg(all(target_arch = "x86_64", has_avx512))]
+use super::isa::Isa;
+use super::{Factors, PAD, WEIGHTS_PER_BLOCK};
 
 /// Decodes the units of a format. A unit is the bytes of eight consecutive codes.
 pub trait Codes {
@@ -20,53 +20,53 @@ pub trait Codes {
     /// The CPU has AVX2, FMA and F16C, and `unit` points to a whole unit.
     #[cfg(target_arch = "x86_64")]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256;
-}
 
-/// The inner loops of a format, as functions: one function decodes, one computes dot products without scales, and one computes dot products with
-/// the scales of blocks.
-pub struct Loops {
-    pub(super) decode: fn(&[u8], &mut [f32]),
-    pub(super) dot: fn(&[u8], &[f32]) -> f32,
-    pub(super) dot_blocks: fn(&[u8], &[f32], &[f32]) -> f32,
-}
-
-impl Loops {
-    /// Returns the loops of the format whose units `C` decodes.
-    pub(super) fn of<C: Codes>() -> Loops {
-        Loops { decode: decode::<C>, dot: dot::<C>, dot_blocks: dot_blocks::<C> }
+    /// Loads the unscaled values of two consecutive units into a register.
+    ///
+    /// # Safety
+    /// The CPU has AVX2, FMA, F16C and AVX-512 (F and VL), and `units` points to two whole units.
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[inline(always)]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe {
+            let (low, high) = (_mm256_castps_pd(Self::load(units)), _mm256_castps_pd(Self::load(units.add(Self::BYTES))));
+            _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
+        }
     }
 }
 
-/// Decodes whole units to unscaled values.
-fn decode<C: Codes>(bytes: &[u8], out: &mut [f32]) {
-    for (out, unit) in out.chunks_exact_mut(PAD).zip(bytes.chunks_exact(C::BYTES)) {
-        out.copy_from_slice(&C::eight(unit));
+/// Decodes a row of codes of one format. The row may end within a unit if its codes are whole bytes. Missing codes decode to any value. The
+/// last argument is the codes that will be decoded soon, which are fetched from memory meanwhile.
+pub type Decode = fn(&[u8], Factors<'_>, &mut [f32], &[u8]);
+
+/// Returns the loop that decodes codes of the units `C`.
+pub(super) fn decode_of<C: Codes>() -> Decode {
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    if avx2() && Isa::best() == Isa::Avx512 {
+        // SAFETY: the CPU has AVX-512, AVX2, FMA and F16C.
+        return |bytes, factors, out, soon| unsafe { x86::decode512::<C>(bytes, factors, out, soon) };
     }
+    decode_of_fewer::<C>()
 }
 
-/// Returns the dot product Σ code·x of a row and `x`. If `x` is shorter than the row, the end of the row is padding and is ignored.
-fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
+/// Returns the loop for a CPU without AVX-512.
+pub(super) fn decode_of_fewer<C: Codes>() -> Decode {
     #[cfg(target_arch = "x86_64")]
     if avx2() {
         // SAFETY: the CPU has AVX2, FMA and F16C.
-        return unsafe { x86::dot::<C>(row, x) };
+        return |bytes, factors, out, soon| unsafe { x86::decode::<C>(bytes, factors, out, soon) };
     }
-    portable::<C>(row, x)
+    portable::<C>
 }
 
-/// Returns the dot product of a row and `x`. The sum Σ code·x of each block is multiplied by the block's scale, and the products are added.
-fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
-    #[cfg(target_arch = "x86_64")]
-    if avx2() {
-        // SAFETY: the CPU has AVX2, FMA and F16C.
-        return unsafe { x86::dot_blocks::<C>(row, scales, x) };
-    }
-    let blocks = row.chunks(WEIGHTS_PER_BLOCK / PAD * C::BYTES).zip(x.chunks(WEIGHTS_PER_BLOCK)).zip(scales);
-    blocks.map(|((row, x), scale)| scale * portable::<C>(row, x)).sum()
+/// Returns the portable loop, the reference of all other loops.
+#[cfg(test)]
+pub(super) fn portable_of<C: Codes>() -> Decode {
+    portable::<C>
 }
-
-/// The number of partial sums: four registers of eight sums. Four independent registers are enough to hide the latency of a multiply-add.
-const LANES: usize = 32;
 
 /// Decodes the unit at the start of `bytes`. If a row without padding ends within the unit, zeros replace the missing bytes.
 fn eight<C: Codes>(bytes: &[u8]) -> [f32; PAD] {
@@ -78,16 +78,15 @@ fn eight<C: Codes>(bytes: &[u8]) -> [f32; PAD] {
     C::eight(&unit)
 }
 
-/// Returns the dot product Σ code·x of a row and `x`, without CPU-specific instructions.
-fn portable<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
-    let mut sums = [0f32; LANES];
-    for (u, (unit, x)) in row.chunks(C::BYTES).zip(x.chunks(PAD)).enumerate() {
-        let sums = &mut sums[u * PAD % LANES..][..PAD];
-        for ((sum, w), x) in sums.iter_mut().zip(eight::<C>(unit)).zip(x) {
-            *sum += w * x;
+fn portable<C: Codes>(bytes: &[u8], factors: Factors<'_>, out: &mut [f32], _soon: &[u8]) {
+    for (u, (out, unit)) in out.chunks_mut(PAD).zip(bytes.chunks(C::BYTES)).enumerate() {
+        out.copy_from_slice(&eight::<C>(unit)[..out.len()]);
+        match factors {
+            Factors::One => {}
+            Factors::Blocks(scales) => out.iter_mut().for_each(|x| *x *= scales[u * PAD / WEIGHTS_PER_BLOCK]),
+            Factors::Each(scales) => out.iter_mut().zip(&scales[u * PAD..]).for_each(|(x, scale)| *x *= scale),
         }
     }
-    sums.iter().sum()
 }
 
 /// Returns true if the CPU has the features that the AVX2 code needs.
@@ -98,73 +97,102 @@ fn avx2() -> bool {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Codes, LANES, PAD, WEIGHTS_PER_BLOCK};
+    use super::{Codes, Factors, PAD, WEIGHTS_PER_BLOCK};
     use std::arch::x86_64::*;
 
-    const REGISTERS: usize = LANES / PAD;
+    /// The number of units in a block of weights that may share a factor.
+    const UNITS: usize = WEIGHTS_PER_BLOCK / PAD;
+    /// The size of a cache line.
+    const LINE_BYTES: usize = 64;
 
-    // Callers of the functions in this module must have checked that the CPU has AVX2, FMA and F16C.
+    // Callers of the function in this module must have checked that the CPU has AVX2, FMA and F16C.
 
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub unsafe fn dot<C: Codes>(row: &[u8], x: &[f32]) -> f32 {
-        let mut sums = [_mm256_setzero_ps(); REGISTERS];
-        // SAFETY: the caller has checked the CPU's features.
-        unsafe {
-            let tail = add::<C>(row, x, &mut sums);
-            total(sums) + tail
-        }
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub unsafe fn dot_blocks<C: Codes>(row: &[u8], scales: &[f32], x: &[f32]) -> f32 {
-        let mut sums = [_mm256_setzero_ps(); REGISTERS];
-        let mut rest = 0.0;
-        for ((row, x), &scale) in row.chunks(WEIGHTS_PER_BLOCK / PAD * C::BYTES).zip(x.chunks(WEIGHTS_PER_BLOCK)).zip(scales) {
-            let mut block = [_mm256_setzero_ps(); REGISTERS];
-            // SAFETY: the caller has checked the CPU's features.
-            rest += scale * unsafe { add::<C>(row, x, &mut block) };
-            let scale = _mm256_set1_ps(scale);
-            for (sum, block) in sums.iter_mut().zip(block) {
-                *sum = _mm256_fmadd_ps(block, scale, *sum);
-            }
-        }
-        // SAFETY: the caller has checked the CPU's features.
-        unsafe { total(sums) + rest }
-    }
-
-    /// Multiplies the units of `row` by the activations `x`, and adds the products of successive units to the four registers in turn. Returns
-    /// the sum of the products of the last, incomplete unit, or 0 if all units are complete.
+    /// Fetches the lines of memory in which the codes of the block after unit `first` begin. A prefetch may be of any address.
     #[inline(always)]
-    unsafe fn add<C: Codes>(row: &[u8], x: &[f32], sums: &mut [__m256; REGISTERS]) -> f32 {
-        let units = (x.len() / PAD).min(row.len() / C::BYTES);
-        // SAFETY: the caller has checked the CPU's features. All loads are within whole units of `row` and of `x`.
-        unsafe {
-            let step = |sum: &mut __m256, u: usize| {
-                *sum = _mm256_fmadd_ps(C::load(row.as_ptr().add(u * C::BYTES)), _mm256_loadu_ps(x.as_ptr().add(u * PAD)), *sum);
-            };
-            let whole = units / REGISTERS * REGISTERS;
-            for u in (0..whole).step_by(REGISTERS) {
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    step(sum, u + i);
+    fn fetch<C: Codes>(soon: &[u8], first: usize) {
+        for line in (0..UNITS * C::BYTES).step_by(LINE_BYTES) {
+            // SAFETY: every x86-64 has this instruction.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(soon.as_ptr().wrapping_add(first * C::BYTES + line).cast()) };
+        }
+    }
+
+    #[cfg(has_avx512)]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[target_feature(enable = "avx512f,avx512vl,avx2,fma,f16c")]
+    pub unsafe fn decode512<C: Codes>(bytes: &[u8], factors: Factors<'_>, out: &mut [f32], soon: &[u8]) {
+        let units = (out.len() / PAD).min(bytes.len() / C::BYTES) / 2 * 2;
+        let (from, to) = (bytes.as_ptr(), out.as_mut_ptr());
+        for first in (0..units).step_by(UNITS) {
+            fetch::<C>(soon, first);
+            let block = (first..units.min(first + UNITS)).step_by(2);
+            // SAFETY: the caller has checked the CPU's features. Loads and stores are within pairs of whole units.
+            unsafe {
+                match factors {
+                    Factors::One => {
+                        for u in block {
+                            _mm512_storeu_ps(to.add(u * PAD), C::load_two(from.add(u * C::BYTES)));
+                        }
+                    }
+                    Factors::Blocks(scales) => {
+                        let scale = _mm512_set1_ps(scales[first / UNITS]);
+                        for u in block {
+                            _mm512_storeu_ps(to.add(u * PAD), _mm512_mul_ps(C::load_two(from.add(u * C::BYTES)), scale));
+                        }
+                    }
+                    Factors::Each(scales) => {
+                        for u in block {
+                            let scale = _mm512_loadu_ps(scales[u * PAD..][..2 * PAD].as_ptr());
+                            _mm512_storeu_ps(to.add(u * PAD), _mm512_mul_ps(C::load_two(from.add(u * C::BYTES)), scale));
+                        }
+                    }
                 }
             }
-            for u in whole..units {
-                step(&mut sums[u - whole], u);
-            }
         }
-        let left = &x[units * PAD..];
-        if left.is_empty() { 0.0 } else { super::eight::<C>(&row[units * C::BYTES..]).iter().zip(left).map(|(w, x)| w * x).sum() }
+        if out.len() > units * PAD {
+            super::portable::<C>(&bytes[units * C::BYTES..], factors.after_units(units), &mut out[units * PAD..], &[]);
+        }
     }
 
-    /// Adds up the four registers and their lanes in a fixed order.
-    #[inline(always)]
-    unsafe fn total(sums: [__m256; REGISTERS]) -> f32 {
-        let mut lanes = [0f32; PAD];
-        // SAFETY: the caller has checked the CPU's features. `lanes` has room for one register.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub unsafe fn decode<C: Codes>(bytes: &[u8], factors: Factors<'_>, out: &mut [f32], soon: &[u8]) {
+        let units = (out.len() / PAD).min(bytes.len() / C::BYTES);
+        let (from, to) = (bytes.as_ptr(), out.as_mut_ptr());
+        // SAFETY: the caller has checked the CPU's features. Loads and stores are within whole units of `bytes`, `out` and the factors, whose
+        // lengths are checked here.
         unsafe {
-            let sum = _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3]));
-            _mm256_storeu_ps(lanes.as_mut_ptr(), sum);
+            let blocks = (0..units).step_by(UNITS).map(|first| {
+                fetch::<C>(soon, first);
+                (first / UNITS, first..units.min(first + UNITS))
+            });
+            match factors {
+                Factors::One => {
+                    for (_, block) in blocks {
+                        for u in block {
+                            _mm256_storeu_ps(to.add(u * PAD), C::load(from.add(u * C::BYTES)));
+                        }
+                    }
+                }
+                Factors::Blocks(scales) => {
+                    for (b, block) in blocks {
+                        let scale = _mm256_set1_ps(scales[b]);
+                        for u in block {
+                            _mm256_storeu_ps(to.add(u * PAD), _mm256_mul_ps(C::load(from.add(u * C::BYTES)), scale));
+                        }
+                    }
+                }
+                Factors::Each(scales) => {
+                    let scales = scales[..units * PAD].as_ptr();
+                    for (_, block) in blocks {
+                        for u in block {
+                            let scale = _mm256_loadu_ps(scales.add(u * PAD));
+                            _mm256_storeu_ps(to.add(u * PAD), _mm256_mul_ps(C::load(from.add(u * C::BYTES)), scale));
+                        }
+                    }
+                }
+            }
         }
-        lanes.iter().sum()
+        if out.len() > units * PAD {
+            super::portable::<C>(&bytes[units * C::BYTES..], factors.after_units(units), &mut out[units * PAD..], &[]);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The weight format `f16`, IEEE half precision. Most checkpoints are stored in this format or can be converted to it without loss.
 
-use super::codes::{Codes, Loops};
+use super::codes::{self, Codes, Decode};
 use super::{Format, PAD};
 use crate::error::{Error, Result};
 use half::{f16, slice::HalfFloatSliceExt};
@@ -21,6 +21,15 @@ impl Codes for F16 {
         use std::arch::x86_64::*;
         // SAFETY: the caller guarantees the CPU's features and a whole unit.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(unit.cast())) }
+    }
+
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[inline(always)]
+    unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(units.cast())) }
     }
 }
 
@@ -51,15 +60,7 @@ impl Format for F16 {
         Ok(())
     }
 
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        match bytemuck::try_cast_slice::<u8, f16>(bytes) {
-            // The crate `half` uses F16C or NEON instructions if the CPU has them.
-            Ok(halves) if cfg!(target_endian = "little") && halves.len() == out.len() => halves.convert_to_f32_slice(out),
-            _ => out.iter_mut().zip(bytes.chunks_exact(2)).for_each(|(o, b)| *o = f16::from_le_bytes([b[0], b[1]]).to_f32()),
-        }
-    }
-
-    fn loops(&self) -> Loops {
-        Loops::of::<F16>()
+    fn decoder(&self) -> Decode {
+        codes::decode_of::<F16>()
     }
 }

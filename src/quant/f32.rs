@@ -1,6 +1,6 @@
 //! The weight format `f32`, 32-bit floating point.
 
-use super::codes::{Codes, Loops};
+use super::codes::{self, Codes, Decode};
 use super::{Format, PAD};
 use crate::error::Result;
 
@@ -40,13 +40,7 @@ impl Format for F32 {
         Ok(())
     }
 
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        for (o, b) in out.iter_mut().zip(bytes.chunks_exact(4)) {
-            *o = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-        }
-    }
-
-    fn loops(&self) -> Loops {
-        Loops::of::<F32>()
+    fn decoder(&self) -> Decode {
+        codes::decode_of::<F32>()
     }
 }

@@ -3,7 +3,7 @@
 //! A code c, from 0 to 15, has the value (c − 8) / 8, from −1 to 7/8. The encoder tries several scales for a block. Each scale maps the weight
 //! with the largest magnitude to a value near −1 or 1. The encoder chooses the scale with the smallest squared error.
 
-use super::codes::{Codes, Loops};
+use super::codes::{self, Codes, Decode};
 use super::{Format, PAD, Scaling, nibbles};
 use crate::error::Result;
 
@@ -27,6 +27,15 @@ impl Codes for I4 {
         use std::arch::x86_64::*;
         // SAFETY: the caller guarantees the CPU's features and a whole unit.
         unsafe { _mm256_fmadd_ps(_mm256_cvtepi32_ps(nibbles::lanes(unit)), _mm256_set1_ps(1.0 / ONE), _mm256_set1_ps(-1.0)) }
+    }
+
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[inline(always)]
+    unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe { _mm512_fmadd_ps(_mm512_cvtepi32_ps(nibbles::lanes_of_two(units)), _mm512_set1_ps(1.0 / ONE), _mm512_set1_ps(-1.0)) }
     }
 }
 
@@ -78,7 +87,7 @@ impl Format for I4 {
         Ok(())
     }
 
-    fn loops(&self) -> Loops {
-        Loops::of::<I4>()
+    fn decoder(&self) -> Decode {
+        codes::decode_of::<I4>()
     }
 }

@@ -3,7 +3,7 @@
 //! A code c has the value (c − 128) / 128, from −127/128 to 127/128. The scale of a block is its largest magnitude times 128/127. The values of
 //! codes are fractions and not whole numbers. So a scale is about as large as the weights of its block, and fits f16.
 
-use super::codes::{Codes, Loops};
+use super::codes::{self, Codes, Decode};
 use super::{Format, PAD, Scaling};
 use crate::error::Result;
 
@@ -28,6 +28,18 @@ impl Codes for I8 {
         unsafe {
             let codes = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(unit.cast())));
             _mm256_fmadd_ps(codes, _mm256_set1_ps(1.0 / ONE), _mm256_set1_ps(-1.0))
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[inline(always)]
+    unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe {
+            let codes = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(units.cast())));
+            _mm512_fmadd_ps(codes, _mm512_set1_ps(1.0 / ONE), _mm512_set1_ps(-1.0))
         }
     }
 }
@@ -63,7 +75,7 @@ impl Format for I8 {
         Ok(())
     }
 
-    fn loops(&self) -> Loops {
-        Loops::of::<I8>()
+    fn decoder(&self) -> Decode {
+        codes::decode_of::<I8>()
     }
 }

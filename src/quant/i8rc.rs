@@ -4,7 +4,7 @@
 //! A code c represents the weight (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
 //! has a scale ry and an offset my. [`super::Survey`] computes the scales and offsets.
 
-use super::codes::{Codes, Loops};
+use super::codes::{self, Codes, Decode};
 use super::{Format, PAD, Scaling};
 use crate::error::Result;
 
@@ -57,7 +57,7 @@ impl Format for I8rc {
         Ok(())
     }
 
-    fn loops(&self) -> Loops {
-        Loops::of::<I8rc>()
+    fn decoder(&self) -> Decode {
+        codes::decode_of::<I8rc>()
     }
 }

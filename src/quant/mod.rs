@@ -14,17 +14,19 @@ mod float;
 mod i4;
 mod i8;
 mod i8rc;
+pub(crate) mod isa;
 mod nf4;
 mod nibbles;
 pub mod product;
 mod scales;
+mod tile;
 
 pub use affine::{Affine, Survey};
 pub use coded::{Coded, Coding};
-pub use codes::Loops;
+pub use codes::Decode;
 pub use encode::{Encoded, encode_rows};
 pub use float::Float;
-pub use scales::{Axis, Scales, Scaling, WEIGHTS_PER_BLOCK};
+pub use scales::{Axis, Factors, Scales, Scaling, WEIGHTS_PER_BLOCK};
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -75,23 +77,12 @@ pub trait Format: Send + Sync {
     /// `Model` if a finite element is too large for the format.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()>;
 
-    /// Returns the inner loops that decode and multiply codes.
-    fn loops(&self) -> Loops;
+    /// Returns the loop that decodes a row of codes and multiplies the values by factors.
+    fn decoder(&self) -> Decode;
 
-    /// Decodes whole units to unscaled values. The shader of the format decodes to the same values, bit for bit.
+    /// Decodes codes to unscaled values. The shader of the format decodes to the same values, bit for bit.
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        (self.loops().decode)(bytes, out);
-    }
-
-    /// Returns the dot product Σ code·x of a row and `x`, accumulated in f32. The order of the additions depends only on the length of `x`.
-    fn dot(&self, bytes: &[u8], x: &[f32]) -> f32 {
-        (self.loops().dot)(bytes, x)
-    }
-
-    /// Returns the dot product of a row and `x`, for a row in blocks of [`WEIGHTS_PER_BLOCK`] weights. The sum Σ code·x of each block is
-    /// multiplied by the block's scale, and the products are added.
-    fn dot_blocks(&self, bytes: &[u8], scales: &[f32], x: &[f32]) -> f32 {
-        (self.loops().dot_blocks)(bytes, scales, x)
+        self.decoder()(bytes, Factors::One, out, bytes);
     }
 }
 

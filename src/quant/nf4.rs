@@ -1,7 +1,7 @@
 //! The weight format `nf4` (NormalFloat). A code of four bits is an index into a table of sixteen quantiles of a normal distribution. The table
 //! is from the QLoRA paper, appendix E. Each block of 64 weights has one scale, its largest magnitude.
 
-use super::codes::{Codes, Loops};
+use super::codes::{self, Codes, Decode};
 use super::{Format, PAD, Scaling, nibbles};
 use crate::error::Result;
 
@@ -49,6 +49,15 @@ impl Codes for Nf4 {
             _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)))
         }
     }
+
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[inline(always)]
+    unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe { _mm512_permutexvar_ps(nibbles::lanes_of_two(units), _mm512_loadu_ps(TABLE.as_ptr())) }
+    }
 }
 
 impl Format for Nf4 {
@@ -79,7 +88,7 @@ impl Format for Nf4 {
         Ok(())
     }
 
-    fn loops(&self) -> Loops {
-        Loops::of::<Nf4>()
+    fn decoder(&self) -> Decode {
+        codes::decode_of::<Nf4>()
     }
 }

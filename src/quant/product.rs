@@ -1,18 +1,30 @@
-//! Matrix products on the CPU. The matrix has any format, the activations are f32.
+//! Matrix products on the CPU. The matrices have any format, the activations are f32.
 //!
-//! For a few tokens, a product consists of one dot product per row and token. Each thread takes some of the rows, and each row is read once.
-//! For many tokens, rows are decoded in groups, and the crate `matrixmultiply` multiplies each group. Batch-invariant products always use dot
-//! products.
+//! A task of the thread pool multiplies some rows of one matrix by all tokens. It decodes each weight once for all tokens, into a small panel
+//! that stays in the CPU's cache, and [`super::tile`] multiplies the panel. One list of tasks covers several products.
+//!
+//! A result depends only on its row and its token: not on the number of tokens or products.
 
+use super::isa::Isa;
+use super::tile::{self, LANES, STRIP};
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
+use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
+use std::cell::RefCell;
 
-/// The smallest number of tokens for which a product of decoded rows is faster than dot products of codes.
-const DENSE_FROM: usize = 6;
 /// The number of rows that one task of the thread pool multiplies. A block along a column has 64 rows, a multiple of `TASK`. So all rows of a
-/// task are in the same block of each column and share that block's scale.
-const TASK: usize = 32;
-const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK));
+/// task are in the same block of each column.
+pub const TASK: usize = 32;
+const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK) && TASK.is_multiple_of(STRIP));
+/// The number of columns that are decoded at a time. Rows are cut at fixed columns, because the cuts determine the order of additions.
+const DEPTH: usize = 1024;
+const _: () = assert!(DEPTH.is_multiple_of(WEIGHTS_PER_BLOCK) && DEPTH.is_multiple_of(LANES));
+/// The number of tokens that are multiplied by all rows of a task before the next tokens: [`tile`] keeps their sums in registers.
+const TOKENS: usize = 6;
+/// Up to this number of tokens, a panel has one strip of rows. Then the panel stays in the smallest cache while it is multiplied.
+const FEW: usize = 16;
+/// The number of multiplications that are too few for a second thread.
+const ALONE: usize = 1 << 15;
 
 /// A matrix in host memory, as codes and scales.
 #[derive(Clone, Copy)]
@@ -38,94 +50,135 @@ impl Weights<'_> {
         self.scales.apply(i, out);
     }
 
-    /// Computes `out[t][row] = Σ over k of W[row, k] x[t][k]` for each token `t`. Every `out[t]` has one element per row of W. If `x[t]` is
-    /// shorter than a stored row, the end of the stored row is padding and is ignored. If `batch_invariant` is true, the result for a token does
-    /// not depend on the number of tokens.
-    pub fn product(&self, x: &[&[f32]], out: &mut [&mut [f32]], batch_invariant: bool) {
-        let Some(rows) = out.first().map(|o| o.len()) else { return };
-        let n = x.len();
-        // The layout is [rows, n], so that each task writes one contiguous range.
-        let mut sums = vec![0f32; rows * n];
-        if n < DENSE_FROM || batch_invariant {
-            self.few(x, &mut sums)
-        } else {
-            self.many(x, &mut sums)
-        }
-        for (t, out) in out.iter_mut().enumerate() {
-            for (o, sums) in out.iter_mut().zip(sums.chunks_exact(n)) {
-                *o = sums[t];
-            }
-        }
+    /// Decodes a part of row `i` and applies its scales. The part begins at column `first`, a multiple of [`WEIGHTS_PER_BLOCK`]. `soon` is the
+    /// row and the column of a part that will be decoded soon.
+    fn decode(&self, i: usize, first: usize, out: &mut [f32], soon: (usize, usize)) {
+        let codes = |i: usize, first: usize| &self.codes[(i * self.row_bytes() + self.format.size_bytes(first)).min(self.codes.len())..];
+        let row = &codes(i, first)[..self.row_bytes() - self.format.size_bytes(first)];
+        self.format.decoder()(row, self.scales.factors(i, self.k, first), out, codes(soon.0, soon.1));
+        self.scales.apply_affine(i, first, out);
     }
+}
 
-    /// Computes the dot product of every row and every `x[t]` into `sums`, which is `[rows, number of tokens]`. If columns have scales, `x` is
-    /// multiplied by these scales first.
-    fn few(&self, x: &[&[f32]], sums: &mut [f32]) {
-        let n = x.len();
-        let scaled = |by: &[f32]| x.iter().map(|x| x.iter().zip(by).map(|(x, s)| x * s).collect()).collect::<Vec<Vec<f32>>>();
-        let whole = match self.scales {
-            Scales::Affine { ry, .. } => scaled(ry),
-            _ => vec![],
-        };
-        let sums_of = |x: &[f32], by: &[f32]| x.iter().zip(by).map(|(x, m)| x * m).sum::<f32>();
-        let offsets: Vec<[f32; 2]> = match self.scales {
-            Scales::Affine { my, .. } => x.iter().map(|x| [x.iter().sum(), sums_of(x, my)]).collect(),
-            _ => vec![],
-        };
-        let each = |task: usize, sums: &mut [f32], dot: &dyn Fn(usize, &[u8], usize) -> f32| {
-            for (i, sums) in sums.chunks_exact_mut(n).enumerate() {
-                let row = task * TASK + i;
-                let codes = &self.codes[row * self.row_bytes()..][..self.row_bytes()];
-                sums.iter_mut().enumerate().for_each(|(t, sum)| *sum = dot(row, codes, t));
-            }
-        };
-        sums.par_chunks_mut(TASK * n).enumerate().for_each(|(task, sums)| match self.scales {
-            Scales::None => each(task, sums, &|_, codes, t| self.format.dot(codes, x[t])),
-            Scales::Rows(scales) => {
-                let blocks = self.k.div_ceil(WEIGHTS_PER_BLOCK);
-                each(task, sums, &|row, codes, t| self.format.dot_blocks(codes, &scales[row * blocks..][..blocks], x[t]));
-            }
-            Scales::Columns(scales) => {
-                let x = scaled(&scales[task * TASK / WEIGHTS_PER_BLOCK * self.k..][..self.k]);
-                each(task, sums, &|_, codes, t| self.format.dot(codes, &x[t]));
-            }
-            Scales::Affine { rx, mx, .. } => each(task, sums, &|row, codes, t| {
-                let [sum, of_columns] = offsets[t];
-                rx[row] * self.format.dot(codes, &whole[t]) + mx[row] * sum + of_columns
-            }),
-        });
+/// The product of a matrix W and the rows of x.
+pub struct Product<'a> {
+    pub weights: Weights<'a>,
+    /// The number of rows of W.
+    pub rows: usize,
+    /// One row of activations per token. It may be shorter than a row of W, whose end is then padding.
+    pub x: Vec<&'a [f32]>,
+}
+
+/// The results `Σ over k of W[row, k] x[t][k]` of a [`Product`].
+pub struct Sums {
+    rows: usize,
+    /// The sums of each task, `[tasks, tokens, TASK]`.
+    values: Vec<f32>,
+}
+
+impl Sums {
+    /// Returns the sums of token `t`, in pieces of up to [`TASK`] rows.
+    pub fn of(&self, t: usize) -> impl Iterator<Item = &[f32]> {
+        let task = self.values.len() / self.rows.div_ceil(TASK).max(1);
+        self.values.chunks_exact(task.max(1)).enumerate().map(move |(i, task)| &task[t * TASK..][..TASK.min(self.rows - i * TASK)])
     }
+}
 
-    /// Decodes groups of rows, and multiplies every decoded row by every `x[t]` into `sums`, which is `[rows, number of tokens]`.
-    fn many(&self, x: &[&[f32]], sums: &mut [f32]) {
-        let (n, k) = (x.len(), self.k);
-        let width = x[0].len().min(k);
-        let flat: Vec<f32> = x.iter().flat_map(|x| &x[..width]).copied().collect();
-        sums.par_chunks_mut(TASK * n).enumerate().for_each_init(
-            || vec![0f32; TASK * k],
-            |block, (task, sums)| {
-                let rows = sums.len() / n;
-                block.chunks_exact_mut(k).take(rows).enumerate().for_each(|(i, row)| self.row(task * TASK + i, row));
-                // SAFETY: block is [rows, k], flat is [n, width] with width <= k, sums is [rows, n]; strides match.
-                unsafe {
-                    matrixmultiply::sgemm(
-                        rows,
-                        width,
-                        n,
-                        1.0,
-                        block.as_ptr(),
-                        k as isize,
-                        1,
-                        flat.as_ptr(),
-                        1,
-                        width as isize,
-                        0.0,
-                        sums.as_mut_ptr(),
-                        n as isize,
-                        1,
-                    );
+/// Sixteen floats, aligned for the widest registers.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([f32; LANES]);
+
+/// Returns the first `n` floats of `lines`, which grows if it is too short. The first float is aligned.
+fn floats(lines: &mut Vec<Line>, n: usize) -> &mut [f32] {
+    if lines.len() * LANES < n {
+        lines.resize(n.div_ceil(LANES), Line::zeroed());
+    }
+    &mut bytemuck::cast_slice_mut(lines)[..n]
+}
+
+thread_local! {
+    /// The decoded weights that a thread multiplies. A list per thread saves an allocation per task.
+    static PANEL: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Some rows of a product.
+struct Task<'a> {
+    product: &'a Product<'a>,
+    /// The activations of all tokens, padded with zeros: `[tokens, stride]`.
+    x: &'a [f32],
+    stride: usize,
+    first_row: usize,
+    /// The sums `[tokens, TASK]`.
+    sums: &'a mut [f32],
+}
+
+impl Task<'_> {
+    fn run(&mut self, isa: Isa, panel: &mut Vec<Line>) {
+        let (n, rows) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
+        let width = self.product.x[0].len();
+        // The rows of a panel are multiplied by all tokens before the next rows are decoded.
+        let group = if n > FEW { TASK } else { STRIP };
+        for row in (0..rows).step_by(group) {
+            for first in (0..width).step_by(DEPTH) {
+                let columns = DEPTH.min(width - first);
+                let depth = columns.next_multiple_of(LANES);
+                let panel = floats(panel, group * depth);
+                let soon = if first + DEPTH < width { (row, first + DEPTH) } else { (row + group, 0) };
+                for (i, out) in panel.chunks_exact_mut(depth).enumerate() {
+                    if row + i < rows {
+                        let i = self.first_row + i;
+                        self.product.weights.decode(i + row, first, &mut out[..columns], (i + soon.0, soon.1));
+                        out[columns..].fill(0.0);
+                    } else {
+                        out.fill(0.0);
+                    }
                 }
-            },
-        );
+                let tiles = n.div_ceil(TOKENS);
+                for i in 0..tiles {
+                    let (t, end) = (i * n / tiles, (i + 1) * n / tiles);
+                    for (strip, w) in panel.chunks_exact(STRIP * depth).enumerate().take((rows - row).div_ceil(STRIP)) {
+                        let at = row + strip * STRIP;
+                        let sums = &mut self.sums[t * TASK + at..(end - 1) * TASK + at + STRIP];
+                        tile::multiply(isa, w, &self.x[t * self.stride + first..], self.stride, sums, TASK);
+                    }
+                }
+            }
+        }
     }
+}
+
+/// Computes products. All have the same number of tokens.
+pub fn products(products: &[Product<'_>]) -> Vec<Sums> {
+    products_with(Isa::best(), products)
+}
+
+fn products_with(isa: Isa, products: &[Product<'_>]) -> Vec<Sums> {
+    let inputs: Vec<(usize, Vec<Line>)> = products.iter().map(|p| pack(&p.x)).collect();
+    let length = |p: &Product<'_>| p.rows.div_ceil(TASK) * p.x.len() * TASK;
+    let mut sums: Vec<Sums> = products.iter().map(|p| Sums { rows: p.rows, values: vec![0.0; length(p)] }).collect();
+    let mut tasks = Vec::new();
+    for ((product, (stride, x)), sums) in products.iter().zip(&inputs).zip(&mut sums) {
+        let x = bytemuck::cast_slice(x);
+        let pieces = sums.values.chunks_exact_mut((product.x.len() * TASK).max(1)).enumerate();
+        tasks.extend(pieces.map(|(i, sums)| Task { product, x, stride: *stride, first_row: i * TASK, sums }));
+    }
+    let work: usize = products.iter().map(|p| p.rows * p.x.iter().map(|x| x.len()).sum::<usize>()).sum();
+    let run = |mut task: Task<'_>| PANEL.with_borrow_mut(|panel| task.run(isa, panel));
+    if work < ALONE {
+        tasks.into_iter().for_each(run);
+    } else {
+        tasks.into_par_iter().for_each(run);
+    }
+    sums
+}
+
+/// Copies rows of activations one after another, each padded with zeros to whole [`Line`]s. Returns the length of a padded row, and the rows.
+fn pack(x: &[&[f32]]) -> (usize, Vec<Line>) {
+    let lines = x.first().map_or(0, |x| x.len().div_ceil(LANES));
+    let mut packed = vec![Line::zeroed(); lines * x.len()];
+    for (row, x) in packed.chunks_exact_mut(lines.max(1)).zip(x) {
+        bytemuck::cast_slice_mut(row)[..x.len()].copy_from_slice(x);
+    }
+    (lines * LANES, packed)
 }

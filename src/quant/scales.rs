@@ -1,5 +1,6 @@
 //! The scales of a matrix. Scales convert the unscaled values of codes to weights.
 
+use super::PAD;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -55,6 +56,28 @@ impl Axis {
     }
 }
 
+/// The factors of decoded values.
+#[derive(Debug, Clone, Copy)]
+pub enum Factors<'a> {
+    One,
+    /// One factor per block of [`WEIGHTS_PER_BLOCK`] values. The first value begins a block.
+    Blocks(&'a [f32]),
+    /// One factor per value.
+    Each(&'a [f32]),
+}
+
+impl<'a> Factors<'a> {
+    /// Returns the factors of the values after `u` units.
+    pub(super) fn after_units(self, u: usize) -> Factors<'a> {
+        match self {
+            Factors::One => Factors::One,
+            // A block has whole units, so the rest of a row after a unit within a block has less than a block.
+            Factors::Blocks(scales) => Factors::Blocks(&scales[u * PAD / WEIGHTS_PER_BLOCK..]),
+            Factors::Each(scales) => Factors::Each(&scales[u * PAD..]),
+        }
+    }
+}
+
 /// The scales of a matrix in host memory, as f32.
 #[derive(Debug, Clone, Default)]
 pub enum Scales {
@@ -100,10 +123,28 @@ impl Scales {
                 let scales = &scales[i / WEIGHTS_PER_BLOCK * row.len()..];
                 row.iter_mut().zip(scales).for_each(|(x, scale)| *x *= scale);
             }
-            Scales::Affine { rx, mx, ry, my } => {
-                let columns = ry.iter().zip(my);
-                row.iter_mut().zip(columns).for_each(|(x, (ry, my))| *x = *x * (rx[i] * ry) + (mx[i] + my));
+            Scales::Affine { .. } => self.apply_affine(i, 0, row),
+        }
+    }
+
+    /// Converts the unscaled values in a part of row `i` to weights, if the scales are affine. The part begins at column `first`.
+    pub(super) fn apply_affine(&self, i: usize, first: usize, part: &mut [f32]) {
+        if let Scales::Affine { rx, mx, ry, my } = self {
+            let columns = ry[first..].iter().zip(&my[first..]);
+            part.iter_mut().zip(columns).for_each(|(x, (ry, my))| *x = *x * (rx[i] * ry) + (mx[i] + my));
+        }
+    }
+
+    /// Returns the factors of the columns from `first` on, for row `i` of a matrix `[rows, k]`. `first` is a multiple of [`WEIGHTS_PER_BLOCK`].
+    /// Affine scales have no such factors.
+    pub(super) fn factors(&self, i: usize, k: usize, first: usize) -> Factors<'_> {
+        match self {
+            Scales::None | Scales::Affine { .. } => Factors::One,
+            Scales::Rows(scales) => {
+                let n = k.div_ceil(WEIGHTS_PER_BLOCK);
+                Factors::Blocks(&scales[i * n..][first / WEIGHTS_PER_BLOCK..n])
             }
+            Scales::Columns(scales) => Factors::Each(&scales[i / WEIGHTS_PER_BLOCK * k..][first..k]),
         }
     }
 }

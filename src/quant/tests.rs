@@ -1,6 +1,6 @@
 //! Compares every format with plain arithmetic.
 
-use super::product::Weights;
+use super::product::{Product, Weights, products};
 use super::*;
 
 /// Returns deterministic weights of many magnitudes.
@@ -101,26 +101,26 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
 fn products_agree_with_a_plain_loop() {
     for &format in FORMATS {
         for axis in [Axis::Row, Axis::Column] {
-            for (rows, k, n) in [(1, 8, 1), (33, 24, 5), (70, 40, 6), (65, 72, 37), (130, 1000, 3)] {
+            for (rows, k, n) in [(1, 8, 1), (33, 24, 5), (70, 40, 6), (65, 72, 37), (130, 1000, 3), (31, 2056, 7), (5, 1024, 13)] {
                 let w: Vec<f32> = (0..rows * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
                 let (codes, scales) = encoded(format, axis, &w, rows, k);
                 let weights = Weights { format, k, codes: &codes, scales: &scales };
                 // x is shorter than a stored row, because padding must not contribute to the product.
                 let x: Vec<Vec<f32>> = (0..n).map(|t| (0..k - 3).map(|i| ((i * 13 + t * 7) % 29) as f32 / 16.0 - 0.9).collect()).collect();
                 let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
-                for batch_invariant in [false, true] {
-                    let mut out = vec![vec![0.0; rows]; n];
-                    let mut views: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-                    weights.product(&x, &mut views, batch_invariant);
-                    let mut row = vec![0.0; k];
-                    for (r, t) in (0..rows).flat_map(|r| (0..n).map(move |t| (r, t))) {
+                let found = products(&[Product { weights, rows, x: x.clone() }]);
+                let mut row = vec![0.0; k];
+                for t in 0..n {
+                    let found: Vec<f32> = found[0].of(t).flatten().copied().collect();
+                    assert_eq!(found.len(), rows);
+                    for r in 0..rows {
                         weights.row(r, &mut row);
                         let terms = || row.iter().zip(x[t]).map(|(&w, &x)| f64::from(w) * f64::from(x));
                         let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
-                        let error = (f64::from(out[t][r]) - expected).abs();
-                        // Offsets of rows and of columns are summed separately and cancel each other, which adds rounding errors.
+                        let error = (f64::from(found[r]) - expected).abs();
+                        // Offsets of rows and of columns cancel each other, which adds rounding errors.
                         let bound = if format.scaling() == Scaling::Affine { 1e-5 } else { 2e-6 };
-                        assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {} {expected}", out[t][r]);
+                        assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {} {expected}", found[r]);
                     }
                 }
             }
@@ -137,7 +137,55 @@ fn rows_that_are_not_padded_keep_their_end() {
         let mut decoded = vec![0.0; 21];
         format.decode(&codes, &mut decoded);
         let expected: f32 = decoded.iter().zip(&x[19..]).map(|(w, x)| w * x).sum();
-        assert!((format.dot(&codes, &x[19..]) - expected).abs() <= 1e-3 * expected.abs(), "{format:?}");
+        let weights = Weights { format, k: 21, codes: &codes, scales: &Scales::None };
+        let found = products(&[Product { weights, rows: 1, x: vec![&x[19..]] }])[0].of(0).next().unwrap()[0];
+        assert!((found - expected).abs() <= 1e-3 * expected.abs(), "{format:?}");
+    }
+}
+
+#[test]
+fn decoders_agree_with_the_portable_one() {
+    fn check<C: codes::Codes>(format: &'static dyn Format) {
+        for (n, missing) in [(8, 0), (64, 0), (200, 0), (1000, 0), (40, 3), (136, 1)] {
+            let codes: Vec<u8> = (0..format.size_bytes(n)).map(|i| (i * 89 % 251) as u8 & 0x7b).collect();
+            let (blocks, each) = (numbers(n.div_ceil(WEIGHTS_PER_BLOCK)), numbers(n));
+            for factors in [Factors::One, Factors::Blocks(&blocks), Factors::Each(&each)] {
+                let mut found = [0; 3].map(|_| vec![0.0; n - missing]);
+                format.decoder()(&codes, factors, &mut found[0], &[]);
+                codes::portable_of::<C>()(&codes, factors, &mut found[1], &[]);
+                codes::decode_of_fewer::<C>()(&codes, factors, &mut found[2], &[]);
+                assert_eq!(found[2], found[1], "{format:?} {n} {factors:?}");
+                assert_eq!(found[0], found[1], "{format:?} {n} {factors:?}");
+            }
+        }
+    }
+    check::<f16::F16>(&f16::F16);
+    check::<f32::F32>(&f32::F32);
+    check::<i8::I8>(&i8::I8);
+    check::<i4::I4>(&i4::I4);
+    check::<nf4::Nf4>(&nf4::Nf4);
+    check::<i8rc::I8rc>(&i8rc::I8rc);
+}
+
+#[test]
+fn products_do_not_depend_on_neighbours_or_instructions() {
+    for &format in FORMATS {
+        let (rows, k, n) = (45, 1200, 17);
+        let (codes, scales) =
+            encoded(format, Axis::Row, &(0..rows * k).map(|i| (i * 37 % 101) as f32 / 64.0 - 0.8).collect::<Vec<_>>(), rows, k);
+        let weights = Weights { format, k, codes: &codes, scales: &scales };
+        let x: Vec<f32> = (0..n * k).map(|i| (i * 13 % 29) as f32 / 16.0 - 0.9).collect();
+        let x: Vec<&[f32]> = x.chunks_exact(k).collect();
+        let sums = |x: &[&[f32]]| products(&[Product { weights, rows, x: x.to_vec() }]).remove(0);
+        let whole = sums(&x);
+        for tokens in [1, 2, 5, 6, 7, 12, 13] {
+            for (first, x) in x.chunks(tokens).enumerate() {
+                let part = sums(x);
+                for t in 0..x.len() {
+                    assert!(part.of(t).eq(whole.of(first * tokens + t)), "{format:?} {tokens} {first} {t}");
+                }
+            }
+        }
     }
 }
 

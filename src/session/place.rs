@@ -117,7 +117,7 @@ async fn load(
                 driver: String::new(),
                 why: choice.why,
             };
-            (CpuModel::load(section, source, options.deterministic, progress)?, device)
+            (CpuModel::load(section, source, progress)?, device)
         }
         Chosen::Gpu(adapter) => {
             let device = Device {

@@ -121,7 +121,6 @@ pub struct Host {
     pub caches: Vec<HostCache>,
     /// cos and sin of the rotary position embedding: `[positions, rotary size / 2, 2]`.
     pub angles: Vec<f32>,
-    pub batch_invariant: bool,
     /// The number of rows in an activation with one row per token. If the activation has planes ([`VarSpec::planes`](super::VarSpec::planes)),
     /// every plane has this many rows.
     pub capacity: usize,

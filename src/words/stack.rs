@@ -5,6 +5,7 @@
 //! This file chooses a kernel by the adapter's kernel family and the number of tokens, and cuts the stack into pieces that each fit a
 //! binding. The *twin* is the reference implementation on the CPU.
 
+use crate::quant::product::{Product, Sums, TASK, products};
 use crate::tape::{
     BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Tuning, Var,
     Vector,
@@ -54,6 +55,18 @@ impl Activation {
             Activation::Decay7 => (-0.60653066 * sigmoid(z)).exp(),
             Activation::Silu => z * sigmoid(z),
             Activation::Decay6 => (-z.exp()).exp(),
+        }
+    }
+}
+
+impl Activation {
+    /// Applies the function to a row on the host.
+    fn apply_to(self, z: &mut [f32]) {
+        match self {
+            Activation::None => {}
+            // Without a call per element, the compiler vectorises this loop.
+            Activation::ReluSquared => z.iter_mut().for_each(|z| *z = z.max(0.0) * z.max(0.0)),
+            _ => z.iter_mut().for_each(|z| *z = self.apply(*z)),
         }
     }
 }
@@ -113,13 +126,16 @@ impl Store {
         }
     }
 
-    fn apply(self, y: f32, a: f32, b: f32, z: f32) -> f32 {
+    /// Stores `z` in the first elements of `y`. `sides` is the operands a and b, if the store has any.
+    fn apply_to(self, y: &mut [f32], sides: Option<(&[f32], &[f32])>, z: &[f32]) {
+        let (a, b) = sides.unwrap_or_default();
+        let y = y.iter_mut().zip(z);
         match self {
-            Store::Set => z,
-            Store::Add => y + z,
-            Store::AddGated { .. } => y + a * z,
-            Store::Lerp { .. } => a + (b - a) * z,
-            Store::Gate => y * z,
+            Store::Set => y.for_each(|(y, z)| *y = *z),
+            Store::Add => y.for_each(|(y, z)| *y += z),
+            Store::AddGated { .. } => y.zip(a).for_each(|((y, z), a)| *y += a * z),
+            Store::Lerp { .. } => y.zip(a).zip(b).for_each(|(((y, z), a), b)| *y = a + (b - a) * z),
+            Store::Gate => y.for_each(|(y, z)| *y *= z),
         }
     }
 
@@ -173,6 +189,8 @@ pub struct Stack {
 const MAX_SEGMENTS: usize = 8;
 /// The number of tokens whose inputs linear/matvec holds in registers at a time.
 const TOKENS_IN_REGISTERS: usize = 4;
+/// The number of rows of y that are too few for a second thread, on the host.
+const ROWS_ALONE: usize = 8;
 /// The largest number of sums that a lane of linear/matvec keeps.
 const MAX_LANE_SUMS: usize = 64;
 
@@ -375,32 +393,51 @@ impl Stack {
         segment.y_plane * capacity * tape.var_spec(self.y).stride() + segment.y
     }
 
-    /// Computes the product on the host.
+    /// Computes the product on the host. All segments are multiplied together, so that the work is split into tasks once.
     pub fn twin(&self, host: &mut Host) {
         let n = self.rows.count(host.step.tokens.len(), host.step.outputs.len());
-        let (x_stride, y_stride) = (host.stride(self.x), host.stride(self.y));
+        let tape = host.tape.clone();
+        let y_stride = host.stride(self.y);
         let mut y = host.take(self.y);
-        for s in &self.segments {
-            let tape = host.tape.clone();
-            let part = &tape.matrix_spec(self.matrix).parts[s.part];
-            let x_at = self.x_at(s, &tape, host.capacity);
-            let x: Vec<&[f32]> = (0..n).map(|t| &host.var(self.x)[x_at + t * x_stride..][..part.k]).collect();
-            let mut sums = vec![0f32; n * part.rows];
-            let mut out: Vec<&mut [f32]> = sums.chunks_exact_mut(part.rows).collect();
-            host.matrix(self.matrix).part(s.part).product(&x, &mut out, host.batch_invariant);
+        let sums = self.sums(host, n);
+        let [a, b, side_stride] = self.store.places(&tape, host.capacity);
+        let side = self.store.var().map(|v| host.var(v));
+        for (s, sums) in self.segments.iter().zip(&sums) {
             let bias = s.bias.map(|row| host.vector(self.bias.expect("a segment with a bias has bias vectors"), row));
-            let [a, b, side_stride] = self.store.places(&tape, host.capacity);
-            let side = self.store.var().map(|v| host.var(v));
-            let rows = y[s.y_plane * host.capacity * y_stride..].par_chunks_mut(y_stride).zip(sums.par_chunks(part.rows));
-            rows.enumerate().for_each(|(t, (y, sums))| {
-                for (row, (y, sum)) in y[s.y..][..part.rows].iter_mut().zip(sums).enumerate() {
-                    let z = s.activation.apply(sum + bias.map_or(0.0, |b| b[row]));
+            let store = |(t, y): (usize, &mut [f32])| {
+                let (mut row, mut z) = (0, [0.0; TASK]);
+                for piece in sums.of(t) {
+                    let z = &mut z[..piece.len()];
+                    z.copy_from_slice(piece);
+                    if let Some(bias) = bias {
+                        z.iter_mut().zip(&bias[row..]).for_each(|(z, b)| *z += b);
+                    }
+                    s.activation.apply_to(z);
                     let from = t * side_stride + row;
-                    let (a, b) = side.map_or((0.0, 0.0), |side| (side[from + a], side[from + b]));
-                    *y = self.store.apply(*y, a, b, z);
+                    let sides = side.map(|side| (&side[from + a..], &side[from + b..]));
+                    self.store.apply_to(&mut y[s.y + row..], sides, z);
+                    row += piece.len();
                 }
-            });
+            };
+            let rows = &mut y[s.y_plane * host.capacity * y_stride..][..n * y_stride];
+            if n < ROWS_ALONE {
+                rows.chunks_mut(y_stride).enumerate().for_each(store);
+            } else {
+                rows.par_chunks_mut(y_stride).enumerate().for_each(store);
+            }
         }
         host.put(self.y, y);
+    }
+
+    /// Computes W x of all segments for `n` rows of x.
+    fn sums(&self, host: &Host, n: usize) -> Vec<Sums> {
+        let spec = host.tape.matrix_spec(self.matrix);
+        let stride = host.stride(self.x);
+        let product = |s: &Segment| {
+            let (part, at) = (&spec.parts[s.part], self.x_at(s, &host.tape, host.capacity));
+            let x = (0..n).map(|t| &host.var(self.x)[at + t * stride..][..part.k]).collect();
+            Product { weights: host.matrix(self.matrix).part(s.part), rows: part.rows, x }
+        };
+        products(&self.segments.iter().map(product).collect::<Vec<_>>())
     }
 }

@@ -102,7 +102,7 @@ fn executors(model: &dyn Blueprint, source: &dyn Source, room: Room) -> Vec<(&'s
     tape.store_as(f32);
     tape.cache_format = f32;
     let tape = Arc::new(tape);
-    let cpu = CpuModel::load(tape.clone(), source, false, &mut |_, _| ()).unwrap();
+    let cpu = CpuModel::load(tape.clone(), source, &mut |_, _| ()).unwrap();
     let mut all = vec![("cpu", tape.clone(), cpu.executor(room).unwrap())];
     for (name, class) in [("gpu by lanes", Class::Lanes), ("gpu by groups", Class::Groups)] {
         let Some(adapter) = adapter() else { continue };

@@ -56,7 +56,7 @@ fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Ex
     model.record(&mut tape);
     tape.store_as(wingbeat::low_level::quant::find("f32").unwrap());
     let tape = Arc::new(tape);
-    let executor = CpuModel::load(tape.clone(), &Changed(change), true, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
+    let executor = CpuModel::load(tape.clone(), &Changed(change), &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
     (tape, executor)
 }
 

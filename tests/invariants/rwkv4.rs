@@ -25,7 +25,7 @@ fn wkv_with(k: &[Vec<f32>], v: &[Vec<f32>], w: fn(f32) -> f32, u: fn(f32) -> f32
             v.iter_mut().enumerate().for_each(|(i, v)| *v = f32::from(i / shape[1] == i % shape[1]));
         }
     };
-    let mut executor = CpuModel::load(Arc::new(tape), &Changed(&identity), true, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
+    let mut executor = CpuModel::load(Arc::new(tape), &Changed(&identity), &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
     let mut rows = vec![0.0; n * spec.stride()];
     for (t, row) in rows.chunks_exact_mut(spec.stride()).enumerate() {
         row[spec.column(0)..][..width].fill(1.0);

@@ -1,0 +1,242 @@
+//! Detection of the CPU's vector instructions, and vectors of sixteen numbers for inner loops.
+
+/// A set of instructions for vectors of f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isa {
+    /// Registers of 16 numbers. The compiler supports it since Rust 1.89.
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    Avx512,
+    /// Registers of 8 numbers, with FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Plain loops, which the compiler may vectorise.
+    Plain,
+}
+
+impl Isa {
+    /// Returns all instruction sets that this CPU has, the fastest first.
+    pub fn all() -> Vec<Isa> {
+        let mut all = Vec::new();
+        #[cfg(all(target_arch = "x86_64", has_avx512))]
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("fma") {
+            all.push(Isa::Avx512);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            all.push(Isa::Avx2);
+        }
+        all.push(Isa::Plain);
+        all
+    }
+
+    /// Returns the fastest instruction set of this CPU.
+    pub fn best() -> Isa {
+        static BEST: std::sync::OnceLock<Isa> = std::sync::OnceLock::new();
+        *BEST.get_or_init(|| Isa::all()[0])
+    }
+
+    /// Calls `body` with the vectors of this set.
+    pub fn with(self, body: impl Body) {
+        match self {
+            // SAFETY: the CPU has these instructions.
+            #[cfg(all(target_arch = "x86_64", has_avx512))]
+            Isa::Avx512 => unsafe { x86::run512(body) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { x86::run256(body) },
+            // SAFETY: plain vectors need no instructions of their own.
+            Isa::Plain => unsafe { body.call::<[f32; LANES]>() },
+        }
+    }
+}
+
+/// The number of numbers in a [`Vector`].
+pub const LANES: usize = 16;
+
+/// A loop over vectors.
+pub trait Body {
+    /// Runs the loop. The function and all functions that it calls must be `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `V`.
+    unsafe fn call<V: Vector>(self);
+}
+
+/// Sixteen numbers.
+///
+/// # Safety of all functions
+/// The CPU has the instructions of the vector.
+pub trait Vector: Copy {
+    unsafe fn load(from: &[f32; LANES]) -> Self;
+    unsafe fn store(self, to: &mut [f32; LANES]);
+    unsafe fn splat(x: f32) -> Self;
+    /// Returns `self * b + c`. Rounds once if the CPU can.
+    unsafe fn mul_add(self, b: Self, c: Self) -> Self;
+    /// Adds up the numbers: i and i + 8, then i + 4, i + 2 and i + 1.
+    unsafe fn total(self) -> f32;
+}
+
+/// Returns `a * b + c`. A fused operation is used only if the target always has it: elsewhere it would be a slow function.
+#[inline(always)]
+pub fn mul_add(a: f32, b: f32, c: f32) -> f32 {
+    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) { a.mul_add(b, c) } else { a * b + c }
+}
+
+impl Vector for [f32; LANES] {
+    #[inline(always)]
+    unsafe fn load(from: &[f32; LANES]) -> Self {
+        *from
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: &mut [f32; LANES]) {
+        *to = self;
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        [x; LANES]
+    }
+    #[inline(always)]
+    unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+        std::array::from_fn(|l| mul_add(self[l], b[l], c[l]))
+    }
+    #[inline(always)]
+    unsafe fn total(self) -> f32 {
+        total(self)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::incompatible_msrv, reason = "AVX-512 is compiled only if the standard library has it")]
+mod x86 {
+    use super::{Body, LANES, Vector};
+    use std::arch::x86_64::*;
+
+    // SAFETY of all functions: the caller guarantees the CPU's instructions. Arrays have sixteen numbers.
+
+    #[target_feature(enable = "avx2,fma")]
+    pub unsafe fn run256(body: impl Body) {
+        unsafe { body.call::<[__m256; 2]>() }
+    }
+
+    #[cfg(has_avx512)]
+    #[target_feature(enable = "avx512f,avx512vl,fma")]
+    pub unsafe fn run512(body: impl Body) {
+        unsafe { body.call::<__m512>() }
+    }
+
+    impl Vector for [__m256; 2] {
+        #[inline(always)]
+        unsafe fn load(from: &[f32; LANES]) -> Self {
+            unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))] }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: &mut [f32; LANES]) {
+            unsafe {
+                _mm256_storeu_ps(to.as_mut_ptr(), self[0]);
+                _mm256_storeu_ps(to.as_mut_ptr().add(8), self[1]);
+            }
+        }
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            unsafe { [_mm256_set1_ps(x); 2] }
+        }
+        #[inline(always)]
+        unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+            unsafe { [_mm256_fmadd_ps(self[0], b[0], c[0]), _mm256_fmadd_ps(self[1], b[1], c[1])] }
+        }
+        #[inline(always)]
+        unsafe fn total(self) -> f32 {
+            unsafe { total(_mm256_add_ps(self[0], self[1])) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn total(sums: __m256) -> f32 {
+        unsafe {
+            let four = _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps::<1>(sums));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[cfg(has_avx512)]
+    impl Vector for __m512 {
+        #[inline(always)]
+        unsafe fn load(from: &[f32; LANES]) -> Self {
+            unsafe { _mm512_loadu_ps(from.as_ptr()) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: &mut [f32; LANES]) {
+            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), self) }
+        }
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            unsafe { _mm512_set1_ps(x) }
+        }
+        #[inline(always)]
+        unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+            unsafe { _mm512_fmadd_ps(self, b, c) }
+        }
+        #[inline(always)]
+        unsafe fn total(self) -> f32 {
+            unsafe {
+                let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(self)));
+                total(_mm256_add_ps(_mm512_castps512_ps256(self), high))
+            }
+        }
+    }
+}
+
+/// Returns Σ over i of a[i] b[i]. Lane l of sixteen partial sums adds the products l, l + 16, l + 32, …; then the lanes are added up.
+#[inline(always)]
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0f32; LANES];
+    let ((a, a_end), (b, b_end)) = (a.as_chunks::<LANES>(), b[..a.len()].as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for l in 0..LANES {
+            sums[l] += a[l] * b[l];
+        }
+    }
+    if !a_end.is_empty() {
+        let (a, b) = (whole(a_end), whole(b_end));
+        for l in 0..LANES {
+            sums[l] += a[l] * b[l];
+        }
+    }
+    total(sums)
+}
+
+/// Returns Σ over i of f(a[i]), in the same order as [`dot`].
+#[inline(always)]
+pub fn sum(a: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut sums = [0f32; LANES];
+    let (chunks, end) = a.as_chunks::<LANES>();
+    for a in chunks {
+        for l in 0..LANES {
+            sums[l] += f(a[l]);
+        }
+    }
+    let mut rest = [0f32; LANES];
+    rest.iter_mut().zip(end).for_each(|(rest, a)| *rest = f(*a));
+    for l in 0..LANES {
+        sums[l] += rest[l];
+    }
+    total(sums)
+}
+
+/// Pads the end of a vector with zeros. Sums whose number of lanes is constant stay in registers.
+#[inline(always)]
+pub fn whole(end: &[f32]) -> [f32; LANES] {
+    let mut whole = [0f32; LANES];
+    whole[..end.len()].copy_from_slice(end);
+    whole
+}
+
+/// Adds up sixteen numbers, in the order of [`Vector::total`].
+#[inline(always)]
+fn total(sums: [f32; LANES]) -> f32 {
+    let half = |i: usize| sums[i] + sums[i + 8];
+    let eight = [half(0), half(1), half(2), half(3), half(4), half(5), half(6), half(7)];
+    let four = [eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]];
+    (four[0] + four[2]) + (four[1] + four[3])
+}
