@@ -18,6 +18,7 @@ mod norm_shift_linear;
 mod recurrence;
 mod shift_mix;
 pub mod stack;
+mod state_rows;
 mod swiglu;
 pub mod synthetic;
 pub mod testing;
@@ -37,6 +38,7 @@ pub use windows::GROUP;
 pub use wkv6::{Decay, Wkv6};
 pub use wkv7::{Expansion, ValueResidual, Wkv7};
 
+use crate::quant::isa::sum;
 use testing::Case;
 
 /// A word and its test cases.
@@ -71,9 +73,18 @@ pub static WORDS: &[Entry] = &[
 pub const LAYER_NORM_EPS: f32 = 1e-5;
 
 /// Returns the mean of a vector and 1 / sqrt(variance + eps). A second pass computes the variance from the mean.
+#[inline(always)]
 fn moments(x: &[f32], eps: f32) -> (f32, f32) {
     let n = x.len() as f32;
-    let mean = x.iter().sum::<f32>() / n;
-    let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / n;
+    let mean = sum(
+        x,
+        #[inline(always)]
+        |v| v,
+    ) / n;
+    let variance = sum(
+        x,
+        #[inline(always)]
+        |v| (v - mean) * (v - mean),
+    ) / n;
     (mean, 1.0 / (variance + eps).sqrt())
 }

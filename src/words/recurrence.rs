@@ -10,7 +10,7 @@ use super::moments;
 use super::stack::{Stack, fuses};
 use super::windows::ALIGN;
 use crate::quant::padded;
-use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Rows, State, Tape, Var, Vector, WINDOW_BYTES};
+use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Rows, Run, State, Tape, Var, Vector, WINDOW_BYTES};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -306,11 +306,10 @@ impl Recurrence {
         }
     }
 
-    /// Calls `head(host, h, s, t, y)` for every head h and token t. s is the state of head h, and y receives the head's output,
-    /// `[head_size]`. Heads run in parallel, the tokens of a head in order.
-    pub fn twin(&self, host: &mut Host, head: impl Fn(&Host, usize, &mut [f32], usize, &mut [f32]) + Sync) {
+    /// Calls `head` for every head and token. Heads run in parallel, the tokens of a head in order.
+    pub fn twin(&self, host: &mut Host, head: impl Fn(HeadTask<'_>) + Sync) {
         let tape = host.tape.clone();
-        let (n, stride) = (self.head_size, host.stride(self.y));
+        let (n, stride, n_heads) = (self.head_size, host.stride(self.y), self.n_heads(&tape));
         let spec = tape.state_spec(self.state);
         let page = spec.stride();
         let mut y = host.take(self.y);
@@ -322,39 +321,67 @@ impl Recurrence {
             }
         }
         let host_ref: &Host = host;
-        for run in &host_ref.step.runs {
-            let rows = run.first_row as usize..(run.first_row + run.len) as usize;
-            let heads = state[run.page_out as usize * page..][..page].par_chunks_mut(n * n).enumerate();
-            let outputs: Vec<Vec<f32>> = heads
-                .map(|(h, s)| {
-                    let mut out = vec![0.0; rows.len() * n];
-                    for (t, y) in rows.clone().zip(out.chunks_exact_mut(n)) {
-                        head(host_ref, h, s, t, y);
-                        spec.round(s);
-                    }
-                    out
-                })
-                .collect();
-            for (h, out) in outputs.iter().enumerate() {
-                for (t, o) in rows.clone().zip(out.chunks_exact(n)) {
-                    y[t * stride + h * n..][..n].copy_from_slice(o);
+        let runs = &host_ref.step.runs;
+        let rows = |run: &Run| run.first_row as usize..(run.first_row + run.len) as usize;
+        let mut outputs = vec![0.0; runs.iter().map(|run| run.len as usize * n * n_heads).sum()];
+        let mut pages: Vec<Option<&mut [f32]>> = state.chunks_mut(page).map(Some).collect();
+        let (mut tasks, mut rest) = (Vec::with_capacity(runs.len() * n_heads), &mut outputs[..]);
+        for run in runs {
+            let states = pages[run.page_out as usize].take().expect("every run has its own page");
+            for (h, s) in states.chunks_exact_mut(n * n).take(n_heads).enumerate() {
+                let (out, later) = rest.split_at_mut(run.len as usize * n);
+                rest = later;
+                tasks.push((h, s, rows(run), out));
+            }
+        }
+        tasks.into_par_iter().for_each_init(
+            || vec![0.0; self.rule.n_vectors() * n],
+            |scratch, (h, s, rows, out)| {
+                for (t, y) in rows.zip(out.chunks_exact_mut(n)) {
+                    head(HeadTask { host: host_ref, h, t, s: &mut *s, scratch: &mut *scratch, y });
+                    spec.round(s);
                 }
+            },
+        );
+        let mut outputs = outputs.chunks_exact(n);
+        for run in runs {
+            for (h, t) in (0..n_heads).flat_map(|h| rows(run).map(move |t| (h, t))) {
+                y[t * stride + h * n..][..n].copy_from_slice(outputs.next().expect("one output per head and token"));
             }
         }
         host.put(self.y, y);
         host.put_state(self.state, state);
     }
 
-    /// Computes y = (GN(y) + bonus) ⊙ gate in place, for head `h` and token `t`. `bonus` maps a channel of the head to its bonus.
-    pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: impl Fn(usize) -> f32, y: &mut [f32]) {
-        let at = h * self.head_size;
+    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`.
+    #[inline(always)]
+    pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: f32, v: &[f32], y: &mut [f32]) {
+        let (at, n) = (h * self.head_size, self.head_size);
         let (g, b) = (&host.vector(self.vectors, self.norm)[at..], &host.vector(self.vectors, self.norm + 1)[at..]);
-        let gate = self.gate.map(|gate| column(host, gate.of, gate.column, t, at, self.head_size));
         let (mean, scale) = moments(y, self.eps);
-        for (i, y) in y.iter_mut().enumerate() {
-            *y = ((*y - mean) * scale * g[i] + b[i] + bonus(i)) * gate.map_or(1.0, |g| g[i]);
+        for (((y, g), b), v) in y.iter_mut().zip(g).zip(b).zip(v) {
+            *y = (*y - mean) * scale * g + b + bonus * v;
+        }
+        if let Some(gate) = self.gate {
+            let gate = column(host, gate.of, gate.column, t, at, n);
+            y.iter_mut().zip(gate).for_each(|(y, g)| *y *= g);
         }
     }
+}
+
+/// One token of one head, on the CPU.
+pub struct HeadTask<'a> {
+    pub host: &'a Host,
+    /// The index of the head.
+    pub h: usize,
+    /// The row of the token in the step.
+    pub t: usize,
+    /// The head's state, `[value][key]`.
+    pub s: &'a mut [f32],
+    /// Room for the vectors of the rule, `[n_vectors, head_size]`. Its contents are undefined.
+    pub scratch: &'a mut [f32],
+    /// The head's output, `[head_size]`.
+    pub y: &'a mut [f32],
 }
 
 /// Returns the elements `at .. at + n` of column `i` of the activation `var`, for token `t`.

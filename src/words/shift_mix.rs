@@ -6,6 +6,10 @@
 use super::norm::Norm;
 use super::stack::Input;
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var};
+use rayon::prelude::*;
+
+/// The number of activations that are too few for a second thread, on the host.
+const ALONE: usize = 1 << 13;
 
 /// Norm, token shift and lerps, with their weights and activations.
 pub struct ShiftMix {
@@ -96,33 +100,55 @@ impl ShiftMix {
         }
     }
 
-    /// Computes norm, token shift and lerps on the host.
+    /// Computes norm, token shift and lerps on the host. Tokens are normalised in parallel, and then the planes are filled in parallel.
     pub fn twin(&self, host: &mut Host) {
         let (x_stride, stride) = (host.stride(self.x), host.tape.vector_spec(self.norm.vectors).stride());
         let width = host.tape.vector_spec(self.norm.vectors).width;
         let mut mixed = host.take(self.mixed);
         let mut shift = host.take_state(self.shift);
-        for run in &host.step.runs {
-            let mut p = shift[run.shift_in as usize * stride..][..width].to_vec();
-            let mut x_hat = vec![0.0; width];
-            for t in (run.first_row as usize..).take(run.len as usize) {
-                let x = &host.var(self.x)[t * x_stride..][..width];
-                self.norm.apply(host, x, &mut x_hat);
-                let mut plane = |i: usize, value: &dyn Fn(usize) -> f32| {
-                    let out = &mut mixed[(i * host.capacity + t) * stride..][..width];
-                    out.iter_mut().enumerate().for_each(|(i, o)| *o = value(i));
-                };
-                for m in 0..self.n_mixes {
-                    let mix = host.vector(self.norm.vectors, 2 + m);
-                    plane(m, &|i| x_hat[i] + (p[i] - x_hat[i]) * mix[i]);
+        let host_ref: &Host = host;
+        let mut x_hat = vec![0.0; host.step.tokens.len() * width];
+        let alone = x_hat.len() < ALONE;
+        let normalise = |(t, x_hat): (usize, &mut [f32])| self.norm.apply(host_ref, &host_ref.var(self.x)[t * x_stride..][..width], x_hat);
+        match alone {
+            true => x_hat.chunks_exact_mut(width).enumerate().for_each(normalise),
+            false => x_hat.par_chunks_exact_mut(width).enumerate().for_each(normalise),
+        }
+        // p of each token.
+        let row = |t: usize| &x_hat[t * width..][..width];
+        let mut p: Vec<&[f32]> = (0..host.step.tokens.len()).map(|t| row(t.saturating_sub(1))).collect();
+        for run in host.step.runs.iter().filter(|run| run.len > 0) {
+            p[run.first_row as usize] = &shift[run.shift_in as usize * stride..][..width];
+        }
+        let fill = |(m, plane): (usize, &mut [f32])| {
+            for (t, (p, out)) in p.iter().zip(plane.chunks_mut(stride)).enumerate() {
+                let (x_hat, out) = (row(t), &mut out[..width]);
+                match m.checked_sub(self.n_mixes) {
+                    None => {
+                        let mix = host_ref.vector(self.norm.vectors, 2 + m);
+                        out.iter_mut().zip(x_hat).zip(*p).zip(mix).for_each(|(((o, x), p), mix)| *o = x + (p - x) * mix);
+                    }
+                    Some(0) => out.copy_from_slice(x_hat),
+                    Some(_) => out.copy_from_slice(p),
                 }
-                if self.inputs == Inputs::Kept {
-                    plane(self.n_mixes, &|i| x_hat[i]);
-                    plane(self.n_mixes + 1, &|i| p[i]);
-                }
-                std::mem::swap(&mut p, &mut x_hat);
             }
-            shift[run.shift_out as usize * stride..][..width].copy_from_slice(&p);
+        };
+        let planes = self.n_mixes + if self.inputs == Inputs::Kept { 2 } else { 0 };
+        match alone {
+            true => mixed.chunks_mut(host.capacity * stride).take(planes).enumerate().for_each(fill),
+            false => mixed.par_chunks_mut(host.capacity * stride).take(planes).enumerate().for_each(fill),
+        }
+        let last: Vec<Vec<f32>> = host
+            .step
+            .runs
+            .iter()
+            .map(|run| match run.len {
+                0 => shift[run.shift_in as usize * stride..][..width].to_vec(),
+                len => row((run.first_row + len) as usize - 1).to_vec(),
+            })
+            .collect();
+        for (run, last) in host.step.runs.iter().zip(last) {
+            shift[run.shift_out as usize * stride..][..width].copy_from_slice(&last);
         }
         host.put(self.mixed, mixed);
         host.put_state(self.shift, shift);

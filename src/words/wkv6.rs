@@ -6,9 +6,11 @@
 //! each head. In RWKV-5 the decay w is a constant. In RWKV-6 a low-rank pair computes w. The twin is the reference implementation on the
 //! CPU.
 
-use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
+use super::recurrence::{self, BONUS, Gate, Head, HeadTask, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
+use super::state_rows::decay;
 use super::testing::{Case, steps};
+use crate::quant::isa::{Isa, dot};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
 /// Index of the row u in the packed vectors. The weight and the bias of the norm follow, and then the decay w if it is constant.
@@ -96,29 +98,30 @@ impl Word for Word6 {
         if let Some(decay) = &self.decay {
             decay.twin(host);
         }
-        let n = self.recurrence.head_size;
-        self.recurrence.twin(host, |host, h, s, t, y| {
-            let at = h * n;
-            let [r, k, v] = [R, K, V].map(|c| column(host, self.proj, c, t, at, n));
-            let u = &host.vector(self.recurrence.vectors, U)[at..];
-            let w = match &self.decay {
-                Some(decay) => column(host, decay.y, 0, t, at, n),
-                None => &host.vector(self.recurrence.vectors, W)[at..at + n],
-            };
-            let ruk: f32 = (0..n).map(|j| r[j] * u[j] * k[j]).sum();
-            for (i, row) in s.chunks_exact_mut(n).enumerate() {
-                y[i] = ruk * v[i];
-                for j in 0..n {
-                    y[i] += row[j] * r[j];
-                    row[j] = row[j] * w[j] + v[i] * k[j];
-                }
-            }
-            self.recurrence.finish(host, h, t, |_| 0.0, y);
-        });
+        let isa = Isa::best();
+        self.recurrence.twin(host, |task| self.head(isa, task));
     }
 }
 
 impl Word6 {
+    /// Computes the output and the new state of one head for one token on the host.
+    fn head(&self, isa: Isa, HeadTask { host, h, t, s, scratch, y }: HeadTask<'_>) {
+        let n = self.recurrence.head_size;
+        let at = h * n;
+        let [r, k, v] = [R, K, V].map(|c| column(host, self.proj, c, t, at, n));
+        let u = &host.vector(self.recurrence.vectors, U)[at..][..n];
+        let w = match &self.decay {
+            Some(decay) => column(host, decay.y, 0, t, at, n),
+            None => &host.vector(self.recurrence.vectors, W)[at..][..n],
+        };
+        let ru = &mut scratch[..n];
+        ru.iter_mut().zip(r).zip(u).for_each(|((ru, r), u)| *ru = r * u);
+        let bonus = dot(ru, k);
+        decay(isa, s, [r, w, k], v, y);
+        y.iter_mut().zip(v).for_each(|(y, v)| *y += bonus * v);
+        self.recurrence.finish(host, h, t, 0.0, v, y);
+    }
+
     fn prepare(&self, cx: &Lowering<'_>) -> Dispatch {
         let r = &self.recurrence;
         let (proj, values) = (cx.tape.var_spec(self.proj), cx.tape.var_spec(r.values));

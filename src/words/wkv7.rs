@@ -6,9 +6,11 @@
 //! r, k, v, w, a, g and y are `[T, C]`. T is the number of tokens, C the width of the time mix. k_k, k_a and r_k are weight vectors `[C]`,
 //! mix is a column of low-rank outputs, GN the norm of each head. The twin is the reference implementation on the CPU.
 
-use super::recurrence::{self, BONUS, Gate, Head, K, R, Recurrence, Rule, V, column};
+use super::recurrence::{self, BONUS, Gate, Head, HeadTask, K, R, Recurrence, Rule, V, column};
 use super::stack::{Activation, Segment, Stack, Store};
+use super::state_rows::delta;
 use super::testing::{Case, steps};
+use crate::quant::isa::{Isa, dot};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, VectorPart, Word, vector};
 
 /// Index of the first column of `proj` that is the input of a low-rank matrix. The columns r, k and v come before it.
@@ -137,7 +139,8 @@ impl Word for Word7 {
             }
             host.put(self.v_first, v_first);
         }
-        self.recurrence.twin(host, |host, h, s, t, y| self.head(host, h, s, t, y));
+        let isa = Isa::best();
+        self.recurrence.twin(host, |task| self.head(isa, task));
     }
 }
 
@@ -179,32 +182,32 @@ impl Word7 {
         }
     }
 
-    /// Computes the output y of head `h` for token `t` on the host. `s` is the head's state, `[value][key]`.
-    fn head(&self, host: &Host, h: usize, s: &mut [f32], t: usize, y: &mut [f32]) {
+    /// Computes the output and the new state of one head for one token on the host.
+    fn head(&self, isa: Isa, HeadTask { host, h, t, s, scratch, y }: HeadTask<'_>) {
         let n = self.recurrence.head_size;
         let at = h * n;
         let [r, k, v] = [R, K, V].map(|c| column(host, self.proj, c, t, at, n));
-        let [w, a, mix] = [W, A, MIX].map(|c| column(host, self.gates.y, c, t, at, n));
-        let [k_k, k_a, r_k] = [0, 1, 2].map(|i| &host.vector(self.recurrence.vectors, i)[at..]);
+        let [w, a] = [W, A].map(|c| column(host, self.gates.y, c, t, at, n));
+        let [k_k, k_a, r_k] = [0, 1, 2].map(|i| &host.vector(self.recurrence.vectors, i)[at..][..n]);
+        let mut vectors = scratch.chunks_exact_mut(n);
+        let [kappa, b, key, value, rk] = std::array::from_fn(|_| vectors.next().expect("scratch has five vectors"));
 
+        value.copy_from_slice(v);
         // In layer 0, v_first is v.
-        let v_first = column(host, self.v_first, 0, t, at, n);
-        let v: Vec<f32> = (0..n).map(|i| if self.is_first_layer { v[i] } else { v[i] + (v_first[i] - v[i]) * mix[i] }).collect();
-        let mut kappa: Vec<f32> = (0..n).map(|j| k[j] * k_k[j]).collect();
-        let norm = kappa.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-12);
-        kappa.iter_mut().for_each(|x| *x /= norm);
-        let b: Vec<f32> = (0..n).map(|j| kappa[j] * a[j]).collect();
-        let k: Vec<f32> = (0..n).map(|j| k[j] * (1.0 + (a[j] - 1.0) * k_a[j])).collect();
-
-        for (i, row) in s.chunks_exact_mut(n).enumerate() {
-            let sa: f32 = row.iter().zip(&kappa).map(|(s, kappa)| s * kappa).sum();
-            for j in 0..n {
-                row[j] = row[j] * w[j] - sa * b[j] + v[i] * k[j];
-                y[i] += row[j] * r[j];
-            }
+        if !self.is_first_layer {
+            let (mix, v_first) = (column(host, self.gates.y, MIX, t, at, n), column(host, self.v_first, 0, t, at, n));
+            value.iter_mut().zip(v_first).zip(mix).for_each(|((v, first), mix)| *v += (first - *v) * mix);
         }
-        let bonus: f32 = (0..n).map(|j| r[j] * k[j] * r_k[j]).sum();
-        self.recurrence.finish(host, h, t, |i| bonus * v[i], y);
+        kappa.iter_mut().zip(k).zip(k_k).for_each(|((kappa, k), k_k)| *kappa = k * k_k);
+        let norm = dot(kappa, kappa).sqrt().max(1e-12);
+        for j in 0..n {
+            kappa[j] /= norm;
+            b[j] = kappa[j] * a[j];
+            key[j] = k[j] * (1.0 + (a[j] - 1.0) * k_a[j]);
+            rk[j] = r[j] * r_k[j];
+        }
+        delta(isa, s, [kappa, w, b, key, r], value, y);
+        self.recurrence.finish(host, h, t, dot(rk, key), value, y);
     }
 }
 
