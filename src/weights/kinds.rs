@@ -123,7 +123,7 @@ mod tests {
             (b"IQ== 0\nIg== 1\n", "a vocabulary"),
             (b"hello\n", "text that begins with \"hello\""),
             (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "a bare pickle"),
-            (b"\x01\x02\x03", "a file of 3 bytes"),
+            (b"\x01\x02\x03", "a file of fewer than 9 bytes"),
             (b"\x01\x02\x03\x04\x05\x06\x07\x08\x09", "the bytes 01 02 03 04 05 06 07 08"),
         ] {
             let said = refusal(bytes).to_string();
