@@ -113,14 +113,14 @@ fn products_agree_with_a_plain_loop() {
                 for t in 0..n {
                     let found: Vec<f32> = found[0].of(t).flatten().copied().collect();
                     assert_eq!(found.len(), rows);
-                    for r in 0..rows {
+                    for (r, &found) in found.iter().enumerate() {
                         weights.row(r, &mut row);
                         let terms = || row.iter().zip(x[t]).map(|(&w, &x)| f64::from(w) * f64::from(x));
                         let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
-                        let error = (f64::from(found[r]) - expected).abs();
+                        let error = (f64::from(found) - expected).abs();
                         // Offsets of rows and of columns cancel each other, which adds rounding errors.
                         let bound = if format.scaling() == Scaling::Affine { 1e-5 } else { 2e-6 };
-                        assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {} {expected}", found[r]);
+                        assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {found} {expected}");
                     }
                 }
             }

@@ -152,13 +152,13 @@ mod tests {
                     let x = |x: &[f32], j: usize| f64::from(x[j]);
                     let row = &mut s[i * n..][..n];
                     let sa: f64 = (0..n).map(|j| row[j] * x(&kappa, j)).sum();
-                    for j in 0..n {
+                    for (j, s) in row.iter_mut().enumerate() {
                         if !is_delta {
-                            o[i] += row[j] * x(&r, j);
+                            o[i] += *s * x(&r, j);
                         }
-                        row[j] = row[j] * x(&w, j) - if is_delta { sa * x(&b, j) } else { 0.0 } + x(&v, i) * x(&k, j);
+                        *s = *s * x(&w, j) - if is_delta { sa * x(&b, j) } else { 0.0 } + x(&v, i) * x(&k, j);
                         if is_delta {
-                            o[i] += row[j] * x(&r, j);
+                            o[i] += *s * x(&r, j);
                         }
                     }
                 }
