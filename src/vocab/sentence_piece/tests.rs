@@ -224,7 +224,10 @@ fn lists_give_the_ids_of_the_file() {
     };
     assert!(refusal(|lists| lists.scores = &[]).contains("expected a score for each of "));
     assert!(refusal(|lists| (lists.tokens, lists.types, lists.scores) = (&["a"], &[1], &[0.0])).contains("no piece for unknown text"));
-    assert!(refusal(|lists| (lists.tokens, lists.types, lists.scores) = (&["a"], &[9], &[0.0])).contains("token 0: expected a piece of type 1 to 6"));
+    assert!(
+        refusal(|lists| (lists.tokens, lists.types, lists.scores) = (&["a"], &[9], &[0.0]))
+            .contains("token 0: expected a piece of type 1 to 6")
+    );
     assert!(refusal(|lists| (lists.tokens, lists.types, lists.scores) = (&["a"], &[1], &[f32::NAN])).contains("expected a finite number"));
 }
 
