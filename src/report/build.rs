@@ -1,4 +1,4 @@
-//! Describes the build of this program, for `--version`, bug reports and benchmarks.
+//! Describes the build of this program, for its version text, bug reports and benchmarks.
 
 use crate::exec::gpu::compiled_backends;
 use serde::Serialize;

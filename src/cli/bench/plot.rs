@@ -18,6 +18,8 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(180, 40, 60),
 ];
 
+const SLOTS: &str = "slots";
+
 /// One chart: for each label (model and device), points of an axis and a value.
 struct Chart {
     title: &'static str,
@@ -43,7 +45,9 @@ fn charts(records: &[BenchRecord]) -> [Chart; 3] {
         let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for record in records {
             if let Some(point) = point(record) {
-                lines.entry(format!("{}, {}", record.model_type, record.gpu_info)).or_default().push(point);
+                // In the first chart, the axis has the slots.
+                let slots = if axis == SLOTS || record.n_batch == 1 { String::new() } else { format!(", {} slots", record.n_batch) };
+                lines.entry(format!("{}, {}{slots}", record.model_type, record.gpu_info)).or_default().push(point);
             }
         }
         lines.values_mut().for_each(|line| line.sort_by(|a, b| a.0.total_cmp(&b.0)));
@@ -52,7 +56,7 @@ fn charts(records: &[BenchRecord]) -> [Chart; 3] {
     let is_decode = |r: &BenchRecord| r.n_prompt == 0 && r.n_gen > 0;
     let is_prefill = |r: &BenchRecord| r.n_gen == 0 && r.n_prompt > 0;
     [
-        chart("Decoding, tokens per second", "slots", &|r| is_decode(r).then_some((r.n_batch as f64, r.samples.avg_ts))),
+        chart("Decoding, tokens per second", SLOTS, &|r| is_decode(r).then_some((r.n_batch as f64, r.samples.avg_ts))),
         chart("Prefill, tokens per second", "tokens of the prompt", &|r| is_prefill(r).then_some((r.n_prompt as f64, r.samples.avg_ts))),
         chart("Share of the device's ceiling, %", "tokens of the prompt (0: decoding)", &|r| {
             Some((r.n_prompt as f64, 100.0 * r.wingbeat.share_of_ceiling?))
@@ -74,7 +78,10 @@ fn draw(picture: &mut String, charts: &[Chart]) -> std::result::Result<(), Faile
             .x_label_area_size(40)
             .y_label_area_size(56)
             .build_cartesian_2d(0.0..right * 1.05, 0.0..top * 1.15)?;
-        context.configure_mesh().x_desc(chart.axis).x_labels(6).y_labels(6).light_line_style(WHITE).draw()?;
+        let (across, up) = (|x: &f64| format!("{x:.0}"), |y: &f64| if top < 10.0 { format!("{y:.1}") } else { format!("{y:.0}") });
+        let mut mesh = context.configure_mesh();
+        mesh.x_desc(chart.axis).x_labels(6).y_labels(6).x_label_formatter(&across).y_label_formatter(&up);
+        mesh.light_line_style(WHITE).draw()?;
         if chart.lines.is_empty() {
             let middle = (right * 0.3, top * 0.6);
             context.draw_series([Text::new("not measured", middle, ("sans-serif", 14))])?;

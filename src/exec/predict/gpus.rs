@@ -130,3 +130,14 @@ pub fn find(name: &str) -> Result<&'static Gpu> {
         Error::usage(format!("unknown GPU {name:?}, expected one of {}", known.join(", ")))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_found_by_its_name() {
+        assert_eq!(find("7900 XTX").unwrap().cores, 96);
+        assert!(find("voodoo").unwrap_err().to_string().contains("4090"));
+    }
+}
