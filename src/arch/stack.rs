@@ -40,7 +40,7 @@ pub struct Base {
     pub has_time_state: bool,
     /// True if the file has tuned initial values of the token-shift state (tensors `ts_state`).
     pub has_ts_state: bool,
-    /// What the model computes: logits, a vector or a score. Models of RWKV-4 to 6 always compute logits.
+    /// The purpose of the model: to compute logits, vectors or scores. Models of RWKV-4 to 6 always compute logits.
     pub purpose: Purpose,
 }
 
