@@ -1,7 +1,7 @@
 //! Matrix products on the CPU. The matrices have any format, the activations are f32.
 //!
 //! A task of the thread pool multiplies some rows of one matrix by all tokens. It decodes each weight once for all tokens, into a small panel
-//! that stays in the CPU's cache, and [`super::tile`] multiplies the panel. One list of tasks covers several products.
+//! that stays in the CPU's cache, and `tile` multiplies the panel. One list of tasks covers several products.
 //!
 //! A result depends only on its row and its token: not on the number of tokens or products.
 

@@ -20,7 +20,7 @@ const COPIED: [&str; 8] = [
 /// The most bytes that a copied file may have.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Returns copies of the files of [`COPIED`] that are in the folder of `input`'s `config.json`. If `vocab` matches greedily, as RWKV's World
+/// Returns copies of the files of `COPIED` that are in the folder of `input`'s `config.json`. If `vocab` matches greedily, as RWKV's World
 /// vocabulary does, also returns the Hugging Face files of `vocab`. These files replace copies with the same name.
 ///
 /// # Errors
