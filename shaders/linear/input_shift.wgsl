@@ -11,7 +11,7 @@ struct Input {
     width: u32,
     // Stride of a row of x, vectors, shift and kept, in vectors of 4 floats.
     stride: u32,
-    // Index of the first plane of `kept`.
+    // Index in `kept` of the first plane that this dispatch stores.
     plane: u32,
     // The number of rows of a plane of `kept`. If `capacity` is 0, no plane is stored.
     capacity: u32,

@@ -56,7 +56,7 @@ impl Axis {
     }
 }
 
-/// The factors of decoded values.
+/// The factors by which decoded values are multiplied.
 #[derive(Debug, Clone, Copy)]
 pub enum Factors<'a> {
     One,

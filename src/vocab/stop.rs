@@ -72,7 +72,8 @@ impl StopTexts {
 #[derive(Debug, Clone)]
 struct Matcher {
     text: Vec<u8>,
-    /// `border[i]`: the length of the longest proper prefix of `text[..=i]` that is also a suffix of `text[..=i]`. `[text.len()]`
+    /// `border[i]`: the length of the longest proper prefix of `text[..=i]` that is also a suffix of `text[..=i]`. One element per byte
+    /// of `text`.
     border: Vec<usize>,
     /// The number of bytes at the beginning of `text` that match the end of the text so far. Below `text.len()` after each call of `step`.
     n_matched: usize,

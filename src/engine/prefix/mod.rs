@@ -233,7 +233,7 @@ impl PrefixCache {
         self.trim(self.idle.slots, session)
     }
 
-    /// Adds an entry. Replaces an older entry with the same tokens.
+    /// Adds an entry. An older entry that has the same tokens is removed.
     fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
         self.clock += 1;
         let id = self.clock;

@@ -108,7 +108,7 @@ impl SplitReadback {
         self.parts.iter_mut().for_each(Readback::cancel);
     }
 
-    /// Returns the buffer if the readback has exactly one, otherwise `None`.
+    /// Returns the only part if this readback has exactly one part. Otherwise returns `None`.
     pub fn into_single(mut self) -> Option<Readback> {
         self.parts.pop().filter(|_| self.parts.is_empty())
     }
