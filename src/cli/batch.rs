@@ -35,7 +35,9 @@ Each line of the input is an object with these fields:
   tool_choice                 auto, none, required or the name of a tool
   max_tokens, stop, seed, …   override the flags, as do ignore_eos and sampling settings (top_p, …)
   grammar, json_schema, …     override the flags, as do json_object, json_value and close
-  n, logprobs, echo           number of texts; number of log-probabilities per token; true puts the prompt before the text
+  n                           number of texts for this line
+  logprobs                    number of log-probabilities per token
+  echo                        if true, the text begins with the prompt
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
   {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}

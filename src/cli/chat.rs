@@ -77,7 +77,7 @@ pub struct Args {
     /// Continue a saved chat
     #[arg(help_heading = CHAT, long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "thinking", "system"])]
     load: Option<PathBuf>,
-    /// Save the chat when it ends, also after Ctrl-C, SIGTERM or SIGHUP; the same file as --load is replaced without --force
+    /// Save the chat when it ends, also after Ctrl-C, SIGTERM or SIGHUP; an existing file needs --force, unless it is the file of --load
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     save: Option<PathBuf>,
     #[command(flatten)]

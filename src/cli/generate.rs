@@ -49,12 +49,12 @@ pub struct Args {
     /// Continue the prompt K times in one batch; seeds count up
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "K", default_value_t = 1, value_parser = within(1..=1024))]
     trials: u32,
-    /// Save the state after the text, for --state; also after Ctrl-C, SIGTERM and SIGHUP
+    /// Save the state after the prompt and its continuation, for --state; also after Ctrl-C, SIGTERM and SIGHUP
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE")]
     save_state: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
-    /// With --save-state: also store the ids of all tokens of the text, for programs that read the file
+    /// With --save-state: also store the token ids of the prompt and its continuation, for programs that read the file
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "save_state")]
     state_tokens: bool,
     /// Print one JSON object at the end

@@ -22,7 +22,7 @@ pub struct ModelArgs {
     /// Checkpoint: a file (.pth, .safetensors, .st, .gguf), its name without the extension, or a folder [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
-    /// Vocabulary: a file, or the built-in world or tiny [default: the vocabulary that fits the model, built in or beside the model]
+    /// Vocabulary: a file, or one of the built-in vocabularies, `world` and `tiny` [default: the vocabulary that fits the model, built in or beside the model]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
     /// Number type of the weights: auto (f16 where their range allows), f16, or f32 (keeps every bit)
@@ -62,7 +62,7 @@ pub struct RunArgs {
     /// Order of the axes in tuned initial states: value-key for files of the official trainer and .st files of web-rwkv, key-value for files of ports that write keys first
     #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true, hide_short_help = true)]
     pub state_orientation: StateOrientation,
-    /// Epsilon of the group norm (RWKV-5, 6 and 7), if a port was trained with another one [default: the file's, else 64e-5]
+    /// Epsilon of the group norm (RWKV-5, 6 and 7), for a model that was not trained with the usual value [default: the file's, else 64e-5]
     #[arg(long, value_name = "EPS", value_parser = epsilon, hide_short_help = true)]
     pub group_norm_eps: Option<f32>,
     #[command(flatten)]
@@ -113,7 +113,7 @@ fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
     format!(
-        "Quantise the weights: {named}, or with exceptions for parts, such as i4,head=i8,low-rank=f16 (docs/quantisation.md has the parts); keep turns the blocks of a GGUF into i8 (Q4_0: i4), not f16; f16 alone turns quantised files back into floats"
+        "Quantise the weights: {named}. Exceptions for parts follow after commas, such as i4,head=i8,low-rank=f16 (docs/quantisation.md has the parts). For files that are quantised already: keep leaves the weights of a GGUF quantised (as i8; Q4_0 as i4), and f16 turns all weights into floats"
     )
 }
 

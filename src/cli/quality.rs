@@ -41,7 +41,7 @@ pub struct Args {
     /// Checkpoint [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
-    /// Vocabulary: a file, or the built-in world or tiny [default: the vocabulary that fits the model]
+    /// Vocabulary: a file, or one of the built-in vocabularies, `world` and `tiny` [default: the vocabulary that fits the model]
     #[arg(hide_short_help = true, value_parser = model_options::vocab_values(), hide_possible_values = true, long, value_name = "PATH", help_heading = "Model")]
     vocab: Option<PathBuf>,
     /// Number type of the reference's weights: auto (f16 where their range allows), f16, f32

@@ -43,7 +43,7 @@ pub struct Args {
 /// The options that choose a vocabulary.
 #[derive(clap::Args)]
 pub struct VocabArgs {
-    /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or the built-in world or tiny [default: the model's]
+    /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or one of the built-in vocabularies, `world` and `tiny` [default: the model's]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, help_heading = "Model")]
     vocab: Option<PathBuf>,
     /// Checkpoint whose vocabulary is used [default: the tiny embedded model]

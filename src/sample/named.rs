@@ -100,7 +100,7 @@ static SETTINGS: &[Setting] = &[
     share("penalty-decay", "Multiply the counts of both penalties by X after each token [default: 0.996]", |s| &mut s.penalty_decay),
     number(
         "repeat-penalty",
-        "Divide positive logits of tokens generated before by X, multiply negative ones; 1 turns it off [default: 1]",
+        "Penalise earlier tokens: divide their logit by X if it is positive, multiply it by X if it is negative; 1 turns it off [default: 1]",
         |s| &mut s.repeat_penalty,
         f32::MIN_POSITIVE..=f32::MAX,
         "a number above 0",
