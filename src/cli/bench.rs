@@ -96,7 +96,7 @@ pub struct Args {
     /// List the devices and stop, the same as `wingbeat devices`
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     list_devices: bool,
-    /// Draw three charts as an SVG picture: decoding by texts at once, prefill by prompt length, and the share of the device's measured maximum
+    /// Draw three charts as an SVG picture: decoding speed by the number of texts at once, prefill speed by prompt length, and how much of the device's highest measured speed each test reaches
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", conflicts_with = "predict")]
     plot: Option<PathBuf>,
     /// Save the synthetic model as a checkpoint, for other programs

@@ -17,7 +17,7 @@ Examples:
 
 /// Determine the class of a text
 ///
-/// For checkpoints with a classification head (score.weight, or classifier_head of the original GLM-4 code). Most likely first.
+/// Prints the classes, the most likely class first. Needs a checkpoint with a classification head (score.weight, or classifier_head of the original GLM-4 code).
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -10,7 +10,7 @@ pub struct FormatArgs {
     /// Chat format, which makes a prompt of messages: world, raven, instruct, g1, g1-think, g1-fast, template, … [default: detected from the model]
     #[arg(long, value_name = "NAME", value_parser = names(), ignore_case = true, hide_possible_values = true, help_heading = "Chat")]
     format: Option<String>,
-    /// Thought before an answer: none (`off`), empty (`fast`), any (`on`), `short` or `long`; for G1 models [default: on]
+    /// How a G1 model thinks before an answer: off (no thought), fast (a thought block without text), on (any length), short or long [default: on]
     #[arg(long, value_name = "HOW", value_parser = PossibleValuesParser::new(Thinking::names()), hide_possible_values = true, help_heading = "Chat")]
     thinking: Option<String>,
     /// Begin the prompt with token 0 (<|endoftext|>), as `rwkv_add_bos` in the official template; for G1 models

@@ -113,7 +113,7 @@ fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
     format!(
-        "Quantise the weights: {named}. Exceptions for parts follow after commas, such as i4,head=i8,low-rank=f16 (docs/quantisation.md has the parts). For files that are quantised already: keep leaves the weights of a GGUF quantised (as i8; Q4_0 as i4), and f16 turns all weights into floats"
+        "Quantise the weights: {named}. Exceptions for parts follow after commas, such as i4,head=i8,low-rank=f16 (docs/quantisation.md has the parts). Two more values are for files that are quantised already: `keep` loads the Q4_0 weights of a GGUF as i4 and its other quantised weights as i8; `f16` turns all weights into floats"
     )
 }
 

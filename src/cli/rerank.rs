@@ -29,7 +29,7 @@ pub struct Args {
     /// Query that the documents should answer
     #[arg(value_name = "QUERY", help_heading = "Input")]
     query: String,
-    /// Answer further queries, one per line of FILE; each document is read once, and its state takes memory
+    /// Also sort the documents for each line of FILE, as a further query. Each document is read once; its state stays in memory until the end
     #[arg(long, value_name = "FILE", help_heading = "Input", hide_short_help = true)]
     queries: Option<PathBuf>,
     /// Documents to score [default: the lines of standard input, without --file]

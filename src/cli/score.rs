@@ -26,7 +26,7 @@ Examples:
 
 /// Show the log-probabilities and the perplexity of a text
 ///
-/// Logarithms are natural. No probability is given for the first token. In --logits, row t predicts token t + 1.
+/// Logarithms are natural. No probability is given for the first token. In the file of --logits, row t predicts token t + 1.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
