@@ -1,7 +1,7 @@
 //! Tests RWKV-7b (DeepEmbed attention) with a small model of seeded weights. `tools/golden-rwkv7b.py` makes the same weights and runs the
 //! official demo. The model has a recurrent state and a KV cache.
 
-use crate::support::{Golden, adapter, caps, devices, draws_ahead, made, nmse, options, read, score, unwatched};
+use crate::support::{Golden, adapter, caps, devices, draws_ahead, logits_of, made, nmse, one_by_one, options, read, unwatched};
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,20 +52,6 @@ fn everywhere() -> Vec<(String, Options)> {
 /// Returns `n` token ids.
 fn prompt(n: usize, seed: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * (7 + seed) + 3 * seed + i * i % 11) % 40) as u32).collect()
-}
-
-/// Returns the logits after each token of the prompt.
-fn logits_of(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    let mut session = Session::new(model, 1).unwrap();
-    let slot = session.open().unwrap();
-    score(&mut session, slot, tokens)
-}
-
-/// Returns the logits after each token of the prompt, one token in each step.
-fn one_by_one(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    let mut session = Session::new(model, 1).unwrap();
-    let slot = session.open().unwrap();
-    tokens.iter().flat_map(|&t| session.decode(slot, t).unwrap().to_vec()).collect()
 }
 
 #[test]

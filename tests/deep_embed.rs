@@ -1,7 +1,7 @@
 //! Tests RWKV-7a (DeepEmbed) with a small model of seeded weights. `tools/golden-rwkv7a.py` makes the same weights and runs the official
 //! implementation.
 
-use crate::support::{Golden, adapter, caps, devices, made, nmse, options, score, unwatched};
+use crate::support::{Golden, adapter, caps, devices, logits_of, made, nmse, one_by_one, options, unwatched};
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,20 +30,6 @@ fn golden() -> Option<Golden> {
 
 fn open(path: &Path, options: &Options) -> Model {
     Model::load(&ModelSource::Path(path.into()), options, &mut |_, _| ()).unwrap()
-}
-
-/// Returns the logits after each token of the prompt, all tokens in one step.
-fn logits_of(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    let mut session = Session::new(model, 1).unwrap();
-    let slot = session.open().unwrap();
-    score(&mut session, slot, tokens)
-}
-
-/// Returns the logits after each token of the prompt, one token in each step.
-fn one_by_one(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    let mut session = Session::new(model, 1).unwrap();
-    let slot = session.open().unwrap();
-    tokens.iter().flat_map(|&t| session.decode(slot, t).unwrap().to_vec()).collect()
 }
 
 #[test]

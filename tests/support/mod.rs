@@ -172,3 +172,17 @@ pub fn score(session: &mut Session, slot: Slot, tokens: &[u32]) -> Vec<f32> {
     session.score(slot, tokens, &mut each, &mut |_, _| ()).unwrap();
     logits
 }
+
+/// Returns the logits after each token of the prompt, computed in a new session in as few steps as possible.
+pub fn logits_of(model: &Model, tokens: &[u32]) -> Vec<f32> {
+    let mut session = Session::new(model, 1).unwrap();
+    let slot = session.open().unwrap();
+    score(&mut session, slot, tokens)
+}
+
+/// Returns the logits after each token of the prompt, one token in each step of a new session.
+pub fn one_by_one(model: &Model, tokens: &[u32]) -> Vec<f32> {
+    let mut session = Session::new(model, 1).unwrap();
+    let slot = session.open().unwrap();
+    tokens.iter().flat_map(|&t| session.decode(slot, t).unwrap().to_vec()).collect()
+}

@@ -88,12 +88,12 @@ pub fn step(tape: &Tape, gpu: &Gpu, load: Load) -> Vec<WordCost> {
 /// Returns the estimated time of a dispatch in seconds, and the number of bytes that the dispatch reads or writes.
 fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64, f64) {
     let tape = cx.tape;
+    let is_sparse = dispatch.shader == "linear/sparse";
     let (mut bytes, mut weights, mut width) = (0.0, 0.0, 0);
     for (_, binding) in &dispatch.bindings {
         match *binding {
             Binding::Piece(matrix, i) => {
                 let spec = tape.matrix_spec(matrix);
-                let is_sparse = dispatch.shader == "linear/sparse";
                 let pieces = if is_sparse { spec.column_pieces(cx.caps.max_binding) } else { spec.pieces(cx.caps.max_binding) };
                 let piece = &pieces[i];
                 if spec.is_table() {
@@ -123,7 +123,6 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64,
         "linear/tiled_cooperative" => gpu.cooperative_tflop_s.unwrap_or(gpu.tflop_s * TILED),
         _ => FEW * gpu.tflop_s,
     };
-    let is_sparse = dispatch.shader == "linear/sparse";
     let operations = if is_sparse { 0.0 } else { 2.0 * weights * cx.tokens as f64 };
     // A grid that is no multiple of the number of cores leaves cores idle in its last round.
     let groups: f64 = dispatch.grid.iter().map(|&n| f64::from(n)).product();
