@@ -90,13 +90,13 @@ pub struct Args {
     /// Show the time of every kernel on stderr, for one decoded token and for a chunk of a prompt
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     profile: bool,
-    /// Estimate the speed on a GPU that is not at hand, and measure nothing: 4090, 3090, 3060, h100, h200, 7900xtx, 780m or m3
+    /// Estimate the speed on another GPU (4090, 3090, 3060, h100, h200, 7900xtx, 780m or m3), and measure nothing
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "GPU", requires = "synthetic", conflicts_with_all = ["model", "write", "profile", "strategy"])]
     predict: Option<String>,
     /// List the devices and stop, the same as `wingbeat devices`
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     list_devices: bool,
-    /// Draw three charts as an SVG picture: decoding speed by the number of texts at once, prefill speed by prompt length, and how much of the device's highest measured speed each test reaches
+    /// Draw three charts as an SVG picture: decoding speed by the number of texts at once, prefill speed by prompt length, and the share of the device's measured peak (bytes or operations per second) that each test reaches
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", conflicts_with = "predict")]
     plot: Option<PathBuf>,
     /// Save the synthetic model as a checkpoint, for other programs

@@ -20,7 +20,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Token ids, between commas or spaces; also from standard input
+    /// Token ids, separated by commas or spaces [default: read from standard input]
     ids: Vec<String>,
     #[command(flatten)]
     vocab: VocabArgs,

@@ -22,8 +22,8 @@ Environment, for tests and for drivers that misbehave:
   WINGBEAT_CHECKED_SHADERS=1     keep bounds checks in the shaders
   WINGBEAT_MAX_BINDING=BYTES     split matrices larger than BYTES
   WINGBEAT_DRAWS=device|host     sample tokens on the device or on the host
-  WINGBEAT_TUNE=0|1              0: do not time kernels to choose the fastest; 1: time them on
-                                 software adapters, too; this needs WINGBEAT_KERNELS=groups
+  WINGBEAT_TUNE=0|1              0: use fixed kernel shapes, without timing them; 1: time them on
+                                 software adapters, too (requires WINGBEAT_KERNELS=groups)
   WINGBEAT_CACHE=FOLDER          keep the tuning files of adapters in FOLDER";
 
 /// List the devices that models can run on

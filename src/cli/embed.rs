@@ -32,7 +32,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Texts to read [default: the lines of standard input, without --file]
+    /// Texts to read [default: the lines of standard input, if --file is absent]
     #[arg(value_name = "TEXT", help_heading = "Input")]
     texts: Vec<String>,
     #[command(flatten)]

@@ -31,7 +31,7 @@ pub struct GrammarArgs {
     /// Constrain the text to a JSON value
     #[arg(hide_short_help = true, long)]
     json_value: bool,
-    /// Reserve the last tokens of the limit (-n) to finish the JSON or grammar, so that the text is complete; default for JSON
+    /// Reserve the last tokens of the limit (-n) to complete the text by the grammar; default with --json-schema, --json-object and --json-value
     #[arg(hide_short_help = true, long, overrides_with = "no_close")]
     close: bool,
     /// Stop at the token limit even inside an unfinished text; default for --grammar

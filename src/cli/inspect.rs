@@ -34,10 +34,10 @@ pub struct Args {
     /// List all tensors
     #[arg(long)]
     tensors: bool,
-    /// Context length in tokens for which the memory of the key-value cache is computed (GLM) [default: as long as the model was trained for, at most 8192]
+    /// Context length in tokens for which the memory of the key-value cache is computed (GLM, RWKV-7b) [default: as long as the model was trained for, at most 8192]
     #[arg(short, long, value_name = "N", value_parser = within(1..=u32::MAX))]
     context: Option<u32>,
-    /// Number type of the key-value cache (GLM)
+    /// Number type of the key-value cache (GLM, RWKV-7b)
     #[arg(hide_short_help = true, long, value_name = "KIND", default_value = "f16", value_parser = ["f16", "f32"])]
     cache_dtype: String,
     /// Number type of the recurrent state (RWKV-5, 6 and 7)

@@ -19,7 +19,7 @@ Examples:
   wingbeat man | man -l -
   wingbeat man --dir ~/.local/share/man/man1";
 
-/// Print the manual pages of the program and its verbs
+/// Print the manual pages of the program and its commands
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

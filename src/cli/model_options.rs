@@ -30,7 +30,7 @@ pub struct ModelArgs {
     pub dtype: String,
     #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
-    /// Place layers on devices, as in ChatRWKV. `gpu fp16i8 *10 -> cpu fp32`: 10 layers in 8 bits on the GPU, the rest on the CPU. `gpu fp16 *8+`: 8 layers stay on the GPU, the rest is copied in every step. auto: what fits the free memory. See docs/strategies.md
+    /// Place layers on devices, as in ChatRWKV. `gpu fp16i8 *10 -> cpu fp32`: 10 layers in 8 bits on the GPU, the rest on the CPU. `gpu fp16 *8+`: 8 layers stay on the GPU, the others are copied to it in every step (slow). `auto`: choose a placement that fits the free memory. See docs/strategies.md
     #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], hide_short_help = true)]
     pub strategy: Option<String>,
     #[command(flatten)]

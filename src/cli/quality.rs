@@ -30,7 +30,7 @@ const VARIANTS: &str = "Comparison";
 /// text is cut into windows that do not overlap. Each window begins with an empty state, as in Hugging Face's perplexity, and its first token is not
 /// predicted. With one window, the perplexity equals the perplexity of `score --keep-newline`.
 ///
-/// Columns: mean bits per weight; bytes of all matrices; perplexity; loss of perplexity in percent; mean, 99th percentile and maximum of the
+/// Columns: mean bits per weight; bytes of all matrices; perplexity; increase of perplexity over the reference, in percent; mean, 99th percentile and maximum of the
 /// divergence KL(reference || variant) in nats per token; percent of tokens for which both models have the same most likely token. The
 /// reference and one variant at a time are in memory.
 #[derive(clap::Args)]

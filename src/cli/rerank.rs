@@ -29,10 +29,10 @@ pub struct Args {
     /// Query that the documents should answer
     #[arg(value_name = "QUERY", help_heading = "Input")]
     query: String,
-    /// Also sort the documents for each line of FILE, as a further query. Each document is read once; its state stays in memory until the end
+    /// Read further queries from FILE, one per line, and sort the documents for each. Each document is read once; its state stays in memory until the end
     #[arg(long, value_name = "FILE", help_heading = "Input", hide_short_help = true)]
     queries: Option<PathBuf>,
-    /// Documents to score [default: the lines of standard input, without --file]
+    /// Documents to score [default: the lines of standard input, if --file is absent]
     #[arg(value_name = "DOCUMENT", help_heading = "Input")]
     documents: Vec<String>,
     #[command(flatten)]

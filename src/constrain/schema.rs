@@ -69,8 +69,9 @@ impl std::fmt::Display for Pointer {
 struct Node<'s> {
     at: Pointer,
     schema: &'s Value,
+    /// The number of subschemas around this subschema, counted from the root or from the target of the last reference.
     depth: usize,
-    /// The depth of the subschema, including the levels of references.
+    /// An upper bound of the number of subschemas and references that lead from the root to this subschema.
     levels: usize,
 }
 

@@ -29,11 +29,11 @@ pub(super) struct Shortlist {
     distances: Vec<u32>,
     /// The mass (probability before normalisation) of each token. Valid after `weigh`. `[n]`
     masses: Vec<u32>,
-    /// The rank of each token in the filter `typical`: how far the token's surprise is from the entropy. `[n]`
+    /// The sort key of each token in the filter `typical`: the distance of the token's surprise from the entropy. `[n]`
     ranks: Vec<u32>,
-    /// The sum of the masses (probabilities before normalisation) in each band of ranks. `[N_BINS]`
+    /// The sum of the masses (probabilities before normalisation) in each range of sort keys. `[N_BINS]`
     bins: Vec<u64>,
-    /// The tokens in the only band that is sorted: the rank (high 32 bits) and the place in the list (low 32 bits).
+    /// The tokens in the only range that is sorted: the sort key (high 32 bits) and the place in the list (low 32 bits).
     edge: Vec<u64>,
 }
 

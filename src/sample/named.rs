@@ -97,7 +97,9 @@ static SETTINGS: &[Setting] = &[
         ANY,
         "a number",
     ),
-    share("penalty-decay", "Multiply the counts of both penalties by X after each token [default: 0.996]", |s| &mut s.penalty_decay),
+    share("penalty-decay", "Multiply the counts that the frequency penalty uses by X after each token [default: 0.996]", |s| {
+        &mut s.penalty_decay
+    }),
     number(
         "repeat-penalty",
         "Penalise earlier tokens: divide their logit by X if it is positive, multiply it by X if it is negative; 1 turns it off [default: 1]",
@@ -108,7 +110,7 @@ static SETTINGS: &[Setting] = &[
     setting(
         "repeat-last-n",
         "N",
-        "Repeat penalty: count the last N tokens of prompt and text [default: all tokens of the text, none of the prompt]",
+        "Apply the repeat penalty to tokens that are among the last N tokens, prompt included [default: to all generated tokens, not to the prompt]",
         Field::Last(|s| &mut s.repeat_last_n),
     ),
     positive(

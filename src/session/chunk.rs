@@ -26,9 +26,9 @@ impl Chunk {
         self.now.min(limit).max(1)
     }
 
-    /// Adapts the number of tokens to the time that a step of `tokens` tokens took. Halves the number if the time exceeds the limit. Doubles
-    /// the number, at most to the requested number, if the time is below a third of the limit. Does nothing if the driver does not abort
-    /// dispatches, or if the step had fewer tokens than the current number.
+    /// Adapts the chunk size after a step of `tokens` tokens that took the time `took`. Halves the size if the step took too long. Doubles the
+    /// size, at most to the requested size, if the step took less than a third of the limit. Does nothing on a driver that never aborts long
+    /// dispatches, or if the step was smaller than the current chunk size.
     pub fn learn(&mut self, tokens: usize, took: Duration) {
         if !self.watched || tokens < self.now {
             return;

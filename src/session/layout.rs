@@ -39,8 +39,11 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
         return Ok(Layout { parts: options.parts.clone(), notes: Vec::new() });
     };
     if options.quant.is_some() || !options.parts.is_empty() {
-        return Err(Error::usage("`strategy` and `quant` cannot be combined: a strategy already determines the weight formats")
-            .hint("use either `strategy` or `quant`"));
+        let other = if options.quant.is_some() { "quant" } else { "parts" };
+        return Err(Error::usage(format!(
+            "`strategy` and `{other}` cannot be combined: a strategy determines the devices and weight formats of all layers"
+        ))
+        .hint(format!("use either `strategy` or `{other}`")));
     }
     let mut notes = Vec::new();
     let strategy = match strategy {

@@ -154,7 +154,7 @@ impl Tool {
                 let shown = short(other, 40);
                 Err(Error::input(format!("expected the tool type function, python, simple_browser or cogview, found {shown:?}")))
             }
-            _ => Err(Error::input("a tool needs the key type").hint(r#"write {"type": "function", "function": {"name": …}}"#)),
+            _ => Err(Error::input("a tool needs the key \"type\"").hint(r#"write {"type": "function", "function": {"name": …}}"#)),
         }
     }
 }
@@ -238,8 +238,8 @@ mod tests {
                 "expected only text in a message, found a part of type \"image_url\": images, video and sound are not supported",
             ),
             (r#"{"role":"assistant","tool_calls":[]}"#, "unknown field `tool_calls`"),
-            (r#"{"role":"system","tools":[{}]}"#, "a tool needs the key type"),
-            (r#"{"role":"system","tools":[{"type":7}]}"#, "a tool needs the key type"),
+            (r#"{"role":"system","tools":[{}]}"#, "a tool needs the key \"type\""),
+            (r#"{"role":"system","tools":[{"type":7}]}"#, "a tool needs the key \"type\""),
             (r#"{"role":"system","tools":[{"type":"retrieval"}]}"#, "found \"retrieval\""),
             (r#"{"role":"system","tools":[{"type":"function"}]}"#, "needs the key function"),
             (r#"{"role":"system","tools":[{"type":"function","function":{"name":7}}]}"#, "an object with the key name"),

@@ -56,10 +56,10 @@ pub struct LimitedAttention {
 
 struct Attend {
     of: Attention,
-    /// The number of heads into which each value is divided, so that a workgroup sums only the channels of one head. Each of these heads computes
-    /// the same scores.
+    /// The number of tiles into which the value vector of each head is divided. A workgroup sums the channels of one tile. The scores of a head are
+    /// computed again for each of its tiles.
     tiles: usize,
-    /// The number of channels of each of the heads into which a value is divided.
+    /// The number of channels of a tile.
     value_size: usize,
     /// The factor for q.
     scale: f32,

@@ -48,7 +48,7 @@ Examples:
 
 /// Check drivers, kernels and results on this machine
 ///
-/// By default, doctor runs every kernel in every weight format at a few sizes, only in the version that models use on this device. --full runs
+/// By default, doctor runs every kernel in every weight format at a few sizes, only in the variant that models use on this device. --full runs
 /// all sizes and all versions, which takes minutes on a software driver. Ctrl-C stops the check and prints the results so far.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

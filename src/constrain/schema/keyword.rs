@@ -145,7 +145,10 @@ fn bound(name: &str, value: &Value, all: &Map<String, Value>) -> Result<()> {
         let is_whole = all.get("type").is_some_and(|t| t == "integer");
         if !(is_whole && value.is_i64()) {
             let e = Error::input(format!("\"{name}\" is {}, which is out of range", short(&value.to_string(), QUOTED)));
-            return Err(e.hint(format!("use 0 or a number between {:e} and {MAX_NUMBER:e}, or remove the keyword", 1.0 / MAX_NUMBER)));
+            return Err(e.hint(format!(
+                "use 0 or a number whose absolute value is between {:e} and {MAX_NUMBER:e}, or remove the keyword",
+                1.0 / MAX_NUMBER
+            )));
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ fn errors_have_a_json_pointer() {
         (json!({ "minimum": "3" }), "\"minimum\" must be a number, found \"3\""),
         (
             json!({ "maximum": 1e300 }),
-            "\"maximum\" is 1e+300, which is out of range (use 0 or a number between 1e-15 and 1e15, or remove the keyword)",
+            "\"maximum\" is 1e+300, which is out of range (use 0 or a number whose absolute value is between 1e-15 and 1e15, or remove the keyword)",
         ),
         (json!({ "multipleOf": 0 }), "\"multipleOf\" must be a number larger than 0, found 0"),
         (json!({ "multipleOf": 0.12345 }), "the number 0.12345 of \"multipleOf\" has too many digits"),

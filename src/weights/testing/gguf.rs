@@ -275,8 +275,8 @@ fn top(name: &str) -> &str {
     }
 }
 
-/// Returns the part of a tensor's GGUF name after `blk.N.`. The model must not have tensors that llama.cpp's files lack. Block 0 must not have
-/// v0 to v2 either: the file has copies of a0 to a2 there.
+/// Converts `part`, a tensor's name within its block, to the text that follows `blk.N.` in a GGUF name. llama.cpp's files must have a
+/// tensor of this kind. Do not pass v0, v1 or v2 of block 0: llama.cpp stores copies of a0, a1 and a2 under their names.
 fn in_block(part: &str) -> String {
     let ours = match part {
         "att.time_faaaa" => "time_mix_first",
