@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{Executor, Loaded, selftest};
-use wingbeat::low_level::quant::floats;
+use wingbeat::low_level::quant::{FORMATS, floats};
 use wingbeat::low_level::tape::{Caps, Class, MatrixPart, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
@@ -127,6 +127,37 @@ fn a_token_is_normalised_the_same_in_every_batch() {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
     let device = Arc::new(base.with_caps(caps(base.caps.clone(), Class::Groups)));
+    let (tape, x, y) = normalised_product();
+    let mut executor = executor(&device, tape);
+    let alone: Vec<f32> = (0..4).flat_map(|t| product(executor.as_mut(), x, y, t..t + 1)).collect();
+    for n in [2, 3, 4] {
+        assert_eq!(product(executor.as_mut(), x, y, 0..n), alone[..n * stride(ROWS)], "{n} tokens");
+    }
+}
+
+/// A tuning of a product that computes its input determines when weights are loaded and how rows are divided, and changes no bit.
+#[test]
+fn tuning_changes_no_bit_of_a_product_that_computes_its_input() {
+    let Some(adapter) = adapter() else { return };
+    let base = Device::open(&adapter, false).unwrap();
+    for &format in FORMATS {
+        let of = |tuning: Tuning| {
+            let device = Arc::new(base.with_caps(Caps { tuning, ..caps(base.caps.clone(), Class::Groups) }));
+            let (mut tape, x, y) = normalised_product();
+            tape.store_as(format);
+            product(executor(&device, tape).as_mut(), x, y, 0..1)
+        };
+        let first = Tuning::default();
+        // Every pipeline takes a second, so only one format has all numbers of rows.
+        let is_tested = |t: &Tuning| t.rows == first.rows && (t.input_rows == first.input_rows || format.name() == "f16");
+        let results: Vec<_> = first.candidates(1).into_iter().filter(is_tested).map(of).collect();
+        assert!(results.len() > 1 && results[0].iter().any(|v| *v != 0.0), "{}", format.name());
+        assert!(results.iter().all(|r| *r == results[0]), "{}", format.name());
+    }
+}
+
+/// Returns a tape with a product of a norm and a token shift, the product's argument, and its result.
+fn normalised_product() -> (Tape, Var, Var) {
     let mut tape = Tape::new();
     let x = tape.var("x", Rows::Tokens, &[K]);
     let vectors = tape.vectors(K, ["g", "b", "mix"].map(vector).into());
@@ -134,11 +165,7 @@ fn a_token_is_normalised_the_same_in_every_batch() {
     let projection = Projection { part: MatrixPart::new("w", ROWS, K), mix: 0, activation: Activation::None };
     let norm = Norm::layer(vectors, LAYER_NORM_EPS);
     let y = tape.norm_shift_linear("y", x, norm, vec![projection], shift);
-    let mut executor = executor(&device, tape);
-    let alone: Vec<f32> = (0..4).flat_map(|t| product(executor.as_mut(), x, y, t..t + 1)).collect();
-    for n in [2, 3, 4] {
-        assert_eq!(product(executor.as_mut(), x, y, 0..n), alone[..n * stride(ROWS)], "{n} tokens");
-    }
+    (tape, x, y)
 }
 
 const ROWS: usize = 69;

@@ -1,17 +1,23 @@
 // Matrix times up to 16 vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 // One workgroup per 4 GROUPS rows and BLOCKS x TOKENS tokens. Each lane multiplies a part of the width. One reduction adds up the sums of
-// all lanes for four rows of a token. Weights are read once for all tokens. The inputs of TOKENS tokens are in registers at a time. For the
-// next TOKENS tokens, the weights are still in registers or in the nearest cache. The order of a token's sum is the same for all values of
-// GROUPS, BLOCKS and TOKENS.
+// all lanes. Weights are read once for all tokens. The inputs of TOKENS tokens are in registers at a time. For the next TOKENS tokens, the
+// weights are still in registers or in the nearest cache. The order of a token's sum is the same for all values of GROUPS, BLOCKS, TOKENS
+// and EARLY.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::{begin, input4};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
-import package::slot::reduce::{WG, reduce_sum};
+import package::slot::reduce::WG;
+import package::slot::sums::{add_up, total};
 import package::matrix::place::Place;
-import package::matrix::quads::quad0;
+import package::matrix::quads::{Words, quad, words0};
 import package::slot::scale::{columns, dot4, of_rows};
-import package::constants::{GROUPS, BLOCKS, TOKENS};
+import package::slot::weight::{SHARERS, WORDS};
+import package::constants::{GROUPS, BLOCKS, TOKENS, SUMS, EARLY};
+
+// The number of quads of rows whose words a lane loads before it needs them: the first words before the input is computed, the next words
+// while the sums of other quads are computed. These words take at most 32 registers. If EARLY is 0, a lane loads no words early.
+const AHEAD: u32 = EARLY * min(GROUPS, 2u * SHARERS / WORDS);
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -22,13 +28,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     let place = Place(s.codes, s.scales, s.k8, s.rows);
     // Surplus quads of rows repeat the last quad, and surplus tokens repeat the last token. Their results are not stored.
+    unroll q in GROUPS {
+    let row_$q = min(s.row + 4u * $qu, (s.rows - 1u) / 4u * 4u);
+    var words_$q: Words;
+    if $qu < AHEAD { words_$q = words0(place, row_$q, min(lane, s.k8 - 1u)); }
+    }
     unroll b in BLOCKS { unroll t in TOKENS {
     let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
     unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }
     } }
-    unroll q in GROUPS {
-    let row_$q = min(s.row + 4u * $qu, (s.rows - 1u) / 4u * 4u);
-    }
     for (var k = lane; k < s.k8; k += WG) {
         unroll b in BLOCKS {
         {
@@ -37,25 +45,26 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
             unroll q in GROUPS {
             {
-                let w = quad0(place, row_$q, k);
+                if $qu >= AHEAD { words_$q = words0(place, row_$q, k); }
+                let w = quad(words_$q);
                 let c = columns(place, row_$q, row_$q, k);
                 let r = of_rows(place, row_$q, k);
                 unroll t in TOKENS { sums_$q_$b_$t += r * dot4(w, c, x_$t); }
+                // The last lanes load their last words again, and do not use them.
+                if $qu < AHEAD && $bu + 1u == BLOCKS { words_$q = words0(place, row_$q, min(k + WG, s.k8 - 1u)); }
             }
             }
         }
         }
     }
-    // The sums are copied to an array, so that a loop can call the reduction and the epilogue. The compiled shader then has their code
-    // once.
-    var sums: array<vec4<f32>, GROUPS * BLOCKS * TOKENS>;
+    var sums: array<vec4<f32>, SUMS>;
     unroll b in BLOCKS { unroll t in TOKENS { unroll q in GROUPS {
-    sums[($bu * TOKENS + $tu) * GROUPS + $qu] = sums_$q_$b_$t;
+    sums[($b * TOKENS + $t) * GROUPS + $q] = sums_$q_$b_$t;
     } } }
-    for (var i = 0u; i < GROUPS * BLOCKS * TOKENS; i++) {
-        let total = reduce_sum(sums[i], lane);
-        let row = s.row + 4u * (i % GROUPS) + lane;
-        let token = t0 + i / GROUPS;
-        if lane < 4u && row < s.rows && token < n { finish(s.epilogue, token, row, total[lane]); }
-    }
+    add_up(sums, lane);
+    // Each of the first 4 SUMS lanes stores one sum. A workgroup has at least 4 SUMS lanes.
+    let i = lane / 4u;
+    let row = s.row + 4u * (i % GROUPS) + lane % 4u;
+    let token = t0 + i / GROUPS;
+    if i < SUMS && row < s.rows && token < n { finish(s.epilogue, token, row, total(i, lane % 4u)); }
 }

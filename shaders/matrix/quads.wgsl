@@ -6,10 +6,22 @@ import package::slot::matrix::{w0};
 import package::slot::weight::{SHARERS, WORDS, decode};
 import package::constants::TILES;
 
-// quad<i>(p, row, k) returns the codes of unit k of rows row ..= row + 3 in tile i. `row` is a multiple of four. The buffer is padded to
-// whole groups of four rows; the codes of padding rows are not used.
+// The 16-byte words of one unit of each of four rows: the first word of each row, and the second word of each row if WORDS is 2.
+struct Words {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    c: vec4<u32>,
+    d: vec4<u32>,
+    a2: vec4<u32>,
+    b2: vec4<u32>,
+    c2: vec4<u32>,
+    d2: vec4<u32>,
+}
+
+// words<i>(p, row, k) returns the words of unit k of rows row ..= row + 3 in tile i. `row` is a multiple of four. The buffer is padded to
+// whole groups of four rows; the codes of padding rows are not used. quad<i>(p, row, k) returns the codes in these words.
 unroll i in TILES {
-fn quad$i(p: Place, row: u32, k: u32) -> Quad {
+fn words$i(p: Place, row: u32, k: u32) -> Words {
     let at = p.codes + (row / SHARERS * p.units + k) * WORDS;
     let next = p.units * WORDS;
     let a = w$i[at];
@@ -22,8 +34,15 @@ fn quad$i(p: Place, row: u32, k: u32) -> Quad {
         d = c;
     }
     if SHARERS == 1u { d = w$i[at + 3u * next]; }
-    if WORDS == 1u { return Quad(decode(a, a, 0u), decode(b, b, 1u % SHARERS), decode(c, c, 2u % SHARERS), decode(d, d, 3u % SHARERS)); }
+    if WORDS == 1u { return Words(a, b, c, d, a, b, c, d); }
     let e = at + 1u;
-    return Quad(decode(a, w$i[e], 0u), decode(b, w$i[e + next], 0u), decode(c, w$i[e + 2u * next], 0u), decode(d, w$i[e + 3u * next], 0u));
+    return Words(a, b, c, d, w$i[e], w$i[e + next], w$i[e + 2u * next], w$i[e + 3u * next]);
 }
+
+fn quad$i(p: Place, row: u32, k: u32) -> Quad { return quad(words$i(p, row, k)); }
+}
+
+// Returns the codes in the words of one unit of each of four rows.
+fn quad(w: Words) -> Quad {
+    return Quad(decode(w.a, w.a2, 0u), decode(w.b, w.b2, 1u % SHARERS), decode(w.c, w.c2, 2u % SHARERS), decode(w.d, w.d2, 3u % SHARERS));
 }

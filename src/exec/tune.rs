@@ -61,11 +61,14 @@ fn read(path: &Path) -> Option<Measured> {
     found
 }
 
+/// The version of [`Tuning`]'s fields and candidates. A file of another version is not read, so the adapter is measured again.
+const LAYOUT: &str = "2";
+
 /// Returns the path of an adapter's file of results. The name is a hash of adapter, driver, version of wingbeat and the environment's
 /// overrides.
 fn file(adapter: &Adapter, caps: &Caps, folder: &Path) -> PathBuf {
     let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED));
-    let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION")].join("\n");
+    let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION"), LAYOUT].join("\n");
     let hash: String = Sha256::digest(identity).iter().take(8).map(|b| format!("{b:02x}")).collect();
     folder.join(format!("tuning-{hash}.json"))
 }

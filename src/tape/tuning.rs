@@ -74,6 +74,9 @@ pub struct Tuning {
     pub batch_tokens: usize,
     /// The number of matrix rows per workgroup if the workgroup also computes the product's input. All these rows share the input.
     pub input_rows: usize,
+    /// `true` if a workgroup that computes the input of one token loads weights before it computes the input. This hides the time of a load and
+    /// takes registers, so fewer workgroups run at the same time.
+    pub early_weights: bool,
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
 }
@@ -83,7 +86,14 @@ impl Default for Tuning {
     /// the lane has 4 x 4 sums. With 8 x 4 sums, each value is used in 2.7 multiplications on average, and with 8 x 8 sums in 4. Tiles of 64 x
     /// 128 sums read half as many weights as tiles of 64 x 64. Steps of few tokens have small tiles, so that the device has more workgroups.
     fn default() -> Tuning {
-        Tuning { rows: 4, batch_rows: 8, batch_tokens: BATCH_TOKENS[0], input_rows: 16, tiles: TILES.map(|[first, ..]| first) }
+        Tuning {
+            rows: 4,
+            batch_rows: 8,
+            batch_tokens: BATCH_TOKENS[0],
+            input_rows: 16,
+            early_weights: false,
+            tiles: TILES.map(|[first, ..]| first),
+        }
     }
 }
 
@@ -131,6 +141,9 @@ impl Tuning {
         if n <= FUSED {
             for input_rows in INPUT_ROWS {
                 add(Tuning { input_rows, ..self.clone() });
+                if n == 1 {
+                    add(Tuning { input_rows, early_weights: true, ..self.clone() });
+                }
             }
         }
         found

@@ -65,10 +65,20 @@ impl Caps {
     pub fn reduce(&self) -> (&'static str, String) {
         let module = match self.class {
             Class::Lanes => "lib::reduce_lanes",
-            Class::Groups if self.subgroups && !self.batch_invariant => "lib::reduce_subgroup",
+            Class::Groups if self.adds_by_subgroups() => "lib::reduce_subgroup",
             Class::Groups => "lib::reduce",
         };
         ("reduce", module.to_string())
+    }
+
+    /// Returns the shader slot `sums` and its module. The module adds up several values at once, in the order of the module of
+    /// [`reduce`](Self::reduce).
+    pub fn sums(&self) -> (&'static str, &'static str) {
+        ("sums", if self.adds_by_subgroups() { "lib::sums_subgroup" } else { "lib::sums" })
+    }
+
+    fn adds_by_subgroups(&self) -> bool {
+        self.class == Class::Groups && self.subgroups && !self.batch_invariant
     }
 
     /// Returns whether this adapter stores a matrix in blocks, the layout for uniform buffers.

@@ -7,7 +7,7 @@
 
 use crate::quant::product::{Product, Sums, TASK, products};
 use crate::tape::{
-    BATCH, Binding, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Tuning, Var,
+    BATCH, Binding, Caps, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Var,
     Vector,
 };
 use rayon::prelude::*;
@@ -217,10 +217,10 @@ impl Shape {
     pub fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
         let tuning = &cx.caps.tuning;
         if cx.caps.class == Class::Lanes {
-            return Self::matvec(tuning, 4, 1);
+            return Self::matvec(cx.caps, 4, 1, false);
         }
         if n <= BATCH || cx.caps.batch_invariant {
-            return Self::matvec(tuning, if n == 1 { tuning.rows } else { tuning.batch_rows }, n);
+            return Self::matvec(cx.caps, if n == 1 { tuning.rows } else { tuning.batch_rows }, n, false);
         }
         Self::tiled(cx, matrix, piece, n)
     }
@@ -251,13 +251,16 @@ impl Shape {
         }
     }
 
-    /// Returns the kernel linear/matvec for a product of `n` tokens. A workgroup computes at most `rows` rows, but at least 4 rows.
-    fn matvec(tuning: &Tuning, rows: usize, n: usize) -> Shape {
-        let tokens = n.next_power_of_two().min(BATCH).min(tuning.batch_tokens);
+    /// Returns the kernel linear/matvec for a product of `n` tokens. A workgroup computes at most `rows` rows, but at least 4 rows. If
+    /// `is_early`, the kernel loads weights before it computes its input.
+    fn matvec(caps: &Caps, rows: usize, n: usize, is_early: bool) -> Shape {
+        let tokens = n.next_power_of_two().min(BATCH).min(caps.tuning.batch_tokens);
         let groups = (rows.min(MAX_LANE_SUMS / tokens) / 4).max(1);
         let (blocks, held) = (tokens.div_ceil(TOKENS_IN_REGISTERS), tokens.min(TOKENS_IN_REGISTERS));
-        let constants = vec![("GROUPS", groups as u32), ("BLOCKS", blocks as u32), ("TOKENS", held as u32), ("TILES", 1)];
-        Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens, constants, modules: vec![] }
+        let sizes = [("GROUPS", groups), ("BLOCKS", blocks), ("TOKENS", held), ("SUMS", groups * blocks * held)];
+        let flags = [("EARLY", u32::from(is_early)), ("TILES", 1)];
+        let constants = sizes.into_iter().map(|(name, size)| (name, size as u32)).chain(flags).collect();
+        Shape { shader: "linear/matvec", block_rows: 4 * groups, tokens, constants, modules: vec![caps.sums()] }
     }
 }
 
@@ -292,7 +295,8 @@ impl Stack {
     /// the input. `is_first` is `true` for the first dispatch. No other dispatch stores the computed input.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
-        let shape = Shape::matvec(&cx.caps.tuning, cx.caps.tuning.input_rows, cx.n_rows(self.rows));
+        let (n, tuning) = (cx.n_rows(self.rows), &cx.caps.tuning);
+        let shape = Shape::matvec(cx.caps, tuning.input_rows, n, n == 1 && tuning.early_weights);
         self.products(cx, &|_| shape.clone(), &pieces, input, &|s| s.plane)
     }
 

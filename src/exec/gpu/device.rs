@@ -161,7 +161,8 @@ impl Adapter {
         let class = if lanes { Class::Lanes } else { Class::Groups };
         let limit = usize::try_from(self.max_binding_bytes.min(self.max_buffer_bytes)).unwrap_or(usize::MAX);
         let max_binding = environment::value(BINDING_LIMIT)?.and_then(|bytes| bytes.parse().ok()).map_or(limit, |n: usize| n.min(limit));
-        let subgroups = wanted(SUBGROUPS, self.subgroups.is_some())?;
+        // Four consecutive lanes must be in the same subgroup.
+        let subgroups = wanted(SUBGROUPS, self.subgroups.is_some_and(|(smallest, _)| smallest >= 4))?;
         let uses_matrices = wanted(COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
         let cooperative = self.cooperative.filter(|_| uses_matrices);
         Ok(Caps { batch_invariant, subgroups, cooperative, ..Caps::plain(class, max_binding) })

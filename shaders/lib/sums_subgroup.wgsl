@@ -1,0 +1,29 @@
+// Adds up SUMS values over the WG lanes of a workgroup by subgroups, with one pair of barriers for all values. Fills the shader slot `sums`.
+// Each subgroup adds up the values of its lanes. There is one place per four lanes. The sum of a subgroup is stored at the place of the
+// subgroup's first lane, and the remaining places are zero. The result is right if four consecutive lanes 4 i ..= 4 i + 3 are always in the
+// same subgroup. All known drivers do so; the order of the sum is the order of lib/reduce_subgroup there.
+enable subgroups;
+import package::slot::reduce::WG;
+import package::constants::SUMS;
+
+const PLACES: u32 = WG / 4u;
+var<workgroup> of_subgroups: array<vec4<f32>, SUMS * PLACES>; // [SUMS, PLACES]
+
+// Adds up each of `values` over all lanes. Call `add_up` once, from uniform control flow. After the call, every lane may call `total`.
+fn add_up(values: array<vec4<f32>, SUMS>, lane: u32) {
+    // The barrier makes lanes converge before a subgroup operation.
+    workgroupBarrier();
+    let first = subgroupBroadcastFirst(lane);
+    unroll v in SUMS {
+    let sum_$v = subgroupAdd(values[$v]);
+    if lane % 4u == 0u { of_subgroups[$vu * PLACES + lane / 4u] = select(vec4(0.0), sum_$v, lane == first); }
+    }
+    workgroupBarrier();
+}
+
+// Returns element e of the sum of values[i].
+fn total(i: u32, e: u32) -> f32 {
+    var sum = 0.0;
+    for (var place = 0u; place < PLACES; place++) { sum += of_subgroups[i * PLACES + place][e]; }
+    return sum;
+}
