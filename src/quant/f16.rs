@@ -1,7 +1,7 @@
 //! The weight format `f16`, IEEE half precision. Most checkpoints are stored in this format or can be converted to it without loss.
 
-use super::codes::{self, Codes, Decode};
-use super::{Format, PAD};
+use super::units::Codes;
+use super::{Format, Loops, PAD};
 use crate::error::{Error, Result};
 use half::{f16, slice::HalfFloatSliceExt};
 
@@ -60,7 +60,7 @@ impl Format for F16 {
         Ok(())
     }
 
-    fn decoder(&self) -> Decode {
-        codes::decode_of::<F16>()
+    fn loops(&self) -> Loops {
+        Loops::of::<F16>()
     }
 }

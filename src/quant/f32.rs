@@ -1,7 +1,7 @@
 //! The weight format `f32`, 32-bit floating point.
 
-use super::codes::{self, Codes, Decode};
-use super::{Format, PAD};
+use super::units::Codes;
+use super::{Format, Loops, PAD};
 use crate::error::Result;
 
 /// The weight format `f32`.
@@ -40,7 +40,7 @@ impl Format for F32 {
         Ok(())
     }
 
-    fn decoder(&self) -> Decode {
-        codes::decode_of::<F32>()
+    fn loops(&self) -> Loops {
+        Loops::of::<F32>()
     }
 }

@@ -3,8 +3,8 @@
 //! A code c, from 0 to 15, has the value (c − 8) / 8, from −1 to 7/8. The encoder tries several scales for a block. Each scale maps the weight
 //! with the largest magnitude to a value near −1 or 1. The encoder chooses the scale with the smallest squared error.
 
-use super::codes::{self, Codes, Decode};
-use super::{Format, PAD, Scaling, nibbles};
+use super::units::Codes;
+use super::{Format, Loops, PAD, Scaling, nibbles};
 use crate::error::Result;
 
 /// The weight format `i4`.
@@ -12,6 +12,17 @@ pub struct I4;
 
 /// A code c has the value (c − ONE) / ONE.
 const ONE: f32 = 8.0;
+
+/// The values of the codes 0 to 15.
+#[cfg(all(target_arch = "x86_64", has_avx512))]
+const TABLE: [f32; 16] = {
+    let (mut table, mut c) = ([0.0; 16], 0);
+    while c < 16 {
+        table[c] = (c as f32 - ONE) / ONE;
+        c += 1;
+    }
+    table
+};
 
 impl Codes for I4 {
     const BYTES: usize = nibbles::BYTES;
@@ -33,9 +44,18 @@ impl Codes for I4 {
     #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
     #[inline(always)]
     unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe { nibbles::look_up_two(units, std::arch::x86_64::_mm512_loadu_ps(TABLE.as_ptr())) }
+    }
+
+    /// Multiplies the table instead of the values.
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[inline(always)]
+    unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
         use std::arch::x86_64::*;
         // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe { _mm512_fmadd_ps(_mm512_cvtepi32_ps(nibbles::lanes_of_two(units)), _mm512_set1_ps(1.0 / ONE), _mm512_set1_ps(-1.0)) }
+        unsafe { nibbles::look_up_two(units, _mm512_mul_ps(_mm512_loadu_ps(TABLE.as_ptr()), _mm512_set1_ps(factor))) }
     }
 }
 
@@ -87,7 +107,7 @@ impl Format for I4 {
         Ok(())
     }
 
-    fn decoder(&self) -> Decode {
-        codes::decode_of::<I4>()
+    fn loops(&self) -> Loops {
+        Loops::of::<I4>()
     }
 }

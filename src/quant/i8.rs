@@ -3,8 +3,8 @@
 //! A code c has the value (c − 128) / 128, from −127/128 to 127/128. The scale of a block is its largest magnitude times 128/127. The values of
 //! codes are fractions and not whole numbers. So a scale is about as large as the weights of its block, and fits f16.
 
-use super::codes::{self, Codes, Decode};
-use super::{Format, PAD, Scaling};
+use super::units::Codes;
+use super::{Format, Loops, PAD, Scaling};
 use crate::error::Result;
 
 /// The weight format `i8`.
@@ -42,6 +42,31 @@ impl Codes for I8 {
             _mm512_fmadd_ps(codes, _mm512_set1_ps(1.0 / ONE), _mm512_set1_ps(-1.0))
         }
     }
+
+    // A value times a factor f is c f / 128 - f. If this is rounded once, it equals the rounded product, because the value and f / 128 are exact.
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load_times(unit: *const u8, factor: f32) -> std::arch::x86_64::__m256 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and a whole unit.
+        unsafe {
+            let codes = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(unit.cast())));
+            _mm256_fmsub_ps(codes, _mm256_set1_ps(factor / ONE), _mm256_set1_ps(factor))
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[inline(always)]
+    unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe {
+            let codes = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(units.cast())));
+            _mm512_fmsub_ps(codes, _mm512_set1_ps(factor / ONE), _mm512_set1_ps(factor))
+        }
+    }
 }
 
 impl Format for I8 {
@@ -75,7 +100,7 @@ impl Format for I8 {
         Ok(())
     }
 
-    fn decoder(&self) -> Decode {
-        codes::decode_of::<I8>()
+    fn loops(&self) -> Loops {
+        Loops::of::<I8>()
     }
 }

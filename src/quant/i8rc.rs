@@ -4,8 +4,8 @@
 //! A code c represents the weight (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
 //! has a scale ry and an offset my. [`super::Survey`] computes the scales and offsets.
 
-use super::codes::{self, Codes, Decode};
-use super::{Format, PAD, Scaling};
+use super::units::Codes;
+use super::{Format, Loops, PAD, Scaling};
 use crate::error::Result;
 
 /// The weight format `i8rc`.
@@ -57,7 +57,7 @@ impl Format for I8rc {
         Ok(())
     }
 
-    fn decoder(&self) -> Decode {
-        codes::decode_of::<I8rc>()
+    fn loops(&self) -> Loops {
+        Loops::of::<I8rc>()
     }
 }

@@ -1,12 +1,14 @@
 //! Detection of the CPU's vector instructions, and vectors of sixteen numbers for inner loops.
 
+use super::units::Codes;
+
 /// A set of instructions for vectors of f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isa {
     /// Registers of 16 numbers. The compiler supports it since Rust 1.89.
     #[cfg(all(target_arch = "x86_64", has_avx512))]
     Avx512,
-    /// Registers of 8 numbers, with FMA.
+    /// Registers of 8 numbers, with FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// Plain loops, which the compiler may vectorise.
@@ -17,12 +19,12 @@ impl Isa {
     /// Returns all instruction sets that this CPU has, the fastest first.
     pub fn all() -> Vec<Isa> {
         let mut all = Vec::new();
-        #[cfg(all(target_arch = "x86_64", has_avx512))]
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("fma") {
-            all.push(Isa::Avx512);
-        }
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
+            #[cfg(has_avx512)]
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+                all.push(Isa::Avx512);
+            }
             all.push(Isa::Avx2);
         }
         all.push(Isa::Plain);
@@ -65,15 +67,32 @@ pub trait Body {
 /// Sixteen numbers.
 ///
 /// # Safety of all functions
-/// The CPU has the instructions of the vector.
+/// The CPU has the instructions of the vector, and pointers point to whole units.
 pub trait Vector: Copy {
     unsafe fn load(from: &[f32; LANES]) -> Self;
     unsafe fn store(self, to: &mut [f32; LANES]);
     unsafe fn splat(x: f32) -> Self;
+    /// Loads the unscaled values of the two units at `units`.
+    unsafe fn decode<C: Codes>(units: *const u8) -> Self;
+    /// Loads the values of the two units at `units`, multiplied by `factor`.
+    unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self;
+    unsafe fn mul(self, b: Self) -> Self;
     /// Returns `self * b + c`. Rounds once if the CPU can.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     /// Adds up the numbers: i and i + 8, then i + 4, i + 2 and i + 1.
     unsafe fn total(self) -> f32;
+}
+
+/// Fetches the line of memory at `address`, which may be any address.
+#[inline(always)]
+pub fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has this instruction, and it ignores addresses that cannot be read.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// Returns `a * b + c`. A fused operation is used only if the target always has it: elsewhere it would be a slow function.
@@ -96,6 +115,22 @@ impl Vector for [f32; LANES] {
         [x; LANES]
     }
     #[inline(always)]
+    unsafe fn decode<C: Codes>(units: *const u8) -> Self {
+        // SAFETY: the caller guarantees two whole units.
+        let (low, high) = unsafe { std::slice::from_raw_parts(units, 2 * C::BYTES) }.split_at(C::BYTES);
+        let (low, high) = (C::eight(low), C::eight(high));
+        std::array::from_fn(|i| if i < low.len() { low[i] } else { high[i - low.len()] })
+    }
+    #[inline(always)]
+    unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
+        // SAFETY: the caller guarantees two whole units.
+        unsafe { Self::decode::<C>(units).mul([factor; LANES]) }
+    }
+    #[inline(always)]
+    unsafe fn mul(self, b: Self) -> Self {
+        std::array::from_fn(|l| self[l] * b[l])
+    }
+    #[inline(always)]
     unsafe fn mul_add(self, b: Self, c: Self) -> Self {
         std::array::from_fn(|l| mul_add(self[l], b[l], c[l]))
     }
@@ -108,18 +143,18 @@ impl Vector for [f32; LANES] {
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::incompatible_msrv, reason = "AVX-512 is compiled only if the standard library has it")]
 mod x86 {
-    use super::{Body, LANES, Vector};
+    use super::{Body, Codes, LANES, Vector};
     use std::arch::x86_64::*;
 
     // SAFETY of all functions: the caller guarantees the CPU's instructions. Arrays have sixteen numbers.
 
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     pub unsafe fn run256(body: impl Body) {
         unsafe { body.call::<[__m256; 2]>() }
     }
 
     #[cfg(has_avx512)]
-    #[target_feature(enable = "avx512f,avx512vl,fma")]
+    #[target_feature(enable = "avx512f,avx512vl,avx2,fma,f16c")]
     pub unsafe fn run512(body: impl Body) {
         unsafe { body.call::<__m512>() }
     }
@@ -139,6 +174,18 @@ mod x86 {
         #[inline(always)]
         unsafe fn splat(x: f32) -> Self {
             unsafe { [_mm256_set1_ps(x); 2] }
+        }
+        #[inline(always)]
+        unsafe fn decode<C: Codes>(units: *const u8) -> Self {
+            unsafe { [C::load(units), C::load(units.add(C::BYTES))] }
+        }
+        #[inline(always)]
+        unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
+            unsafe { [C::load_times(units, factor), C::load_times(units.add(C::BYTES), factor)] }
+        }
+        #[inline(always)]
+        unsafe fn mul(self, b: Self) -> Self {
+            unsafe { [_mm256_mul_ps(self[0], b[0]), _mm256_mul_ps(self[1], b[1])] }
         }
         #[inline(always)]
         unsafe fn mul_add(self, b: Self, c: Self) -> Self {
@@ -172,6 +219,18 @@ mod x86 {
         #[inline(always)]
         unsafe fn splat(x: f32) -> Self {
             unsafe { _mm512_set1_ps(x) }
+        }
+        #[inline(always)]
+        unsafe fn decode<C: Codes>(units: *const u8) -> Self {
+            unsafe { C::load_two(units) }
+        }
+        #[inline(always)]
+        unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
+            unsafe { C::load_two_times(units, factor) }
+        }
+        #[inline(always)]
+        unsafe fn mul(self, b: Self) -> Self {
+            unsafe { _mm512_mul_ps(self, b) }
         }
         #[inline(always)]
         unsafe fn mul_add(self, b: Self, c: Self) -> Self {

@@ -10,6 +10,7 @@ mod codes;
 mod encode;
 mod f16;
 mod f32;
+mod few;
 mod float;
 mod i4;
 mod i8;
@@ -20,6 +21,7 @@ mod nibbles;
 pub mod product;
 mod scales;
 mod tile;
+mod units;
 
 pub use affine::{Affine, Survey};
 pub use coded::{Coded, Coding};
@@ -37,6 +39,21 @@ pub const PAD: usize = 8;
 /// Rounds `n` up to a multiple of [`PAD`].
 pub const fn padded(n: usize) -> usize {
     n.div_ceil(PAD) * PAD
+}
+
+/// The inner loops for the codes of one format.
+#[derive(Clone, Copy)]
+pub struct Loops {
+    /// Decodes a row of codes and multiplies the values by factors.
+    pub decode: Decode,
+    /// Multiplies a strip of rows by few tokens.
+    pub multiply: few::Multiply,
+}
+
+impl Loops {
+    fn of<C: units::Codes>() -> Loops {
+        Loops { decode: codes::decode_of::<C>(), multiply: few::multiply_of::<C>() }
+    }
 }
 
 /// A weight format: the encoding of a matrix's elements.
@@ -77,12 +94,12 @@ pub trait Format: Send + Sync {
     /// `Model` if a finite element is too large for the format.
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()>;
 
-    /// Returns the loop that decodes a row of codes and multiplies the values by factors.
-    fn decoder(&self) -> Decode;
+    /// Returns the inner loops for the codes of this format.
+    fn loops(&self) -> Loops;
 
     /// Decodes codes to unscaled values. The shader of the format decodes to the same values, bit for bit.
     fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        self.decoder()(bytes, Factors::One, out, bytes);
+        (self.loops().decode)(bytes, Factors::One, out, bytes);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The weight format `nf4` (NormalFloat). A code of four bits is an index into a table of sixteen quantiles of a normal distribution. The table
 //! is from the QLoRA paper, appendix E. Each block of 64 weights has one scale, its largest magnitude.
 
-use super::codes::{self, Codes, Decode};
-use super::{Format, PAD, Scaling, nibbles};
+use super::units::Codes;
+use super::{Format, Loops, PAD, Scaling, nibbles};
 use crate::error::Result;
 
 /// The weight format `nf4`.
@@ -54,9 +54,18 @@ impl Codes for Nf4 {
     #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
     #[inline(always)]
     unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe { nibbles::look_up_two(units, std::arch::x86_64::_mm512_loadu_ps(TABLE.as_ptr())) }
+    }
+
+    /// Multiplies the table instead of the values.
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[inline(always)]
+    unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
         use std::arch::x86_64::*;
         // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe { _mm512_permutexvar_ps(nibbles::lanes_of_two(units), _mm512_loadu_ps(TABLE.as_ptr())) }
+        unsafe { nibbles::look_up_two(units, _mm512_mul_ps(_mm512_loadu_ps(TABLE.as_ptr()), _mm512_set1_ps(factor))) }
     }
 }
 
@@ -88,7 +97,7 @@ impl Format for Nf4 {
         Ok(())
     }
 
-    fn decoder(&self) -> Decode {
-        codes::decode_of::<Nf4>()
+    fn loops(&self) -> Loops {
+        Loops::of::<Nf4>()
     }
 }

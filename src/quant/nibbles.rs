@@ -43,20 +43,21 @@ pub unsafe fn lanes(unit: *const u8) -> std::arch::x86_64::__m256i {
     }
 }
 
-/// Loads the sixteen codes of two units, one per 32-bit lane.
+/// Loads the values of the sixteen codes of two units. Code c has the value `table[c]`.
 ///
 /// # Safety
 /// The CPU has AVX-512 F, and `units` points to two whole units.
 #[cfg(all(target_arch = "x86_64", has_avx512))]
 #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
 #[inline(always)]
-pub unsafe fn lanes_of_two(units: *const u8) -> std::arch::x86_64::__m512i {
+pub unsafe fn look_up_two(units: *const u8, table: std::arch::x86_64::__m512) -> std::arch::x86_64::__m512 {
     use std::arch::x86_64::*;
     // SAFETY: the caller guarantees AVX-512 and two whole units.
     unsafe {
         let words = _mm512_castsi128_si512(_mm_loadl_epi64(units.cast()));
         let words = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1), words);
         let shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-        _mm512_and_si512(_mm512_srlv_epi32(words, shifts), _mm512_set1_epi32(15))
+        // The look-up reads the lowest four bits of each lane.
+        _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), table)
     }
 }

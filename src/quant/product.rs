@@ -5,6 +5,7 @@
 //!
 //! A result depends only on its row and its token: not on the number of tokens or products.
 
+use super::few::{self, Strip};
 use super::isa::Isa;
 use super::tile::{self, LANES, STRIP};
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
@@ -55,8 +56,18 @@ impl Weights<'_> {
     fn decode(&self, i: usize, first: usize, out: &mut [f32], soon: (usize, usize)) {
         let codes = |i: usize, first: usize| &self.codes[(i * self.row_bytes() + self.format.size_bytes(first)).min(self.codes.len())..];
         let row = &codes(i, first)[..self.row_bytes() - self.format.size_bytes(first)];
-        self.format.decoder()(row, self.scales.factors(i, self.k, first), out, codes(soon.0, soon.1));
+        (self.format.loops().decode)(row, self.scales.factors(i, self.k, first), out, codes(soon.0, soon.1));
         self.scales.apply_affine(i, first, out);
+    }
+
+    /// Returns `depth` columns of the [`STRIP`] rows from `i` on, and the activations that they are multiplied by. The part begins at column
+    /// `first`, a multiple of [`WEIGHTS_PER_BLOCK`].
+    fn strip<'a>(&'a self, i: usize, first: usize, depth: usize, x: &'a [f32], x_stride: usize) -> Strip<'a> {
+        let row_bytes = self.row_bytes();
+        let codes = &self.codes[i * row_bytes + self.format.size_bytes(first)..];
+        let soon = codes.get(STRIP * row_bytes..).unwrap_or_default();
+        let factors = std::array::from_fn(|row| self.scales.factors(i + row, self.k, first));
+        Strip { codes, row_bytes, factors, soon, depth, x, x_stride }
     }
 }
 
@@ -114,7 +125,27 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
+    /// Computes the sums of some whole strips without a panel, if this is possible: few tokens, and rows of whole vectors.
+    fn run_few(&mut self, isa: Isa) -> bool {
+        let (n, rows) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
+        let (weights, width) = (self.product.weights, self.product.x[0].len());
+        if n > few::MOST || !width.is_multiple_of(LANES) || !rows.is_multiple_of(STRIP) || weights.scales.is_affine() {
+            return false;
+        }
+        let multiply = weights.format.loops().multiply;
+        for row in (0..rows).step_by(STRIP) {
+            for first in (0..width).step_by(DEPTH) {
+                let strip = weights.strip(self.first_row + row, first, DEPTH.min(width - first), &self.x[first..], self.stride);
+                multiply(isa, strip, &mut self.sums[row..(n - 1) * TASK + row + STRIP], TASK);
+            }
+        }
+        true
+    }
+
     fn run(&mut self, isa: Isa, panel: &mut Vec<Line>) {
+        if self.run_few(isa) {
+            return;
+        }
         let (n, rows) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
         let width = self.product.x[0].len();
         // The rows of a panel are multiplied by all tokens before the next rows are decoded.
@@ -153,7 +184,7 @@ pub fn products(products: &[Product<'_>]) -> Vec<Sums> {
     products_with(Isa::best(), products)
 }
 
-fn products_with(isa: Isa, products: &[Product<'_>]) -> Vec<Sums> {
+pub(super) fn products_with(isa: Isa, products: &[Product<'_>]) -> Vec<Sums> {
     let inputs: Vec<(usize, Vec<Line>)> = products.iter().map(|p| pack(&p.x)).collect();
     let length = |p: &Product<'_>| p.rows.div_ceil(TASK) * p.x.len() * TASK;
     let mut sums: Vec<Sums> = products.iter().map(|p| Sums { rows: p.rows, values: vec![0.0; length(p)] }).collect();

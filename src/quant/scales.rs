@@ -135,6 +135,11 @@ impl Scales {
         }
     }
 
+    /// Returns whether the scales are affine: [`factors`](Self::factors) then has no factors.
+    pub(super) fn is_affine(&self) -> bool {
+        matches!(self, Scales::Affine { .. })
+    }
+
     /// Returns the factors of the columns from `first` on, for row `i` of a matrix `[rows, k]`. `first` is a multiple of [`WEIGHTS_PER_BLOCK`].
     /// Affine scales have no such factors.
     pub(super) fn factors(&self, i: usize, k: usize, first: usize) -> Factors<'_> {
