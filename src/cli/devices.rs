@@ -24,7 +24,7 @@ Environment, for tests and for drivers that misbehave:
   WINGBEAT_DRAWS=device|host     sample tokens on the device or on the host
   WINGBEAT_TUNE=0|1              0: use fixed kernel shapes, without timing them; 1: time them on
                                  software adapters, too (requires WINGBEAT_KERNELS=groups)
-  WINGBEAT_CACHE=FOLDER          keep the tuning files of adapters in FOLDER";
+  WINGBEAT_CACHE=FOLDER          keep tuning files and compiled kernels in FOLDER";
 
 /// List the devices that models can run on
 #[derive(clap::Args)]

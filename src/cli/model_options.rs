@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Use the same kernels for every batch size, so that a text never depends on other texts in the batch
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub deterministic: bool,
-    /// Neither read nor write the tuning file, which stores the fastest kernels for this GPU (not the key-value cache)
+    /// Neither read nor write the files that keep the measured kernel sizes and the compiled kernels of this GPU (not the key-value cache)
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub no_cache: bool,
 }
@@ -143,7 +143,7 @@ impl DeviceArgs {
 }
 
 impl RunArgs {
-    /// Returns the folder for measurements of GPUs: the folder that `WINGBEAT_CACHE` names, or else `wingbeat` in the system's cache folder.
+    /// Returns the folder for measurements and compiled kernels of GPUs: the folder that `WINGBEAT_CACHE` names, or else `wingbeat` in the system's cache folder.
     /// Returns `None` with `--no-cache`, or if `WINGBEAT_CACHE` is not set and the system has no cache folder.
     pub fn cache(&self) -> Option<PathBuf> {
         let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);

@@ -7,7 +7,7 @@
 mod measure;
 
 use super::environment::CHECKED;
-use super::gpu::{Adapter, Device};
+use super::gpu::{Adapter, AdapterKind, Device};
 use crate::error::Result;
 use crate::tape::{Caps, Tuning};
 #[cfg(not(target_arch = "wasm32"))]
@@ -32,7 +32,11 @@ struct Measured {
 /// The errors of [`Device::open_async`].
 pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
     let mut device = Device::open_async(adapter, batch_invariant).await?;
-    match cache.and_then(|folder| read(&file(adapter, &device.caps, folder))) {
+    // Software adapters compile kernels when they first run, and give no data.
+    if let Some(folder) = cache.filter(|_| adapter.kind != AdapterKind::Cpu) {
+        device.keep_kernels(file(adapter, &device.caps, folder, "kernels", "bin"));
+    }
+    match cache.and_then(|folder| read(&file(adapter, &device.caps, folder, "tuning", "json"))) {
         Some(found) => {
             device.caps.tuning = found.tuning;
             device.caps.cooperative = device.caps.cooperative.filter(|_| found.cooperative_is_right);
@@ -64,11 +68,10 @@ fn read(path: &Path) -> Option<Measured> {
 /// The version of [`Tuning`]'s fields and candidates. A file of another version is not read, so the adapter is measured again.
 const LAYOUT: &str = "2";
 
-/// Returns the path of an adapter's file of results. The name is a hash of adapter, driver, version of wingbeat and the environment's
-/// overrides.
-fn file(adapter: &Adapter, caps: &Caps, folder: &Path) -> PathBuf {
+/// Returns the path of an adapter's file. The name has a hash of adapter, driver, version of wingbeat and the environment's overrides.
+fn file(adapter: &Adapter, caps: &Caps, folder: &Path, kind: &str, extension: &str) -> PathBuf {
     let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED));
     let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION"), LAYOUT].join("\n");
     let hash: String = Sha256::digest(identity).iter().take(8).map(|b| format!("{b:02x}")).collect();
-    folder.join(format!("tuning-{hash}.json"))
+    folder.join(format!("{kind}-{hash}.{extension}"))
 }

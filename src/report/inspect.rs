@@ -25,7 +25,7 @@ pub struct InspectReport {
     /// The architecture, such as `rwkv7`. `None` if the model cannot run. The field `note` then has the reason.
     pub architecture: Option<&'static str>,
     pub version: Option<&'static str>,
-    /// What the model is for, if it computes no logits: `embedding` or `reranker`. `None` for a model that computes logits.
+    /// The purpose of a model that computes no logits: `embedding` or `reranker`. `None` for a model that computes logits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub purpose: Option<&'static str>,
     /// The tasks of an embedding model, such as `retrieval`. Empty for other models.

@@ -68,8 +68,9 @@ pub struct Options {
     /// True if the kernels add in the same order for every batch size. Then the result of a sequence does not depend on the other sequences of
     /// its batch.
     pub deterministic: bool,
-    /// Folder with measurements that determine which kernels an adapter runs. [`measure_once`](crate::exec::tune::measure_once) writes the
-    /// measurements, and opening a model reads the measurements. `None` means default kernels.
+    /// Folder with measurements that determine which kernels an adapter runs, and with compiled kernels.
+    /// [`measure_once`](crate::exec::tune::measure_once) writes the measurements, and opening a model reads them. With Vulkan, a model that is
+    /// dropped also writes the kernels that the driver compiled. `None` means default kernels, which are compiled at every start.
     pub cache: Option<PathBuf>,
     /// True if a GPU reads only the columns of the ffn's value matrix whose input is not zero. Set this to false to compare results or speed.
     pub sparse: bool,

@@ -2,6 +2,7 @@
 
 use super::kernel::Kernels;
 use super::memory;
+use super::stored::Stored;
 use crate::error::{Error, Result};
 use crate::exec::environment::{self, BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SUBGROUPS};
 use crate::exec::{Memory, host_memory};
@@ -287,7 +288,7 @@ impl Device {
     }
 
     async fn request(adapter: &Adapter, caps: &Caps) -> Result<(wgpu::Device, wgpu::Queue)> {
-        let mut features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
+        let mut features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP | wgpu::Features::PIPELINE_CACHE;
         let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
         if caps.cooperative.is_some() {
             features |= COOPERATIVE_FEATURES;
@@ -297,7 +298,7 @@ impl Device {
         }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wingbeat"),
-            // Only `profile` needs timestamps.
+            // Only `profile` needs timestamps, and only [`keep_kernels`](Self::keep_kernels) the pipeline cache.
             required_features: adapter.inner.features() & features,
             experimental_features,
             required_limits: adapter.inner.limits(),
@@ -312,6 +313,11 @@ impl Device {
             };
             found.caused_by(e)
         })
+    }
+
+    /// Keeps compiled kernels in the file `path`, if the backend supports this. Drops the kernels of this device.
+    pub fn keep_kernels(&mut self, path: std::path::PathBuf) {
+        self.kernels = Arc::new(Kernels::new(Stored::open(&self.device, path)));
     }
 
     /// Returns the same device with other capabilities. Capabilities choose the kernel family ([`Class`]) and the sizes of the kernels, so
@@ -341,6 +347,25 @@ impl Device {
         });
         let trusted = environment::value(CHECKED).is_ok_and(|checked| checked.is_none_or(|on| on == "0"));
         Device { device, queue, faults, caps, is_slow, trusted, kernels: Arc::default() }
+    }
+
+    /// Calls `make`, which creates objects of the device. Returns an error if one of the calls failed, even if other threads use the device at the
+    /// same time.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
+        // Scopes belong to a thread. Outside a browser, their results are ready at once.
+        let filters = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal];
+        let scopes = filters.map(|filter| self.device.push_error_scope(filter));
+        let made = make();
+        let errors = scopes.into_iter().rev().filter_map(|scope| crate::exec::wait::block_on(scope.pop()));
+        errors.last().map_or(Ok(made), |error| Err(explain(&error).caused_by(error)))
+    }
+
+    /// Calls `make`, which creates objects of the device. Returns the first error of the device.
+    #[cfg(target_arch = "wasm32")]
+    pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
+        let made = make();
+        self.faults.check().map(|()| made)
     }
 
     /// Blocks until all submitted work is done. In a browser, returns at once.

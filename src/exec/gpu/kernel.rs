@@ -4,9 +4,10 @@
 use super::compose::{Recipe, compose};
 use super::device::Device;
 use super::reflect::{Access, Signature};
+use super::stored::Stored;
 use crate::error::{Error, Result};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// A pipeline, its bind group layouts and its bindings.
@@ -16,22 +17,67 @@ pub struct Kernel {
     pub signature: Signature,
 }
 
-/// The kernels of a device, by recipe and [`Device::trusted`]. Each kernel is built when it is first used.
+/// A place for a kernel. A thread that builds the kernel holds the lock, and other threads that need the kernel wait.
+type Place = Arc<Mutex<Option<Arc<Kernel>>>>;
+
+/// The kernels of a device, by recipe and [`Device::trusted`]. Each kernel is built once. Several threads may build different kernels.
 #[derive(Default)]
-pub struct Kernels(Mutex<HashMap<(Recipe, bool), Arc<Kernel>>>);
+pub struct Kernels {
+    places: Mutex<HashMap<(Recipe, bool), Place>>,
+    stored: Option<Stored>,
+}
 
 impl Kernels {
-    /// Returns the kernel of a recipe. Builds the kernel if it is not cached.
+    /// Returns a list without kernels. `stored` has what the driver compiled in an earlier run of the program.
+    pub fn new(stored: Option<Stored>) -> Kernels {
+        Kernels { places: Mutex::default(), stored }
+    }
+
+    /// Returns the kernel of a recipe. Builds the kernel if the list does not have it.
     pub fn get(&self, device: &Device, recipe: &Recipe) -> Result<Arc<Kernel>> {
-        let mut kernels = self.0.lock().map_err(|_| Error::device("another thread panicked while it built a kernel"))?;
-        let key = (recipe.clone(), device.trusted);
-        if let Some(kernel) = kernels.get(&key) {
+        let panicked = || Error::device("another thread panicked while it built a kernel");
+        let place = self.places.lock().map_err(|_| panicked())?.entry((recipe.clone(), device.trusted)).or_default().clone();
+        let mut place = place.lock().map_err(|_| panicked())?;
+        if let Some(kernel) = &*place {
             return Ok(kernel.clone());
         }
-        let kernel = Arc::new(build(device, recipe)?);
-        kernels.insert(key, kernel.clone());
+        let kernel = Arc::new(build(device, recipe, self.stored.as_ref())?);
+        *place = Some(kernel.clone());
         Ok(kernel)
     }
+
+    /// Builds the kernels of these recipes on several threads. Errors are ignored, because [`get`](Self::get) builds the kernel again and
+    /// returns the error.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn build_all<'a>(&self, device: &Device, recipes: impl Iterator<Item = &'a Recipe>) {
+        let missing: HashSet<&Recipe> = match self.places.lock() {
+            Ok(places) => recipes.filter(|&recipe| !places.contains_key(&(recipe.clone(), device.trusted))).collect(),
+            Err(_) => return,
+        };
+        if missing.len() < 2 {
+            return;
+        }
+        let missing: Mutex<Vec<&Recipe>> = Mutex::new(missing.into_iter().collect());
+        let next = || missing.lock().ok()?.pop();
+        std::thread::scope(|scope| {
+            for _ in 0..n_threads() {
+                scope.spawn(|| {
+                    while let Some(recipe) = next() {
+                        let _ = self.get(device, recipe);
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// The largest number of threads that compile kernels.
+const MOST_THREADS: usize = 8;
+
+/// Returns how many threads compile kernels at a time.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn n_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS)
 }
 
 /// Composes and parses a shader.
@@ -47,11 +93,27 @@ pub fn parse(recipe: &Recipe) -> Result<naga::Module> {
     })
 }
 
-fn build(device: &Device, recipe: &Recipe) -> Result<Kernel> {
+fn build(device: &Device, recipe: &Recipe, stored: Option<&Stored>) -> Result<Kernel> {
     let started = web_time::Instant::now();
     let module = parse(recipe)?;
     let signature = Signature::of(&module, recipe.shader)?;
-    let layouts = layouts(&device.device, &signature);
+    let made = device.checked(|| {
+        let layouts = layouts(&device.device, &signature);
+        (pipeline(device, recipe, module, &layouts, stored), layouts)
+    });
+    let (pipeline, layouts) = made.map_err(|e| e.at(recipe.shader))?;
+    log::debug!("kernel {} {:?} {:?} in {:.0?}", recipe.shader, recipe.modules, recipe.constants, started.elapsed());
+    Ok(Kernel { pipeline, layouts, signature })
+}
+
+/// Compiles a parsed shader.
+fn pipeline(
+    device: &Device,
+    recipe: &Recipe,
+    module: naga::Module,
+    layouts: &[wgpu::BindGroupLayout],
+    stored: Option<&Stored>,
+) -> wgpu::ComputePipeline {
     let groups: Vec<_> = layouts.iter().map(Some).collect();
     let layout = device.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: Some(recipe.shader),
@@ -66,17 +128,14 @@ fn build(device: &Device, recipe: &Recipe) -> Result<Kernel> {
     } else {
         device.device.create_shader_module(source)
     };
-    let pipeline = device.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+    device.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(recipe.shader),
         layout: Some(&layout),
         module: &module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions { zero_initialize_workgroup_memory: false, ..Default::default() },
-        cache: None,
-    });
-    device.faults.check().map_err(|e| e.at(recipe.shader))?;
-    log::debug!("kernel {} {:?} {:?} in {:.0?}", recipe.shader, recipe.modules, recipe.constants, started.elapsed());
-    Ok(Kernel { pipeline, layouts, signature })
+        cache: stored.map(Stored::cache),
+    })
 }
 
 /// Creates the bind group layouts 0, 1, …, one per group.
@@ -100,4 +159,37 @@ fn layouts(device: &wgpu::Device, signature: &Signature) -> Vec<wgpu::BindGroupL
         device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
     };
     (0..n_groups).map(group).collect()
+}
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::tape::{Caps, Class};
+
+    fn combine(lanes: u32) -> Recipe {
+        Recipe { shader: "attention/combine", modules: Vec::new(), constants: vec![("LANES", lanes), ("VALUE_UNITS", 8), ("BLOCK", 16)] }
+    }
+
+    /// Builds kernels on several threads while other threads build kernels with too many lanes.
+    #[test]
+    fn an_error_belongs_to_the_kernel_that_failed() {
+        let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
+        let device = Device::adopt(device, queue, Caps::plain(Class::Groups, 1 << 20), false);
+        let sizes = (1..=8).flat_map(|n| [32 * n, 512 * n]);
+        let recipes: Vec<(u32, Recipe)> = sizes.map(|lanes| (lanes, combine(lanes))).collect();
+        device.kernels.build_all(&device, recipes.iter().map(|(_, recipe)| recipe));
+        for (lanes, recipe) in &recipes {
+            let built = device.kernels.get(&device, recipe);
+            if *lanes > 256 {
+                let e = built.err().expect("the limit is 256 lanes");
+                assert_eq!(e.kind, Kind::Device, "{e}");
+                assert!(e.to_string().contains("attention/combine"), "{e}");
+            } else {
+                let again = device.kernels.get(&device, recipe).unwrap();
+                assert!(Arc::ptr_eq(&built.unwrap(), &again), "a kernel is built once");
+            }
+        }
+        device.faults.check().unwrap();
+    }
 }

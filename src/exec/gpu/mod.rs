@@ -4,6 +4,8 @@ mod ahead;
 mod compose;
 mod device;
 mod draws;
+#[cfg(not(target_arch = "wasm32"))]
+mod early;
 mod executor;
 mod kernel;
 mod memory;
@@ -14,6 +16,7 @@ mod plan;
 mod readback;
 mod reflect;
 mod size;
+mod stored;
 mod stream;
 mod table;
 mod upload;

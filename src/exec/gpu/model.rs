@@ -2,6 +2,8 @@
 
 use super::Device;
 use super::draws::DrawSizes;
+#[cfg(not(target_arch = "wasm32"))]
+use super::early::Early;
 use super::executor::GpuExecutor;
 use super::upload::Upload;
 use super::weights::Weights;
@@ -21,13 +23,15 @@ pub struct GpuModel {
     pub(super) weights: Arc<Weights>,
     pub(super) vectors: Held<wgpu::Buffer>,
     initial: Vec<(State, Vec<f32>)>,
+    #[cfg(not(target_arch = "wasm32"))]
+    _early: Arc<Early>,
     pub(super) nothing: wgpu::Buffer,
     pub(super) spare: wgpu::Buffer,
     device_bytes: u64,
 }
 
 impl GpuModel {
-    /// Loads the weights of a tape, or of a section of a tape. `progress` is called with the bytes done and the total bytes.
+    /// Loads the weights of a tape, or of a section of a tape. Meanwhile, other threads compile the kernels of the first steps. `progress` is called with the bytes done and the total bytes.
     ///
     /// # Errors
     /// `File` or `Model` if a tensor is missing or has the wrong shape; `Memory` or `Device` if the device fails.
@@ -40,6 +44,8 @@ impl GpuModel {
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
         let total = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
+        #[cfg(not(target_arch = "wasm32"))]
+        let early = Early::begin(&device, &section);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
         let mut upload = Upload::new(&device, total, progress);
         let weights = Weights::load(&device, &section, source, &mut upload).await?;
@@ -57,7 +63,18 @@ impl GpuModel {
         device.wait()?;
         upload.caught_up().await?;
         let initial = initial_states(&section, source)?;
-        Ok(Arc::new(GpuModel { device, section, weights: Arc::new(weights), vectors, initial, nothing, spare, device_bytes }))
+        Ok(Arc::new(GpuModel {
+            device,
+            section,
+            weights: Arc::new(weights),
+            vectors,
+            initial,
+            #[cfg(not(target_arch = "wasm32"))]
+            _early: Arc::new(early),
+            nothing,
+            spare,
+            device_bytes,
+        }))
     }
 
     /// Returns a model with the same weights on `device`. `device` must be the model's device with other capabilities. The capabilities must

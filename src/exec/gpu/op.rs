@@ -25,11 +25,14 @@ pub fn ready<'b>(
     cursor: &wgpu::Buffer,
     resolve: &dyn Fn(&str, Binding) -> wgpu::BindingResource<'b>,
 ) -> Result<Vec<Op>> {
+    let recipes: Vec<Recipe> = dispatches.iter().map(|&dispatch| Recipe::from(dispatch)).collect();
+    #[cfg(not(target_arch = "wasm32"))]
+    device.kernels.build_all(device, recipes.iter());
     let alignment = device.device.limits().min_uniform_buffer_offset_alignment as usize;
     let mut uniforms = Vec::new();
     let mut made = Vec::new();
-    for dispatch in dispatches {
-        let kernel = device.kernels.get(device, &Recipe::from(*dispatch))?;
+    for (dispatch, recipe) in dispatches.iter().zip(&recipes) {
+        let kernel = device.kernels.get(device, recipe)?;
         kernel.signature.check(dispatch)?;
         check_grid(dispatch)?;
         let params = kernel.signature.params(dispatch)?;

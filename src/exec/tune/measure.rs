@@ -32,7 +32,7 @@ const GAIN: f64 = 0.97;
 pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
     let wanted = environment::value(TUNE)?.map_or(adapter.kind != AdapterKind::Cpu, |on| on == "1");
     let caps = adapter.caps(false)?;
-    let path = file(adapter, &caps, folder);
+    let path = file(adapter, &caps, folder, "tuning", "json");
     if !wanted || caps.class != Class::Groups || read(&path).is_some() {
         return Ok(());
     }
@@ -123,7 +123,7 @@ mod tests {
             return eprintln!("SKIPPED: there is no adapter");
         };
         let folder = tempfile::tempdir().unwrap();
-        let path = file(&adapter, &adapter.caps(false).unwrap(), folder.path());
+        let path = file(&adapter, &adapter.caps(false).unwrap(), folder.path(), "tuning", "json");
         assert_eq!(read(&path), None);
         let found = Measured { tuning: Tuning::default().candidates(1).pop().unwrap(), cooperative_is_right: false };
         keep(&found, NewFile::create(&path, Readers::Umask).unwrap(), &path).unwrap();

@@ -1,0 +1,79 @@
+//! Compiles the kernels of a model's first steps on several threads, while the weights are read.
+//!
+//! Drivers for GPUs compile a kernel when its pipeline is created. Software adapters compile it when it first runs.
+
+use super::compose::Recipe;
+use super::device::Device;
+use super::draws::DrawSizes;
+use super::kernel::n_threads;
+use crate::tape::{Lowering, Section, TOKENS_PER_BLOCK};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// The numbers of tokens of the first steps, in the order in which a program is likely to need them: a short prompt, a decoded token, and a
+/// long prompt.
+const STEPS: [usize; 3] = [32, 1, 256];
+
+type Queue = Mutex<VecDeque<Recipe>>;
+
+/// The threads that compile kernels. Dropping the value stops them after the kernels that they compile at that time.
+pub struct Early {
+    left: Arc<Queue>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Early {
+    /// Starts to compile the kernels that the section needs for its first steps. Errors are ignored, because a step that needs a kernel compiles
+    /// it again and reports the error.
+    pub fn begin(device: &Arc<Device>, section: &Section) -> Early {
+        let left: Arc<Queue> = Arc::new(Mutex::new(recipes(device, section).into()));
+        let work = |_| {
+            let (device, left) = (device.clone(), left.clone());
+            std::thread::Builder::new().name("kernels".into()).spawn(move || {
+                while let Some(recipe) = next(&left) {
+                    if let Err(e) = device.kernels.get(&device, &recipe) {
+                        log::debug!("{}: {e}", recipe.shader);
+                    }
+                }
+            })
+        };
+        let threads = (0..n_threads()).map(work).filter_map(Result::ok).collect();
+        Early { left, threads }
+    }
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        if let Ok(mut left) = self.left.lock() {
+            left.clear();
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn next(left: &Queue) -> Option<Recipe> {
+    left.lock().ok()?.pop_front()
+}
+
+/// Returns the kernels of steps of [`STEPS`] tokens, each once.
+fn recipes(device: &Device, section: &Section) -> Vec<Recipe> {
+    let (tape, mut known, mut found) = (&section.tape, HashSet::new(), Vec::new());
+    let mut add = |recipe: Recipe| {
+        if known.insert(recipe.clone()) {
+            found.push(recipe);
+        }
+    };
+    let context = if tape.caches.is_empty() { 0 } else { TOKENS_PER_BLOCK };
+    for tokens in STEPS {
+        let cx = Lowering { tape, caps: &device.caps, tokens, runs: 1, outputs: 1, capacity: tokens, context };
+        section.words().flat_map(|word| word.lower(&cx)).for_each(|dispatch| add(Recipe::from(&dispatch)));
+        if let Some(logits) = tape.logits.filter(|_| section.is_last()) {
+            let draws = DrawSizes::of(tape.var_spec(logits), 1).dispatches();
+            draws.iter().for_each(|dispatch| add(Recipe::from(dispatch)));
+        }
+    }
+    found
+}
