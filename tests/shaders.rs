@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use wingbeat::low_level::arch::{ARCHS, synthetic};
 use wingbeat::low_level::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, parse};
 use wingbeat::low_level::exec::selftest::{self, Extent};
-use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
+use wingbeat::low_level::quant::{FORMATS, Format, Scaling, find};
 use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning};
 use wingbeat::low_level::words::WORDS;
 
@@ -60,7 +60,8 @@ fn all() -> Vec<(Recipe, Dispatch)> {
     let mut tape = Tape::new();
     let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
     tape.linear_add(MatrixPart::new("w", 64, 64), y, x);
-    for tokens in [1, 2, 4, 8, 16, 32, 64, 256] {
+    for (format, tokens) in ["f16", "nf4"].into_iter().flat_map(|format| [1, 2, 4, 8, 16, 32, 64, 256].map(|n| (format, n))) {
+        tape.store_as(find(format).unwrap());
         for tuning in Tuning::default().candidates(tokens) {
             let caps = Caps { tuning, ..Caps::plain(Class::Groups, 128 << 20) };
             let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };

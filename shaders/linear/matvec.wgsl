@@ -12,7 +12,7 @@ import package::slot::sums::{add_up, total};
 import package::matrix::place::Place;
 import package::matrix::quads::{Words, quad, words0};
 import package::slot::scale::{columns, dot4, of_rows};
-import package::slot::weight::{SHARERS, WORDS};
+import package::slot::weight::{SHARERS, WORDS, begin_weights};
 import package::constants::{GROUPS, BLOCKS, TOKENS, SUMS, EARLY};
 
 // The number of quads of rows whose words a lane loads before it needs them: the first words before the input is computed, the next words
@@ -33,6 +33,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var words_$q: Words;
     if $qu < AHEAD { words_$q = words0(place, row_$q, min(lane, s.k8 - 1u)); }
     }
+    begin_weights(lane);
     unroll b in BLOCKS { unroll t in TOKENS {
     let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
     unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }

@@ -10,6 +10,7 @@ import package::linear::nonzero::{CHUNK, LANES, ROOM, append, list};
 import package::lib::cursor::n_rows;
 import package::matrix::place::Place;
 import package::matrix::columns::weight8;
+import package::slot::weight::begin_weights;
 import package::constants::UNITS;
 
 const SLICES: u32 = LANES / UNITS;
@@ -22,6 +23,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let t = group.z;
     if s.row >= s.rows || t >= n_rows(params.of_outputs) { return; }
 
+    begin_weights(lane);
     let x_at = t * params.input.x_stride + s.x_at;
     let units = (s.rows + 7u) / 8u;
     let place = Place(s.codes, s.scales, units, s.k);

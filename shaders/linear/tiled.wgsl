@@ -6,6 +6,7 @@ import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
 import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
+import package::slot::weight::begin_weights;
 import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 
 // The number of quads of rows in a tile. A quad is four rows or four tokens.
@@ -29,6 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let t0 = group.z * TILE_TOKENS;
     if s.row >= s.rows || t0 >= n { return; }
 
+    begin_weights(lane);
     // Index i of the lane's first quad of rows, and index j of its first quad of tokens. The next quads have the indices i + W_LANES and j
     // + X_LANES.
     let i = lane % W_LANES;

@@ -9,6 +9,7 @@ import package::lib::cursor::n_rows;
 import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
 import package::slot::cooperative::{SIZE, Left, Right, Sum};
+import package::slot::weight::begin_weights;
 import package::constants::{ROW_BLOCKS, TOKEN_BLOCKS, DEPTH_BLOCKS};
 
 const LANES: u32 = 128u;
@@ -65,6 +66,7 @@ fn main(
     if lane == 0u { has_work = u32(s.row < s.rows && t0 < n); }
     if workgroupUniformLoad(&has_work) == 0u { return; }
 
+    begin_weights(lane);
     for (var first = 0u; first < STRIPS; first += n_subgroups) {
         // If the workgroup has more subgroups than strips, a surplus subgroup computes a strip again and stores nothing.
         let strip = (first + subgroup) % STRIPS;

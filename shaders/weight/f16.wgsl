@@ -1,5 +1,5 @@
 // f16 weights. A unit, which is eight weights of a row, takes one 16-byte word. No f16 arithmetic is used, because the adapter may lack f16.
-// This module fills the shader slot `weight`. Every module of this shader slot defines the names SHARERS, WORDS and decode.
+// This module fills the shader slot `weight`. Every module of this shader slot defines SHARERS, WORDS, decode and begin_weights.
 import package::lib::halves::halves;
 
 // The number of units that share a 16-byte word.
@@ -9,3 +9,6 @@ const WORDS: u32 = 1u;
 
 // Returns the values of the eight codes of the unit with index i in word a. If WORDS is 2, the unit takes the words a and b.
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return halves(a); }
+
+// Every lane of a workgroup calls `begin_weights` before it decodes. This format needs no preparation.
+fn begin_weights(lane: u32) {}

@@ -5,3 +5,6 @@ const WORDS: u32 = 2u;
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> {
     return mat2x4<f32>(bitcast<vec4<f32>>(a), bitcast<vec4<f32>>(b));
 }
+
+// This format needs no preparation.
+fn begin_weights(lane: u32) {}

@@ -10,3 +10,6 @@ fn four(w: u32) -> vec4<f32> {
 }
 
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(four(a[2u * i]), four(a[2u * i + 1u])); }
+
+// This format needs no preparation.
+fn begin_weights(lane: u32) {}

@@ -1,5 +1,5 @@
 // NormalFloat with 4 bits: QLoRA paper, appendix E. Fills the shader slot `weight`; weight/f16 describes each name. `select` chooses the
-// value bit by bit. A table would be slow on every adapter, because the lanes would read different entries.
+// value bit by bit, which suits software adapters. Products on GPUs use weight/nf4_table.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;
 
@@ -21,3 +21,6 @@ fn four(w: u32) -> vec4<f32> {
 }
 
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(four(a[i]), four(a[i] >> 16u)); }
+
+// This format needs no preparation.
+fn begin_weights(lane: u32) {}

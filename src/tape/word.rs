@@ -1,7 +1,7 @@
 //! Words, the fused operations of a layer. A word has two implementations: dispatches on a device, and its *twin*, the reference implementation on
 //! the CPU.
 
-use super::{Cache, Host, Matrix, MatrixSpec, Rows, State, Tape, Tuning, Var, Vector};
+use super::{Cache, Host, Matrix, MatrixSpec, Region, Rows, State, Tape, Tuning, Var, Vector};
 use std::ops::Range;
 
 /// One fused operation of a layer.
@@ -75,6 +75,16 @@ impl Caps {
     /// [`reduce`](Self::reduce).
     pub fn sums(&self) -> (&'static str, &'static str) {
         ("sums", if self.adds_by_subgroups() { "lib::sums_subgroup" } else { "lib::sums" })
+    }
+
+    /// Returns the modules that [`Region::modules`] returns, for a product. On GPUs, products decode nf4 with a table in workgroup memory. `lines`
+    /// is the number of rows and tokens of a workgroup: if a tile has 256 lines or more, workgroup memory has no room for the table.
+    pub fn product_modules(&self, region: &Region, lines: usize) -> Vec<(&'static str, String)> {
+        let mut modules = region.modules();
+        if self.class == Class::Groups && lines < 256 {
+            modules.iter_mut().filter(|(_, module)| module == "weight::nf4").for_each(|(_, module)| module.push_str("_table"));
+        }
+        modules
     }
 
     fn adds_by_subgroups(&self) -> bool {

@@ -358,7 +358,7 @@ impl Stack {
             shader: shape.shader,
             modules: [("input", input.module.to_string()), cx.caps.reduce()]
                 .into_iter()
-                .chain(group[0].1.region.modules())
+                .chain(cx.caps.product_modules(&group[0].1.region, shape.block_rows + shape.tokens))
                 .chain(shape.modules.iter().map(|&(slot, module)| (slot, module.to_string())))
                 .collect(),
             constants: shape.constants.clone(),
