@@ -33,6 +33,7 @@ mod rules;
 mod safety;
 mod session;
 mod shaders;
+mod spans;
 mod state_dtype;
 mod support;
 mod waiting;

@@ -181,7 +181,8 @@ fn only_prompts_use_cooperative_matrices() {
 fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
     let caps = |batch_invariant| Caps { batch_invariant, ..Caps::plain(Class::Groups, 1 << 30) };
     let names = ["rwkv4-0.1b", "rwkv5-0.1b", "rwkv6-0.1b", "rwkv7-0.1b", "rwkv7a-0.1b", "rwkv7b-0.1b", "glm4-0.5b"];
-    for (name, (few, many)) in names.into_iter().zip([(4, 7), (5, 9), (7, 12), (5, 10), (8, 13), (16, 21), (7, 9)]) {
+    let counts = [(4, 7, 0), (5, 9, 1), (7, 12, 1), (5, 10, 1), (8, 13, 1), (16, 21, 1), (7, 9, 0)];
+    for (name, (few, many, span)) in names.into_iter().zip(counts) {
         let blueprint = synthetic::named(name).unwrap();
         // The word `deep_embed` needs the embedding of each token, which a second lookup keeps.
         let more = usize::from(["rwkv7a-0.1b", "rwkv7b-0.1b"].contains(&name));
@@ -196,6 +197,9 @@ fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
             assert_eq!(count(tokens, &caps(false)), 2 + more + few * n_layer, "{name}, {tokens} tokens");
         }
         assert_eq!(count(64, &caps(false)), 3 + more + many * n_layer, "{name}, a chunk");
+        // From 65 tokens on, the recurrence of RWKV-5, 6 and 7 takes two dispatches.
+        assert_eq!(count(128, &caps(false)), 3 + more + (many + span) * n_layer, "{name}, a large chunk");
+        assert_eq!(count(128, &caps(true)), 3 + more + many * n_layer, "{name}, a large chunk, deterministic");
         // Under batch invariance, a step of one token has as many dispatches as a chunk.
         assert_eq!(count(1, &caps(true)), 3 + more + many * n_layer, "{name}, deterministic");
     }

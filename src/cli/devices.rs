@@ -19,6 +19,7 @@ Environment, for tests and for drivers that misbehave:
   WINGBEAT_KERNELS=groups|lanes  use the kernels for GPUs, or the kernels for software adapters
   WINGBEAT_SUBGROUPS=0|1         0: no subgroup operations; 1: an error if the adapter lacks them
   WINGBEAT_COOPERATIVE=0|1       the same for cooperative matrices (tensor cores)
+  WINGBEAT_SPANS=0|1             0: no recurrence in spans of 16 tokens, which prefill on GPUs uses
   WINGBEAT_CHECKED_SHADERS=1     keep bounds checks in the shaders
   WINGBEAT_MAX_BINDING=BYTES     split matrices larger than BYTES
   WINGBEAT_DRAWS=device|host     sample tokens on the device or on the host

@@ -13,6 +13,8 @@ pub const KERNELS: &str = "WINGBEAT_KERNELS";
 pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";
 /// Environment variable that forbids (`0`) or requires (`1`) products by cooperative matrices.
 pub const COOPERATIVE: &str = "WINGBEAT_COOPERATIVE";
+/// Environment variable that forbids (`0`) the recurrence in spans of 16 tokens, or allows it (`1`).
+pub const SPANS: &str = "WINGBEAT_SPANS";
 /// Environment variable that keeps (`1`) or removes (`0`) the bounds checks of shaders.
 pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
 /// Environment variable that sets where tokens are sampled: `device` or `host`.
@@ -29,10 +31,11 @@ enum Values {
 
 const ON_OFF: Values = Values::Words(&["0", "1"]);
 
-const VARIABLES: [(&str, Values); 7] = [
+const VARIABLES: [(&str, Values); 8] = [
     (KERNELS, Values::Words(&["groups", "lanes"])),
     (SUBGROUPS, ON_OFF),
     (COOPERATIVE, ON_OFF),
+    (SPANS, ON_OFF),
     (DRAWS, Values::Words(&["device", "host"])),
     (TUNE, ON_OFF),
     (BINDING_LIMIT, Values::Bytes),

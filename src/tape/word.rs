@@ -52,12 +52,24 @@ pub struct Caps {
     pub tuning: Tuning,
     /// `true` if a matrix whose inputs are mostly zeros may be stored column-major. Kernels then read only the columns of non-zero inputs.
     pub sparse: bool,
+    /// `true` if kernels for GPUs may compute the recurrence of RWKV-5, 6 and 7 in spans of 16 tokens. Steps with exact results
+    /// ([`Lowering::is_exact`]) never do.
+    pub spans: bool,
 }
 
 impl Caps {
     /// Returns the capabilities that every adapter of the kernel family `class` has.
     pub fn plain(class: Class, max_binding: usize) -> Caps {
-        Caps { class, max_binding, batch_invariant: false, subgroups: false, cooperative: None, tuning: Tuning::default(), sparse: true }
+        Caps {
+            class,
+            max_binding,
+            batch_invariant: false,
+            subgroups: false,
+            cooperative: None,
+            tuning: Tuning::default(),
+            sparse: true,
+            spans: true,
+        }
     }
 
     /// Returns the shader slot `reduce` and its module. If `batch_invariant` is true, the module does not use subgroups: some drivers choose a
@@ -121,8 +133,9 @@ pub struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Returns whether products must not round activations to f16. The result is true if `batch_invariant` is true. The result is also true for a step
-    /// with more outputs than runs: the caller of such a step wants exact logits of many tokens, not only the next token.
+    /// Returns whether products must not round activations to f16, and recurrences must take one token after the other. The result is true if
+    /// `batch_invariant` is true. The result is also true for a step with more outputs than runs: the caller of such a step wants exact logits
+    /// of many tokens, not only the next token.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }

@@ -3,8 +3,8 @@
 //!   Decay (5, 6):  o = S r + bonus   S = S diag(w) + v kᵀ            y = GN(o) ⊙ g
 //!   Delta (7):     S = S diag(w) − (S κ) bᵀ + v kᵀ   o = S r         y = (GN(o) + bonus) ⊙ g
 //! Every head has a state S `[value][key]` and takes its tokens in order. GN is the norm of each head, g the gate. The words compute the
-//! vectors r, w, k, v (and κ, b) and the bonus of each token; their files have the formulas. The *twin* is the reference implementation on
-//! the CPU.
+//! vectors r, w, k, v (and κ, b) and the bonus of each token; their files have the formulas. In long steps, GPUs compute the recurrence in
+//! spans of 16 tokens (`spans.rs`). The *twin* is the reference implementation on the CPU.
 
 use super::moments;
 use super::stack::{Stack, fuses};
@@ -130,7 +130,7 @@ impl Recurrence {
     }
 
     /// Returns the shader slot `state`, and the module that fills it for the state's format.
-    fn state_module(&self, tape: &Tape) -> (&'static str, String) {
+    pub fn state_module(&self, tape: &Tape) -> (&'static str, String) {
         ("state", format!("rwkv::state_{}", tape.state_spec(self.state).format.name()))
     }
 
@@ -207,9 +207,10 @@ impl Recurrence {
 
     /// Returns the dispatches of the recurrence, then one dispatch with norm, bonus and gate.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let mut dispatches = match cx.caps.class {
-            Class::Groups => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(cx.tape), Feed::Storage)],
-            Class::Lanes => self.windows(cx),
+        let mut dispatches = match (self.lower_spans(cx), cx.caps.class) {
+            (Some(spans), _) => spans.into(),
+            (None, Class::Groups) => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(cx.tape), Feed::Storage)],
+            (None, Class::Lanes) => self.windows(cx),
         };
         dispatches.push(self.out(cx));
         dispatches

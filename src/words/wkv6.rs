@@ -7,9 +7,10 @@
 //! CPU.
 
 use super::recurrence::{self, BONUS, Gate, Head, HeadTask, K, R, Recurrence, Rule, V, column};
+use super::spans::steps;
 use super::stack::{Activation, Segment, Stack, Store};
 use super::state_rows::decay;
-use super::testing::{Case, steps};
+use super::testing::Case;
 use crate::quant::isa::{Isa, dot};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
@@ -176,7 +177,7 @@ pub fn cases() -> Vec<Case> {
         let state = tape.state("wkv".into(), &[heads, head_size, head_size], false);
         let gate = (heads != 5).then_some(3);
         tape.wkv6(proj, Wkv6 { head_size, eps: 64e-5, vectors, decay, gate, state });
-        cases.push(Case::new(format!("wkv6/{heads}x{head_size}/{rank}"), tape, steps(2), 1e-9));
+        cases.push(Case::new(format!("wkv6/{heads}x{head_size}/{rank}"), tape, steps(), 1e-9));
     }
     cases
 }

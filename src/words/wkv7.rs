@@ -7,9 +7,10 @@
 //! mix is a column of low-rank outputs, GN the norm of each head. The twin is the reference implementation on the CPU.
 
 use super::recurrence::{self, BONUS, Gate, Head, HeadTask, K, R, Recurrence, Rule, V, column};
+use super::spans::steps;
 use super::stack::{Activation, Segment, Stack, Store};
 use super::state_rows::delta;
-use super::testing::{Case, steps};
+use super::testing::Case;
 use crate::quant::isa::{Isa, dot};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, VectorPart, Word, vector};
 
@@ -236,7 +237,7 @@ pub fn cases() -> Vec<Case> {
                 state: tape.state("wkv".into(), &[heads, head_size, head_size], false),
             };
             tape.wkv7(proj, spec);
-            cases.push(Case::new(format!("wkv7/{heads}x{head_size}/first={first_layer}"), tape, steps(2), 1e-9));
+            cases.push(Case::new(format!("wkv7/{heads}x{head_size}/first={first_layer}"), tape, steps(), 1e-9));
         }
     }
     cases

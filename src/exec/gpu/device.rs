@@ -4,7 +4,7 @@ use super::kernel::Kernels;
 use super::memory;
 use super::stored::Stored;
 use crate::error::{Error, Result};
-use crate::exec::environment::{self, BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SUBGROUPS};
+use crate::exec::environment::{self, BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SPANS, SUBGROUPS};
 use crate::exec::{Memory, host_memory};
 use crate::tape::{Caps, Class};
 use std::fmt;
@@ -166,7 +166,9 @@ impl Adapter {
         let subgroups = wanted(SUBGROUPS, self.subgroups.is_some_and(|(smallest, _)| smallest >= 4))?;
         let uses_matrices = wanted(COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
         let cooperative = self.cooperative.filter(|_| uses_matrices);
-        Ok(Caps { batch_invariant, subgroups, cooperative, ..Caps::plain(class, max_binding) })
+        // Integrated GPUs have few cores for the parallel part, and its memory traffic costs them more.
+        let spans = environment::value(SPANS)?.map_or(self.kind != AdapterKind::Integrated, |on| on == "1");
+        Ok(Caps { batch_invariant, subgroups, cooperative, spans, ..Caps::plain(class, max_binding) })
     }
 }
 
