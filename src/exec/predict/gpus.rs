@@ -9,6 +9,8 @@ pub struct Gpu {
     pub name: &'static str,
     /// The product's name.
     pub title: &'static str,
+    /// `true` if the GPU is part of the processor and shares its memory.
+    pub is_integrated: bool,
     /// The memory bandwidth in GB/s (data sheet).
     pub gb_s: f64,
     /// The rate of f32 operations in TFLOP/s (data sheet), without AMD's dual issue.
@@ -32,6 +34,7 @@ pub static GPUS: &[Gpu] = &[
     Gpu {
         name: "4090",
         title: "NVIDIA GeForce RTX 4090",
+        is_integrated: false,
         gb_s: 1008.0,
         tflop_s: 82.6,
         cooperative_tflop_s: Some(38.0),
@@ -43,6 +46,7 @@ pub static GPUS: &[Gpu] = &[
     Gpu {
         name: "3090",
         title: "NVIDIA GeForce RTX 3090",
+        is_integrated: false,
         gb_s: 936.0,
         tflop_s: 35.6,
         cooperative_tflop_s: Some(20.0),
@@ -54,6 +58,7 @@ pub static GPUS: &[Gpu] = &[
     Gpu {
         name: "3060",
         title: "NVIDIA GeForce RTX 3060",
+        is_integrated: false,
         gb_s: 360.0,
         tflop_s: 12.7,
         cooperative_tflop_s: Some(8.0),
@@ -65,6 +70,7 @@ pub static GPUS: &[Gpu] = &[
     Gpu {
         name: "h100",
         title: "NVIDIA H100 SXM",
+        is_integrated: false,
         gb_s: 3350.0,
         tflop_s: 66.9,
         cooperative_tflop_s: Some(58.0),
@@ -76,6 +82,7 @@ pub static GPUS: &[Gpu] = &[
     Gpu {
         name: "h200",
         title: "NVIDIA H200",
+        is_integrated: false,
         gb_s: 4800.0,
         tflop_s: 66.9,
         cooperative_tflop_s: Some(58.0),
@@ -87,6 +94,7 @@ pub static GPUS: &[Gpu] = &[
     Gpu {
         name: "7900xtx",
         title: "AMD Radeon RX 7900 XTX",
+        is_integrated: false,
         gb_s: 960.0,
         tflop_s: 30.7,
         cooperative_tflop_s: Some(25.0),
@@ -98,6 +106,7 @@ pub static GPUS: &[Gpu] = &[
     Gpu {
         name: "780m",
         title: "AMD Radeon 780M (DDR5-5600)",
+        is_integrated: true,
         gb_s: 90.0,
         tflop_s: 4.1,
         cooperative_tflop_s: Some(3.0),
@@ -109,6 +118,7 @@ pub static GPUS: &[Gpu] = &[
     Gpu {
         name: "m3",
         title: "Apple M3",
+        is_integrated: true,
         gb_s: 100.0,
         tflop_s: 3.5,
         cooperative_tflop_s: None,

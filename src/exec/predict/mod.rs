@@ -10,6 +10,7 @@ pub use gpus::{GPUS, Gpu, find};
 
 use super::gpu::DrawSizes;
 use crate::tape::{Binding, Caps, Class, Dispatch, Lowering, Param, Tape};
+use crate::words::SPAN;
 
 /// The share of the memory bandwidth that a long read reaches.
 const READ: f64 = 0.93;
@@ -25,6 +26,11 @@ const TILED: f64 = 0.33;
 const FEW: f64 = 0.5;
 /// The time in seconds that a workgroup of rwkv/wkv takes for a token.
 const WKV_TOKEN: f64 = 0.3e-6;
+/// The time in seconds that a workgroup of rwkv/wkv_span takes for a span, and the number of workgroups that a core runs at the same time.
+const WKV_SPAN: f64 = 5.3e-6;
+const WKV_SPANS_PER_CORE: f64 = 4.0;
+/// The time in seconds that a workgroup of rwkv/wkv_chain takes for a span.
+const WKV_CHAIN: f64 = 1.4e-6;
 /// The time in seconds of the searches in sample/draw.
 const SEARCHES: f64 = 12e-6;
 
@@ -50,7 +56,8 @@ pub struct Load {
 /// Returns the cost of each kind of word in a step, in the order of their first calls, then the cost of sampling. The formats of the
 /// tape's matrices, states and caches must be set before the call.
 pub fn step(tape: &Tape, gpu: &Gpu, load: Load) -> Vec<WordCost> {
-    let caps = Caps { subgroups: true, cooperative: gpu.cooperative_tflop_s.map(|_| 16), ..Caps::plain(Class::Groups, (2 << 30) - 4) };
+    let cooperative = gpu.cooperative_tflop_s.map(|_| 16);
+    let caps = Caps { subgroups: true, cooperative, spans: !gpu.is_integrated, ..Caps::plain(Class::Groups, (2 << 30) - 4) };
     let tokens = load.n_slots * load.n_tokens;
     let cx = Lowering {
         tape,
@@ -149,6 +156,11 @@ fn waits(dispatch: &Dispatch, gpu: &Gpu, load: Load, width: usize) -> f64 {
         }
         // The tokens of a run are computed one after another.
         "rwkv/wkv" => load.n_tokens as f64 * WKV_TOKEN,
+        "rwkv/wkv_span" => {
+            let groups: f64 = dispatch.grid.iter().map(|&n| f64::from(n)).product();
+            (groups / (WKV_SPANS_PER_CORE * gpu.cores as f64)).ceil() * WKV_SPAN
+        }
+        "rwkv/wkv_chain" => load.n_tokens.div_ceil(SPAN) as f64 * WKV_CHAIN,
         "sample/draw" => SEARCHES,
         _ => 0.0,
     }
