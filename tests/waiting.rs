@@ -199,7 +199,7 @@ fn a_device_that_is_lost_during_a_step_is_one_error() {
         device.device.destroy();
         let e = batcher.finish_step(&mut |_, _| ()).unwrap_err();
         assert_eq!(e.kind, wingbeat::error::Kind::Device, "{e}");
-        assert!(e.message.starts_with("nothing came back from the device: ") && e.message.len() < 120, "{e}");
+        assert!(e.message.starts_with("cannot read the results back from the device: ") && e.message.len() < 120, "{e}");
         // All jobs end with the same error, and no further text arrives.
         let ended = batcher.step(&mut |_, event| panic!("{event:?}")).unwrap();
         assert!(ended.len() == 1 && ended[0].output.as_ref().is_err_and(|own| own.message == e.message));

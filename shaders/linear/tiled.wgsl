@@ -13,9 +13,9 @@ import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LO
 const W_QUADS: u32 = TILE_ROWS / 4u;
 // The number of quads of tokens in a tile.
 const X_QUADS: u32 = TILE_TOKENS / 4u;
-// The number of lanes that share the rows of a tile.
+// The number of lanes among which the rows of a tile are divided.
 const W_LANES: u32 = W_QUADS / ROW_QUADS;
-// The number of lanes that share the tokens of a tile.
+// The number of lanes among which the tokens of a tile are divided.
 const X_LANES: u32 = X_QUADS / TOKEN_QUADS;
 const LANES: u32 = W_LANES * X_LANES;
 

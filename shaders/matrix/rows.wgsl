@@ -1,4 +1,5 @@
-// A row-major matrix in a storage buffer: codes in the order of matrix/quads, then scales. Fills the shader slot `matrix`.
+// A matrix in a storage buffer: the codes of all rows, then all scales. matrix/quads describes the order of the codes. Fills the shader slot
+// `matrix`.
 import package::matrix::place::Place;
 import package::slot::scale::scaled;
 import package::slot::weight::{SHARERS, WORDS, decode};

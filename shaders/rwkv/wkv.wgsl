@@ -30,7 +30,7 @@ struct Params {
     values_stride: u32,
     // Stride of a token in y, in floats.
     stride: u32,
-    // Offset of the column bonus in a row of values, in floats.
+    // Offset of the column `bonus` in a row of values, in floats.
     bonus: u32,
     // Offset of this dispatch's first vector in feed, in vectors of 4 floats.
     feed_at: u32,

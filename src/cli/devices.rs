@@ -23,8 +23,8 @@ Environment, for tests and for drivers that misbehave:
   WINGBEAT_CHECKED_SHADERS=1     keep bounds checks in the shaders
   WINGBEAT_MAX_BINDING=BYTES     split matrices larger than BYTES
   WINGBEAT_DRAWS=device|host     sample tokens on the device or on the host
-  WINGBEAT_TUNE=0|1              0: use fixed kernel shapes, without timing them; 1: time them on
-                                 software adapters, too (requires WINGBEAT_KERNELS=groups)
+  WINGBEAT_TUNE=0|1              0: no tuning (timing of kernel variants); 1: tuning on software
+                                 adapters, too, with WINGBEAT_KERNELS=groups; default: GPUs only
   WINGBEAT_CACHE=FOLDER          keep tuning files and compiled kernels in FOLDER";
 
 /// List the devices that models can run on

@@ -31,7 +31,7 @@ pub struct GrammarArgs {
     /// Constrain the text to a JSON value
     #[arg(hide_short_help = true, long)]
     json_value: bool,
-    /// Reserve the last tokens of the limit (-n) to complete the text by the grammar; default with --json-schema, --json-object and --json-value
+    /// When the token limit (-n) is near, end the text so that it is valid for the grammar; on by default with --json-schema, --json-object and --json-value
     #[arg(hide_short_help = true, long, overrides_with = "no_close")]
     close: bool,
     /// Stop at the token limit even inside an unfinished text; default for --grammar

@@ -28,7 +28,7 @@ pub struct Args {
     /// Checkpoint file, its name without the extension, or a folder with one checkpoint [default: the tiny embedded model]
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     path: Option<PathBuf>,
-    /// Checkpoint to show, as a flag
+    /// Checkpoint to show: the same as the argument
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// List all tensors

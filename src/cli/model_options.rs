@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Use the same kernels for every batch size, so that a text never depends on other texts in the batch
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub deterministic: bool,
-    /// Neither read nor write the files that keep the measured kernel sizes and the compiled kernels of this GPU (not the key-value cache)
+    /// Neither read nor write the files with the tuning results and the compiled kernels of this GPU (not the key-value cache)
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub no_cache: bool,
 }
@@ -85,7 +85,7 @@ pub struct DeviceArgs {
     /// Device: auto, cpu, gpu, gpu:N, or a part of an adapter's name; `wingbeat devices` lists all [default: WINGBEAT_DEVICE, else auto]
     #[arg(long, value_name = "DEVICE", value_parser = suggested(StringValueParser::new(), DEVICES), hide_possible_values = true)]
     pub device: Option<String>,
-    /// Graphics API; an error if it has no adapter
+    /// Graphics API. The program stops with an error if this API has no adapter
     #[arg(long, value_name = "API", default_value = "auto", value_parser = ["auto", "vulkan", "metal", "dx12", "gl"], ignore_case = true, hide_short_help = true)]
     pub backend: String,
     #[command(flatten)]

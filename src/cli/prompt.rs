@@ -37,7 +37,7 @@ pub struct TextArgs {
     /// Text to read [default: standard input, if --prompt, --file and --tokens are absent]
     #[arg(conflicts_with_all = ["prompt", "file"], display_order = 0)]
     text: Option<String>,
-    /// Text to read, as a flag; it may begin with a hyphen
+    /// Text to read: the same as the argument, but it may begin with a hyphen
     #[arg(short, long, visible_alias = "text", value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "file")]
     prompt: Option<String>,
     /// Read the text from FILE; - is standard input

@@ -47,7 +47,7 @@ pub struct Args {
     /// Number type of the reference's weights: auto (f16 where their range allows), f16, f32
     #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
     against: String,
-    /// Number types to compare: auto, f16, f32 [default, without --quant and --strategy: f16, f32 and all kinds of --quant, except the reference's type]
+    /// Number types to compare: auto, f16, f32. If --dtype, --quant and --strategy are all absent, f16, f32 and all kinds of --quant are compared, except the reference's type
     #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
     /// Quantised weights to compare: i8, i4-mixed, … as with generate; repeatable

@@ -272,5 +272,6 @@ fn nothing_begun() -> Error {
 /// Returns the error of a method that would have to block in a browser.
 #[cfg(target_arch = "wasm32")]
 fn cannot_block() -> Error {
-    Error::device("a browser cannot wait for its GPU").hint("await `ready` between begin and finish")
+    Error::device("this call would block until the GPU is done, and a browser must not block")
+        .hint("call a `begin` method, await `ready`, then call the `finish` method")
 }

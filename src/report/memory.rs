@@ -31,7 +31,8 @@ pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
     MemoryReport { weights: footprint.weights(all.clone()), state_per_slot: footprint.slots(all), scratch: footprint.scratch }
 }
 
-/// Returns the bytes of all weights of `tape` by format: `f32`, `f16` and every value of the option `quant`. Changes the formats of the tape.
+/// Returns for each format the number of bytes that all weights of `tape` would take in this format. The formats are `f32`, `f16` and every
+/// value of the option `quant`. Leaves the tape in the last format.
 ///
 /// # Errors
 /// The errors of [`assign_formats`].

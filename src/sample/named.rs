@@ -97,7 +97,7 @@ static SETTINGS: &[Setting] = &[
         ANY,
         "a number",
     ),
-    share("penalty-decay", "Multiply the counts that the frequency penalty uses by X after each token [default: 0.996]", |s| {
+    share("penalty-decay", "After each token, multiply the counts of the frequency penalty by X [default: 0.996]", |s| {
         &mut s.penalty_decay
     }),
     number(

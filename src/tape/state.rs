@@ -3,7 +3,7 @@
 use super::ROW_PAD;
 use crate::quant::{self, Format, padded};
 
-/// The handle of one recurrent state in all pages: `[pages, size]`.
+/// The handle of a recurrent state. Every page holds one copy of the state, so its memory is `[pages, size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State(pub(crate) usize);
 

@@ -52,8 +52,10 @@ impl Lora {
     /// `Usage` if `alpha` is 0 or not finite. `File` or `Model` if the file is not an adapter.
     pub fn open(path: &Path, alpha: f32, model: &Checkpoint) -> Result<Lora> {
         if !alpha.is_finite() || alpha == 0.0 {
-            return Err(Error::usage(format!("expected the scale alpha of the adapter's training, a number other than 0; found {alpha}"))
-                .field("lora_alpha"));
+            return Err(Error::usage(format!(
+                "expected a finite number other than 0 (the alpha of the adapter's training), found {alpha}"
+            ))
+            .field("lora_alpha"));
         }
         let file = Checkpoint::open(path).map_err(|e| e.field("lora"))?;
         let mut lora = Self::sort(file, alpha).map_err(|e| e.at(path.display()))?;

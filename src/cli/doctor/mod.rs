@@ -48,8 +48,8 @@ Examples:
 
 /// Check drivers, kernels and results on this machine
 ///
-/// By default, doctor runs every kernel in every weight format at a few sizes, only in the variant that models use on this device. --full runs
-/// all sizes and all versions, which takes minutes on a software driver. Ctrl-C stops the check and prints the results so far.
+/// By default, doctor checks the kernels that models use on this device, in every weight format and at a few matrix sizes. --full checks all
+/// kernels at all sizes, which takes minutes on a software driver. Ctrl-C stops the check and prints the results so far.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

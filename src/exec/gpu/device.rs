@@ -351,7 +351,7 @@ impl Device {
         Device { device, queue, faults, caps, is_slow, trusted, kernels: Arc::default() }
     }
 
-    /// Calls `make`, which creates objects of the device. Returns an error if one of the calls failed, even if other threads use the device at the
+    /// Calls `make`, which creates objects of the device, and returns its result. Returns an error if an object was not created, even if other threads use the device at the
     /// same time.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
@@ -363,7 +363,8 @@ impl Device {
         errors.last().map_or(Ok(made), |error| Err(explain(&error).caused_by(error)))
     }
 
-    /// Calls `make`, which creates objects of the device. Returns the first error of the device.
+    /// Calls `make`, which creates objects of the device, and returns its result. Returns an error if the device reported an error during the
+    /// call or before it.
     #[cfg(target_arch = "wasm32")]
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
         let made = make();

@@ -128,7 +128,7 @@ impl Readback {
         let view = self.buffer.slice(..bytes as u64).get_mapped_range().map_err(|e| {
             // wgpu's text has one line per cause. The last line is the most specific.
             let why = e.to_string();
-            Error::device(format!("nothing came back from the device: {}", why.trim().lines().last().unwrap_or_default().trim()))
+            Error::device(format!("cannot read the results back from the device: {}", why.trim().lines().last().unwrap_or_default().trim()))
                 .caused_by(e)
         })?;
         let taken = hand_over(&view);
