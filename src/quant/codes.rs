@@ -43,7 +43,8 @@ impl<C: Codes> Body for Row<'_, C> {
         let vectors = WEIGHTS_PER_BLOCK / LANES;
         for (b, out) in self.out.chunks_mut(vectors).enumerate() {
             let first = b * vectors;
-            fetch::<C>(self.soon, b);
+            let block_bytes = WEIGHTS_PER_BLOCK / PAD * C::BYTES;
+            isa::prefetch(self.soon.as_ptr().wrapping_add(b * block_bytes), block_bytes);
             for (i, out) in (first..).zip(out) {
                 // SAFETY: the caller guarantees the CPU's instructions. `bytes` has the units of all vectors in `out`.
                 unsafe {
@@ -57,16 +58,6 @@ impl<C: Codes> Body for Row<'_, C> {
                 }
             }
         }
-    }
-}
-
-/// Fetches the codes of block `b` of `soon` from memory.
-#[inline(always)]
-pub(super) fn fetch<C: Codes>(soon: &[u8], b: usize) {
-    const LINE_BYTES: usize = 64;
-    let block_bytes = WEIGHTS_PER_BLOCK / PAD * C::BYTES;
-    for line in (0..block_bytes).step_by(LINE_BYTES) {
-        isa::prefetch(soon.as_ptr().wrapping_add(b * block_bytes + line));
     }
 }
 

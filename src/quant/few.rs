@@ -3,52 +3,55 @@
 //!
 //! The sums have the same bits as the sums of [`tile::multiply`](super::tile::multiply).
 
-use super::codes::{UNITS, fetch};
-use super::isa::{Body, Isa, LANES, Vector};
+use super::codes::UNITS;
+use super::isa::{self, Body, Isa, LANES, Vector};
 use super::tile::STRIP;
 use super::units::Codes;
-use super::{Factors, WEIGHTS_PER_BLOCK};
+use super::{RowFactors, WEIGHTS_PER_BLOCK};
 use std::marker::PhantomData;
 
 /// The largest number of tokens that [`Multiply`] takes.
 pub const MOST: usize = 4;
+/// Codes are fetched at least this number of bytes before they are multiplied.
+const AHEAD: usize = 12 << 10;
 
-/// Some columns of a strip of encoded rows, and the activations that they are multiplied by.
-pub struct Strip<'a> {
-    /// The codes of the rows. Row i begins at byte `i * row_bytes` and has `depth` codes.
+/// Some encoded rows, and the activations that they are multiplied by.
+pub struct Rows<'a> {
+    /// The number of rows, a multiple of [`STRIP`].
+    pub n: usize,
+    /// The codes of these rows and of later rows.
     pub codes: &'a [u8],
     pub row_bytes: usize,
-    /// The factors of each row, all of one kind.
-    pub factors: [Factors<'a>; STRIP],
-    /// The codes that are multiplied soon, which are fetched from memory meanwhile. They have the same `row_bytes`.
-    pub soon: &'a [u8],
+    pub factors: RowFactors<'a>,
     /// The number of columns, a multiple of [`LANES`].
+    pub width: usize,
+    /// The number of columns whose products are added up before they are added to a sum, a multiple of [`WEIGHTS_PER_BLOCK`].
     pub depth: usize,
-    /// The activations, one row of at least `depth` floats per `x_stride` floats. The number of rows is at most [`MOST`].
+    /// The activations, one row of at least `width` floats per `x_stride` floats. The number of rows is at most [`MOST`].
     pub x: &'a [f32],
     pub x_stride: usize,
 }
 
-/// Adds `Σ over j of w[i][j] x[t][j]` to `out[t * out_stride + i]`, for the rows i of a strip and all tokens t: `(isa, strip, out, out_stride)`.
-pub type Multiply = fn(Isa, Strip<'_>, &mut [f32], usize);
+/// Adds `Σ over j of w[i][j] x[t][j]` to `out[t * out_stride + i]`, for all rows i and tokens t: `(isa, rows, out, out_stride)`.
+pub type Multiply = fn(Isa, Rows<'_>, &mut [f32], usize);
 
 /// Returns the loop for codes of the units `C`.
 pub(super) fn multiply_of<C: Codes>() -> Multiply {
-    |isa, strip, out, out_stride| {
+    |isa, rows, out, out_stride| {
         let codes = PhantomData::<C>;
         match out.len().div_ceil(out_stride) {
-            1 => isa.with(Few::<C, 1> { strip, out, out_stride, codes }),
-            2 => isa.with(Few::<C, 2> { strip, out, out_stride, codes }),
-            3 => isa.with(Few::<C, 3> { strip, out, out_stride, codes }),
-            4 => isa.with(Few::<C, 4> { strip, out, out_stride, codes }),
+            1 => isa.with(Few::<C, 1> { rows, out, out_stride, codes }),
+            2 => isa.with(Few::<C, 2> { rows, out, out_stride, codes }),
+            3 => isa.with(Few::<C, 3> { rows, out, out_stride, codes }),
+            4 => isa.with(Few::<C, 4> { rows, out, out_stride, codes }),
             n => panic!("expected 1 to {MOST} tokens, found {n}"),
         }
     }
 }
 
-/// A strip and `T` tokens.
+/// Rows and `T` tokens.
 struct Few<'a, C, const T: usize> {
-    strip: Strip<'a>,
+    rows: Rows<'a>,
     out: &'a mut [f32],
     out_stride: usize,
     codes: PhantomData<C>,
@@ -56,52 +59,70 @@ struct Few<'a, C, const T: usize> {
 
 impl<C: Codes, const T: usize> Body for Few<'_, C, T> {
     #[inline(always)]
-    unsafe fn call<V: Vector>(self) {
-        let s = &self.strip;
-        assert!(s.depth.is_multiple_of(LANES) && s.x.len() >= (T - 1) * s.x_stride + s.depth);
-        assert!(s.codes.len() >= (STRIP - 1) * s.row_bytes + s.depth / LANES * UNITS * C::BYTES);
-        // SAFETY: the caller guarantees the CPU's instructions, and the slices hold all rows, as checked above. Each call reads at most `depth`
-        // factors of a row, whose list is as long as the row.
-        let sums = unsafe {
-            match s.factors {
-                [Factors::One, ..] => self.sums::<V>(|_, units, _, _| V::decode::<C>(units)),
-                [Factors::Blocks(a), ..] => {
-                    let rows = s.factors.map(|f| if let Factors::Blocks(f) = f { f } else { a });
-                    self.sums::<V>(|i, units, block, _| V::decode_times::<C>(units, rows[i][block]))
+    unsafe fn call<V: Vector>(mut self) {
+        let r = &self.rows;
+        assert!(r.n.is_multiple_of(STRIP) && r.width.is_multiple_of(LANES) && r.depth.is_multiple_of(WEIGHTS_PER_BLOCK));
+        assert!(r.width / LANES * UNITS * C::BYTES <= r.row_bytes && r.codes.len() >= r.n * r.row_bytes);
+        assert!(r.x.len() >= (T - 1) * r.x_stride + r.width);
+        // SAFETY: the caller guarantees the CPU's instructions, and the slices hold all rows, as checked here.
+        unsafe {
+            match r.factors {
+                RowFactors::One => self.rows::<V>(|units, _, _| V::decode::<C>(units)),
+                RowFactors::Blocks(scales, n) => {
+                    assert!(n >= r.width.div_ceil(WEIGHTS_PER_BLOCK) && scales.len() >= r.n * n);
+                    self.rows::<V>(|units, i, column| {
+                        V::decode_times::<C>(units, *scales.get_unchecked(i * n + column / WEIGHTS_PER_BLOCK))
+                    });
                 }
-                [Factors::Each(a), ..] => {
-                    let rows = s.factors.map(|f| if let Factors::Each(f) = f { f } else { a });
-                    self.sums::<V>(|i, units, _, column| V::decode::<C>(units).mul(V::load(&rows[i][column..].as_chunks().0[0])))
+                RowFactors::Each(scales) => {
+                    assert!(scales.len() >= r.width);
+                    self.rows::<V>(|units, _, column| V::decode::<C>(units).mul(V::load(&*scales.as_ptr().add(column).cast())));
                 }
-            }
-        };
-        for (t, sums) in sums.into_iter().enumerate() {
-            for (out, sum) in self.out[t * self.out_stride..].iter_mut().zip(sums) {
-                // SAFETY: the caller guarantees the CPU's instructions.
-                *out += unsafe { sum.total() };
             }
         }
     }
 }
 
 impl<C: Codes, const T: usize> Few<'_, C, T> {
-    /// Returns the sums of each token and row. `load` loads the weights of row i from two units: `(i, units, block, column)`, where `column` is
-    /// the first of these columns and `block` its block.
+    /// Multiplies all rows. `load` loads the weights of a row from two units: `(units, row, column)`, where `column` is the first of these
+    /// columns.
     #[inline(always)]
-    unsafe fn sums<V: Vector>(&self, load: impl Fn(usize, *const u8, usize, usize) -> V) -> [[V; STRIP]; T] {
-        let s = &self.strip;
-        // SAFETY: `call` has checked the lengths of the slices.
+    unsafe fn rows<V: Vector>(&mut self, load: impl Fn(*const u8, usize, usize) -> V) {
+        for strip in (0..self.rows.n).step_by(STRIP) {
+            for first in (0..self.rows.width).step_by(self.rows.depth) {
+                // SAFETY: `call` has checked the lengths of the slices.
+                let sums = unsafe { self.sums(strip, first, &load) };
+                for (t, sums) in sums.into_iter().enumerate() {
+                    for (out, sum) in self.out[t * self.out_stride + strip..].iter_mut().zip(sums) {
+                        // SAFETY: the caller guarantees the CPU's instructions.
+                        *out += unsafe { sum.total() };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the sums of each token and row of a strip, over the columns from `first` on, at most `depth`.
+    #[inline(always)]
+    unsafe fn sums<V: Vector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; STRIP]; T] {
+        let r = &self.rows;
+        let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
+        // The rows after whole strips, so that every line is fetched equally early.
+        let ahead = AHEAD.next_multiple_of(STRIP * r.row_bytes);
+        let end = r.width.min(first + r.depth);
+        // SAFETY: `call` has checked the lengths of the slices. Fetches may be of any address.
         unsafe {
             let mut sums = [[V::splat(0.0); STRIP]; T];
-            for first in (0..s.depth).step_by(WEIGHTS_PER_BLOCK) {
-                let block = first / WEIGHTS_PER_BLOCK;
-                for i in 0..STRIP {
-                    fetch::<C>(s.soon.get(i * s.row_bytes..).unwrap_or_default(), block);
+            for block in (first..end).step_by(WEIGHTS_PER_BLOCK) {
+                for i in strip..strip + STRIP {
+                    let at = i * r.row_bytes + block / WEIGHTS_PER_BLOCK * block_bytes + ahead;
+                    isa::prefetch(r.codes.as_ptr().wrapping_add(at), block_bytes);
                 }
-                for column in (first..s.depth.min(first + WEIGHTS_PER_BLOCK)).step_by(LANES) {
-                    let x: [V; T] = std::array::from_fn(|t| V::load(&*s.x.as_ptr().add(t * s.x_stride + column).cast()));
+                for column in (block..end.min(block + WEIGHTS_PER_BLOCK)).step_by(LANES) {
+                    let x: [V; T] = std::array::from_fn(|t| V::load(&*r.x.as_ptr().add(t * r.x_stride + column).cast()));
                     for i in 0..STRIP {
-                        let w = load(i, s.codes.as_ptr().add(i * s.row_bytes + column / LANES * UNITS * C::BYTES), block, column);
+                        let units = r.codes.as_ptr().add((strip + i) * r.row_bytes + column / LANES * UNITS * C::BYTES);
+                        let w = load(units, strip + i, column);
                         for (sums, &x) in sums.iter_mut().zip(&x) {
                             sums[i] = w.mul_add(x, sums[i]);
                         }

@@ -83,16 +83,20 @@ pub trait Vector: Copy {
     unsafe fn total(self) -> f32;
 }
 
-/// Fetches the line of memory at `address`, which may be any address.
+/// Fetches `n` bytes of memory at `address`, which may be any address, to the second-level cache. A core can wait for more lines of this cache
+/// than of the first-level cache.
 #[inline(always)]
-pub fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has this instruction, and it ignores addresses that cannot be read.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+pub fn prefetch(address: *const u8, n: usize) {
+    const LINE_BYTES: usize = 64;
+    for line in (0..n).step_by(LINE_BYTES) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: every x86-64 has this instruction, and it ignores addresses that cannot be read.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.wrapping_add(line).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (address, line);
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 /// Returns `a * b + c`. A fused operation is used only if the target always has it: elsewhere it would be a slow function.

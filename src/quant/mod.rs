@@ -28,7 +28,7 @@ pub use coded::{Coded, Coding};
 pub use codes::Decode;
 pub use encode::{Encoded, encode_rows};
 pub use float::Float;
-pub use scales::{Axis, Factors, Scales, Scaling, WEIGHTS_PER_BLOCK};
+pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, WEIGHTS_PER_BLOCK};
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -46,7 +46,7 @@ pub const fn padded(n: usize) -> usize {
 pub struct Loops {
     /// Decodes a row of codes and multiplies the values by factors.
     pub decode: Decode,
-    /// Multiplies a strip of rows by few tokens.
+    /// Multiplies rows by few tokens.
     pub multiply: few::Multiply,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! A result depends only on its row and its token: not on the number of tokens or products.
 
-use super::few::{self, Strip};
+use super::few::{self, Rows};
 use super::isa::Isa;
 use super::tile::{self, LANES, STRIP};
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
@@ -58,16 +58,6 @@ impl Weights<'_> {
         let row = &codes(i, first)[..self.row_bytes() - self.format.size_bytes(first)];
         (self.format.loops().decode)(row, self.scales.factors(i, self.k, first), out, codes(soon.0, soon.1));
         self.scales.apply_affine(i, first, out);
-    }
-
-    /// Returns `depth` columns of the [`STRIP`] rows from `i` on, and the activations that they are multiplied by. The part begins at column
-    /// `first`, a multiple of [`WEIGHTS_PER_BLOCK`].
-    fn strip<'a>(&'a self, i: usize, first: usize, depth: usize, x: &'a [f32], x_stride: usize) -> Strip<'a> {
-        let row_bytes = self.row_bytes();
-        let codes = &self.codes[i * row_bytes + self.format.size_bytes(first)..];
-        let soon = codes.get(STRIP * row_bytes..).unwrap_or_default();
-        let factors = std::array::from_fn(|row| self.scales.factors(i + row, self.k, first));
-        Strip { codes, row_bytes, factors, soon, depth, x, x_stride }
     }
 }
 
@@ -125,20 +115,18 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Computes the sums of some whole strips without a panel, if this is possible: few tokens, and rows of whole vectors.
+    /// Computes the sums without a panel, if this is possible: for few tokens, whole strips, and rows of whole vectors. Returns whether it did.
     fn run_few(&mut self, isa: Isa) -> bool {
-        let (n, rows) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
+        let (tokens, n) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
         let (weights, width) = (self.product.weights, self.product.x[0].len());
-        if n > few::MOST || !width.is_multiple_of(LANES) || !rows.is_multiple_of(STRIP) || weights.scales.is_affine() {
+        let factors = weights.scales.factors_of_rows(self.first_row, weights.k);
+        let (Some(factors), true) = (factors, tokens <= few::MOST && width.is_multiple_of(LANES) && n.is_multiple_of(STRIP)) else {
             return false;
-        }
-        let multiply = weights.format.loops().multiply;
-        for row in (0..rows).step_by(STRIP) {
-            for first in (0..width).step_by(DEPTH) {
-                let strip = weights.strip(self.first_row + row, first, DEPTH.min(width - first), &self.x[first..], self.stride);
-                multiply(isa, strip, &mut self.sums[row..(n - 1) * TASK + row + STRIP], TASK);
-            }
-        }
+        };
+        let row_bytes = weights.row_bytes();
+        let codes = &weights.codes[self.first_row * row_bytes..];
+        let rows = Rows { n, codes, row_bytes, factors, width, depth: DEPTH, x: self.x, x_stride: self.stride };
+        (weights.format.loops().multiply)(isa, rows, &mut self.sums[..(tokens - 1) * TASK + n], TASK);
         true
     }
 

@@ -66,6 +66,16 @@ pub enum Factors<'a> {
     Each(&'a [f32]),
 }
 
+/// The factors of several rows.
+#[derive(Debug, Clone, Copy)]
+pub enum RowFactors<'a> {
+    One,
+    /// One factor per block of [`WEIGHTS_PER_BLOCK`] values of a row, and the number of factors per row.
+    Blocks(&'a [f32], usize),
+    /// One factor per column, for all rows.
+    Each(&'a [f32]),
+}
+
 impl<'a> Factors<'a> {
     /// Returns the factors of the values after `u` units.
     pub(super) fn after_units(self, u: usize) -> Factors<'a> {
@@ -135,9 +145,16 @@ impl Scales {
         }
     }
 
-    /// Returns whether the scales are affine: [`factors`](Self::factors) then has no factors.
-    pub(super) fn is_affine(&self) -> bool {
-        matches!(self, Scales::Affine { .. })
+    /// Returns the factors of the rows from `i` on, of a matrix `[rows, k]`, for as many rows as are in one block of each column. Returns `None`
+    /// for affine scales.
+    pub(super) fn factors_of_rows(&self, i: usize, k: usize) -> Option<RowFactors<'_>> {
+        let per_row = k.div_ceil(WEIGHTS_PER_BLOCK);
+        match self {
+            Scales::None => Some(RowFactors::One),
+            Scales::Rows(scales) => Some(RowFactors::Blocks(&scales[i * per_row..], per_row)),
+            Scales::Columns(scales) => Some(RowFactors::Each(&scales[i / WEIGHTS_PER_BLOCK * k..][..k])),
+            Scales::Affine { .. } => None,
+        }
     }
 
     /// Returns the factors of the columns from `first` on, for row `i` of a matrix `[rows, k]`. `first` is a multiple of [`WEIGHTS_PER_BLOCK`].
