@@ -6,25 +6,24 @@
 import package::rwkv::spans::{Span, SPAN};
 import package::rwkv::wkv_span_params::{params, left, w, loaded, value, store, store_y};
 
-alias Side = f32; // r; k
+alias Side = f32;
 alias Pair = f32; // A
 const DIAGONAL: bool = false;
 
-var<private> k: array<f32, SPAN>;
-var<private> r: array<f32, SPAN>;
+// The lane's column of the earlier token's side of a sum, k, and of the later token's side, r. Indices are constants, so that the arrays are
+// registers.
+var<private> early: array<Side, SPAN>;
+var<private> late: array<Side, SPAN>;
 
 // Loads the lane's column of all vectors.
 fn load(span: Span, lane: u32) {
     unroll t in 16 {
-    r[$t] = loaded(span.n, $tu, 0u, lane, 0.0);
+    late[$t] = loaded(span.n, $tu, 0u, lane, 0.0);
     w[$t] = loaded(span.n, $tu, 1u, lane, 1.0);
-    k[$t] = loaded(span.n, $tu, 2u, lane, 0.0);
+    early[$t] = loaded(span.n, $tu, 2u, lane, 0.0);
     }
 }
 
-// Returns the later token's side of a level, and the earlier token's side. p is the product of decays between token and anchor.
-fn left_of(t: u32, p: f32) -> Side { return p * r[t]; }
-fn right_of(s: u32, p: f32) -> Side { return p * k[s]; }
 fn product(x: Side, y: Side) -> Pair { return x * y; }
 
 // The sum for s = t is the bonus, which rwkv/wkv6_prepare has computed.
@@ -42,19 +41,19 @@ fn finish(span: Span, head: u32, lane: u32) {
     }
     var p = 1.0;
     unroll d in 16 {
-    k[15 - $d] *= p;
+    early[15 - $d] *= p;
     p *= w[15 - $d];
     }
     store(0u, 1u, lane, p);
     p = 1.0;
     unroll t in 16 {
-    r[$t] *= p;
+    late[$t] *= p;
     p *= w[$t];
     unroll s in 16 { if $s < $t { out[$t] += left[$tu * SPAN + $su] * v[$s]; } }
     }
     unroll t in 16 { if $tu < span.n {
-    store($tu, 0u, lane, r[$t]);
-    store($tu, 2u, lane, k[$t]);
+    store($tu, 0u, lane, late[$t]);
+    store($tu, 2u, lane, early[$t]);
     store_y($tu, lane, out[$t]);
     } }
 }

@@ -10,39 +10,35 @@
 import package::rwkv::spans::{Span, SPAN};
 import package::rwkv::wkv_span_params::{left, right, w, STRIDE, loaded, value, store, store_y};
 
-alias Side = vec2<f32>; // kappa and r w; b and k
+alias Side = vec2<f32>;
 alias Pair = vec4<f32>; // L, M, B, K
 const DIAGONAL: bool = true;
 
-var<private> kappa: array<f32, SPAN>;
-var<private> b: array<f32, SPAN>;
-var<private> k: array<f32, SPAN>;
-var<private> r: array<f32, SPAN>;
+// The lane's column of the earlier token's side of a sum, (b, k), and of the later token's side, (kappa, r). Indices are constants, so that
+// the arrays are registers.
+var<private> early: array<Side, SPAN>;
+var<private> late: array<Side, SPAN>;
 
 // Loads the lane's column of all vectors.
 fn load(span: Span, lane: u32) {
     unroll t in 16 {
-    kappa[$t] = loaded(span.n, $tu, 0u, lane, 0.0);
+    late[$t].x = loaded(span.n, $tu, 0u, lane, 0.0);
     w[$t] = loaded(span.n, $tu, 1u, lane, 1.0);
-    b[$t] = loaded(span.n, $tu, 2u, lane, 0.0);
-    k[$t] = loaded(span.n, $tu, 3u, lane, 0.0);
-    r[$t] = loaded(span.n, $tu, 4u, lane, 0.0);
+    early[$t].x = loaded(span.n, $tu, 2u, lane, 0.0);
+    early[$t].y = loaded(span.n, $tu, 3u, lane, 0.0);
+    late[$t].y = loaded(span.n, $tu, 4u, lane, 0.0);
     }
 }
 
-// Returns the later token's side of a level, and the earlier token's side. p is the product of decays between token and anchor.
-fn left_of(t: u32, p: f32) -> Side { return p * vec2(kappa[t], r[t]); }
-fn right_of(s: u32, p: f32) -> Side { return p * vec2(b[s], k[s]); }
 fn product(x: Side, y: Side) -> Pair { return vec4(x.x * y, x.y * y); }
 
-// Returns the lane's part of r[t] . b[t] and r[t] . k[t]. Four lanes share a token.
+// Returns the lane's part of r[t] . b[t] and r[t] . k[t]. Four lanes share a token. Then multiplies r by w.
 fn diagonal(lane: u32) -> Pair {
     unroll i in 8 {
-    left[$iu * STRIDE + lane] = r[$i] * vec2(b[$i], k[$i]);
-    right[$iu * STRIDE + lane] = r[$i + 8] * vec2(b[$i + 8], k[$i + 8]);
+    left[$iu * STRIDE + lane] = late[$i].y * early[$i];
+    right[$iu * STRIDE + lane] = late[$i + 8].y * early[$i + 8];
     }
-    // From here on, r is multiplied by w.
-    unroll t in 16 { r[$t] *= w[$t]; }
+    unroll t in 16 { late[$t].y *= w[$t]; }
     workgroupBarrier();
     let row = lane / 4u % 8u * STRIDE + lane % 4u;
     var sum = vec2(0.0);
@@ -62,48 +58,43 @@ fn finish(span: Span, head: u32, lane: u32) {
     var out: array<f32, SPAN>;
     var p = 1.0;
     unroll d in 16 {
-    b[15 - $d] *= p;
-    k[15 - $d] *= p;
+    early[15 - $d] *= p;
     p *= w[15 - $d];
     }
     unroll t in 16 { if $tu < span.n {
-    store($tu, 2u, lane, b[$t]);
-    store($tu, 3u, lane, k[$t]);
+    store($tu, 2u, lane, early[$t].x);
+    store($tu, 3u, lane, early[$t].y);
     } }
     store(0u, 1u, lane, p);
     p = 1.0;
     unroll t in 16 {
-    kappa[$t] *= p;
-    r[$t] *= p;
+    late[$t] *= p;
     p *= w[$t];
     }
     unroll t in 16 { v[$t] = value(span, $tu, head, lane, 0u); }
+    // From here on, `late` has W and Q of the tokens whose turn has come.
     unroll t in 16 {
     {
-        var c = kappa[$t];
-        var q = r[$t];
-        var at_row = vec2(0.0); // X and Y
+        var wq = late[$t];
+        var xy = vec2(0.0);
         unroll s in 16 {
         if $s < $t {
             let lm = left[$tu * SPAN + $su];
             let bk = right[$tu * SPAN + $su];
-            c -= lm.x * kappa[$s];
-            q -= bk.x * kappa[$s];
-            at_row += vec2(lm.y, bk.y) * v[$s] - vec2(lm.x, bk.x) * x[$s];
+            wq -= vec2(lm.x, bk.x) * late[$s].x;
+            xy += vec2(lm.y, bk.y) * v[$s] - vec2(lm.x, bk.x) * x[$s];
         }
         }
         let bk = right[$tu * SPAN + $tu];
-        // From here on, the arrays have W and Q.
-        kappa[$t] = c;
-        r[$t] = q - bk.x * c;
-        x[$t] = at_row.x;
-        out[$t] = at_row.y + bk.y * v[$t] - bk.x * at_row.x;
+        late[$t] = vec2(wq.x, wq.y - bk.x * wq.x);
+        x[$t] = xy.x;
+        out[$t] = xy.y + bk.y * v[$t] - bk.x * xy.x;
     }
     }
     unroll t in 16 { if $tu < span.n {
-    store($tu, 0u, lane, kappa[$t]);
+    store($tu, 0u, lane, late[$t].x);
     if $t > 0 { store($tu, 1u, lane, x[$t]); }
-    store($tu, 4u, lane, r[$t]);
+    store($tu, 4u, lane, late[$t].y);
     store_y($tu, lane, out[$t]);
     } }
 }

@@ -8,7 +8,7 @@
 // One workgroup per head and span, one lane per column. A missing token has w = 1 and zeros.
 import package::rwkv::spans::{SPAN, span_at};
 import package::rwkv::wkv_span_params::{LANES, STRIDE, left, right, w, begin};
-import package::slot::rule::{Pair, DIAGONAL, load, left_of, right_of, product, diagonal, keep, finish};
+import package::slot::rule::{Pair, DIAGONAL, early, late, load, product, diagonal, keep, finish};
 
 // Sums over a part of the columns. Level l has 64 >> l pairs, and 1 << l lanes add the columns of a pair. The last 64 are the diagonal.
 var<workgroup> parts: array<Pair, 5u * LANES>;
@@ -29,12 +29,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         const HALF = 8u >> $lu;
         unroll i in 8 {
         if $iu % HALF == 0u { p = 1.0; }
-        left[$iu * STRIDE + lane] = left_of($iu / HALF * 2u * HALF + HALF + $iu % HALF, p);
+        left[$iu * STRIDE + lane] = p * late[$iu / HALF * 2u * HALF + HALF + $iu % HALF];
         p *= w[$iu / HALF * 2u * HALF + HALF + $iu % HALF];
         }
         unroll i in 8 {
         if $iu % HALF == 0u { p = 1.0; }
-        right[($iu / HALF * HALF + HALF - 1u - $iu % HALF) * STRIDE + lane] = right_of($iu / HALF * 2u * HALF + HALF - 1u - $iu % HALF, p);
+        right[($iu / HALF * HALF + HALF - 1u - $iu % HALF) * STRIDE + lane] = p * early[$iu / HALF * 2u * HALF + HALF - 1u - $iu % HALF];
         p *= w[$iu / HALF * 2u * HALF + HALF - 1u - $iu % HALF];
         }
         workgroupBarrier();
