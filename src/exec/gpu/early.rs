@@ -6,7 +6,7 @@ use super::compose::Recipe;
 use super::device::Device;
 use super::draws::DrawSizes;
 use super::kernel::n_threads;
-use crate::tape::{Lowering, Section, TOKENS_PER_BLOCK};
+use crate::tape::{Class, Lowering, Section, TOKENS_PER_BLOCK};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -24,10 +24,15 @@ pub struct Early {
 }
 
 impl Early {
-    /// Starts to compile the kernels that the section needs for its first steps. Errors are ignored, because a step that needs a kernel compiles
-    /// it again and reports the error.
+    /// Starts to compile the kernels that the section needs for its first steps. Starts no threads for software adapters. Errors are ignored,
+    /// because a step that needs a kernel compiles it again and reports the error.
     pub fn begin(device: &Arc<Device>, section: &Section) -> Early {
-        let left: Arc<Queue> = Arc::new(Mutex::new(recipes(device, section).into()));
+        let recipes = match device.caps.class {
+            Class::Groups => recipes(device, section),
+            Class::Lanes => Vec::new(),
+        };
+        let n = n_threads().min(recipes.len());
+        let left: Arc<Queue> = Arc::new(Mutex::new(recipes.into()));
         let work = |_| {
             let (device, left) = (device.clone(), left.clone());
             std::thread::Builder::new().name("kernels".into()).spawn(move || {
@@ -38,7 +43,7 @@ impl Early {
                 }
             })
         };
-        let threads = (0..n_threads()).map(work).filter_map(Result::ok).collect();
+        let threads = (0..n).map(work).filter_map(Result::ok).collect();
         Early { left, threads }
     }
 }
