@@ -33,6 +33,8 @@ struct Params {
     limit: f32,
     // 1: adds the result to y; 0: overwrites y.
     adds: u32,
+    // UNITS.
+    units: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -76,13 +78,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     unroll m in QUERIES { unroll p in PAIRS { var sum_$m_$p = vec2(0.0); } }
     workgroupBarrier();
 
+    // On GPUs the compiler must not know the number of rounds. Otherwise Mesa's compiler for NVIDIA unrolls the loop and spills registers.
+    let units = select(params.units, UNITS, LANES < 64u);
     for (var b = first_block; b < end_block; b++) {
         let block = block_of(run, b);
         let key0 = b * BLOCK;
         for (var token = lane; token < BLOCK; token += LANES) {
             let k_at = key_at(block, kv_head, 0u, token);
             unroll m in QUERIES { var s_$m = 0.0; }
-            for (var u0 = 0u; u0 < UNITS; u0 += STEP) {
+            for (var u0 = 0u; u0 < units; u0 += STEP) {
                 unroll s in STEP { {
                     let u = u0 + $su;
                     let k = unpack8(keys[k_at + u * BLOCK]);

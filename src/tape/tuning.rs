@@ -98,6 +98,12 @@ impl Default for Tuning {
 }
 
 impl Tuning {
+    /// Returns sizes for GPUs with few registers per lane, such as Apple's. A lane keeps few sums, so that no kernel spills registers.
+    pub fn with_few_sums() -> Tuning {
+        let tiles = [TILES[0][0], TILES[1][0], TILES[2][1]];
+        Tuning { batch_tokens: 2, input_rows: 8, tiles, ..Tuning::default() }
+    }
+
     /// Returns the tile for a step of `n` tokens.
     pub fn tile(&self, n: usize) -> Tile {
         self.tiles[Self::tile_class(n)]

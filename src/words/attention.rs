@@ -321,6 +321,7 @@ impl Attend {
                 ("n_splits", shape.n_splits.into()),
                 ("limit", self.limit.into()),
                 ("adds", (self.adds && !shape.is_split()).into()),
+                ("units", units.into()),
             ],
             bindings: vec![
                 ("qkv", q),

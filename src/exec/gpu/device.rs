@@ -6,7 +6,7 @@ use super::stored::Stored;
 use crate::error::{Error, Result};
 use crate::exec::environment::{self, BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SPANS, SUBGROUPS};
 use crate::exec::{Memory, host_memory};
-use crate::tape::{Caps, Class};
+use crate::tape::{Caps, Class, Tuning};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -168,7 +168,10 @@ impl Adapter {
         let cooperative = self.cooperative.filter(|_| uses_matrices);
         // Integrated GPUs have few cores for the parallel part, and its memory traffic costs them more.
         let spans = environment::value(SPANS)?.map_or(self.kind != AdapterKind::Integrated, |on| on == "1");
-        Ok(Caps { batch_invariant, subgroups, cooperative, spans, ..Caps::plain(class, max_binding) })
+        // A browser hides the GPU, and cannot measure.
+        let has_few_registers = ["metal", "webgpu"].contains(&self.backend.as_str()) || self.driver.contains("Honeykrisp");
+        let tuning = if has_few_registers { Tuning::with_few_sums() } else { Tuning::default() };
+        Ok(Caps { batch_invariant, subgroups, cooperative, spans, tuning, ..Caps::plain(class, max_binding) })
     }
 }
 

@@ -80,7 +80,8 @@ fn tape(kind: AdapterKind) -> Tape {
 fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usize)) -> Result<Tuning> {
     let products = Products::load(device, tape)?;
     let on = |tuning: &Tuning| device.with_caps(Caps { tuning: tuning.clone(), ..device.caps.clone() });
-    let mut best = Tuning::default();
+    let first = device.caps.tuning.clone();
+    let mut best = first.clone();
     // With cooperative matrices, larger steps use other kernels, which are not tuned.
     let n_steps = if device.caps.cooperative.is_some() { 4 } else { STEPS.len() };
     for (i, &n) in STEPS[..n_steps].iter().enumerate() {
@@ -104,11 +105,11 @@ fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usi
         }
     }
     progress(n_steps, n_steps);
-    if best != Tuning::default()
+    if best != first
         && let Some(wrong) = first_wrong(&Arc::new(on(&best)), products_of_words())
     {
         log::warn!("the fastest kernels compute wrong results on this driver, so kernels keep their default sizes: {wrong}");
-        best = Tuning::default();
+        best = first;
     }
     Ok(best)
 }
