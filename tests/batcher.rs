@@ -38,7 +38,7 @@ fn a_text_does_not_depend_on_the_rest_of_the_batch() {
         let mut options = options(device);
         options.deterministic = true;
         // Chunks are shorter than some prompts, so these prompts take several steps.
-        options.chunk = 16;
+        options.chunk = Some(16);
         let model = tiny(&options);
         let n = if *device == "cpu" { 40 } else { 12 };
         let mut batcher = Batcher::new(Session::new(&model, 5).unwrap()).unwrap();

@@ -80,7 +80,7 @@ fn logits_and_greedy_texts_are_the_official_ones() {
         let model = open(&path, &options);
         assert_eq!((model.facts().architecture, model.facts().version), ("rwkv7", "x070b"));
         let (many, single) = (logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens));
-        options.chunk = 37;
+        options.chunk = Some(37);
         let chunks = logits_of(&open(&path, &options), &golden.tokens);
         for (found, how) in [(&many, "in one step"), (&chunks, "in chunks"), (&single, "one by one")] {
             let error = nmse(found, &golden.logits);

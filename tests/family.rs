@@ -48,7 +48,7 @@ fn chunks_of_any_length_agree_with_single_tokens() {
         let lengths = if std::env::var_os("WINGBEAT_TEST_ALL").is_some() { all.as_slice() } else { &few };
         for &chunk in lengths {
             let mut options = options(device);
-            options.chunk = chunk;
+            options.chunk = Some(chunk);
             let model = load(tiny, &options);
             let mut session = Session::new(&model, 1).unwrap();
             let slot = session.open().unwrap();

@@ -25,7 +25,7 @@ fn part(device: &str, layers: Range<usize>) -> PartOn {
 /// Loads the model on these devices, one part per device.
 fn open(tiny: &Tiny, on: &[&str], base: &Options) -> Model {
     let mut options = base.clone();
-    options.chunk = 16;
+    options.chunk = Some(16);
     match on {
         [device] => options.device = device.parse().unwrap(),
         several => options.parts = parts(several, 6),
@@ -152,7 +152,7 @@ fn parts_on_a_gpu_and_on_the_cpu_agree() {
 /// Loads the model on these devices. In each part, `resident` layers stay on the device, and all other layers are streamed.
 fn streamed(tiny: &Tiny, on: &[&str], resident: usize, base: &Options) -> Model {
     let mut options = base.clone();
-    options.chunk = 16;
+    options.chunk = Some(16);
     options.parts = if on.len() == 1 { vec![part(on[0], 0..7)] } else { parts(on, 6) };
     options.parts.iter_mut().for_each(|p| p.resident = resident);
     tiny.load(&options)

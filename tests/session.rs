@@ -56,7 +56,7 @@ fn chunks_of_any_length_agree() {
         let reference = read(&tiny(&options(device)), &tokens);
         let mut options = options(device);
         for &chunk in lengths {
-            options.chunk = chunk;
+            options.chunk = Some(chunk);
             let error = nmse(&read(&tiny(&options), &tokens), &reference);
             assert!(error <= 1e-9, "{device}: chunks of {chunk}: {error:.2e}");
         }

@@ -66,7 +66,7 @@ fn chunks_of_any_length_are_bit_identical() {
     for mut options in all {
         options.deterministic = true;
         let mut of = |chunk| {
-            options.chunk = chunk;
+            options.chunk = Some(chunk);
             read(&tiny(&options), &tokens)
         };
         let expected = of(1);

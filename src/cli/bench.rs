@@ -17,7 +17,7 @@ use crate::exec::gpu::AdapterKind;
 use crate::exec::{Chosen, choose, tune};
 use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Limits, Model, ModelSource, Options, Session, Slot, Stream, low_level};
+use crate::session::{LONG_CHUNK, Limits, Model, ModelSource, Options, Session, Slot, Stream, low_level};
 use print::{OutputFormat, Printer};
 use std::ffi::OsString;
 use std::fmt;
@@ -213,7 +213,7 @@ fn measure_all(
     let ceiling = ceiling(args)?;
     let longest = tests.iter().map(|t| t.n_depth.max(1) + t.n_prompt + t.n_gen).max().unwrap_or(0);
     let mut options = Options { sparse: !args.no_sparse, ..args.run.options(None)? };
-    options.context = options.context.or(Some(longest.max(SPARSITY_DEPTH + 1).max(args.run.chunk as usize)));
+    options.context = options.context.or(Some(longest.max(SPARSITY_DEPTH + 1).max(args.run.chunk.map_or(LONG_CHUNK, |n| n as usize))));
     let formats = formats(args, &options)?;
     for (source, options) in sources.iter().flat_map(|source| formats.iter().map(move |options| (source, options))) {
         let model = model_options::load(source, options)?;
@@ -225,7 +225,7 @@ fn measure_all(
             records.push(record);
         }
         if args.profile {
-            let chunk = args.n_prompt.iter().copied().max().unwrap_or(0).min(args.run.chunk as usize);
+            let chunk = args.n_prompt.iter().copied().max().unwrap_or(0).min(args.run.chunk.map_or(LONG_CHUNK, |n| n as usize));
             for n_tokens in [1, chunk].into_iter().filter(|&n| n > 0) {
                 profile::show(&model, n_tokens, ceiling)?;
             }

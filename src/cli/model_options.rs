@@ -67,9 +67,9 @@ pub struct RunArgs {
     pub group_norm_eps: Option<f32>,
     #[command(flatten)]
     pub on: DeviceArgs,
-    /// Prefill at most N tokens per step
-    #[arg(long, value_name = "N", default_value_t = Options::default().chunk as u32, value_parser = within(1..=u32::MAX), help_heading = DEVICE_HEADING, hide_short_help = true)]
-    pub chunk: u32,
+    /// Prefill at most N tokens per step [default: 512 on discrete GPUs with enough free memory, else 256]
+    #[arg(long, value_name = "N", value_parser = within(1..=u32::MAX), help_heading = DEVICE_HEADING, hide_short_help = true)]
+    pub chunk: Option<u32>,
     /// Use the same kernels for every batch size, so that a text never depends on other texts in the batch
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub deterministic: bool,
@@ -169,7 +169,7 @@ impl RunArgs {
             device: self.on.device()?,
             backend: self.on.backend()?,
             vocab,
-            chunk: self.chunk as usize,
+            chunk: self.chunk.map(|n| n as usize),
             context: self.context.map(|n| n as usize),
             cache_dtype: self.cache_dtype.parse()?,
             state_dtype: self.state_dtype.parse()?,

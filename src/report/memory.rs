@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::exec::{FloatChoice, QuantPlan, assign_formats};
 use crate::quant::Float;
-use crate::session::Options;
+use crate::session::CHUNK;
 use crate::session::footprint::{Footprint, Sizes, as_assigned};
 use crate::tape::{Room, Source, TOKENS_PER_BLOCK, Tape};
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub struct MemoryReport {
 pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
     let blocks = context.div_ceil(TOKENS_PER_BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };
-    let sizes = Sizes { room, tokens: Options::default().chunk, outputs: 1 };
+    let sizes = Sizes { room, tokens: CHUNK, outputs: 1 };
     let footprint = Footprint::of(tape, &sizes, &as_assigned);
     let all = 0..footprint.layers.len();
     MemoryReport { weights: footprint.weights(all.clone()), state_per_slot: footprint.slots(all), scratch: footprint.scratch }

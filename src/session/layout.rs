@@ -5,7 +5,7 @@ use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
 #[cfg(not(target_arch = "wasm32"))]
 use super::footprint::{DeviceBytes, as_assigned, by_device};
 use super::footprint::{Footprint, Sizes};
-use super::options::{Options, PartOn};
+use super::options::{CHUNK, Options, PartOn};
 use super::pages::Pages;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters_async};
@@ -78,7 +78,7 @@ pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     let blocks = context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
     let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * TOKENS_PER_BLOCK };
     // Buffers of activations grow with the largest step, so a larger chunk takes memory only when a prompt fills it.
-    Sizes { room, tokens: options.chunk.min(Options::default().chunk), outputs: 1 }
+    Sizes { room, tokens: options.chunk.unwrap_or(CHUNK).min(CHUNK), outputs: 1 }
 }
 
 /// Sets the formats of a tape's matrices. Returns the id of each device and the bytes that a session with one slot needs on this device.

@@ -51,7 +51,7 @@ pub use generate::{Event, Generated, Prompt, Timings};
 pub use layout::bytes_by_device;
 pub use logprobs::Logprobs;
 pub use model::Model;
-pub use options::{DEFAULT_CONTEXT, Device, ModelSource, Options, Output, PartOn, StateOrientation};
+pub use options::{CHUNK, DEFAULT_CONTEXT, Device, LONG_CHUNK, ModelSource, Options, Output, PartOn, StateOrientation};
 #[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};

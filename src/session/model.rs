@@ -4,9 +4,9 @@ use super::definition::{Definition, notes};
 use super::footprint::{Footprint, Sizes, as_assigned, by_device};
 use super::identity::weights_hash;
 use super::layout::{fitted, lay_out, sizes};
-use super::options::{Device, ModelSource, Options, StateOrientation};
+use super::options::{CHUNK, Device, LONG_CHUNK, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
-use super::place::{check_memory, choose_devices, place, placed};
+use super::place::{are_discrete, check_memory, choose_devices, place, placed};
 use super::vocabulary::vocabulary;
 use crate::arch::{Facts, Purpose};
 use crate::error::{Error, Result, filled};
@@ -102,6 +102,12 @@ impl Model {
             let fitted = fitted(&tape, definition.source.as_ref(), options, context).await;
             return Err(e.hint(fitted.map_or_else(|e| e.message, |f| format!("use `strategy={:?}`, which fits", f.strategy))));
         }
+        let chunk = options.chunk.unwrap_or_else(|| {
+            let long = Sizes { tokens: LONG_CHUNK, ..sizes(options, context) };
+            let footprint = Footprint::of(&tape, &long, &as_assigned).with_mapped(&tape, &placed, &mapped);
+            let fits = footprint.is_ok_and(|footprint| check_memory(&chosen, &by_device(&placed, &|_| &footprint)).is_ok());
+            if are_discrete(&chosen) && fits { LONG_CHUNK } else { CHUNK }
+        });
         let (loaded, device) = place(&Arc::new(tape), definition.source.as_ref(), options, chosen, progress).await?;
         let host_layers = (facts.purpose != Purpose::Logits).then_some(definition.source);
         Ok(Model(Arc::new(Inner {
@@ -118,7 +124,7 @@ impl Model {
             n_params,
             weight_bytes,
             hash,
-            chunk: options.chunk.max(1),
+            chunk,
             context,
             sampling: definition.blueprint.sampling(),
             load_ms: started.elapsed().as_secs_f64() * 1e3,

@@ -34,6 +34,11 @@ pub enum Output {
     Hidden,
 }
 
+/// The default number of prompt tokens per step.
+pub const CHUNK: usize = 256;
+/// The default number of prompt tokens per step on discrete GPUs. Products of narrow matrices then have enough workgroups for all cores.
+pub const LONG_CHUNK: usize = 512;
+
 /// Options to open a model with. Start from `Options::default()`.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -54,8 +59,8 @@ pub struct Options {
     /// Path of a vocabulary file. `None` chooses the vocabulary in the model's own file (GGUF). If the model's file has no vocabulary, the
     /// model's number of embeddings determines the choice: a built-in vocabulary, or a file in the model's folder.
     pub vocab: Option<PathBuf>,
-    /// The most prompt tokens that one step computes.
-    pub chunk: usize,
+    /// The most prompt tokens that one step computes. `None` means [`LONG_CHUNK`] on discrete GPUs with enough free memory, otherwise [`CHUNK`].
+    pub chunk: Option<usize>,
     /// The most tokens that a slot of a model with attention can read. `None` means the context that the model was trained with, but at most
     /// [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
@@ -98,7 +103,7 @@ impl Default for Options {
             quant: None,
             strategy: None,
             vocab: None,
-            chunk: 256,
+            chunk: None,
             context: None,
             cache_dtype: Float::F16,
             state_dtype: Float::F32,

@@ -3,7 +3,7 @@
 use super::footprint::{DeviceBytes, check};
 use super::options::{Device, Options, PartOn};
 use crate::error::Result;
-use crate::exec::gpu::GpuModel;
+use crate::exec::gpu::{AdapterKind, GpuModel};
 use crate::exec::strategy::Placed;
 use crate::exec::{
     Chain, Choice, Chosen, DeviceChoice, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune,
@@ -47,6 +47,12 @@ pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<C
 /// not checked.
 pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<Placed> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
+}
+
+/// Returns whether all devices are discrete GPUs. The caller's device counts as not discrete.
+pub fn are_discrete(chosen: &[ChosenPart]) -> bool {
+    let is_discrete = |choice: &Choice| matches!(&choice.chosen, Chosen::Gpu(adapter) if adapter.kind == AdapterKind::Discrete);
+    chosen.iter().all(|part| part.choice.as_ref().is_some_and(is_discrete))
 }
 
 /// Checks that each device has enough free memory for its bytes. A device that does not report its free memory passes.

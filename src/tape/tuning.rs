@@ -98,8 +98,12 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Returns sizes for GPUs with few registers per lane, such as Apple's. A lane keeps few sums, so that no kernel spills registers.
-    pub fn with_few_sums() -> Tuning {
+    /// Returns the sizes for a GPU that was not measured. Apple's GPUs have few registers per lane, and a browser hides the GPU and cannot
+    /// measure. There, a lane keeps few sums, so that it does not spill registers.
+    pub fn unmeasured(backend: &str, driver: &str) -> Tuning {
+        if !["metal", "webgpu"].contains(&backend) && !driver.contains("Honeykrisp") {
+            return Tuning::default();
+        }
         let tiles = [TILES[0][0], TILES[1][0], TILES[2][1]];
         Tuning { batch_tokens: 2, input_rows: 8, tiles, ..Tuning::default() }
     }

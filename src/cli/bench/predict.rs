@@ -9,7 +9,7 @@ use crate::exec::predict::{Gpu, Load, WordCost, find, step};
 use crate::exec::{FloatChoice, assign_formats};
 use crate::quant::Float;
 use crate::report::{PredictReport, PredictedStep, PredictedWord};
-use crate::session::Options;
+use crate::session::{CHUNK, LONG_CHUNK, Options};
 use crate::tape::Tape;
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::process::ExitCode;
@@ -48,7 +48,10 @@ fn predict(gpu: &Gpu, name: &str, options: &Options, tests: &[Test]) -> Result<P
     tape.cache_format = options.cache_dtype.format();
     // A model without matrix states keeps f32.
     let _ = tape.store_states(options.state_dtype.format());
-    let steps = tests.iter().map(|test| predicted(&tape, gpu, *test, options.chunk)).collect();
+    let steps = tests
+        .iter()
+        .map(|test| predicted(&tape, gpu, *test, options.chunk.unwrap_or(if gpu.is_integrated { CHUNK } else { LONG_CHUNK })))
+        .collect();
     Ok(PredictReport { is_estimate: true, gpu: gpu.title, model: name.into(), format: tape.formats().join("+"), steps })
 }
 

@@ -162,15 +162,12 @@ impl Adapter {
         let class = if lanes { Class::Lanes } else { Class::Groups };
         let limit = usize::try_from(self.max_binding_bytes.min(self.max_buffer_bytes)).unwrap_or(usize::MAX);
         let max_binding = environment::value(BINDING_LIMIT)?.and_then(|bytes| bytes.parse().ok()).map_or(limit, |n: usize| n.min(limit));
-        // Four consecutive lanes must be in the same subgroup.
         let subgroups = wanted(SUBGROUPS, self.subgroups.is_some_and(|(smallest, _)| smallest >= 4))?;
         let uses_matrices = wanted(COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
         let cooperative = self.cooperative.filter(|_| uses_matrices);
         // Integrated GPUs have few cores for the parallel part, and its memory traffic costs them more.
         let spans = environment::value(SPANS)?.map_or(self.kind != AdapterKind::Integrated, |on| on == "1");
-        // A browser hides the GPU, and cannot measure.
-        let has_few_registers = ["metal", "webgpu"].contains(&self.backend.as_str()) || self.driver.contains("Honeykrisp");
-        let tuning = if has_few_registers { Tuning::with_few_sums() } else { Tuning::default() };
+        let tuning = Tuning::unmeasured(&self.backend, &self.driver);
         Ok(Caps { batch_invariant, subgroups, cooperative, spans, tuning, ..Caps::plain(class, max_binding) })
     }
 }
