@@ -165,7 +165,7 @@ fn prompts_have_the_official_logits() {
                 let mut options: Options = options("gpu");
                 options.gpu = Some(device(spans)?);
                 options.state_dtype = state.parse().unwrap();
-                options.chunk = chunk;
+                options.chunk = Some(chunk);
                 Some(read(&tiny.load(&options), tokens))
             };
             let (Some(found), Some(plain)) = (of(true, 256, &golden.tokens), of(false, 256, &golden.tokens)) else { return };

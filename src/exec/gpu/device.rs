@@ -103,8 +103,7 @@ pub struct Adapter {
     pub has_f16: bool,
     pub has_timestamps: bool,
     pub has_cooperative_matrix: bool,
-    /// The largest n for which kernels and adapter support cooperative matrices of n x n, with f16 factors and f32 sums: 16 or 8. `None` if
-    /// neither size is supported.
+    /// The largest n for which kernels and adapter support cooperative matrices of n x n, with f16 factors and f32 sums: 16, 8 or `None`.
     pub cooperative: Option<usize>,
     /// The smallest and the largest number of invocations in a subgroup. `None` if subgroup operations are not supported.
     pub subgroups: Option<(u32, u32)>,
