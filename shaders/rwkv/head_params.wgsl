@@ -44,7 +44,7 @@ struct Token {
 // The vectors of a token, [5, QUARTERS], in the order of `feed` in rwkv/wkv. All lanes read these vectors.
 var<workgroup> feed: array<vec4<f32>, 5 * QUARTERS>;
 
-// Returns channel c of a column of proj, for token t.
+// Returns channel c of the vector that begins at float `column` of token t's row of proj.
 fn projected(t: u32, column: u32, c: u32) -> f32 {
     let at = t * params.proj_stride + column + c;
     return proj[at / 4u][at % 4u];

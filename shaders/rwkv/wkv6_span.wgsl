@@ -1,8 +1,9 @@
 // A span of RWKV-5 or 6 (the recurrence: rwkv/wkv). S is the state before the span, P[t] the product of w[u] for u < t, and D as in
 // rwkv/wkv_span.
-//   A[t, s] = r[t] . (k[s] D(s, t))     Q[t] = P[t] r[t]     Y[t] = bonus[t] + sum over s of A[t, s] v[s]     s < t
+//   A[t, s] = r[t] . (k[s] D(s, t))     Q[t] = P[t] r[t]     Y[t] = bonus[t] + sum over s < t of A[t, s] v[s]
 //   y[t] = S Q[t] + Y[t]                S = S diag(P[SPAN]) + sum over t of v[t] (k[t] D(t, SPAN))^T
-// Writes Q and k D to feed in the places of r and k, P[SPAN] in the place of the first token's w, and Y to y. Fills the shader slot `rule`.
+// Overwrites three parts of the buffer `feed`: r becomes Q, k becomes k D, and the first token's w becomes P[SPAN]. Writes Y to the buffer `y`.
+// Fills the shader slot `rule`.
 import package::rwkv::spans::{Span, SPAN};
 import package::rwkv::wkv_span_params::{params, left, w, loaded, value, store, store_y};
 

@@ -5,7 +5,8 @@
 //   W[t] = P[t] kappa[t] - sum over s of L[t, s] W[s]     X[t] = sum over s of M[t, s] v[s] - L[t, s] X[s]     s[t] = S W[t] + X[t]
 //   Q[t] = P[t + 1] r[t] - sum over s of B[t, s] W[s]     Y[t] = sum over s of K[t, s] v[s] - B[t, s] X[s]     y[t] = S Q[t] + Y[t]
 //   S = S diag(P[SPAN]) - sum over t of s[t] (b[t] D(t, SPAN))^T + sum over t of v[t] (k[t] D(t, SPAN))^T
-// Writes W, X, b D, k D and Q to feed in the places of kappa, w, b, k and r, and Y to y. X[0] is zero: its place has P[SPAN].
+// Overwrites the buffer `feed`: kappa becomes W, w becomes X, b becomes b D, k becomes k D, and r becomes Q. X[0] is zero, so its place has P[SPAN].
+// Writes Y to the buffer `y`.
 // Fills the shader slot `rule`.
 import package::rwkv::spans::{Span, SPAN};
 import package::rwkv::wkv_span_params::{left, right, w, STRIDE, loaded, value, store, store_y};

@@ -33,8 +33,8 @@ Each line of the input is an object with these fields:
   tools, format, thinking     for messages; thinking is off, fast, on, short or long
   add_bos                     for messages: begin with token 0 (G1)
   tool_choice                 auto, none, required or the name of a tool
-  max_tokens, stop, seed, …   override the flags, as do ignore_eos and sampling settings (top_p, …)
-  grammar, json_schema, …     override the flags, as do json_object, json_value and close
+  max_tokens, stop, seed, …   replace the flags; also ignore_eos and sampling settings (top_p, …)
+  grammar, json_schema, …     replace the flags; also json_object, json_value and close
   n                           number of texts for this line
   logprobs                    number of log-probabilities per token
   echo                        if true, the text begins with the prompt

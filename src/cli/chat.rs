@@ -51,7 +51,7 @@ Examples:
 The chat format sets the sampling defaults:
   world, raven, instruct  preset chat: temperature 1.2, top-p 0.5, penalties 0.4 (ChatRWKV's)
   tiny                    preset chat with temperature 0.8
-  g1-think, g1-fast       the preset of that name; a generation_config.json beside the model overrides it
+  g1-think, g1-fast       the model's generation_config.json, else the preset of that name
   g1                      preset g1: top-p 0.5, top-k 100
   template (GLM)          the model's generation_config.json, else preset glm
 

@@ -17,14 +17,14 @@ Examples:
 
 Environment, for tests and for drivers that misbehave:
   WINGBEAT_KERNELS=groups|lanes  use the kernels for GPUs, or the kernels for software adapters
-  WINGBEAT_SUBGROUPS=0|1         0: no subgroup operations; 1: an error if the adapter lacks them
+  WINGBEAT_SUBGROUPS=0|1         0: no subgroup operations; 1: require them
   WINGBEAT_COOPERATIVE=0|1       the same for cooperative matrices (tensor cores)
-  WINGBEAT_SPANS=0|1             0: no recurrence in spans of 16 tokens, which prefill on GPUs uses
+  WINGBEAT_SPANS=0|1             0: GPUs compute the recurrence token by token, even for prompts
   WINGBEAT_CHECKED_SHADERS=1     keep bounds checks in the shaders
   WINGBEAT_MAX_BINDING=BYTES     split matrices larger than BYTES
   WINGBEAT_DRAWS=device|host     sample tokens on the device or on the host
-  WINGBEAT_TUNE=0|1              0: no tuning (timing of kernel variants); 1: tuning on software
-                                 adapters, too, with WINGBEAT_KERNELS=groups; default: GPUs only
+  WINGBEAT_TUNE=0|1              0: never time kernel variants; 1: also time them on software
+                                 adapters, if WINGBEAT_KERNELS=groups is set
   WINGBEAT_CACHE=FOLDER          keep tuning files and compiled kernels in FOLDER";
 
 /// List the devices that models can run on

@@ -28,7 +28,7 @@ Examples:
 
 /// Compute a vector for each text
 ///
-/// With an EmbeddingRWKV checkpoint, this is the vector of the package rwkv-emb. With any other model, it is the hidden state after the last token.
+/// With an EmbeddingRWKV checkpoint, this is the same vector that the package rwkv-emb computes. With any other model, it is the hidden state after the last token.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 #[derive(clap::Args)]
 pub struct FormatArgs {
-    /// Chat format, which makes a prompt of messages: world, raven, instruct, g1, g1-think, g1-fast, template, … [default: detected from the model]
+    /// Chat format, which turns messages into a prompt: world, raven, instruct, g1, g1-think, g1-fast, template, … [default: detected from the model]
     #[arg(long, value_name = "NAME", value_parser = names(), ignore_case = true, hide_possible_values = true, help_heading = "Chat")]
     format: Option<String>,
     /// How a G1 model thinks before an answer: off (no thought), fast (a thought block without text), on (any length), short or long [default: on]

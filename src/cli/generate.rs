@@ -147,10 +147,10 @@ pub fn run(args: Args) -> Outcome {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 struct MiddleArgs {
-    /// Fill in the text between --prefix and --suffix; for G1 models
+    /// The text before a gap, which the model fills, up to the text of --suffix (G1 models)
     #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "suffix", allow_hyphen_values = true, conflicts_with_all = ["text", "prompt", "file", "tokens"])]
     prefix: Option<String>,
-    /// The text after the text to generate
+    /// The text after the gap
     #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "prefix", allow_hyphen_values = true)]
     suffix: Option<String>,
 }

@@ -77,7 +77,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  wingbeat generate \"In the beginning\"                    a few words from the built-in model
+  wingbeat generate \"In the beginning\"                    text of the embedded model
   wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  continues the text
   wingbeat chat -m rwkv7-g1-1.5b.pth                      talk to a model
   wingbeat doctor                                         check this machine's GPU and drivers

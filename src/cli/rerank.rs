@@ -17,8 +17,8 @@ const EXAMPLES: &str = "\
 Each line of the output is {\"index\",\"score\",\"logit\",\"document\"}, best first. A score is a number from 0 to 1.
 
 Examples:
-  wingbeat rerank -m rwkv0b1-emb-curriculum.pth --reranker rwkv0b1-reranker.pth \"Who flies?\" \"Birds fly\" \"Stones lie\"
-  wingbeat rerank -m rwkv0b1-emb-curriculum.pth --reranker rwkv0b1-reranker.pth \"Who flies?\" -f documents.txt --top-n 5";
+  wingbeat rerank -m emb.pth --reranker reranker.pth \"Who flies?\" \"Birds fly\" \"Stones lie\"
+  wingbeat rerank -m emb.pth --reranker reranker.pth \"Who flies?\" -f documents.txt --top-n 5";
 
 /// Sort documents by how well they answer a query
 ///

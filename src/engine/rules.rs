@@ -29,9 +29,9 @@ pub enum Close {
     /// The default of the rules: a JSON text is closed before it reaches `max_tokens`, a text with a GBNF grammar is not closed.
     #[default]
     ByKind,
-    /// The text is closed: its last tokens complete the text before `max_tokens` is reached.
+    /// Near `max_tokens`, only tokens that lead to the end of the text are allowed, so that the text is complete.
     Yes,
-    /// The text is not closed: if the text reaches `max_tokens`, the text is cut.
+    /// A text that reaches `max_tokens` is cut.
     No,
 }
 

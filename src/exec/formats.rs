@@ -52,7 +52,7 @@ pub struct QuantPlan {
     /// True if matrices that a GGUF file stores in a block type stay quantised, in the format that [`kept`] returns. Does not apply to matrices
     /// for which the plan has a format.
     keeps_blocks: bool,
-    /// Exceptions that belong to a named plan.
+    /// Exceptions that come with a named value of the option `quant`, such as `i4-mixed`.
     named: Vec<Exception>,
     /// Limit on the average number of bits per weight, or `None` for no limit. An exception in `named` is left out if the average would exceed
     /// the limit with this exception.

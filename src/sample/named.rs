@@ -197,7 +197,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Returns the setting's value in `s` as text that `set` can read. Returns `None` for the preset.
+    /// Returns the setting's value in `s` as text that `set` can read. Returns `None` for the setting `preset`, which has no value of its own.
     fn get(&self, s: &Sampling) -> Option<String> {
         let mut s = s.clone();
         Some(match &self.field {

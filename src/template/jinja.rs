@@ -37,9 +37,9 @@ const STACK_BYTES: usize = 64 << 20;
 /// `|` or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output
 /// is split into parts. The template can still trim, split and compare messages. But if the output depends on `|` or `]` in a message, the
 /// result would differ from the result in transformers. To detect this, the prompt is rendered both with and without the replacement. A
-/// difference is an error, and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden in a
-/// similar way, except in messages of the model itself. If the output depends on such a token in another message, these tokens are not hidden.
-/// Then the tokens of newer models are ordinary text in the whole prompt.
+/// difference is an error, and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are
+/// replaced in the same way in all messages except the model's own. If the output depends on such a token in another message, they are not
+/// replaced, and are ordinary text in the whole prompt, also in the template's own text.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,

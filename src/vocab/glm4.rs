@@ -49,7 +49,7 @@ pub(super) struct Glm4 {
     ranks: Ranks,
     /// The ids of the special tokens.
     special: HashMap<String, u32>,
-    /// True if a piece that is a token as a whole is never split, as in training.
+    /// True if a piece of text that is itself a token becomes this token without merges (`ignore_merges`).
     keeps_pieces: bool,
 }
 

@@ -92,7 +92,7 @@ impl<'a> Lists<'a> {
     fn spelt(&self) -> Result<Vec<(u32, Vec<u8>)>> {
         let bytes = |(id, text): (u32, &str)| {
             let token = byte_chars::spelt(text).filter(|token| !token.is_empty());
-            let found = || Error::file(format!("expected token {id} in the byte characters of GPT-2, found {:?}", short(text, 40)));
+            let found = || Error::file(format!("expected token {id} spelt with GPT-2's characters for bytes, found {:?}", short(text, 40)));
             Ok((id, token.ok_or_else(found)?))
         };
         self.of_type(NORMAL).map(bytes).collect()

@@ -33,9 +33,9 @@ pub(super) fn parse(model: RwkvTrie, added: &[Added]) -> Result<Rwkv> {
         if is_special {
             continue;
         }
-        let token = byte_chars::spelt(&text)
-            .filter(|token| !token.is_empty())
-            .ok_or_else(|| Error::file(format!("expected token {id} in the byte characters of GPT-2, found {:?}", short(&text, 40))))?;
+        let token = byte_chars::spelt(&text).filter(|token| !token.is_empty()).ok_or_else(|| {
+            Error::file(format!("expected token {id} spelt with GPT-2's characters for bytes, found {:?}", short(&text, 40)))
+        })?;
         entries.push(table.add(id, &token)?);
     }
     if entries.is_empty() {
@@ -92,7 +92,9 @@ mod tests {
         let said = |model: &str| parse(model).unwrap_err().to_string();
         assert!(said(r#"{"type":"RwkvTrie"}"#).contains("RwkvTrie has no `vocab`"));
         assert!(said(r#"{"type":"RwkvTrie","vocab":{"<|endoftext|>":0}}"#).contains("no tokens"));
-        assert!(said(r#"{"type":"RwkvTrie","vocab":{"a b":1}}"#).contains(r#"token 1 in the byte characters of GPT-2, found "a b""#));
+        assert!(
+            said(r#"{"type":"RwkvTrie","vocab":{"a b":1}}"#).contains(r#"token 1 spelt with GPT-2's characters for bytes, found "a b""#)
+        );
         assert!(said(r#"{"type":"RwkvTrie","vocab":{"a":1,"b":1}}"#).contains("two tokens have the id 1"));
         let vocab = parse(r#"{"type":"RwkvTrie","vocab":{"<|endoftext|>":0,"a":1,"aĊ":2,"Ċ":3}}"#).unwrap();
         assert_eq!(vocab.encode(b"a\naa\n\n").unwrap(), [2, 1, 2, 3]);

@@ -302,7 +302,8 @@ impl Conversation {
     /// `Input` if the format is a template; the errors of [`Session::prefill`]. After an error, the conversation is unchanged.
     pub fn begin_after(&mut self, start: Slot, tokens: &[u32]) -> Result<()> {
         if self.format().lines().is_none() {
-            return Err(Error::input("a conversation with a chat template cannot begin after a state; only formats of plain lines can"));
+            return Err(Error::input("a conversation that uses a chat template cannot start from a saved state")
+                .hint("choose a chat format of plain lines, such as world"));
         }
         let before = self.core.start.replace((start, tokens.to_vec()));
         let begun = self.set_system("");

@@ -55,7 +55,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
-    /// Run every kernel at all sizes, in every version that the device offers
+    /// Check all kernels at all sizes, with and without the device's optional features, such as subgroups
     #[arg(long)]
     full: bool,
     /// Print one JSON object

@@ -132,7 +132,7 @@ pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<Read>> {
             return Err(not_glm4(format!("expected a token id below {n_ranks}, found {id}")).at(place(nth)));
         }
         let token = byte_chars::spelt(&text).filter(|bytes| !bytes.is_empty()).ok_or_else(|| {
-            not_glm4(format!("expected a token in the byte characters of GPT-2, found {:?}", short(&text, 24))).at(place(nth))
+            not_glm4(format!("expected a token spelt with GPT-2's characters for bytes, found {:?}", short(&text, 24))).at(place(nth))
         })?;
         entries.push(Entry { rank: id, token, nth });
     }

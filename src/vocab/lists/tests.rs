@@ -170,5 +170,5 @@ fn glm_agrees_with_its_tokenizer_model() {
     };
     assert!(changed(3, "%").contains("the tokens of id 3 and id 4 are the same"));
     assert!(changed(3, "ab").contains("no token is the single byte 0x24"));
-    assert!(changed(257, "a b").contains(r#"expected token 257 in the byte characters of GPT-2, found "a b""#));
+    assert!(changed(257, "a b").contains(r#"expected token 257 spelt with GPT-2's characters for bytes, found "a b""#));
 }

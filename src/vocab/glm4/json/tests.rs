@@ -205,8 +205,8 @@ fn files_that_would_give_other_ids_are_refused() {
         (refusal(|json| add(json, 274, "")), "only after id 273, found \"\" with id 274"),
         (refusal(|json| drop(json["added_tokens"].as_array_mut().unwrap().pop())), "\"<|end_of_video|>\" with id 273 is missing"),
         (refusal(|json| json["model"]["vocab"]["x"] = json!(260)), "expected a token id below 260, found 260"),
-        (refusal(|json| json["model"]["vocab"]["日"] = json!(259)), "in the byte characters of GPT-2, found \"日\""),
-        (refusal(|json| json["model"]["vocab"][""] = json!(259)), "in the byte characters of GPT-2, found \"\""),
+        (refusal(|json| json["model"]["vocab"]["日"] = json!(259)), "spelt with GPT-2's characters for bytes, found \"日\""),
+        (refusal(|json| json["model"]["vocab"][""] = json!(259)), "spelt with GPT-2's characters for bytes, found \"\""),
         (
             refusal(|json| drop(json["model"]["vocab"].as_object_mut().unwrap().remove("z"))),
             "no token has the rank 89; the next rank is 90",
