@@ -254,7 +254,7 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
         let output = run(args);
         let said = stderr(&output);
         assert_eq!(code(&output), *expected, "{args:?}: {said}");
-        // An error message of the crate clap may have several lines.
+        // The usage follows after an empty line.
         let from = said.find("error: ").unwrap_or_else(|| panic!("{args:?}: no error in {said:?}"));
         let line = said[from..].split("\n\n").next().unwrap();
         assert!(line.contains(text) && line.contains(place), "{args:?}: {line:?} does not say {place:?} and {text:?}");
@@ -273,6 +273,14 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
         assert!(found.starts_with(place), "{args:?}: {error}");
         assert!(error["message"].as_str().unwrap().contains(text), "{args:?}: {error}");
     }
+}
+
+#[test]
+fn an_unknown_flag_is_followed_by_the_usage_in_lines_of_its_own() {
+    let output = run(&words("generate --frobnicate"));
+    let expected = "error: --frobnicate: unknown flag (--help-all lists all flags)\n\nUsage: wingbeat generate [OPTIONS] [TEXT]\n\n\
+                    For more information, try '--help'.\n";
+    assert_eq!((code(&output), stderr(&output).as_str()), (2, expected));
 }
 
 #[test]

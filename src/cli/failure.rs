@@ -30,7 +30,9 @@ pub fn report_usage(e: &clap::Error, args: &[OsString], json: bool) -> ExitCode 
     }
     if !is_help {
         say_error(Color::Auto, &usage(e, args));
-        say(format_args!("\n{}For more information, try '--help'.", synopsis(e)));
+        for line in format!("\n{}For more information, try '--help'.", synopsis(e)).lines() {
+            say(format_args!("{line}"));
+        }
     } else if let Err(e) = e.print()
         && e.kind() != ErrorKind::BrokenPipe
     {
