@@ -82,3 +82,26 @@ fn recipes(device: &Device, section: &Section) -> Vec<Recipe> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tape::{Caps, MatrixPart, Rows, Tape};
+
+    /// Loads two layers with the same product. The steps of one, 32 and 256 tokens use three different kernels for it.
+    #[test]
+    fn each_kernel_of_the_first_steps_is_compiled_once() {
+        let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
+        let device = Arc::new(Device::adopt(device, queue, Caps::plain(Class::Groups, 1 << 20), false));
+        let mut tape = Tape::new();
+        let (x, y) = (tape.var("x", Rows::Tokens, &[64]), tape.var("y", Rows::Tokens, &[64]));
+        for name in ["a", "b"] {
+            tape.linear_add(MatrixPart::new(name, 64, 64), x, y);
+        }
+        let section = Section::from(Arc::new(tape));
+        let mut early = Early::begin(&device, &section);
+        early.threads.drain(..).for_each(|thread| thread.join().unwrap());
+        let expected = recipes(&device, &section);
+        assert_eq!((expected.len(), device.kernels.n_built()), (3, 3), "{expected:?}");
+    }
+}

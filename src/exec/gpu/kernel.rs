@@ -46,6 +46,12 @@ impl Kernels {
         Ok(kernel)
     }
 
+    /// Returns the number of kernels that were built.
+    #[cfg(test)]
+    pub fn n_built(&self) -> usize {
+        self.places.lock().unwrap().values().filter(|place| place.lock().unwrap().is_some()).count()
+    }
+
     /// Builds the kernels of these recipes on several threads. Errors are ignored, because [`get`](Self::get) builds the kernel again and
     /// returns the error.
     #[cfg(not(target_arch = "wasm32"))]
