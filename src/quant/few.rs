@@ -107,7 +107,7 @@ impl<C: Codes, const T: usize> Few<'_, C, T> {
     unsafe fn sums<V: Vector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; STRIP]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
-        // The rows after whole strips, so that every line is fetched equally early.
+        // A whole number of strips, so that each line of memory is fetched equally early.
         let ahead = AHEAD.next_multiple_of(STRIP * r.row_bytes);
         let end = r.width.min(first + r.depth);
         // SAFETY: `call` has checked the lengths of the slices. Fetches may be of any address.
