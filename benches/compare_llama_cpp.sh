@@ -70,15 +70,7 @@ fi
 
 # --- wingbeat and the files with the same weights ------------------------------------------------------------------------
 
-if [ -n "${WINGBEAT:-}" ]; then
-  wingbeat=$WINGBEAT
-else
-  cargo build --quiet --release --bin wingbeat --manifest-path "$root/Cargo.toml"
-  target_dir=$(cargo metadata --quiet --no-deps --format-version 1 --manifest-path "$root/Cargo.toml" |
-    python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
-  wingbeat=$target_dir/release/wingbeat
-fi
-[ -x "$wingbeat" ] || die "no executable at $wingbeat"
+wingbeat=$(program "$root")
 
 file=$peers/$model.safetensors
 if [ ! -f "$file" ]; then

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the scripts in this folder: error messages, help from the header of the script, options with a value.
+# Sourced by the scripts in this folder: error messages, help from the header of the script, options with a value, the program to measure.
 
 # TEXT [EXIT-CODE]
 die() {
@@ -37,4 +37,17 @@ positive() {
   for name in "$@"; do
     [[ ${!name} =~ ^[1-9][0-9]*$ ]] || die "--$name: expected a whole number from 1, found '${!name}'" 2
   done
+}
+
+# program ROOT: prints the path of the program that WINGBEAT names, or of the release build of the checkout ROOT, which it builds.
+program() {
+  local path=${WINGBEAT:-} target_dir
+  if [ -z "$path" ]; then
+    cargo build --quiet --release --bin wingbeat --manifest-path "$1/Cargo.toml"
+    target_dir=$(cargo metadata --quiet --no-deps --format-version 1 --manifest-path "$1/Cargo.toml" |
+      python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    path=$target_dir/release/wingbeat
+  fi
+  [ -x "$path" ] || die "no executable at $path"
+  echo "$path"
 }
