@@ -350,8 +350,8 @@ impl Device {
         Device { device, queue, faults, caps, is_slow, trusted, kernels: Arc::default() }
     }
 
-    /// Calls `make`, which creates objects of the device, and returns its result. Returns an error if an object was not created, even if other threads use the device at the
-    /// same time.
+    /// Calls `make`, which creates objects of the device, and returns its result. Returns an error if an object was not created. Errors of other
+    /// threads that use the device at the same time do not count.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
         // Scopes belong to a thread. Outside a browser, their results are ready at once.

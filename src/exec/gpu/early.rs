@@ -24,8 +24,7 @@ pub struct Early {
 }
 
 impl Early {
-    /// Starts to compile the kernels that the section needs for its first steps. Starts no threads for software adapters. Errors are ignored,
-    /// because a step that needs a kernel compiles it again and reports the error.
+    /// Starts to compile the kernels that the section needs for its first steps. Starts no threads for software adapters.
     pub fn begin(device: &Arc<Device>, section: &Section) -> Early {
         let recipes = match device.caps.class {
             Class::Groups => recipes(device, section),
@@ -35,13 +34,7 @@ impl Early {
         let left: Arc<Queue> = Arc::new(Mutex::new(recipes.into()));
         let work = |_| {
             let (device, left) = (device.clone(), left.clone());
-            std::thread::Builder::new().name("kernels".into()).spawn(move || {
-                while let Some(recipe) = next(&left) {
-                    if let Err(e) = device.kernels.get(&device, &recipe) {
-                        log::debug!("{}: {e}", recipe.shader);
-                    }
-                }
-            })
+            std::thread::Builder::new().name("kernels".into()).spawn(move || device.kernels.build_next(&device, &left))
         };
         let threads = (0..n).map(work).filter_map(Result::ok).collect();
         Early { left, threads }
@@ -57,10 +50,6 @@ impl Drop for Early {
             let _ = thread.join();
         }
     }
-}
-
-fn next(left: &Queue) -> Option<Recipe> {
-    left.lock().ok()?.pop_front()
 }
 
 /// Returns the kernels of steps of [`STEPS`] tokens, each once.

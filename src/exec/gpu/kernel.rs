@@ -7,7 +7,9 @@ use super::reflect::{Access, Signature};
 use super::stored::Stored;
 use crate::error::{Error, Result};
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+#[cfg(not(target_arch = "wasm32"))]
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 /// A pipeline, its bind group layouts and its bindings.
@@ -52,28 +54,36 @@ impl Kernels {
         self.places.lock().unwrap().values().filter(|place| place.lock().unwrap().is_some()).count()
     }
 
-    /// Builds the kernels of these recipes on several threads. Errors are ignored, because [`get`](Self::get) builds the kernel again and
-    /// returns the error.
+    /// Builds the kernels of these recipes on several threads, each once, in this order. Errors are ignored as in [`build_next`](Self::build_next).
     #[cfg(not(target_arch = "wasm32"))]
     pub fn build_all<'a>(&self, device: &Device, recipes: impl Iterator<Item = &'a Recipe>) {
-        let missing: HashSet<&Recipe> = match self.places.lock() {
-            Ok(places) => recipes.filter(|&recipe| !places.contains_key(&(recipe.clone(), device.trusted))).collect(),
+        let mut known = HashSet::new();
+        let mut missing: VecDeque<Recipe> = recipes.filter(|&recipe| known.insert(recipe)).cloned().collect();
+        match self.places.lock() {
+            Ok(places) => missing.retain(|recipe| !places.contains_key(&(recipe.clone(), device.trusted))),
             Err(_) => return,
-        };
+        }
         if missing.len() < 2 {
             return;
         }
-        let missing: Mutex<Vec<&Recipe>> = Mutex::new(missing.into_iter().collect());
-        let next = || missing.lock().ok()?.pop();
+        let missing = Mutex::new(missing);
         std::thread::scope(|scope| {
             for _ in 0..n_threads() {
-                scope.spawn(|| {
-                    while let Some(recipe) = next() {
-                        let _ = self.get(device, recipe);
-                    }
-                });
+                scope.spawn(|| self.build_next(device, &missing));
             }
         });
+    }
+
+    /// Takes recipes from the front of `left`, and builds their kernels, until `left` is empty. Several threads may share `left`. Errors are
+    /// ignored, because [`get`](Self::get) builds the kernel again and returns the error.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn build_next(&self, device: &Device, left: &Mutex<VecDeque<Recipe>>) {
+        let next = || left.lock().ok()?.pop_front();
+        while let Some(recipe) = next() {
+            if let Err(e) = self.get(device, &recipe) {
+                log::debug!("{}: {e}", recipe.shader);
+            }
+        }
     }
 }
 
