@@ -22,7 +22,7 @@ pub struct Question {
     pub sampling: Sampling,
     /// Ids of the tokens that end the answer. `None` means the model's own stop tokens.
     pub stop_ids: Option<Vec<u32>>,
-    /// Texts that end the answer. Stop texts do not apply to an answer with a constraint.
+    /// Texts that end the answer. The caller should not use these texts for an answer with a constraint, because the constraint determines the end.
     pub stop_texts: Vec<String>,
     /// The most tokens of the answer, from `max_new_tokens` of the model's `generation_config.json`. `None` if the file sets no
     /// limit.
@@ -30,7 +30,7 @@ pub struct Question {
     pub(super) place: AnswerPlace,
     start: ReplyStart,
     source: Source,
-    /// The number of tokens before the text of the prompt.
+    /// The number of tokens before the text of the prompt: 1 if the prompt begins with token 0 (`<|endoftext|>`), else 0.
     n_before: usize,
     /// The tools that the answer can call.
     declared: Declared,
@@ -111,7 +111,7 @@ impl Question {
 
     /// Returns a constraint for the whole text that the model writes. The constraint restricts the answer, but not a thought before the answer.
     /// `make(between)` returns the constraint of the answer alone. `between` is the text between the prompt and the answer, usually a blank. The
-    /// constraint that `make` returns must allow this text.
+    /// constraint that `make` returns must allow this text before the answer.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary; the errors of `make`.

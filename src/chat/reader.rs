@@ -12,7 +12,8 @@ use std::ops::ControlFlow;
 /// dropped. Text that could be the beginning of a tag or a stop text is held back until the next tokens decide.
 pub struct AnswerReader {
     splitter: Splitter,
-    /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` for a format of lines (`Name: text`).
+    /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` if an answer is one text, as in formats of lines (`Name:
+    /// text`) and templates of RWKV-7 G1.
     segments: Option<Writer>,
     /// The tools that the answer can call.
     declared: Declared,
@@ -30,9 +31,10 @@ pub(super) struct Read {
     pub has_stopped: bool,
     /// The beginning of a stop text that [`AnswerReader::end_cut`] dropped. Empty if no text was dropped.
     pub dropped: String,
-    /// The calls in an answer that is one text.
+    /// The calls in an answer that is one text. Empty if the answer has segments.
     pub calls: Vec<ToolCall>,
-    /// The answer's segments (the texts between `<|assistant|>` tokens) as the model wrote them. Empty for a format of lines.
+    /// The answer's segments (the texts between `<|assistant|>` tokens) as the model wrote them. Empty if the answer is one text, as in formats of
+    /// lines and templates of RWKV-7 G1.
     pub segments: Vec<String>,
 }
 
@@ -48,7 +50,7 @@ impl AnswerReader {
         AnswerReader { splitter, segments: None, declared: Declared::default(), is_call: false }
     }
 
-    /// Makes a reader for the answer to a prompt that a template rendered.
+    /// Makes a reader for the answer to a prompt with special tokens, which a GLM template rendered.
     pub(super) fn of_message(
         vocab: &Vocab,
         prompt: &[u32],
@@ -60,8 +62,9 @@ impl AnswerReader {
         AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, declared, is_call: false }
     }
 
-    /// Reads the next token, and the new text that later tokens can no longer change. Passes new parts of the answer to `on_part`. Returns
-    /// `Break` if `on_part` returns `Break` or a stop text ends the answer.
+    /// Reads the next token, and `text`: the new text that later tokens can no longer change. `token` is `None` if the session only reports text that
+    /// was held back before. Passes new parts of the answer to `on_part`. Returns `Break` if `on_part` returns `Break` or a stop text ends the
+    /// answer.
     pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         let AnswerReader { splitter, segments, declared, is_call } = self;
         match (segments, token) {
@@ -96,7 +99,7 @@ impl AnswerReader {
     }
 }
 
-/// Returns whether a segment with this first line is a call.
+/// Returns whether a segment with this first line calls one of the `declared` tools.
 pub(super) fn is_declared(first_line: &str, declared: &Declared) -> bool {
     matches!(Segment.read(&format!("{first_line}\n"), true, declared), Reading::Begins(..))
 }

@@ -5,8 +5,8 @@ use crate::constrain::{Allowed, Constraint};
 use crate::error::Result;
 use crate::vocab::Vocab;
 
-/// Function that returns the constraint of one answer. Its argument is the text between the prompt and the answer, usually a blank. The
-/// constraint must allow this text.
+/// Function that returns the constraint of one answer. Its argument is the text between the prompt and the answer, usually a blank. The constraint
+/// must allow this text before the answer.
 pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
 
 /// The text before an answer, and the token that may end the answer.

@@ -58,7 +58,7 @@ const LENGTHS: [Length; 5] = [
     Length("CHUNK_LEN", |s| &mut s.chunk_len, 1, "Most prompt tokens per prefill step"),
 ];
 
-/// The largest value of a setting that is a number of tokens. Larger values are typing errors.
+/// The largest value of a setting that is a number of tokens. Larger values are refused, because they are probably typing errors.
 const LONGEST: usize = 1 << 24;
 
 const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not repeat; none: all may repeat");

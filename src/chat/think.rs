@@ -65,7 +65,7 @@ pub struct Splitter {
     stops: StopTexts,
     /// Finds tool calls in the answer. `None` if the answer can call no tool.
     calls: Option<Reader>,
-    /// The calls so far.
+    /// The tool calls that were found in the answer so far.
     pub found: Vec<ToolCall>,
     pub has_thought: bool,
     /// True if a stop text ended the answer.
@@ -204,7 +204,7 @@ enum Rest {
     IsNothing,
 }
 
-/// Returns how many bytes at the end of `text` may be the beginning of `mark`, but not all of `mark`.
+/// Returns the length in bytes of the longest end of `text` that is a beginning of `mark`, but not the whole `mark`. Returns 0 if no end matches.
 fn begun(text: &str, mark: &str) -> usize {
     (1..mark.len()).rev().find(|&n| text.ends_with(&mark[..n])).unwrap_or(0)
 }

@@ -22,11 +22,11 @@ const BLANK_LINE: usize = 4;
 pub struct Branch {
     pub format: Format,
     pub system: String,
-    /// The state after the text with which each conversation begins (first prompt).
+    /// The state after the text before the first turn: the system message and the format's initial text.
     pub init: SharedState,
     /// The state after the last turn.
     pub chat: SharedState,
-    /// The last message. `None` if the message cannot be answered again.
+    /// The last message. `None` before the first message, or if the last message cannot be answered again, for example after an undo.
     pub asked: Option<Asked>,
     /// For each turn that can be taken back, oldest first: the state before the turn, and the number of turns before the turn. The number of
     /// slots limits the length of this list.
@@ -39,9 +39,9 @@ pub struct Branch {
 pub struct Asked {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: SharedState,
-    /// The state after the part of the prompt before the thought, and the tokens between this state and the reply's text. To keep a reply
-    /// without its thought, the conversation prefills these tokens and the reply's text again after this state. `None` if replies end at a blank
-    /// line, because such replies have no thought.
+    /// The state before the beginning of a thought, such as ` <think`, with which the format ends the prompt. Also the tokens of the prompt that
+    /// still follow this state before the reply's text (usually none). To keep a reply without its thought, the conversation continues from this
+    /// state and prefills these tokens and the reply's text. `None` if replies end at a blank line, because such replies have no thought.
     pub lead: Option<(SharedState, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
@@ -59,7 +59,7 @@ pub struct Reply {
 }
 
 impl Branch {
-    /// Makes a branch without turns. `init` is the state after the text with which each conversation begins.
+    /// Makes a branch without turns. `init` is the state after the text before the first turn.
     pub fn new(format: Format, system: String, init: SharedState) -> Branch {
         let chat = init.clone();
         Branch { format, system, init, chat, asked: None, undo: VecDeque::new(), n_turns: 0 }
@@ -110,7 +110,7 @@ impl Branch {
         self.n_turns = asked.n_turns.saturating_add(1);
     }
 
-    /// Removes all turns, so that only the first prompt remains in the branch. The last message can still be answered.
+    /// Removes all turns, so that only the text before the first turn remains in the branch. The last message can still be answered.
     pub fn reset(&mut self, core: &mut Core) {
         core.release(std::mem::replace(&mut self.chat, self.init.clone()));
         self.undo.drain(..).for_each(|(state, _)| core.release(state));
@@ -185,7 +185,8 @@ pub fn reply(
     Ok(Reply { answer, has_more })
 }
 
-/// Returns the most tokens that a reply after `state` may have, so that the context also has room for the blank line after the reply.
+/// Returns the most tokens that a reply after `state` may have, so that the context also has room for the blank line after the reply. Returns
+/// `usize::MAX` if the model has no context limit.
 ///
 /// # Errors
 /// `Input` if the conversation fills the context.
@@ -213,7 +214,7 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
 /// the reply has no text, and either the reply was interrupted or the format's ending is `NextTurn`.
 ///
 /// Usually prefills into `state` the newlines that the reply lacks at its end. If `state` has read more than the reply (`Reply::has_more`) and
-/// `Asked::lead` is set, prefills the reply and the blank line into the state of `Asked::lead` instead.
+/// `Asked::lead` is set, prefills the reply and the blank line into a fork of the state in `Asked::lead` instead.
 pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply: &Reply) -> Result<Option<State>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);

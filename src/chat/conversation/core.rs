@@ -1,8 +1,9 @@
 //! The part that both kinds of conversations share: the session, the settings, kept states and sampling. One kind is in lines (`Name: text`). The
 //! other kind is in messages, which a template renders.
 //!
-//! A state is a slot of the session with all tokens that the slot has read. A kept state never changes, because each text that continues the
-//! state runs in a fork of the slot. So returning to a state is exact to the bit, and branches and undo steps share states without a copy.
+//! A state is a slot of the session with all tokens that the slot has read. A kept state never changes, because each text that continues the state
+//! runs in a fork: a second slot that begins with the same state. So returning to a state is exact to the bit, and branches and undo steps share
+//! states without a copy.
 
 use super::Overrides;
 use super::schedule::{Change, Schedule, SharedProcessor, lend, processor};
@@ -56,7 +57,8 @@ pub struct Core {
     pub on_read: OnRead,
     /// The state in which every text begins: its slot and its tokens. `None` for the empty state.
     pub start: Option<(Slot, Vec<u32>)>,
-    /// The position in the random stream of the seed: the number of tokens that were sampled so far.
+    /// The position in the random stream of the seed. In lines, this is the number of tokens that were sampled so far. In messages, an answer of n
+    /// tokens adds n + 1, and the sum is added to the seed of the next answer.
     pub draws: u64,
 }
 
@@ -87,8 +89,8 @@ impl Core {
         sampling
     }
 
-    /// Returns a sampler for the next answer. The sampler has read `tokens` and is at the current position in the random stream. Its penalty
-    /// counts begin empty, so tokens of earlier answers do not count.
+    /// Returns a sampler for the next answer. The sampler is at the current position in the random stream. `tokens` are the text so far, in which the
+    /// sampler searches for repeated sequences. The counts of the other penalties begin empty, so tokens of earlier answers do not count.
     fn sampler(&self, tokens: &[u32]) -> Sampler {
         let sampling = self.sampling();
         let seed = sampling.seed;

@@ -29,7 +29,7 @@ pub struct Record {
     #[serde(default)]
     pub init_prompt: String,
     pub n_turns: usize,
-    /// True if the conversation began after a loaded state.
+    /// True if the conversation began in a loaded state instead of the empty state ([`Conversation::begin_after`]).
     #[serde(default, rename = "is_behind")]
     pub(super) is_after_state: bool,
     /// The messages so far. Empty if the conversation is in lines (`Name: text`).
@@ -41,7 +41,7 @@ pub struct Record {
     /// has no such choice. When a file is loaded, `None` selects the choice that the format's name implies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) thinking: Option<String>,
-    /// True if the prompt begins with token 0.
+    /// True if the prompt begins with token 0 (`<|endoftext|>`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) add_bos: bool,
     pub(super) settings: BTreeMap<String, String>,
@@ -148,7 +148,8 @@ impl Record {
         format
     }
 
-    /// Returns the error for a saved conversation that cannot replace the current conversation.
+    /// Returns the error for a saved conversation of the other kind: in messages instead of lines, or in lines instead of messages. The session has
+    /// too few free slots to begin a conversation of this kind.
     pub fn other_kind(&self) -> Error {
         let name = short(&self.format, 40);
         Error::file(format!("the format {name:?} of the saved conversation needs more free slots than the session has"))
@@ -191,14 +192,15 @@ impl Conversation {
         self.mode.save(&mut self.core, path)
     }
 
-    /// Replaces the current branch by a saved conversation, and the settings by the saved settings.
+    /// Replaces the current branch by a saved conversation, and the settings by the saved settings. If one of the two conversations is in lines
+    /// (`Name: text`) and the other is in messages, all other branches are dropped, too.
     ///
     /// # Errors
     /// `File` if the file is not a saved conversation; `Model` if the conversation was saved with another model. After an error, the conversation
     /// is unchanged.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
-        // A transformer has formats of messages only.
+        // The kind of a conversation changes only with a recurrent model. A transformer, which can rewind, has formats of messages only.
         let format = if !self.model().can_rewind() { Record::format_in(&mut self.core, path).ok() } else { None };
         if let Some(format) = format.filter(|format| format.lines().is_some() != self.format().lines().is_some()) {
             let mode = Self::mode(&mut self.core, format)?;

@@ -24,8 +24,9 @@ impl Kept {
         Ok(Kept { slot: core.session.open()?, states: Vec::new() })
     }
 
-    /// Changes the slot to the state after `prompt`. Prefills only the tokens that neither the slot nor a kept state has read. Later prompts begin
-    /// with the first `stays` tokens of `prompt`, so the state after these tokens is kept. Returns the number of tokens that were prefilled.
+    /// Changes the slot to the state after `prompt`. Prefills only the tokens after the beginning that the slot (model with attention) or a kept
+    /// state (recurrent model) has already read. With a recurrent model, later prompts begin with the first `stays` tokens of `prompt`, so the state
+    /// after these tokens is kept. Returns the number of tokens that were prefilled.
     pub fn read(&mut self, core: &mut Core, prompt: &[u32], stays: usize) -> Result<usize> {
         if core.session.model().can_rewind() {
             return Ok(prompt.len() - core.session.read_to_with(self.slot, prompt, &mut *core.on_read)?);
@@ -43,8 +44,8 @@ impl Kept {
         Ok(prompt.len() - known)
     }
 
-    /// Sets the slot to the kept state after the longest beginning of `prompt`, or to the empty state. Returns the number of tokens in that
-    /// beginning.
+    /// Sets the slot to the kept state after the longest beginning of `prompt`. Sets the slot to the empty state if no kept state matches or no slot
+    /// is free for a fork. Returns the number of tokens that the slot has then read.
     fn return_to(&mut self, core: &mut Core, prompt: &[u32]) -> Result<usize> {
         let fork = self.find(prompt).and_then(|at| Some((at, core.session.fork(self.states[at].slot).ok()?)));
         let Some((at, slot)) = fork else {
@@ -80,8 +81,8 @@ impl Kept {
         }
     }
 
-    /// Returns the slot to save to a file, and the tokens that this slot has read. This is the slot of the last kept state or, without kept
-    /// states, the slot of the conversation.
+    /// Returns the slot to save to a file, and the tokens that this slot has read. This is the slot of the most recently used kept state or, without
+    /// kept states, the slot of the conversation.
     pub fn to_save(&self, core: &Core) -> Result<(Slot, Vec<u32>)> {
         match self.states.last() {
             Some(state) => Ok((state.slot, state.tokens.clone())),

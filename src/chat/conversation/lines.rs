@@ -26,7 +26,7 @@ use web_time::Instant;
 /// The most tokens that a free text may have beyond its length limit, to complete its last character.
 const GRACE: usize = 99;
 
-/// The bias of newlines in the answer to a [`Task::QuestionAfterPrompt`].
+/// The number that is added to the newline's logit in the answer to a [`Task::QuestionAfterPrompt`].
 const ASKED: f32 = -2.0;
 
 pub struct InLines {
@@ -36,7 +36,8 @@ pub struct InLines {
     free: FreeText,
 }
 
-/// The last free text: an answer outside the conversation. If the text is continued, a new constraint accepts the tokens in `before` first.
+/// The last free text: an answer outside the conversation. Each continuation of the text gets a new constraint, which first accepts the tokens in
+/// `before`.
 #[derive(Default)]
 struct FreeText {
     /// The text that the model writes between the prompt and the answer.

@@ -1,6 +1,6 @@
-//! Conversations in messages: a template renders the history as a prompt. A model with attention rewinds its slot to the common beginning of
-//! two prompts; a recurrent model returns to a kept state (`kept.rs`). So after an undo or a switch of the branch, the next prompt prefills
-//! its own tail.
+//! Conversations in messages: for each answer, a template renders the whole history as one prompt. Only the end of the prompt that earlier prompts do
+//! not share is prefilled. To continue after the shared beginning, a model with attention rewinds its slot, and a recurrent model returns to a kept
+//! state (`kept.rs`). This also works after an undo or a switch of the branch.
 
 use super::Answer;
 use super::branch::{since, until_broken};
@@ -38,8 +38,8 @@ struct Branch {
     history: Vec<Message>,
     /// For each turn, the number of messages in `history` before the turn.
     turns: Vec<usize>,
-    /// The messages to which the last answer responds: the last message of the user, or the last results of tools. Also the number of messages
-    /// in `history` before these messages.
+    /// The messages to which the last answer responds: the last message of the user, or the last results of tools. Also the number of messages in
+    /// `history` before these messages. `None` before the first message and after an undo.
     query: Option<(Vec<Message>, usize)>,
     /// The tokens of the conversation, from the first prompt to the end of the last answer.
     tokens: Vec<u32>,
@@ -81,7 +81,8 @@ impl InMessages {
         sampling.guard = sampling.guard.or(template.family().guard());
         sampling.check(core.session.model().facts().n_vocab)?;
         let constraint = core.constraint(&question.place)?;
-        // The rules determine where a text with rules ends, so the stop texts do not apply.
+        // A constraint determines where its text ends, so the session then gets no stop texts. For templates with special tokens, the reader below
+        // searches for the stop texts.
         if question.is_text() && constraint.is_none() {
             limits.stop_texts.clone_from(&question.stop_texts);
         }
@@ -120,7 +121,8 @@ impl InMessages {
             }
         };
         let finish = if has_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
-        // An interrupted tool call is not kept. An answer without text is kept only if it has no thought and was not interrupted.
+        // An interrupted tool call of a GLM is not kept; the calls of an RWKV model in `calls` are complete. An answer with neither text nor calls is
+        // kept only if it has no thought and was not interrupted.
         let is_kept = match calls.is_empty() {
             false => is_rwkv || finish != Finish::Interrupted,
             true => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),
@@ -140,7 +142,8 @@ impl InMessages {
         Ok(Answered { answer, added, tokens })
     }
 
-    /// Adds messages of the user or of tools, and their answer, to the current branch.
+    /// Samples the answer to `query`: a message of the user, or results of tools. If the answer is kept, adds `query` and the answer to the current
+    /// branch.
     fn turn(&mut self, core: &mut Core, query: Vec<Message>, on_part: &mut OnPart<'_>) -> Result<Answer> {
         let here = &mut self.branches.here;
         let before = here.history.len();
@@ -161,7 +164,7 @@ impl InMessages {
     }
 }
 
-/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers.
+/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in the Python library transformers.
 fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);

@@ -78,7 +78,7 @@ pub struct Stats {
     pub n_turns: usize,
     /// The number of tokens in the current branch.
     pub n_tokens: usize,
-    /// The number of further tokens that fit into the context; `None` if the model has no limit.
+    /// The number of further tokens that fit into the context. `None` if the model has no limit or the format is a format of lines (`Name: text`).
     pub n_left: Option<usize>,
     /// The number of free slots of the session. Further undo steps and branches need free slots.
     pub n_free: usize,
@@ -129,7 +129,7 @@ pub struct Conversation {
 /// The range for the number of slots of a conversation with a recurrent model. Fewer slots do not suffice, and more are not useful.
 const SLOTS: std::ops::RangeInclusive<u64> = 8..=32;
 
-/// The most bytes that the states of all slots may take. If the smallest number in [`SLOTS`] needs more bytes, this limit does not apply.
+/// The most bytes that the states of all slots may take. If the fewest slots of [`SLOTS`] need more bytes, this limit does not apply.
 const STATES_BYTES: u64 = 256 << 20;
 
 impl Conversation {
@@ -344,14 +344,15 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets a function that changes the logits before each token of every answer. The function receives the answer's tokens so far and the
-    /// logits. In a format of lines (`Name: text`), ChatRWKV's biases have already been added to these logits. Penalties are applied later.
+    /// Sets a function that changes the logits before each token of every answer is sampled. `None` removes the function. The function receives the
+    /// answer's tokens so far and the logits. In a format of lines (`Name: text`), ChatRWKV's biases have already been added to these logits.
+    /// Penalties are applied later.
     pub fn set_processor(&mut self, processor: Option<Processor>) {
         self.core.processor = processor.map(|processor| Arc::new(Mutex::new(processor)));
     }
 
-    /// Constrains all further answers in every branch. `None` removes the constraint. A constrained answer ends where its constraint ends; stop
-    /// texts do not end the answer. A thought before the answer is not constrained.
+    /// Constrains all further answers in every branch. `None` removes the constraint. A constrained answer ends where its constraint ends. Stop texts
+    /// do not end the answer, except `stop_strings` in the `generation_config.json` of a GLM. A thought before the answer is not constrained.
     pub fn set_constraint(&mut self, make: Option<MakeConstraint>) {
         self.core.rules = make;
     }

@@ -1,5 +1,4 @@
-//! The trait of the two kinds of conversations. Conversations in lines (`Name: text`) keep states. Conversations in messages are rendered by a
-//! template.
+//! The trait of the two kinds of conversations: in lines (`Name: text`), and in messages, which a template renders.
 
 use super::Answer;
 use super::branches::Named;
@@ -58,7 +57,7 @@ pub trait Mode: Send {
     fn states(&self) -> Vec<(&'static str, &super::core::State)> {
         Vec::new()
     }
-    /// Returns the number of further tokens that fit into the context. `None` if the model has no limit.
+    /// Returns the number of further tokens that fit into the context. `None` if the model has no limit or the format is a format of lines.
     fn n_left(&self, core: &Core) -> Option<usize>;
     fn save(&self, core: &mut Core, path: &Path) -> Result<()>;
     fn load(&mut self, core: &mut Core, path: &Path) -> Result<()>;

@@ -1,5 +1,5 @@
-//! ChatRWKV's changes of the logits before each token, as a processor of the session. Newlines get a bias that depends on the reply's length,
-//! some characters must not repeat, and the end-of-text token may be banned.
+//! ChatRWKV's changes of the logits before each token is sampled, as a processor: a function that the session calls with the logits. Newlines get a
+//! bias that depends on the reply's length, some characters must not repeat, and the end-of-text token may be banned.
 
 use crate::chat::Settings;
 use crate::chat::format::Ending;
@@ -36,9 +36,9 @@ impl Schedule {
         }
     }
 
-    /// Returns the change that applies to the logits after token `i` of the text, counted from 0. In a reply, newlines are banned after token 0.
-    /// Up to token `short`, newlines get a negative bias that rises to 0. After token `long`, the bias of newlines grows to 3, so that the reply
-    /// ends.
+    /// Returns the change that applies to the logits after token `i` of the text, counted from 0. In a reply, the end-of-text token is always banned,
+    /// and newlines are banned after token 0. Up to token `short`, newlines get a negative bias that rises to 0. After token `long`, the bias of
+    /// newlines grows to 3, so that the reply ends.
     pub fn after(self, i: usize) -> Change {
         match self {
             Schedule::Same(change) => change,

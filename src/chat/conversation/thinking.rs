@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::sample::{Sampling, Setting};
 
 impl Conversation {
-    /// Changes the choice whether the model writes a thought, for all further answers of the current branch. Also changes the sampler settings
-    /// that depend on this choice, except settings that differ from the format's earlier settings, for example after [`set`](Self::set).
+    /// Changes the choice whether the model writes a thought, for all further answers of the current branch. Also changes the sampler settings that
+    /// depend on this choice. A sampler setting that the caller has changed, for example with [`set`](Self::set), stays.
     ///
     /// # Errors
     /// `Input` if the format has no thoughts.
@@ -17,7 +17,8 @@ impl Conversation {
         self.adopt(&before)
     }
 
-    /// Changes sampler settings to the settings of the format, except settings that differ from `before`, the settings of the earlier format.
+    /// Changes the sampler settings to the settings of the format. `before` holds the settings of the earlier format. A setting that differs from
+    /// `before` stays, because the caller has changed it.
     pub(super) fn adopt(&mut self, before: &Sampling) -> Result<()> {
         let after = self.format().settings().sampling;
         let own = &mut self.core.settings.sampling;

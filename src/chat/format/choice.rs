@@ -1,4 +1,4 @@
-//! Formats with another choice of thoughts.
+//! Changes a format's choice whether the model writes a thought before an answer.
 
 use super::g1::generation;
 use super::known::KNOWN;

@@ -50,7 +50,8 @@ fn format(name: &'static str, style: Style, own: Option<Arc<Jinja>>, profiles: A
     Format { name, kind, profiles, thinking: Some(Thinking::On), is_for_tools, has_bos: false }
 }
 
-/// Returns the generation settings of a profile: the settings that the checkpoint's folder has, or else the preset's settings.
+/// Returns the generation settings of a profile (answers with a thought, answers without a thought, or answers with tools). These are the settings
+/// that the checkpoint's folder has, or else the preset's settings.
 pub fn generation(profiles: &Profiles, profile: Profile) -> GenerationConfig {
     let preset = match profile {
         Profile::Think => "g1-think",

@@ -20,8 +20,8 @@ pub struct Known {
     opening: &'static str,
     ending: Ending,
     pub settings: fn() -> Settings,
-    /// The profile of the format's answers. Generation settings that the checkpoint's folder has for this profile override `settings`. `None` if
-    /// the format ignores the generation settings in the folder.
+    /// The profile of the format's answers: with or without a thought. Sampler settings that the checkpoint's folder has for this profile override
+    /// `settings`. `None` if the format ignores the generation settings in the folder.
     pub profile: Option<Profile>,
     fits: fn(&Seen<'_>) -> bool,
 }
@@ -54,7 +54,7 @@ const TINY_ROWS: usize = 2048;
 /// The possible numbers of rows of the embedding table in models with the vocabulary of GPT-NeoX-20B.
 const PILE_ROWS: [usize; 2] = [50277, 50304];
 
-/// The names `User:` and `Assistant:`, with replies of several paragraphs.
+/// The common values of the table's rows with replies of several paragraphs. The default names are `User:` and `Assistant:`.
 const PARAGRAPHS: Known = Known {
     name: "",
     about: "",
@@ -68,7 +68,7 @@ const PARAGRAPHS: Known = Known {
     fits: |_| false,
 };
 
-/// The names `User:` and `Assistant:`, with replies that end at a blank line, as in ChatRWKV.
+/// The common values of the table's rows with replies that end at a blank line, as in ChatRWKV. The default names are `User:` and `Assistant:`.
 const BLANK_LINE: Known = Known { ending: Ending::BlankLine, settings: Settings::default, ..PARAGRAPHS };
 
 pub const KNOWN: &[Known] = &[

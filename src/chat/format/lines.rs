@@ -75,7 +75,7 @@ impl Lines {
         }
     }
 
-    /// Returns the texts around a reply and the token that ends the reply, for a constraint.
+    /// Returns the texts before a reply and the token that can end the reply. A constraint of the reply needs them.
     pub fn place(&self, vocab: &Vocab) -> AnswerPlace {
         AnswerPlace { opening: self.opening.into(), lead: LEAD, blank_line: blank_line(vocab) }
     }

@@ -127,11 +127,11 @@ fn a_prompt_may_begin_with_token_0() {
         let prompts = [&mut plain, &mut begun].map(|chat| {
             chat.set("CHAT_LEN_MAX", "4").unwrap();
             answer(chat, "light");
-            // The answers differ, and may change the last token of the prompt.
+            // The two answers differ, and the beginning of an answer may change the last token of the prompt. So only the first tokens are compared.
             chat.tokens()[..6].to_vec()
         });
         assert_eq!((prompts[1][0], &prompts[1][1..]), (0, &prompts[0][..5]), "{name}");
-        // The token stays before later turns, and in a saved conversation.
+        // Token 0 stays at the beginning in later turns and in a saved conversation.
         let before = begun.tokens().to_vec();
         let path = folder.path().join(name);
         begun.save(&path).unwrap();
