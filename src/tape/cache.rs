@@ -68,7 +68,8 @@ impl Room {
     }
 }
 
-/// Rotary position embedding: at position p, the channels 2 i and 2 i + 1 of every head are rotated by `p / base^(2 i / size)` radians.
+/// Rotary position embedding: at position p, the channels 2 i and 2 i + 1 of every head are rotated by `p / base^(2 i / size)` radians, for each i
+/// below `size / 2`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rotary {
     /// The number of channels of each head that are rotated, an even number.
@@ -79,8 +80,8 @@ pub struct Rotary {
 impl Rotary {
     /// Returns cos and sin of the angles of all pairs of channels at the positions `0..n`, as `[n, size / 2, 2]`.
     ///
-    /// Frequencies and angles are rounded to f32, as in the official code: at position 131 071, an unrounded angle would differ by 8e-4. The host
-    /// computes the table, because sin and cos are not exact enough in shaders.
+    /// Frequencies and angles are rounded to f32, as in the official code. With size 64 and base 5e6, an unrounded angle at position 131 071 would
+    /// differ from the official angle by up to 3e-3 radians. The host computes the table, because sin and cos are not exact enough in shaders.
     ///
     /// # Errors
     /// `Memory` if the host has no room for the table.

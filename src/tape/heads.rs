@@ -1,5 +1,5 @@
-//! Heads that the tape pads with zeros. Attention kernels need heads of whole units of [`PAD`] channels. A checkpoint may have other heads, which are
-//! padded when the weights are loaded.
+//! Heads that the tape pads with zeros. Attention kernels need heads whose number of channels is a multiple of [`PAD`]. If a checkpoint has heads of
+//! another size, loading adds channels of zeros to each head.
 
 use crate::quant::PAD;
 
@@ -13,13 +13,15 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Returns heads of `size` channels, padded to whole units of [`PAD`] channels. Returns `None` if the heads need no padding.
+    /// Returns heads of `size` channels, padded to a multiple of [`PAD`] channels. Returns `None` if `size` is such a multiple, so that the heads
+    /// need no padding.
     pub fn padding(size: usize) -> Option<Heads> {
         let padded = size.next_multiple_of(PAD);
         (padded != size).then_some(Heads { size, padded })
     }
 
-    /// Returns the number of channels in the checkpoint for `n` channels on the tape, which are the channels of whole heads.
+    /// Returns how many channels the checkpoint has for `n` channels on the tape. `n` must be a multiple of `padded`, so that the channels are whole
+    /// heads.
     pub fn stored(self, n: usize) -> usize {
         n / self.padded * self.size
     }
@@ -30,7 +32,8 @@ impl Heads {
         (channel < self.size).then_some(head * self.size + channel)
     }
 
-    /// Copies the heads `from`, as the checkpoint has them, to `to`, and sets the padding to zeros.
+    /// Copies consecutive heads from `from`, where each head has `size` channels, to `to`, where each head has `padded` channels. Sets the channels
+    /// of the padding to zeros.
     pub fn pad(self, from: &[f32], to: &mut [f32]) {
         for (to, from) in to.chunks_exact_mut(self.padded).zip(from.chunks_exact(self.size)) {
             to[..self.size].copy_from_slice(from);

@@ -37,7 +37,7 @@ pub struct MatrixPart {
     pub format: &'static dyn Format,
 }
 
-/// The role of a matrix in its model. The role determines the format of the matrix.
+/// The role of a matrix in its model. In the option `quant`, an exception such as `head=i8` chooses the format of all matrices of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A projection of time mix or attention, or a receptance, key or gate matrix of the ffn.
@@ -166,7 +166,7 @@ impl MatrixPart {
 
 /// The declaration of a stack of matrices.
 pub struct MatrixSpec {
-    /// The matrices of the stack. One dispatch reads consecutive matrices of the same format.
+    /// The matrices of the stack. One dispatch can read several consecutive matrices if they have the same format.
     pub parts: Vec<MatrixPart>,
     /// `true` if the inputs that are multiplied with the stack are mostly zeros. An executor may then store the matrix column-major and read only
     /// the columns of non-zero inputs.

@@ -32,15 +32,16 @@ pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 use crate::error::{Error, Result};
 use crate::quant::{self, Format, padded};
 
-/// The handle of an activation. An activation is an f32 array `[rows, stride]`, whose columns are padded.
+/// The handle of an activation: its index in [`Tape::vars`]. An activation is an f32 array `[rows, stride]`. A row consists of one or more vectors,
+/// called columns. Each column is padded with zeros to a multiple of [`quant::PAD`] floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Var(pub(crate) usize);
 
-/// The handle of a stack of one or more weight matrices.
+/// The handle of a stack of one or more weight matrices: its index in [`Tape::matrices`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Matrix(pub(crate) usize);
 
-/// The handle of one or more weight vectors that are packed into one f32 buffer, `[n, stride]`.
+/// The handle of n weight vectors that are packed into one f32 buffer, `[n, stride]`: its index in [`Tape::vectors`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector(pub(crate) usize);
 
@@ -72,19 +73,21 @@ pub struct VarSpec {
     /// The name in tests and errors. If scratch activations ([`Tape::scratch`]) have the same name, rows and columns, they are one activation.
     pub name: &'static str,
     pub rows: Rows,
-    /// The columns of a row, each given by its width in floats. Each column starts at a multiple of [`quant::PAD`] floats.
+    /// The widths in floats of the columns, which are the vectors that a row consists of. Each column starts at a multiple of [`quant::PAD`] floats.
     pub columns: Vec<usize>,
-    /// The number of planes: arrays of rows that are stored one after another, such as one plane per mix. An activation with several planes is
-    /// `[planes, capacity, stride]`, where `capacity` is the number of rows of each plane.
+    /// The number of planes. A plane is an array of rows, and the planes are stored one after another. An activation with several planes is `[planes,
+    /// capacity, stride]`, where `capacity` is the number of rows of each plane.
     pub planes: usize,
-    /// `true` if only the word's kernels use the activation, and the word's twin does not.
+    /// `true` if only kernels use the activation. No twin reads or writes the activation.
     pub device_only: bool,
-    /// `true` if only the word that writes the activation reads it. Some kernels of the word leave such an activation unwritten.
+    /// `true` if one word writes and reads the activation, and no other word reads the values. Some kernels of that word leave the activation
+    /// unwritten, so tests do not compare the activation with the twin's.
     pub is_internal: bool,
 }
 
-/// The alignment of rows, in floats. The strides of activations and of packed vectors are multiples of `ROW_PAD`. So a uniform binding may begin at
-/// every row. An activation and a packed vector of the same width have the same stride.
+/// The alignment of rows, in floats. The strides of activations and of packed vectors are multiples of `ROW_PAD`. A uniform binding must begin at a
+/// multiple of [`WINDOW_ALIGN`] bytes, so a uniform binding may begin at every row. An activation and a packed vector of the same width have the same
+/// stride.
 const ROW_PAD: usize = WINDOW_ALIGN / 4;
 
 impl VarSpec {
@@ -185,13 +188,13 @@ pub struct Tape {
     /// The rotary position embedding of all attention words. `None` if the model has no rotary position embedding.
     pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
-    /// The activation that the last word writes: the logits, `[outputs, vocab]`. `None` until the architecture sets it.
+    /// The activation that the last word writes: the logits, `[outputs, vocab]`. `None` until [`Tape::head`] is called.
     pub logits: Option<Var>,
-    /// The input of the matrix that computes logits: the residual stream after the last norm, `[outputs, width]`. `None` until the architecture
-    /// sets it.
+    /// The input of the matrix that computes logits: the residual stream after the last norm, `[outputs, width]`. `None` until [`Tape::head`] is
+    /// called.
     pub hidden: Option<Var>,
-    /// True if the tape ends with the last norm. [`Tape::head`] then records no matrix, and `logits` is the same activation as `hidden`. Set this
-    /// field before the architecture records its words.
+    /// `true` if the tape ends with the last norm. [`Tape::head`] then records no matrix, and `logits` is the same activation as `hidden`. Set this
+    /// field before the call of [`Tape::head`].
     pub ends_hidden: bool,
     /// Activations that one layer writes and later layers read.
     pub carried: Vec<Var>,
@@ -231,22 +234,24 @@ impl Tape {
         Var(self.vars.len() - 1)
     }
 
-    /// Declares scratch for data between the dispatches of one word. The word's twin does not use this scratch.
+    /// Declares scratch ([`Tape::scratch`]) that passes data from one dispatch of a word to a later dispatch of the same word. The word's twin does
+    /// not use this scratch.
     pub fn device_scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].device_only = true;
         v
     }
 
-    /// Declares scratch for data within one word. The word's twin uses this scratch, but some kernels of the word leave it unwritten.
+    /// Declares scratch ([`Tape::scratch`]) that only one word writes and reads. The word's twin uses this scratch, but some kernels of the word
+    /// leave this scratch unwritten.
     pub fn internal(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].is_internal = true;
         v
     }
 
-    /// Declares scratch like [`Tape::internal`], with at least `planes` planes ([`VarSpec::planes`]). Each plane has one row of `width` floats
-    /// per token.
+    /// Declares scratch that only one word uses, like [`Tape::internal`], with at least `planes` planes ([`VarSpec::planes`]). Each plane has one row
+    /// of `width` floats per token.
     pub fn planes(&mut self, name: &'static str, width: usize, planes: usize) -> Var {
         let v = self.internal(name, Rows::Tokens, &[width]);
         self.vars[v.0].planes = self.vars[v.0].planes.max(planes);
@@ -261,7 +266,7 @@ impl Tape {
         }
     }
 
-    /// Declares a stack of matrices. One dispatch reads consecutive matrices of the same format.
+    /// Declares a stack of matrices. One dispatch can read several consecutive matrices if they have the same format.
     pub fn matrix(&mut self, parts: Vec<MatrixPart>) -> Matrix {
         self.matrices.push(MatrixSpec { parts, has_sparse_input: false });
         Matrix(self.matrices.len() - 1)
@@ -285,8 +290,8 @@ impl Tape {
         Vector(self.vectors.len() - 1)
     }
 
-    /// Declares a recurrent state in f32 that is zero before the first token. `name` is the name of its tensor in state files. `shape` is the shape
-    /// of one slot's state. [`StateSpec::halves`] explains `halves`.
+    /// Declares a recurrent state in f32 that is zero before the first token. `name` is the name of the state's tensor in state files. `shape` is the
+    /// shape of one slot's state. [`StateSpec::halves`] explains `halves`.
     pub fn state(&mut self, name: String, shape: &[usize], halves: bool) -> State {
         let format = quant::find("f32").expect("a format of the list");
         self.states.push(StateSpec { name, shape: shape.to_vec(), halves, initial: Initial::Zeros, format });
@@ -361,7 +366,7 @@ impl Tape {
         &self.caches[c.0]
     }
 
-    /// Returns how many bytes one block takes in all caches together.
+    /// Returns how many bytes one block takes in all caches together. A block holds the keys or values of [`TOKENS_PER_BLOCK`] tokens in each cache.
     pub fn block_bytes(&self) -> usize {
         self.caches.iter().map(|c| self.cache_format.size_bytes(c.block_len())).sum()
     }

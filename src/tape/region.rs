@@ -105,8 +105,8 @@ impl Region {
         placed
     }
 
-    /// Returns the scales of blocks in the order in which the device stores them. `scales` is `[rows, blocks per row]` if blocks run along rows,
-    /// and `[blocks per column, columns]` if blocks run along columns.
+    /// Returns the scales of blocks in the order in which the device stores them. A block is 64 weights that share a scale. `scales` is `[rows,
+    /// blocks per row]` if blocks run along rows, and `[blocks per column, columns]` if blocks run along columns.
     pub fn place_scales(&self, scales: &[f16]) -> Vec<u8> {
         let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
         match (self.format.scaling(), self.axis) {

@@ -1,7 +1,8 @@
 //! Sections of a tape, the recorded program of a model. A section is a range of consecutive layers. If several devices share a model, each device
 //! holds one section.
 //!
-//! A handle has the same index in a section as in the whole tape, so words do not depend on sections.
+//! A handle, such as a [`Var`], is an index in the whole tape, also for a device that holds one section. So the words do not depend on how the tape
+//! is cut.
 
 use super::{Tape, Var, Word};
 use crate::error::{Error, Result};
@@ -65,9 +66,9 @@ impl Tape {
         }
     }
 
-    /// Returns whether the tables of the layers `layers` stay in host memory. The weights of the first `n_resident` layers stay on a device, and
-    /// the weights of all other layers are streamed. If any streamed layer has a table, all tables stay in host memory: for every table, each
-    /// step copies the rows of its tokens to the device.
+    /// Returns whether the tables of the layers `layers` stay in host memory. A table is a matrix whose rows are looked up, such as the embedding.
+    /// The weights of the first `n_resident` of these layers stay on a device, and the weights of the remaining layers are streamed. If any streamed
+    /// layer has a table, all tables stay in host memory. Each step then copies the table rows of the step's tokens to the device.
     pub fn has_tables_in_host(&self, layers: &Range<usize>, n_resident: usize) -> bool {
         let streamed = layers.start.saturating_add(n_resident).min(layers.end)..layers.end;
         !streamed.is_empty() && self.matrices[self.extent(&streamed).matrices].iter().any(super::MatrixSpec::is_table)
@@ -150,7 +151,7 @@ impl Section {
     }
 }
 
-/// A list with one item per matrix, vector, state or cache of a section. An item is found by the index of its handle in the whole tape.
+/// A list with one item per handle of one kind in a section: per matrix, for example. The list is indexed by the handle's index in the whole tape.
 #[derive(Clone)]
 pub struct Held<T> {
     first: usize,

@@ -15,8 +15,8 @@ pub trait Source: Send + Sync {
     /// Calls `read` with a view of the tensor.
     ///
     /// # Errors
-    /// Returns an error if the tensor is missing, if its shape differs from `shape`, or if `read` fails. Dimensions of 1 do not count as a
-    /// difference.
+    /// Returns an error if the tensor is missing, if its shape differs from `shape`, or if `read` fails. Dimensions of size 1 are left out of both
+    /// shapes before the comparison.
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()>;
 
     /// Returns the bytes of a tensor without a copy: the elements of a dense tensor, or the codes of a quantised matrix. Returns `None` if the

@@ -3,7 +3,8 @@
 use super::ROW_PAD;
 use crate::quant::{self, Format, padded};
 
-/// The handle of a recurrent state. Every page holds one copy of the state, so its memory is `[pages, size]`.
+/// The handle of a recurrent state: its index in [`Tape::states`](super::Tape::states). The memory of the state is `[pages, size]`, because every
+/// page holds the state of one slot. If pages have two halves, the memory is `[2 pages, size]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State(pub(crate) usize);
 

@@ -46,8 +46,8 @@ pub struct Step {
     pub runs: Vec<Run>,
     /// The indices in `tokens` of the tokens whose logits are requested.
     pub outputs: Vec<u32>,
-    /// The blocks of each slot's cache, slot by slot, including blocks for the new tokens. A step that [`Step::advance`] will advance also lists
-    /// the blocks for later tokens.
+    /// The indices of the cache blocks of each slot, slot by slot, including blocks for the new tokens. If [`Step::advance`] will turn this step into
+    /// later steps, the list also has the blocks for the tokens of the later steps.
     pub blocks: Vec<u32>,
 }
 

@@ -4,10 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The largest number of tokens for which a product loads each weight once, into a register, for all tokens. Steps with more tokens use the tiled
-/// product.
+/// The largest number of tokens for which lanes of a product load weights straight into registers. Steps with more tokens use the tiled product,
+/// which loads weights into workgroup memory.
 pub const BATCH: usize = 16;
-/// The largest number of tokens for which one kernel computes a product together with the product's input.
+/// The largest number of tokens for which one kernel computes a product together with the product's input, such as a norm and a token shift.
 pub const FUSED: usize = 4;
 
 /// The size of a tile of the tiled product. One workgroup computes `rows` x `tokens` sums, and each of its lanes computes `lane_rows` x
@@ -20,7 +20,8 @@ pub struct Tile {
     pub lane_tokens: usize,
 }
 
-/// The number of inputs that a workgroup loads at a time: the constant DEPTH of `shaders/linear/tile_rows.wgsl` and `tile_columns.wgsl`.
+/// The number of matrix columns that a workgroup loads at a time, and as many inputs of each token: the constant DEPTH of
+/// `shaders/linear/tile_rows.wgsl` and `tile_columns.wgsl`.
 const DEPTH: usize = 16;
 
 impl Tile {
@@ -98,8 +99,8 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Returns the sizes for a GPU that was not measured. Apple's GPUs have few registers per lane, and a browser hides the GPU and cannot
-    /// measure. There, a lane keeps few sums, so that it does not spill registers.
+    /// Returns the sizes for a GPU that was not measured. `backend` and `driver` are the names that the adapter reports. Apple's GPUs have few
+    /// registers per lane, and in a browser the GPU is unknown. In both cases each lane keeps fewer sums, so that no lane spills registers.
     pub fn unmeasured(backend: &str, driver: &str) -> Tuning {
         if !["metal", "webgpu"].contains(&backend) && !driver.contains("Honeykrisp") {
             return Tuning::default();

@@ -48,17 +48,18 @@ pub struct Caps {
     pub subgroups: bool,
     /// The size of a cooperative matrix: 16 for 16 x 16, or 8 for 8 x 8. `None` if the adapter has no cooperative matrices.
     pub cooperative: Option<usize>,
-    /// The sizes of the kernels.
+    /// How many rows and tokens the workgroups and lanes of the kernels compute.
     pub tuning: Tuning,
     /// `true` if a matrix whose inputs are mostly zeros may be stored column-major. Kernels then read only the columns of non-zero inputs.
     pub sparse: bool,
-    /// `true` if kernels for GPUs may compute the recurrence of RWKV-5, 6 and 7 in spans of 16 tokens. Steps with exact results
-    /// ([`Lowering::is_exact`]) never do.
+    /// `true` if kernels for GPUs may compute the recurrence of RWKV-5, 6 and 7 in spans of 16 tokens. Steps that need exact results
+    /// ([`Lowering::is_exact`]) never use spans.
     pub spans: bool,
 }
 
 impl Caps {
-    /// Returns the capabilities that every adapter of the kernel family `class` has.
+    /// Returns the capabilities that every adapter of the kernel family `class` has. `max_binding` is the size of the adapter's largest storage
+    /// binding, in bytes.
     pub fn plain(class: Class, max_binding: usize) -> Caps {
         Caps {
             class,
@@ -72,8 +73,9 @@ impl Caps {
         }
     }
 
-    /// Returns the shader slot `reduce` and its module. If `batch_invariant` is true, the module does not use subgroups: some drivers choose a
-    /// different subgroup size for each kernel, and the batch size determines the kernel.
+    /// Returns the shader slot `reduce` and the module that fills it. The module adds a value over the lanes of a workgroup. The subgroup size
+    /// determines the order of the additions, and some drivers choose another subgroup size for each kernel. So the module uses no subgroups if
+    /// `batch_invariant` is true.
     pub fn reduce(&self) -> (&'static str, String) {
         let module = match self.class {
             Class::Lanes => "lib::reduce_lanes",
@@ -83,14 +85,15 @@ impl Caps {
         ("reduce", module.to_string())
     }
 
-    /// Returns the shader slot `sums` and its module. The module adds up several values at once, in the order of the module of
-    /// [`reduce`](Self::reduce).
+    /// Returns the shader slot `sums` and the module that fills it. The module adds several values over the lanes of a workgroup at once. The order
+    /// of the additions is the same as in the module of [`reduce`](Self::reduce).
     pub fn sums(&self) -> (&'static str, &'static str) {
         ("sums", if self.adds_by_subgroups() { "lib::sums_subgroup" } else { "lib::sums" })
     }
 
-    /// Returns the modules that [`Region::modules`] returns, for a product. On GPUs, products decode nf4 with a table in workgroup memory. `lines`
-    /// is the number of rows and tokens of a workgroup: if a tile has 256 lines or more, workgroup memory has no room for the table.
+    /// Returns the modules of [`Region::modules`], as a product needs them. On GPUs, products decode nf4 with a table in workgroup memory. `lines` is
+    /// the number of rows plus the number of tokens per workgroup. If `lines` is 256 or more, workgroup memory has no room for the table, and the
+    /// product decodes nf4 without the table.
     pub fn product_modules(&self, region: &Region, lines: usize) -> Vec<(&'static str, String)> {
         let mut modules = region.modules();
         if self.class == Class::Groups && lines < 256 {
@@ -207,7 +210,7 @@ pub enum Binding {
     Angles,
     /// A piece of a matrix: the matrix, and the index of the piece in [`MatrixSpec::pieces`] or [`MatrixSpec::column_pieces`].
     Piece(Matrix, usize),
-    /// A window of 64 KiB into a matrix: the matrix, the index of one of its buffers, and the window's first byte in this buffer.
+    /// A window of 64 KiB into a matrix: the matrix, the index of one of the matrix's buffers, and the window's first byte in this buffer.
     Window(Matrix, usize, usize),
     /// A window of 64 KiB into an activation: the activation, and the window's first byte.
     VarWindow(Var, usize),
