@@ -1,4 +1,4 @@
-//! Converts complete answers to replies and tool calls.
+//! Converts complete answers of GLM-4 and its relatives to replies and tool calls.
 //!
 //! An answer consists of one or more segments. `<|assistant|>` comes before each segment; the prompt contains the first `<|assistant|>`. A
 //! segment's first line is the name of a tool, or empty in a reply. The segment's content follows. So a plain reply begins with a newline.

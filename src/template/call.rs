@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 /// The most levels of nested lists and mappings.
 const MAX_DEPTH: usize = 64;
 
-/// Returns the keyword arguments of the call in a fenced block: the lines between the first line and the last line.
+/// Parses the call in a fenced block and returns its keyword arguments. The call is the lines of `content` between the first line and the last line.
 ///
 /// # Errors
 /// `Input` if there is no fenced block, or if the block is not exactly one call with literals.

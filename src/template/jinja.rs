@@ -33,13 +33,13 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
 ///
-/// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains
-/// `|` or `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output
-/// is split into parts. The template can still trim, split and compare messages. But if the output depends on `|` or `]` in a message, the
-/// result would differ from the result in transformers. To detect this, the prompt is rendered both with and without the replacement. A
-/// difference is an error, and the caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are
-/// replaced in the same way in all messages except the model's own. If the output depends on such a token in another message, they are not
-/// replaced, and are ordinary text in the whole prompt, also in the template's own text.
+/// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains `|` or
+/// `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output is split
+/// into parts. The template can still trim, split and compare messages. But if the output depends on `|` or `]` in a message, the result would differ
+/// from the result in transformers. To detect this, the prompt is rendered both with and without the replacement. A difference is an error, and the
+/// caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden, too, in all messages except the model's own
+/// messages. If the output depends on such a token in a message, the prompt is rendered without hiding these tokens. Then these tokens are ordinary
+/// text in the whole prompt, also in the template's own text.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,

@@ -2,8 +2,8 @@
 //! calls.
 //!
 //! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's own Jinja
-//! template is an untrusted program and runs with limits. Answers are split at the ids of special tokens. This module knows vocabularies and the
-//! chat files of a checkpoint. This module must not know models or conversations.
+//! template is an untrusted program and runs with limits. Answers are split at the ids of special tokens. This module uses vocabularies and the chat
+//! files of a checkpoint, but not the modules for models and conversations.
 
 mod answer;
 mod call;

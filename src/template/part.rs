@@ -93,9 +93,9 @@ pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
     encode(&split(text, &GLM4_SPECIAL), vocab)
 }
 
-/// Splits a template's output, in which all `|` and `]` of messages are hidden. So every special token with one of these characters comes from
-/// the template. `<sop>` and ChatGLM3's `sop` are special tokens directly after `[gMASK]` only. `finds_newer` is true if the tokens [`NEWER`] in
-/// messages are hidden, too.
+/// Splits a template's output, in which all `|` and `]` of messages are hidden. So every special token with one of these characters comes from the
+/// template. `<sop>` and ChatGLM3's `sop` are special tokens directly after `[gMASK]` only. If `finds_newer` is true, the tokens [`NEWER`] in
+/// messages are hidden, too. So each such token in `text` comes from the template and is a special token.
 pub(super) fn split_marked(text: &str, finds_newer: bool) -> Vec<Part> {
     let marked = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS));
     let marked: Vec<&'static str> = marked.chain(NEWER.into_iter().filter(|_| finds_newer)).collect();
@@ -116,7 +116,7 @@ pub(super) fn split_marked(text: &str, finds_newer: bool) -> Vec<Part> {
     parts
 }
 
-/// Splits a text at special tokens. No special token is the beginning of another special token.
+/// Splits a text at special tokens. The order of `specials` does not matter, because no special token is the beginning of another special token.
 fn split(text: &str, specials: &[&'static str]) -> Vec<Part> {
     let mut parts = Vec::new();
     let (mut from, mut at) = (0, 0);

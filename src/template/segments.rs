@@ -163,7 +163,8 @@ impl Shown {
     }
 }
 
-/// Returns how many bytes at the end of a text may be the beginning of the training-date mark.
+/// Returns the length in bytes of the longest end of `text` that is a beginning of the training-date mark, but not the whole mark. Returns 0 if no
+/// end matches.
 fn begun(text: &str) -> usize {
     let mark = TRAINING_DATE.0;
     (1..mark.len()).rev().find(|&n| mark.is_char_boundary(n) && text.ends_with(&mark[..n])).unwrap_or(0)

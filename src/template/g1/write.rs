@@ -74,7 +74,8 @@ fn signatures(tools: &[&Tool]) -> String {
     lines.join("\n")
 }
 
-/// Returns sections with headings. The descriptions of the tools follow every group of consecutive system messages.
+/// Returns sections with headings. The descriptions of the tools follow every group of consecutive system messages. A conversation that does not
+/// begin with a system message begins with the descriptions.
 fn sections(opening: Opening, turns: &[Turn], tools: &[&Tool]) -> String {
     let (mut lines, mut waiting): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
     let system = |lines: &mut Vec<String>, waiting: &mut Vec<&str>| {

@@ -24,7 +24,7 @@ pub const MADE: &str = "\0made";
 pub const COPIED: &str = "\0copied";
 /// The filter before a multiplication. Receives both factors as a pair, and refuses a product that would be too large.
 pub const GUARD_MUL: &str = "\0guard_mul";
-/// The filter before an assignment to an attribute of a namespace. Checks the assigned value.
+/// The filter before an assignment to an attribute of a namespace. Refuses a value that is or contains a namespace.
 pub const ASSIGNED: &str = "\0assigned";
 /// The filter after each step of a loop. Limits the time of the rendering.
 pub const TICK: &str = "\0tick";
@@ -134,7 +134,8 @@ fn growing() -> [(&'static str, Value); 15] {
     ]
 }
 
-/// Checks the size of the result of a filter or method before the call.
+/// Fails if the filter or method `name` could return a value that is too large for `limits`. Runs before the filter or method. `value` is the value
+/// to which the filter or method is applied.
 fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) -> Result<(), Error> {
     let named = args.last().filter(|last| last.is_kwargs());
     let by_name = |name: &str| named.and_then(|named| named.get_attr(name).ok()).filter(|value| !value.is_undefined());

@@ -124,7 +124,7 @@ fn check(name: &'static str) -> Instruction<'static> {
     Instruction::ApplyFilter(name, Some(1), !0)
 }
 
-/// Returns an instruction with new jump targets.
+/// Returns an instruction with new jump targets. `moved[i]` is the new position of the old instruction `i`.
 fn relocated<'s>(instruction: Instruction<'s>, moved: &[u32]) -> Instruction<'s> {
     use Instruction as I;
     let to = |at: u32| moved[at as usize];

@@ -49,22 +49,22 @@ impl Veil {
         self.separator.is_some() && messages.iter().any(has_newer)
     }
 
-    /// Returns `true` if a message contains a hidden text.
+    /// Returns `true` if a message contains `|`, `]` or a hidden token of a newer model.
     pub fn hides_something(&self) -> bool {
         self.hides
     }
 
-    /// Hides texts in a list of messages.
+    /// Hides `|`, `]` and tokens of newer models in a JSON list of messages.
     pub fn hide_messages(&self, messages: &mut Value) {
         for message in messages.as_array_mut().into_iter().flatten() {
-            // The model itself writes thoughts, and templates search the model's messages for thoughts.
+            // The model's own messages keep tokens such as `<think>`, because templates search these messages for thoughts.
             let separator = self.separator.filter(|_| message["role"] != Role::Assistant.name());
             self.hide(message, separator);
         }
     }
 
-    /// Hides texts in every text and every key of a value. `separator` is inserted into tokens of newer models; `None` leaves these
-    /// tokens unchanged.
+    /// Hides `|`, `]` and tokens of newer models in every string and every key of a JSON value. `separator` is inserted into tokens of newer models;
+    /// `None` leaves these tokens unchanged.
     fn hide(&self, value: &mut Value, separator: Option<char>) {
         match value {
             Value::String(text) => *text = self.hidden(text, separator),
@@ -90,7 +90,7 @@ impl Veil {
         text.chars().map(|c| MARKS.iter().position(|&h| h == c).map_or(c, |i| self.stand_ins[i])).collect()
     }
 
-    /// Restores hidden texts.
+    /// Returns `text` with all hidden `|`, `]` and tokens of newer models restored.
     pub fn reveal(&self, text: &str) -> String {
         text.chars()
             .filter(|c| Some(*c) != self.separator)
