@@ -1,7 +1,7 @@
 //! Grouped-query attention over a cache of keys and values, with rotary positions.
 //!
 //!   q, k are rotated by their position; k, v are appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j ≤ i
-//!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]`, o `[T, H D]`; query head h reads key head ⌊h / (H / G)⌋
+//!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]` on the host, o `[T, H D]`; query head h reads key head ⌊h / (H / G)⌋
 //! T is the number of tokens, H the number of query heads, G the number of key heads, D the number of channels per head. Source: GLM, arXiv
 //! 2406.12793. [`Word::twin`] is the word's reference implementation on the CPU.
 //!
@@ -117,7 +117,7 @@ impl Tape {
     /// must be `None`. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
     pub fn attention_add(&mut self, name: &str, qkv: Var, of: LimitedAttention, x: Var) {
         let LimitedAttention { key_size, value_size: width, scale, limit } = of;
-        // The size of a value head is the largest multiple of 8 that is at most 256 and divides the width.
+        // A tile has the largest multiple of 8 channels that is at most 256 and divides the width.
         let value_size = (PAD..=MAX_TILE.min(width)).rev().find(|&n| width.is_multiple_of(n) && n.is_multiple_of(PAD)).unwrap_or(width);
         let tiles = width / value_size;
         let [keys, values] = self.key_and_value(name, (1, key_size), (tiles, value_size));
@@ -155,8 +155,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// Chooses the shape by the adapter's kernel family and the size of the step. `tiles` is the number of heads of a value, `stride` the
-    /// number of floats in a row of qkv.
+    /// Chooses the shape by the adapter's kernel family and the size of the step. `tiles` is the number of tiles of a value vector
+    /// ([`Attend::tiles`]). `stride` is the number of floats from one row of qkv to the next.
     fn choose(cx: &Lowering<'_>, of: &Attention, tiles: usize, stride: usize) -> Shape {
         let (lanes, most, sharers) = match cx.caps.class {
             // The queries of a workgroup take at most 8 KiB of workgroup memory.

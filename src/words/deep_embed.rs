@@ -3,12 +3,13 @@
 //!   M = S[token] + W x0        one matrix `[R, R]` per token
 //!   k ← k ⊙ (b + V (q M))
 //!
-//! k is `[T, F]`, q is `[T, R]`, x0 is `[T, C]`. S is a table `[vocab, R R]`: each row of the table is a matrix `[R, R]`, stored row by row. W is
-//! `[R R, C]`, V is `[F, R]`, b is `[F]`.
+//! k is `[T, F]`, q is `[T, R]`, x0 is `[T, C]`. T is the number of tokens, F the width of the channel mix, C the width of the residual stream. x0 is
+//! the embedding of each token. S is a table `[vocab, R R]`: each row of the table is a matrix `[R, R]`, stored row by row. W is `[R R, C]`, V is
+//! `[F, R]`, b is `[F]`.
 //!
-//! x0 depends only on the token, so the official implementation adds W x0 to the table when it loads a model. Here, W x0 is computed in every
-//! step. The table then keeps the file's format and stays in the mapped file or in host memory. The product takes about a tenth of the time of a
-//! small model's layer, and a smaller share in a larger model.
+//! x0 depends only on the token, so the official implementation adds W x0 to the table when it loads a model. Here, W x0 is computed in every step.
+//! The table then keeps the file's format and stays in the mapped file or in host memory. The product W x0 takes about a tenth of the time of a layer
+//! in a small model, and a smaller share in a larger model.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};

@@ -1,14 +1,15 @@
-//! Queries, keys and values of the attention of RWKV-7b. Keys and values depend only on the token, the token before, and the residual
-//! stream, but not on the position:
+//! Queries, keys and values of the attention of RWKV-7b. Queries, keys and values depend on the token, the token before, and the residual stream x,
+//! but not on the position:
 //!
 //!   q = W_q x                                            [T, D]
 //!   k = (K2 K1 x) ⊙ (S_k[token] + W_k x0)                [T, D]
 //!   v = tanh(V2 V1 x) ⊙ (S_v[token] + W_v x0)            [T, C]
 //!   m ← LN_m(m + (m₋ − m) ⊙ x_m)                         for m of q, k, v; m₋ is m of the previous token, before the norm
-//! x and x0 are `[T, C]`. S_k and S_v are tables with one row per token of the vocabulary. K1 and K2, V1 and V2 are low-rank pairs. The
-//! official implementation adds W_k x0 and W_v x0 to the tables when it loads a model; `deep_embed.rs` says why the products are computed
-//! for each token here. The official implementation keeps K1 x and V1 x of all tokens, and computes all keys and values again in each step.
-//! Here the caches of attention keep the normalised keys and values. The twin is the reference implementation on the CPU.
+//! x and x0, the embedding of each token, are `[T, C]`. T is the number of tokens, C the width of x, D the width of a query and of a key. S_k and S_v
+//! are tables with one row per token of the vocabulary. K1 and K2, V1 and V2 are low-rank pairs. The official implementation adds W_k x0 and W_v x0
+//! to the tables when it loads a model; `deep_embed.rs` says why the products are computed for each token here. The official implementation keeps K1
+//! x and V1 x of all tokens, and computes all keys and values again in each step. Here the caches of attention keep the normalised keys and values.
+//! The twin is the reference implementation on the CPU.
 
 use super::moments;
 use super::stack::{Activation, Segment, Stack, Store};
@@ -17,7 +18,7 @@ use crate::tape::{
     Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, State, Tape, Var, Vector, VectorPart, Word, vector,
 };
 
-/// The weights of keys, or of values.
+/// The weights of keys, or of values. `width` is D for keys and C for values. C is the width of x, R the rank of the low-rank pair.
 pub struct TokenColumn {
     /// The low-rank pair: `[R, C]`, then `[width, R]`.
     pub pair: [MatrixPart; 2],
@@ -36,16 +37,17 @@ pub struct DeepEmbedQkv {
     /// For each of q, k and v: weight and bias of the layer norm, and the mix x_m.
     pub norms: [[VectorPart; 3]; 3],
     pub eps: f32,
-    /// The state with q, k and v of the previous token. Its pages have two halves.
+    /// The state with q, k and v of the previous token, before the norm. The state's pages must have two halves, one that a step reads and one that
+    /// the step writes.
     pub shift: State,
 }
 
 struct DeepEmbedQkvWord {
-    /// Columns q, K1 x and V1 x.
+    /// The product whose output has the columns q = W_q x, K1 x and V1 x.
     down: Stack,
-    /// Columns W_k x0 and W_v x0.
+    /// The product whose output has the columns W_k x0 and W_v x0.
     residual: Stack,
-    /// Columns k and v.
+    /// The product whose output has the columns K2 K1 x and tanh(V2 V1 x). The factors S[token] + W x0 then turn these columns into k and v.
     up: Stack,
     /// S_k and S_v.
     tables: [Matrix; 2],
@@ -90,7 +92,7 @@ impl Tape {
 }
 
 impl DeepEmbedQkvWord {
-    /// Returns the dispatches that multiply column `i` of k and v by the factors of each token, S[token] + W x0.
+    /// Returns the dispatches that multiply k (`i` = 0) or v (`i` = 1) by the factors of each token, S[token] + W x0.
     fn gates(&self, cx: &Lowering<'_>, i: usize) -> Vec<Dispatch> {
         let spec = cx.tape.matrix_spec(self.tables[i]);
         let [y, z] = [self.up.y, self.residual.y].map(|var| cx.tape.var_spec(var));
@@ -118,8 +120,8 @@ impl DeepEmbedQkvWord {
         spec.pieces(cx.caps.max_binding).iter().enumerate().map(one).collect()
     }
 
-    /// Returns the width of column `i` of q, k and v, the activation that holds the column before the norm, the column's index in that
-    /// activation, and the offset of the column in a row of the result and of the state.
+    /// Describes the column m, which is q (`i` = 0), k (`i` = 1) or v (`i` = 2). Returns the width of m, the activation that holds m before the norm,
+    /// the offset of m in a row of that activation, and the offset of m in a row of the result. In the state, m has the same offset as in the result.
     fn column(&self, tape: &Tape, i: usize) -> (usize, Var, usize, usize) {
         let spec = tape.var_spec(self.qkv);
         let (var, index) = if i == 0 { (self.down.y, 0) } else { (self.up.y, i - 1) };
@@ -154,7 +156,7 @@ impl DeepEmbedQkvWord {
         }
     }
 
-    /// Multiplies column `i` of k and v by the factors of each token, S[token] + W x0, on the host.
+    /// Multiplies k (`i` = 0) or v (`i` = 1) by the factors of each token, S[token] + W x0, on the host.
     fn gate_twin(&self, host: &mut Host, i: usize) {
         let [y, z] = [self.up.y, self.residual.y].map(|var| host.tape.var_spec(var).clone());
         let mut out = host.take(self.up.y);
@@ -169,7 +171,7 @@ impl DeepEmbedQkvWord {
         host.put(self.up.y, out);
     }
 
-    /// Computes token shift and norm of column `i` of q, k and v, on the host.
+    /// Computes token shift and norm of q (`i` = 0), k (`i` = 1) or v (`i` = 2), on the host.
     fn norm_twin(&self, host: &mut Host, i: usize) {
         let tape = host.tape.clone();
         let (width, var, from, to) = self.column(&tape, i);

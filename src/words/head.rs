@@ -3,7 +3,8 @@
 //! x is `[T, width]`, W is `[vocab, width]`, logits are `[O, vocab]`. T is the number of tokens, O the number of tokens whose logits are
 //! requested.
 //!
-//! The word `hidden` is the norm alone:  hidden = norm(x), `[O, width]`. A tape that ends hidden has this word in place of the head.
+//! The word `hidden` is the norm alone:  hidden = norm(x), `[O, width]`. A tape with [`Tape::ends_hidden`] has the word `hidden` in place of the
+//! head.
 
 use super::LAYER_NORM_EPS;
 use super::norm::Norm;
@@ -13,10 +14,9 @@ use super::testing::{Case, steps};
 use crate::tape::{Kind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
-    /// Records the output head, logits = W norm(x) + b. Returns the variable with the logits, which becomes the tape's `logits`. The
-    /// variable with norm(x) becomes the tape's `hidden`. Both have one row per requested output. `part` is W. `bias` is b, or `None` if
-    /// the head has no bias. If the tape [ends hidden](Tape::ends_hidden), records only the norm, and norm(x) becomes `logits` and
-    /// `hidden`.
+    /// Records the output head, logits = W norm(x) + b. Returns the variable with the logits, which becomes the tape's `logits`. The variable with
+    /// norm(x) becomes the tape's `hidden`. Both have one row per requested output. `part` is W. `bias` is b, or `None` if the head has no bias. If
+    /// [`Tape::ends_hidden`] is true, records only the norm, and norm(x) becomes both `logits` and `hidden`.
     pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         if self.ends_hidden {

@@ -32,8 +32,8 @@ impl Tape {
     }
 }
 
-/// The smallest number of tokens for which the dense product is used. The sparse kernel reads the columns of each token separately. With
-/// eight tokens and 90 % zeros, it would read about as many weights as the dense product.
+/// The smallest number of tokens for which the dense product is used. The sparse kernel reads the columns of each token separately. With eight tokens
+/// and 90 % zeros, the sparse kernel would read about as many weights as the dense product.
 const DENSE_FROM: usize = 8;
 /// The number of consecutive bytes that a workgroup should read from one column of W.
 const CHANNEL_BYTES: usize = 64;
@@ -78,7 +78,7 @@ impl Word for LinearAddSparse {
 /// Returns cases with and without a gate. The fraction of zeros in the inputs is 85 %, 0 % or 100 %.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    // Pairs (rows, k). The kernel reads chunks of 2048 inputs, and its list has room for 2560 entries.
+    // Pairs (rows, k). The kernel reads chunks of 2048 inputs, and its list of non-zero inputs has room for 2560 entries.
     let sizes = [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127), (33, 2049), (17, 6001)];
     for (rows, k) in sizes {
         // Inputs without zeros fill the list. Inputs of zeros alone leave the list empty.

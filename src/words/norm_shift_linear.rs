@@ -1,8 +1,9 @@
-//! Inputs of a time mix or channel mix: layer norm, token shift, one lerp per mix, and a stack of matrices. Each matrix reads one lerp.
+//! The first word of a time mix or channel mix: layer norm, token shift, several lerps, and a stack of matrices. Each lerp has its own vector of lerp
+//! weights, mix_m. Each matrix reads one lerp.
 //!
 //!   x̂ = LN(x)   X_m = lerp(x̂, x̂ of the previous token, mix_m)   y_i = activation_i(W_i X_m(i))
-//! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. T is the number of tokens, C the width of x. The twin is the
-//! reference implementation on the CPU.
+//! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. W_i reads the lerp X_m(i). T is the number of tokens, C the width of x.
+//! The twin is the reference implementation on the CPU.
 
 use super::LAYER_NORM_EPS;
 use super::norm::Norm;
@@ -27,10 +28,9 @@ struct NormShiftLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm`
-    /// are weight and bias, then one row per mix. A mix is a vector of lerp weights: 0 selects the current token, 1 the previous
-    /// token. `shift` is the state with x̂ of the previous token. Its pages must have two halves, one that a step reads and one that the
-    /// step writes.
+    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are weight
+    /// and bias, then one vector per mix. A mix is a vector of lerp weights: 0 selects the current token, 1 the previous token. `shift` is the state
+    /// with x̂ of the previous token. The pages of `shift` must have two halves, one that a step reads and one that the step writes.
     pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, norm: Norm, projections: Vec<Projection>, shift: State) -> Var {
         let mix = ShiftMix::new(self, x, norm, shift, Inputs::Dropped);
         let stack = projections_of(self, name, mix.mixed, projections);
@@ -40,8 +40,8 @@ impl Tape {
     }
 }
 
-/// Returns a stack of projections. A projection reads the plane of `x` whose index is its `mix`, and writes its own column of the
-/// activation called `name`.
+/// Returns a stack of projections. Each projection reads plane `mix` of `x`, where `mix` is the projection's field. Each projection writes its own
+/// column of a new scratch activation called `name`.
 pub fn projections_of(tape: &mut Tape, name: &'static str, x: Var, projections: Vec<Projection>) -> Stack {
     let columns: Vec<usize> = projections.iter().map(|p| p.part.rows).collect();
     let y = tape.scratch(name, Rows::Tokens, &columns);

@@ -14,7 +14,7 @@ use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Rows, Run, St
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// The rule that updates the state. The rule determines the vectors of a token and their order in `feed`.
+/// The rule that updates the state. The rule determines the vectors of a token and their order in [`Recurrence::feed`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// RWKV-5 and 6. The vectors in `feed` are r, w, k. The bonus is added before the norm.
@@ -205,7 +205,7 @@ impl Recurrence {
         })
     }
 
-    /// Returns the dispatches of the recurrence, then one dispatch with norm, bonus and gate.
+    /// Returns the dispatches of the recurrence, then one dispatch for the norm and the gate. In RWKV-7, this last dispatch also adds the bonus.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let mut dispatches = match (self.lower_spans(cx), cx.caps.class) {
             (Some(spans), _) => spans.into(),
@@ -276,7 +276,7 @@ impl Recurrence {
         (0..cx.tokens).flat_map(of_row).collect()
     }
 
-    /// Returns the dispatch of norm, bonus and gate.
+    /// Returns the dispatch of norm and gate. In RWKV-7, the dispatch also adds the bonus after the norm.
     fn out(&self, cx: &Lowering<'_>) -> Dispatch {
         let vectors = cx.tape.vector_spec(self.vectors);
         let values = cx.tape.var_spec(self.values);
@@ -307,7 +307,8 @@ impl Recurrence {
         }
     }
 
-    /// Calls `head` for every head and token. Heads run in parallel, the tokens of a head in order.
+    /// Computes the recurrence on the host. Calls `head` for every head and token, and rounds the state to its storage format after each call. Heads
+    /// run in parallel, and each head takes its tokens in order.
     pub fn twin(&self, host: &mut Host, head: impl Fn(HeadTask<'_>) + Sync) {
         let tape = host.tape.clone();
         let (n, stride, n_heads) = (self.head_size, host.stride(self.y), self.n_heads(&tape));
@@ -354,7 +355,8 @@ impl Recurrence {
         host.put_state(self.state, state);
     }
 
-    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`.
+    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. If the output
+    /// has no gate, the product with the gate is left out.
     #[inline(always)]
     pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: f32, v: &[f32], y: &mut [f32]) {
         let (at, n) = (h * self.head_size, self.head_size);

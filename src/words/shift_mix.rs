@@ -8,7 +8,7 @@ use super::stack::Input;
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var};
 use rayon::prelude::*;
 
-/// The number of activations that are too few for a second thread, on the host.
+/// The smallest number of elements of x̂ that the host divides among several threads.
 const ALONE: usize = 1 << 13;
 
 /// Norm, token shift and lerps, with their weights and activations.
@@ -17,15 +17,15 @@ pub struct ShiftMix {
     /// The layer norm. Its vectors are the weight g, the bias b, then the mixes.
     norm: Norm,
     n_mixes: usize,
-    /// The state with x̂ of the previous token, `[width]`. Its pages have two halves: a step reads one half and writes the other half.
+    /// The state with x̂ of the previous token, `[width]`. The state's pages have two halves: a step reads one half and writes the other half.
     shift: State,
     inputs: Inputs,
-    /// The lerps, one plane per mix. A plane has one row per token. If the inputs are kept, two more planes follow: x̂, and p, which is x̂
+    /// The lerps, one plane per mix. A plane has one row per token. If `inputs` is [`Inputs::Kept`], two more planes follow: x̂, and p, which is x̂
     /// of the previous token.
     pub mixed: Var,
 }
 
-/// Determines whether x̂ and p are stored beside the lerps.
+/// Determines whether x̂ and p, the inputs of the lerps, are stored beside the lerps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Inputs {
     Dropped,
@@ -33,8 +33,8 @@ pub enum Inputs {
 }
 
 impl ShiftMix {
-    /// Declares the activation `mixed`. The vectors of `norm` are weight and bias, then the mixes. `shift` is the state with x̂ of
-    /// the previous token. Its pages must have two halves, one that a step reads and one that the step writes.
+    /// Declares the activation `mixed`. The vectors of `norm` are weight and bias, then the mixes. `shift` is the state with x̂ of the previous
+    /// token. The pages of `shift` must have two halves, one that a step reads and one that the step writes.
     pub fn new(tape: &mut Tape, x: Var, norm: Norm, shift: State, inputs: Inputs) -> ShiftMix {
         let spec = tape.vector_spec(norm.vectors);
         let (width, n_mixes) = (spec.width, spec.parts.len() - 2);
@@ -42,8 +42,8 @@ impl ShiftMix {
         ShiftMix { x, norm, n_mixes, shift, inputs, mixed }
     }
 
-    /// Returns the index of the plane of `mixed` that holds x̂. The next plane holds p, x̂ of the previous token. Both planes exist only if
-    /// the inputs are kept.
+    /// Returns the index of the plane of `mixed` that holds x̂. The next plane holds p, x̂ of the previous token. Both planes exist only with
+    /// [`Inputs::Kept`].
     pub fn x_hat(&self) -> usize {
         self.n_mixes
     }
@@ -73,8 +73,8 @@ impl ShiftMix {
         }
     }
 
-    /// Returns the input of a product of few tokens whose workgroups compute norm, token shift and lerp themselves. If `keeps` is `true`,
-    /// the dispatch also stores the new state.
+    /// Returns the input of a product of few tokens whose workgroups compute norm, token shift and lerp themselves. If `keeps` is `true`, the
+    /// dispatch also stores the new state and, with [`Inputs::Kept`], x̂ and p.
     pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> Input {
         let spec = cx.tape.vector_spec(self.norm.vectors);
         let (kept, capacity) = match self.inputs {

@@ -1,8 +1,9 @@
-//! The recurrence of RWKV-5, 6 and 7 in spans of 16 tokens, for prefill on GPUs. One dispatch computes what needs no state, for all spans in
-//! parallel (rwkv/wkv_span). A second dispatch takes the spans of each run in order (rwkv/wkv_chain).
+//! The recurrence of RWKV-5, 6 and 7 in spans of 16 tokens, for prefill on GPUs. One dispatch (rwkv/wkv_span) computes the terms that do not depend
+//! on the state, for all spans in parallel. A second dispatch (rwkv/wkv_chain) computes the terms that depend on the state, and the new state. The
+//! second dispatch takes the spans of each run in order.
 //!
-//! Results differ by rounding from the recurrence that takes one token after the other (rwkv/wkv): sums have another order, and the state is
-//! rounded to the format in which it is stored once per span. The spans of a run begin at the run's first token, so results do not depend on
+//! Results differ by rounding from the recurrence that takes one token after the other (rwkv/wkv): sums have another order, and the state is rounded
+//! to its storage format once per span instead of once per token. The spans of a run begin at the run's first token, so results do not depend on
 //! other runs.
 
 use super::recurrence::{BONUS, Recurrence, Rule};
@@ -11,8 +12,8 @@ use crate::tape::{Binding, Class, Dispatch, Lowering, Run, Step};
 
 /// The number of tokens of a span: the constant SPAN of rwkv/spans.
 pub const SPAN: usize = 16;
-/// The smallest number of tokens in a step that is computed in spans. The kernels of real GPUs need about as long for 54 tokens in spans, with
-/// the additional dispatch, as for 54 tokens one after the other (estimate). Bounds of a step are powers of two, so these are 65 tokens or more.
+/// The smallest upper bound [`Lowering::tokens`] of a step that is computed in spans. Upper bounds are powers of two, so a step with the bound 128
+/// has 65 tokens or more. By estimate, a step of 54 tokens takes as long in spans, with their additional dispatch, as token by token.
 const LEAST: usize = 128;
 /// The number of rows of the state per workgroup: the constant ROWS of rwkv/wkv_chain.
 const ROWS: usize = 16;
@@ -28,7 +29,7 @@ impl Recurrence {
         (is_allowed && is_worthwhile).then(|| [self.within(cx), self.chain(cx)])
     }
 
-    /// Returns the dispatch that computes what needs no state.
+    /// Returns the dispatch that computes the terms that do not depend on the state, for all spans in parallel.
     fn within(&self, cx: &Lowering<'_>) -> Dispatch {
         let (feed, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
         let rule = match self.rule {
@@ -52,7 +53,7 @@ impl Recurrence {
         }
     }
 
-    /// Returns the dispatch that takes the spans in order.
+    /// Returns the dispatch that takes the spans of each run in order, and computes the terms that depend on the state, and the new state.
     fn chain(&self, cx: &Lowering<'_>) -> Dispatch {
         let mut constants = self.sizes();
         // The number of elements of a row that a lane loads before it uses the first one.
@@ -85,7 +86,7 @@ impl Recurrence {
     }
 }
 
-/// Returns the steps of the words' cases: the steps of all words, then a step that GPUs compute in spans.
+/// Returns the steps of the cases of `wkv6` and `wkv7`: the steps of [`testing::steps`], then a step of 84 tokens, which GPUs compute in spans.
 pub fn steps() -> Vec<Step> {
     let mut steps = testing::steps(2);
     let run = Run { first_row: 0, len: 84, page_in: 0, page_out: 1, shift_in: 0, shift_out: 2, ..Run::default() };

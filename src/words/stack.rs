@@ -12,7 +12,7 @@ use crate::tape::{
 };
 use rayon::prelude::*;
 
-/// The function that a product applies to bias + W x. The codes match `shaders/lib/activation.wgsl`.
+/// The function that a product applies to each element z of bias + W x. σ is the sigmoid. The codes match `shaders/lib/activation.wgsl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     None,
@@ -100,7 +100,7 @@ impl Segment {
     }
 }
 
-/// How z = activation(bias + W x) changes y. The codes match `shaders/linear/epilogue.wgsl`.
+/// How the result of a product, z = activation(bias + W x), changes y. The codes match `shaders/linear/epilogue.wgsl`.
 #[derive(Debug, Clone, Copy)]
 pub enum Store {
     /// y = z
@@ -126,7 +126,8 @@ impl Store {
         }
     }
 
-    /// Stores `z` in the first elements of `y`. `sides` is the operands a and b, if the store has any.
+    /// Changes the first elements of `y` by `z`. `sides` has the operands a and b that the store reads besides y, or `None` if the store reads only
+    /// y. [`Store::AddGated`] ignores b.
     fn apply_to(self, y: &mut [f32], sides: Option<(&[f32], &[f32])>, z: &[f32]) {
         let (a, b) = sides.unwrap_or_default();
         let y = y.iter_mut().zip(z);
@@ -189,7 +190,7 @@ pub struct Stack {
 const MAX_SEGMENTS: usize = 8;
 /// The number of tokens whose inputs linear/matvec holds in registers at a time.
 const TOKENS_IN_REGISTERS: usize = 4;
-/// The number of rows of y that are too few for a second thread, on the host.
+/// The smallest number of rows of y that the host divides among several threads.
 const ROWS_ALONE: usize = 8;
 /// The largest number of sums that a lane of linear/matvec keeps.
 const MAX_LANE_SUMS: usize = 64;

@@ -1,15 +1,19 @@
-//! The inner loops of the recurrence of RWKV-5, 6 and 7 on the CPU: one token of one head. S is the head's state, `[value][key]`.
+//! The inner loops of the recurrence of RWKV-5, 6 and 7 on the CPU: one token of one head. S is the head's state, a matrix `[n, n]` with one row per
+//! value channel and one column per key channel.
 //!
-//! The loops use the CPU's vector instructions. Every sum over the keys has sixteen partial sums. The tests compare the loops with plain ones.
+//! The loops use the CPU's vector instructions. Every sum over the key channels has sixteen partial sums. The tests compare the results with loops
+//! without vector instructions.
 
 use crate::quant::isa::{Body, Isa, LANES, Vector, whole};
 
-/// Computes `S = S diag(w) − (S κ) bᵀ + v kᵀ`, then `o = S r`. κ, w, b, k and r are the vectors of the keys.
+/// Computes `S = S diag(w) − (S κ) bᵀ + v kᵀ`, then `o = S r`. `keys` has the vectors κ, w, b, k and r in this order, each with n elements. `v` and
+/// `o` have n elements, too.
 pub fn delta(isa: Isa, s: &mut [f32], keys: [&[f32]; 5], v: &[f32], o: &mut [f32]) {
     isa.with(Delta { s, keys, v, o });
 }
 
-/// Computes `o = S r`, then `S = S diag(w) + v kᵀ`. r, w and k are the vectors of the keys.
+/// Computes `o = S r`, then `S = S diag(w) + v kᵀ`. `keys` has the vectors r, w and k in this order, each with n elements. `v` and `o` have n
+/// elements, too.
 pub fn decay(isa: Isa, s: &mut [f32], keys: [&[f32]; 3], v: &[f32], o: &mut [f32]) {
     isa.with(Decay { s, keys, v, o });
 }
@@ -88,7 +92,8 @@ impl Body for Decay<'_> {
     }
 }
 
-/// Updates a part of a row, where `sa` is −S κ. Returns `sums` plus the products with r.
+/// Updates sixteen elements of a row of S: multiplies them by w and adds `sa` b + `v` k. `sa` is the row's element of −S κ, and `v` the row's element
+/// of v. Returns `sums` plus the products of the new elements and r.
 ///
 /// # Safety
 /// The CPU has the instructions of `V`.
@@ -102,7 +107,8 @@ unsafe fn delta_lanes<V: Vector>(row: &mut Lanes, [w, b, k, r]: [&Lanes; 4], sa:
     }
 }
 
-/// Returns `sums` plus the products of a part of a row with r. Then updates this part.
+/// Returns `sums` plus the products of sixteen elements of a row of S and r. Also updates these elements after the products: multiplies them by w and
+/// adds `v` k, where `v` is the row's element of v.
 ///
 /// # Safety
 /// The CPU has the instructions of `V`.

@@ -36,7 +36,7 @@ fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
         // A row of this table of RWKV-7a is a square matrix.
         ("weight", [.., n]) if name.ends_with("s_emb.weight") => (1.0 / (*n as f32).sqrt().sqrt(), 0.0),
         ("s0", _) => (0.1, 1.0),
-        // Tables of RWKV-7b. Its queries and keys are long, so that scores come near their limit.
+        // Tables of RWKV-7b. The norms of queries and keys, in the next line, have large weights, so that scores come near their limit.
         ("weight", [_, _]) if [".k_emb.weight", ".v_emb.weight"].iter().any(|end| name.ends_with(end)) => (0.5, 0.0),
         ("weight", [_]) if [".lnq.weight", ".lnk.weight"].iter().any(|end| name.ends_with(end)) => (0.5, 4.0),
         // The matrices of a low-rank pair are stored as inputs x outputs.

@@ -25,8 +25,7 @@ struct Wkv4 {
     proj: Var,
     /// The packed rows w = −exp(time_decay) and u.
     vectors: Vector,
-    /// The recurrent state: the vectors a, b and p, `[3, width]`. Its pages have two halves: a step reads one half and writes the other
-    /// half.
+    /// The recurrent state: the vectors a, b and p, `[3, width]`. The state's pages have two halves: a step reads one half and writes the other half.
     state: State,
     /// r ⊙ wkv, `[tokens, width]`.
     y: Var,
@@ -34,8 +33,8 @@ struct Wkv4 {
 }
 
 impl Tape {
-    /// Declares the recurrent state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`. Its pages have
-    /// two halves: a step reads one half and writes the other half.
+    /// Declares the recurrent state of a layer: numerator a, denominator b and exponent p of every channel, `[3, width]`. The state's pages have two
+    /// halves: a step reads one half and writes the other half.
     pub fn wkv4_state(&mut self, name: String, width: usize) -> State {
         let state = self.state(name, &[3, width], true);
         self.begin_with(state, Initial::Rows(vec![0.0, 0.0, NO_EXPONENT]));

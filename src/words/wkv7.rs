@@ -35,7 +35,7 @@ pub struct Wkv7 {
     pub rate: Expansion,
     /// The matrix g2 of the gate:  g = g2 σ(g1 X_g). σ(g1 X_g) is a column of `proj`.
     pub gate: MatrixPart,
-    /// The value residual, or `None` in layer 0. v_first of all other layers is the column v of layer 0.
+    /// The value residual, or `None` in layer 0. Layer 0 passes its column v to the later layers as their v_first.
     pub residual: Option<ValueResidual>,
     pub k_k: VectorPart,
     pub k_a: VectorPart,

@@ -4,8 +4,8 @@ use super::{Attention, LimitedAttention};
 use crate::tape::{Rotary, Rows, Run, Step, TOKENS_PER_BLOCK, Tape};
 use crate::words::testing::{BLOCKS, Case};
 
-/// Returns a step with one run per pair. A pair has the number of a slot's tokens before the step, and the number of its new tokens. The
-/// cache blocks of a slot are scattered.
+/// Returns a step with one run per pair. The first number of a pair is the number of tokens that the slot has before the step. The second number is
+/// the number of the slot's tokens in the step. The cache blocks of a slot are not adjacent.
 fn step(runs: &[(usize, usize)]) -> Step {
     let mut step = Step::default();
     for &(before, n) in runs {
@@ -63,7 +63,7 @@ pub fn cases() -> Vec<Case> {
         tape.attention("att", qkv, of);
         cases.push(Case::new(format!("attention/{n_heads}/{n_kv_heads}/{}", head_size - padding), tape, steps(), 1e-9));
     }
-    // One head, limited scores, and values of one or several heads. The last scale makes scores that are near the limit.
+    // Cases with one head and limited scores. The kernels divide wide values into several tiles. The last scale makes scores that are near the limit.
     for (key_size, value_size, scale) in [(8, 8, 0.1), (16, 40, 1.0), (256, 768, 1.0 / 1024.0), (64, 320, 0.5)] {
         let mut tape = Tape::new();
         let qkv = tape.var("qkv", Rows::Tokens, &[key_size, key_size, value_size]);
