@@ -1,8 +1,8 @@
 //! The vocabularies of GLM-4 and GLM-Edge: byte-level BPE by rank, from `tokenizer.model`, from a `tokenizer.json` of `transformers`, or from the
 //! lists of a GGUF file.
 //!
-//! The rank of a token is its id. Special tokens are never found in text, so user text cannot become a special token: a chat template
-//! gets their ids by name. This module must not know templates or stop ids.
+//! The rank of a token is its id. Special tokens are never found in text, so user text cannot become a special token: a chat template gets their ids
+//! by name. This module must stay independent of templates and stop ids.
 
 mod json;
 mod lines;
@@ -49,7 +49,8 @@ pub(super) struct Glm4 {
     ranks: Ranks,
     /// The ids of the special tokens.
     special: HashMap<String, u32>,
-    /// True if a piece of text that is itself a token becomes this token without merges (`ignore_merges`).
+    /// True if a piece (a part of a text that is merged separately) that is itself a token becomes this token without merges. The value of
+    /// `ignore_merges` in the file.
     keeps_pieces: bool,
 }
 
@@ -170,7 +171,8 @@ fn not_glm4(message: String) -> Error {
     Error::file(message).hint("the file is not GLM-4's complete tokenizer: download the file again")
 }
 
-/// Appends the ids of a piece: one id if the whole piece is a token and `keeps_pieces` is true, otherwise the ids of its merged parts.
+/// Appends the ids of a piece (a part of a text that is merged separately): one id if the whole piece is a token and `keeps_pieces` is true,
+/// otherwise the ids of its merged parts.
 fn split(ranks: &Ranks, piece: &[u8], keeps_pieces: bool, ids: &mut Vec<u32>) -> Result<()> {
     match ranks.id(piece).filter(|_| keeps_pieces) {
         Some(id) => ids.push(id),

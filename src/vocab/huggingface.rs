@@ -35,7 +35,7 @@ pub(super) struct HuggingFace {
 }
 
 enum Kind {
-    /// Tokens are bytes, written as byte characters in the file.
+    /// Tokens are bytes. The file has one character per byte, as [`byte_chars`] describes.
     Bytes {
         /// The ids of the tokens "\n" and "\n\n". `None` if one of these tokens is missing.
         newlines: Option<[u32; 2]>,
@@ -47,7 +47,7 @@ enum Kind {
     Words,
 }
 
-/// The notation of tokens in a file: byte characters, or words without the space before them.
+/// The notation of tokens in a file: one character per byte ([`byte_chars`]), or words without the space before each word.
 #[derive(Clone, Copy)]
 enum Spelling {
     ByteChars,
@@ -257,7 +257,7 @@ impl Scheme for HuggingFace {
         Ok(ids)
     }
 
-    /// Removes the space before the first word of a WordLevel text.
+    /// Joins the bytes of the tokens. If the tokens are words, removes the space before the first word.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         let mut bytes = self.table.decode(ids);
         if matches!(self.kind, Kind::Words) && bytes.first() == Some(&b' ') {

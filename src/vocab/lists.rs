@@ -1,7 +1,7 @@
 //! Vocabularies from lists of tokens, types and merges, as GGUF files have them.
 //!
 //! The supported kinds are `rwkv` (greedy longest match), `gpt2` (byte-level BPE) with the splitting rules of GPT-NeoX and GLM, and `llama`
-//! (SentencePiece). This module must not know files.
+//! (SentencePiece). This module must stay independent of files.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,8 @@ pub struct Lists<'a> {
     pub types: &'a [i32],
     /// The merges in order, each as two tokens with a space between them. Empty for kinds other than `gpt2`.
     pub merges: &'a [&'a str],
-    /// The scores of the tokens, for the kind `llama`. Encoding joins the parts of a text that form the token of highest score first.
+    /// The scores of the tokens, for the kind `llama`. Encoding first joins the two adjacent parts of a text that together form the token of highest
+    /// score.
     pub scores: &'a [f32],
     /// True if encoding puts a space before a text, for the kind `llama`. `None` means true.
     pub adds_space: Option<bool>,
@@ -51,8 +52,8 @@ const GLM: [&str; 2] = ["glm4", "chatglm-bpe"];
 const GPT2: [(&str, bool); 4] = [("gpt-2", false), ("gpt-neox", true), ("mpt", true), ("olmo", true)];
 
 impl Vocab {
-    /// Creates a vocabulary from lists. In most vocabularies, only normal tokens are found in text. In `gpt2` vocabularies with GPT-2's pattern,
-    /// control tokens and user-defined tokens are also found in text, as in a `tokenizer.json`.
+    /// Creates a vocabulary from lists. Normal tokens are always found in text. User-defined tokens are also found in `llama` vocabularies and in
+    /// `gpt2` vocabularies with GPT-2's pattern. Control tokens are found only with GPT-2's pattern, as in a `tokenizer.json`.
     ///
     /// # Errors
     /// `File` if the kind or the splitting rule is unknown, if a token is damaged or too long, or if a merge needs a missing token.
@@ -152,7 +153,7 @@ fn llama(lists: &Lists) -> Result<SentencePiece> {
     SentencePiece::from_lists(&sentence_piece::Lists { tokens, types, scores, spaces })
 }
 
-/// Returns the `tokenizer.json` of GPT-NeoX for these lists.
+/// Returns the lists as the content of a `tokenizer.json` like GPT-NeoX-20B's. If `normalised` is true, text is normalised (NFC) before it is split.
 fn neox(lists: &Lists, normalised: bool) -> TokenizerJson {
     let added = |(id, text): (u32, &str), special: bool| Added { id, token: AddedToken::from(text, special) };
     let mut added_tokens: Vec<Added> = lists.of_type(CONTROL).map(|token| added(token, true)).collect();

@@ -1,8 +1,8 @@
 //! Reads Python's string and bytes literals, which vocabulary files use for tokens, and escapes in prompt files and tool calls, which have
 //! the same syntax.
 //!
-//! `'é'` and `"it's"` are text and become UTF-8; `b'\xe2\x80'` is raw bytes. An escape that Python does not know (`\d`) is an error in a
-//! vocabulary, because only damage can produce it. This module must not know ids or lines.
+//! `'é'` and `"it's"` are text and become UTF-8; `b'\xe2\x80'` is raw bytes. An escape that Python does not know (`\d`) is an error in a vocabulary,
+//! because only damage can produce it. This module must stay independent of ids and lines.
 
 /// Appends the bytes of the literal `source` to `out`. The error is the end of a sentence that begins with "the token with id N".
 pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! Vocabularies convert text to token ids and back. This module also has two filters for generated text: a UTF-8 decoder and the search for stop
 //! texts.
 //!
-//! A token is a sequence of bytes, which may begin or end within a character. This module must not know sampling. Of a model, this module knows
-//! only the number of embeddings. The model family determines which id ends a text.
+//! A token is a sequence of bytes, which may begin or end within a character. This module must stay independent of sampling, and its only input from
+//! a model is the number of embeddings. The module of the model family, not this module, determines which id ends a text.
 
 mod byte_chars;
 mod choose;

@@ -1,8 +1,8 @@
 //! SentencePiece models of type BPE, such as ChatGLM3's `tokenizer.model`, or the lists of a GGUF file. The tokens in such a file are called pieces.
 //! ChatGLM3 has nine special tokens with ids after the file's pieces.
 //!
-//! In a piece, the character `▁` represents a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text:
-//! a chat template gets their ids by name. This module must not know templates or stop ids.
+//! In a piece, the character `▁` represents a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text: a
+//! chat template gets their ids by name. This module must stay independent of templates and stop ids.
 //!
 //! The code here uses no crate for this format. The existing crates are young, need a newer Rust or compile protobuf in their build, and only a
 //! small part of the format is needed. The tests compare the ids with the official package.
@@ -209,8 +209,8 @@ impl Scheme for SentencePiece {
         self.start.clone()
     }
 
-    /// Removes the space that encoding puts before a text. With ChatGLM3, also removes the space after each special token, because the texts
-    /// between special tokens are encoded separately.
+    /// Joins the bytes of the tokens. Removes the space that encoding puts before a text. With ChatGLM3, also removes the space after each special
+    /// token, because the texts between special tokens are encoded separately.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         let Spaces { add_dummy_prefix, remove_extra } = self.spaces;
         let mut text = Vec::with_capacity(ids.len() * 4);

@@ -1,7 +1,7 @@
 //! Stop texts end generated text, even if a stop text arrives in several pieces.
 //!
-//! Each stop text has its own Knuth-Morris-Pratt state, so the work per byte does not depend on the length of the stop texts. This module
-//! must not know tokens or models.
+//! Each stop text has its own Knuth-Morris-Pratt state, so the work per byte does not depend on the length of the stop texts. This module must stay
+//! independent of tokens and models.
 
 /// A filter that ends text at a stop text, and holds back text that could be the beginning of a stop text.
 ///

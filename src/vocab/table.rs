@@ -1,6 +1,6 @@
 //! Token bytes by id, for every kind of vocabulary.
 //!
-//! Ids may have gaps, and may be added in any order. This module must not know file formats or how text becomes ids.
+//! Ids may have gaps, and may be added in any order. This module must stay independent of file formats and of the rules by which text becomes ids.
 
 use super::trie::Entry;
 use crate::error::{Error, Result};

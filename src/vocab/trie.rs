@@ -1,7 +1,7 @@
 //! A byte trie in flat arrays: finds the longest token with which a text begins.
 //!
-//! Nodes are numbered level by level, so the children of a node are adjacent, and one array of first children is enough. A table indexed by the
-//! first two bytes skips the widest levels. This module must not know file formats.
+//! Nodes are numbered level by level, so the children of a node are adjacent, and one array of first children is enough. A table indexed by the first
+//! two bytes skips the widest levels. This module must stay independent of file formats.
 
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Returns the number of nodes that a text of `n_bytes` may visit.
+    /// Returns the limit for a text of `n_bytes` bytes.
     pub(super) fn of(n_bytes: usize) -> Steps {
         Steps { left: (n_bytes as u64 + 4096).saturating_mul(MAX_STEPS) }
     }
