@@ -50,8 +50,8 @@ struct Ending {
 }
 
 impl Closer {
-    /// Searches for the shortest whole text under the grammar. `bytes` is a parser at the beginning of a text. Returns `None` if the search
-    /// fails, or if the vocabulary has no tokens for the bytes that the search finds.
+    /// Makes a closer for a new text. Searches for a short complete text under the grammar, which is the ending of the new text. `bytes` is a parser
+    /// at the beginning of a text. Returns `None` if the search fails, or if the vocabulary has no tokens for the bytes of the ending.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
         let order = Arc::new(Order::of(vocab.tok_trie()));
         let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };

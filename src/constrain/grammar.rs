@@ -19,7 +19,8 @@ fn unwrapped(schema: &Value) -> &Value {
     schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }
 
-/// Returns a schema without its wrapper, with a spacing. Fails with `Input` if the schema is invalid or unsupported.
+/// Returns a schema without OpenAI's wrapper. Adds the default spacing unless the schema sets a spacing. Fails with `Input` if the schema is invalid
+/// or unsupported.
 fn checked(schema: &Value) -> Result<Value> {
     let schema = unwrapped(schema);
     let mut schema = match schema {

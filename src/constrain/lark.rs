@@ -1,4 +1,5 @@
-//! Translates a grammar to Lark, the grammar language of llguidance.
+//! Translates a grammar to Lark, the grammar language of llguidance. A *lexeme* is a part of the grammar that llguidance's lexer matches as one
+//! regular expression (`lexemes.rs`).
 
 use super::gbnf::Rules;
 use super::lexemes;

@@ -3,10 +3,10 @@
 //! llguidance reads *lexemes*, which are regular expressions, and always takes the longest match of a lexeme. GBNF has no lexemes: `[a-z]* "e"` is
 //! any word that ends with e. If `[a-z]*` were a lexeme, the lexer would take the e as part of this lexeme.
 //!
-//! So a part becomes a lexeme only if this does not change the language. For each lexeme L, the test looks at every lexeme S (L itself included)
-//! and at the bytes that may follow S in the grammar. L fails if a match of S and such a byte together begin a match of L: the lexer would
-//! continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because the UTF-8 of a character
-//! never begins with the UTF-8 of another character.
+//! So a part becomes a lexeme only if the grammar still matches the same texts. For each lexeme L, the test looks at every lexeme S (L itself
+//! included) and at the bytes that may follow S in the grammar. L fails if a match of S and such a byte together begin a match of L: the lexer would
+//! continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because the UTF-8 of a character never
+//! begins with the UTF-8 of another character.
 //!
 //! Long lexemes make the computation of masks fast. JSON's strings and numbers pass the test.
 
@@ -51,7 +51,7 @@ pub fn class(part: &super::gbnf::Chars) -> String {
 
 struct Finder<'p> {
     parts: &'p Parts,
-    /// For each part: true if the part must not be a lexeme, because the lexeme would change the language.
+    /// For each part: true if the part must not be a lexeme, because the grammar would then match other texts.
     is_apart: Vec<bool>,
     /// Known results of `begins`, by its arguments: short lexeme, bytes that may follow, long lexeme.
     known: HashMap<(usize, Bytes, usize), bool>,

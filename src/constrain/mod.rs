@@ -1,7 +1,7 @@
 //! Constrained output: determines which tokens may come next, given the tokens so far.
 //!
-//! A [`Grammar`] is compiled to a [`Constraint`] for a vocabulary. A caller can also implement [`Constraint`]. This module must not know samplers.
-//! The session masks the logits of all tokens that the constraint does not allow, and then draws a token.
+//! A [`Grammar`] is compiled to a [`Constraint`] for a vocabulary. A caller can also implement [`Constraint`]. This module must stay independent of
+//! samplers. The session masks the logits of all tokens that the constraint does not allow, and then draws a token.
 //!
 //! ```
 //! # #[cfg(all(feature = "grammar", feature = "embedded-model"))]
