@@ -1,8 +1,10 @@
 // Rotates q and k of a step's tokens and appends k and v to the caches. In each head, the first `pairs` pairs of channels (2i, 2i + 1) are
 // rotated:
 //   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(i / pairs)
-// p is the token's position, base the constant of the rotary embedding. q is multiplied by `scale` and written back to qkv. D is the
-// number of channels per head, without padding. One token has `groups` workgroups. A lane takes eight channels of a head at a time.
+// x is q or k before the rotation, y after. p is the token's position, base the constant of the rotary embedding. q is multiplied by `scale` and
+// written back to qkv. `groups` workgroups share one token. A lane takes eight channels of a head at a time.
+// In the shapes below, H is the number of query heads and G the number of key heads. D is the number of channels of a head with its padding: 8
+// UNITS in q and k, 8 VALUE_UNITS in v.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::cache::{Eight, Two, pack2, pack8};
@@ -45,7 +47,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = group.y * LANES + lane; i < end; i += params.groups * LANES) { append(t, i, position, block); }
 }
 
-// Rotates and stores unit i of row t of qkv. A unit is eight channels of one head.
+// Processes unit i of row t of qkv: eight channels of one head of q, k or v. Rotates units of q and k, then stores q in qkv, and k and v in the
+// caches. `position` is the token's position, `block` the cache block of that position.
 fn append(t: u32, i: u32, position: u32, block: u32) {
     let at = t * params.stride + 2u * i;
     var a = qkv[at];

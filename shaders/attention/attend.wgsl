@@ -1,9 +1,9 @@
 // Attention of a query over the tokens j of its slot, from the first token to the query's own token:
 //   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(s_j - m)   m = max over j of s_j
-// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. One workgroup computes ROWS consecutive tokens of a slot,
-// HEADS query heads with the same key head, and one value head. Each key head has VALUE_TILES value heads. The workgroup goes through the
-// slot's cache blocks. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If m grows, the
-// earlier sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several workgroups
+// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. One workgroup computes ROWS consecutive tokens of a slot, HEADS query
+// heads with the same key head, and one value head. Each key head has VALUE_TILES value heads. The workgroup goes through the slot's cache
+// blocks, each with BLOCK tokens. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If m grows,
+// the earlier sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several workgroups
 // share a query's blocks. Each workgroup then stores its sum of p v, its m and its sum of p. attention/combine combines these results.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
@@ -33,7 +33,7 @@ struct Params {
     limit: f32,
     // 1: adds the result to y; 0: overwrites y.
     adds: u32,
-    // UNITS.
+    // The value of the constant UNITS, as a number that the compiler does not know.
     units: u32,
 }
 
@@ -78,7 +78,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     unroll m in QUERIES { unroll p in PAIRS { var sum_$m_$p = vec2(0.0); } }
     workgroupBarrier();
 
-    // On GPUs the compiler must not know the number of rounds. Otherwise Mesa's compiler for NVIDIA unrolls the loop and spills registers.
+    // On GPUs the compiler must not know the number of rounds of the loop over `u0`. Otherwise Mesa's compiler for NVIDIA unrolls this loop and
+    // spills registers.
     let units = select(params.units, UNITS, LANES < 64u);
     for (var b = first_block; b < end_block; b++) {
         let block = block_of(run, b);

@@ -1,4 +1,5 @@
-// The queries of a workgroup, copied to workgroup memory because all lanes read the same vector at a time. Fills the shader slot `queries`.
+// The queries of a workgroup, copied to workgroup memory because all lanes read the same vector at the same time. Fills the shader slot
+// `queries`.
 import package::constants::{UNITS, QUERIES};
 
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>; // [T, stride]: q [H, D] first, rotated and scaled

@@ -1,9 +1,9 @@
 // A softmax that reads the scores block by block (a block has the scores of BLOCK tokens):  p = e^(score - m), total = sum of p. m is the
-// largest score so far. Every query of a workgroup has its own m and total. SHARERS lanes share the scores of a query. SHARERS is the same
-// for any number of queries, and so is the order of each sum.
+// largest score so far. Every query of a workgroup has its own m and total. SHARERS lanes share the scores of a query. SHARERS does not depend
+// on the number of queries, so the order of each sum does not depend on it either.
 import package::constants::{QUERIES, SHARERS, BLOCK};
 
-// The score of a key that the query must not read.
+// The score of a key that the query must not read, because the key's token comes after the query's token.
 const NOTHING: f32 = -1e30;
 // The number of scores of a block that one lane takes.
 const SHARE: u32 = BLOCK / SHARERS;

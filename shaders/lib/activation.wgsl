@@ -1,5 +1,5 @@
-// The functions that are applied to the results of a matrix product. The codes match `Activation` in src/words/stack.rs; a test compares
-// them. Arguments are clamped, because some drivers compute these functions from exp, which overflows.
+// The functions that are applied to the results of a matrix product. The codes match `Activation` in src/words/stack.rs; a test compares them.
+// The arguments of exp and tanh are clamped. exp overflows for large arguments, and some drivers compute tanh from exp.
 fn sigmoid(z: f32) -> f32 { return 1.0 / (1.0 + exp(-clamp(z, -80.0, 80.0))); }
 
 fn activate(code: u32, z: f32) -> f32 {

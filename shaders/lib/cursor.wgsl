@@ -1,5 +1,6 @@
-// The cursor: the tokens of this step, and the slots and state pages of these tokens. The host writes the cursor (layout:
-// src/tape/step.rs). If the device samples tokens, sample/draw updates the cursor for the next step.
+// The cursor: the buffer that describes the tokens of a step, and the slots and state pages of these tokens. A page is the memory of one slot's
+// recurrent state. The host writes the cursor (layout: src/tape/step.rs). If the device samples tokens, sample/draw updates the cursor for the
+// next step.
 @group(2) @binding(0) var<uniform> cursor: array<vec4<u32>, 4096>;
 
 // One token of the step.
@@ -23,13 +24,14 @@ struct Run {
     page_in: u32,
     // The page of the recurrent state that the run writes.
     page_out: u32,
-    // Index of the half page of token-shift vectors that the run reads. Half h of page p has the index 2 p + h.
+    // Index of the token-shift vectors that the run reads. A page holds two copies of these vectors. Copy h of page p has the index 2 p + h.
     shift_in: u32,
-    // Index of the half page of token-shift vectors that the run writes. `shift_out` always differs from `shift_in`.
+    // Index of the copy that the run writes. `shift_out` always differs from `shift_in`, so that no kernel overwrites vectors that another
+    // kernel still reads.
     shift_out: u32,
     // Position of the run's first token in its text.
     position: u32,
-    // Index of the slot's first entry in `blocks`.
+    // Index of the slot's first entry in the buffer `blocks` (attention/blocks).
     blocks_at: u32,
 }
 
@@ -48,8 +50,8 @@ fn run_at(i: u32) -> Run {
     return Run(a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w);
 }
 
-// Returns the row of activations from which output `o` is computed.
+// Returns the row of activations from which output `o` is computed. An output is a token whose logits are requested.
 fn output_row(o: u32) -> u32 { return cursor[cursor[1].x + o / 4u][o % 4u]; }
 
-// Returns the number of rows of a product: the number of tokens if `of_outputs` is 0, the number of requested outputs if `of_outputs` is 1.
+// Returns the number of rows of a product: the number of tokens if `of_outputs` is 0, the number of outputs if `of_outputs` is 1.
 fn n_rows(of_outputs: u32) -> u32 { return select(n_tokens(), n_outputs(), of_outputs == 1u); }

@@ -1,6 +1,6 @@
 // Stores a sum of products as an element of y. First computes z = activation(bias + sum). The code `store` then selects how z changes y:
 //   0: y = z   1: y += z   2: y += a z   3: y = a + (b - a) z   4: y = y z
-// a and b are elements of `side`, another activation.
+// a and b are elements of `side`, a buffer of other activations.
 import package::lib::activation::activate;
 
 @group(0) @binding(2) var<storage, read> bias: array<f32>; // [rows]; unused if bias_at is NO_BIAS
@@ -9,7 +9,7 @@ import package::lib::activation::activate;
 
 const NO_BIAS: u32 = 0xffffffffu;
 
-// `bias_at`, `y_at`, `a_at` and `b_at` are the offsets of bias, y, a and b for row 0 of token 0.
+// `bias_at`, `y_at`, `a_at` and `b_at` are the offsets of bias, y, a and b for row 0 of token 0, in floats.
 struct Epilogue {
     activation: u32,
     store: u32,

@@ -1,8 +1,9 @@
 // The input of a product: layer norm, token shift and the lerp of one mix. Every workgroup computes this input. Fills the shader slot
 // `input`.
 //   x_hat = LN(x)   p = x_hat of the row above, or the state in the first row of a run   input = x_hat + (p - x_hat) mix
-// Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup compute the moments together in `begin`.
-// The first workgroup stores the new state, x_hat, in the half page that the run writes. It also stores x_hat and p as planes of `kept`.
+// Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup compute the moments together in `begin`. For
+// the last row of a run, the first workgroup stores x_hat as the run's new state (`shift_out` in lib/cursor). This workgroup also stores x_hat
+// and p of every row as planes of `kept`.
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;

@@ -15,8 +15,9 @@ import package::slot::scale::{columns, dot4, of_rows};
 import package::slot::weight::{SHARERS, WORDS, begin_weights};
 import package::constants::{GROUPS, BLOCKS, TOKENS, SUMS, EARLY};
 
-// The number of quads of rows whose words a lane loads before it needs them: the first words before the input is computed, the next words
-// while the sums of other quads are computed. These words take at most 32 registers. If EARLY is 0, a lane loads no words early.
+// The number of quads (four rows) whose words a lane loads before it needs them. The lane loads the first words before it computes the input,
+// and the next words while it computes the sums of other quads. The loaded words take at most 32 registers. If EARLY is 0, a lane loads no words
+// early.
 const AHEAD: u32 = EARLY * min(GROUPS, 2u * SHARERS / WORDS);
 
 @compute @workgroup_size(WG)

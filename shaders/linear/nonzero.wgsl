@@ -16,8 +16,9 @@ var<workgroup> counts16: array<u32, LANES / 16u>;
 // The number of entries in `list`.
 var<workgroup> listed: u32;
 
-// Appends to `list`, which has n entries, the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1. Returns the new length. x
-// has `width` inputs. All lanes must call `append`. After the call, all lanes may read the list.
+// Appends the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1 to `list`. `n` is the number of entries before the call. Returns
+// the number after the call. The inputs are the `width` floats from vector `x_at` of x on. All lanes must call `append`. After the call, all
+// lanes may read the list.
 fn append(n: u32, x_at: u32, k: u32, width: u32, lane: u32) -> u32 {
     let first = k + 8u * lane;
     var found = 0u; // bit e: input first + e is not zero

@@ -10,15 +10,15 @@ struct Params {
     y_stride: u32,
     // Stride of a row of the epilogue's `side`, in floats.
     side_stride: u32,
-    // 0 if rows are tokens, 1 if rows are outputs.
+    // 0 if rows are tokens, 1 if rows are outputs (tokens whose logits are requested).
     of_outputs: u32,
     // The code that selects how the epilogue changes y (codes: linear/epilogue).
     store: u32,
     // The number of workgroups along x in the grid. Workgroup (x, y) computes the block of rows with the index x + y * fold.
     fold: u32,
     @align(16) input: Input,
-    // Three entries per segment: (first block, rows, width / 8, first word of codes), (offset or plane of the input, y offset,
-    // bias offset, activation), (offsets of a and b in side, width, first word of scales)
+    // Three entries per segment: (first block, rows, width / 8, first word of codes), (`x_at`, y offset, bias offset, activation), (offsets of a
+    // and b in side, width, first word of scales)
     @align(16) segments: array<vec4<u32>, 24>,
 }
 
@@ -36,12 +36,13 @@ struct Segment {
     codes: u32,
     // Index of the first 16-byte word of the scales.
     scales: u32,
-    // Offset or plane of the input: the second argument of `begin` in the shader slot `input`.
+    // The second argument of `begin` in the shader slot `input`. In linear/input, the offset of the input in a row of x, in vectors of 4 floats.
+    // In linear/input_shift, the index of the mix.
     x_at: u32,
     epilogue: Epilogue,
 }
 
-// Returns the segment to which a block of `block_rows` rows belongs.
+// Returns the segment to which a workgroup's block of rows belongs. `block` is the index of the block, `block_rows` its number of rows.
 fn segment_of(block: u32, block_rows: u32) -> Segment {
     var at = 0u;
     for (var i = 1u; i < params.n_segments; i++) {

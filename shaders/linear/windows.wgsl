@@ -18,11 +18,11 @@ struct Params {
     units: u32,
     // The number of units of eight weights in a row of one tile.
     tile_units: u32,
-    // Offset of x in its window, in vectors of 4 floats.
+    // Offset of the first token's input in the binding x, in vectors of 4 floats.
     x_at: u32,
     // Stride of a row of x, in vectors of 4 floats.
     x_stride: u32,
-    // 0 if rows are tokens, 1 if rows are outputs.
+    // 0 if rows are tokens, 1 if rows are outputs (tokens whose logits are requested).
     of_outputs: u32,
     @align(16) epilogue: Epilogue,
 }

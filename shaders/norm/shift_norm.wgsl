@@ -1,14 +1,14 @@
 // Token shift, then layer norm, of three columns of each row:  y = LN(x + (p - x) mix)   p = x of the previous token
-// One workgroup per token and column; each lane takes a part of the width. The first column of x is in `a`, the others are in `b`. p comes
-// from the row above or, in the first row of a run, from the state. x of a run's last row becomes the new state and is stored in the half
-// page that the run writes.
+// One workgroup per token and column; each lane takes a part of the width. The first column of x is in `a`, the second and the third are in `b`.
+// p comes from the row above or, in the first row of a run, from the state `shift`. x of a run's last row becomes the run's new state
+// (`shift_out` in lib/cursor).
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
-    // For each column: width, offset in a row of its source, offset in a row of y and of the state.
+    // For each column, in floats: width, offset in a row of `a` or `b`, offset in a row of y and of the state.
     columns: array<vec4<u32>, 3>,
-    // Strides of rows, in floats.
+    // Strides of a row of a, b, y and shift, in floats.
     a_stride: u32,
     b_stride: u32,
     y_stride: u32,

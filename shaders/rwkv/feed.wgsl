@@ -1,6 +1,6 @@
 // The vectors that a recurrence reads for each token (layout: rwkv/wkv), in a storage buffer. Fills the shader slot `feed` on GPUs. The
-// workgroup copies the vectors of STAGE tokens to workgroup memory, because all lanes read all these vectors. The copies of the next STAGE tokens
-// are loaded into registers while the lanes compute, so that the lanes do not wait for memory.
+// workgroup copies the vectors of STAGE tokens to workgroup memory, because all lanes read all these vectors. The vectors of the next STAGE
+// tokens are loaded into registers while the lanes compute, so that the lanes do not wait for memory.
 import package::constants::{QUARTERS, VECTORS, STAGE, LOADS};
 
 @group(1) @binding(0) var<storage, read> feed: array<vec4<f32>>;

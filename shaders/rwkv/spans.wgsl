@@ -6,11 +6,11 @@ const SPAN: u32 = 16u;
 struct Span {
     // Index of the span's first token.
     first: u32,
-    // The number of tokens, or 0 if the step has fewer spans.
+    // The number of tokens of the span. 0 if the step has no span with this index.
     n: u32,
 }
 
-// Returns span `i` of the step. The spans of all runs are counted, in the order of the runs.
+// Returns span `i` of the step. The index counts the spans of all runs, in the order of the runs.
 fn span_at(i: u32) -> Span {
     var rest = i;
     for (var r = 0u; r < n_runs(); r++) {

@@ -1,17 +1,17 @@
-// Multiplies a column of each row by numbers of the row's token:  y[t, i] <- y[t, i] (S[token][i] + z[t, i])
-// S is a table with one row per token of the vocabulary. One workgroup per token; each lane takes some units of eight channels. If the table
-// has several pieces, each piece has its own dispatch. A token's row is in one piece, and the dispatches of the other pieces do not change
-// y[t].
+// Multiplies a range of channels of each row by a vector of the row's token:  y[t, i] <- y[t, i] (S[token][i] + z[t, i])
+// S is a table with one row per token of the vocabulary. One workgroup per token; each lane takes some units of eight channels. A large table
+// has several pieces, each with its own dispatch. A piece is consecutive rows that fit one binding. A token's row is in one piece, and the
+// dispatches of the other pieces do not change y[t].
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::WG;
 import package::matrix::place::Place;
 import package::slot::matrix::weight8;
 
 struct Params {
-    // Index of the column's first float in a row of y, and the stride of such a row.
+    // Offset of the first of these channels in a row of y, and the stride of a row of y, in floats.
     y_at: u32,
     y_stride: u32,
-    // Index of the column's first float in a row of z, and the stride of such a row.
+    // Offset of the first of these channels in a row of z, and the stride of a row of z, in floats.
     z_at: u32,
     z_stride: u32,
     // The number of units of eight weights in a row of the table.

@@ -1,11 +1,12 @@
 // The recurrence of RWKV-5, 6 and 7. Eagle and Finch paper, section 4; RWKV-7 paper, eq. 17. S[i, j] is the state of a head, i a channel of
 // the value, j a channel of the key:
 //   v5, v6 (DELTA 0):  y[i] = sum over j of S[i, j] r[j] + bonus[i]   then  S[i, j] = S[i, j] w[j] + v[i] k[j]
-//   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
-// One workgroup per LANES rows of a head and run, one lane per row of the state (head, value index i). The lane keeps the row in registers
-// and takes the run's tokens in order. One dispatch takes tokens first_row .. first_row + n_rows of the step, and the rows of the state from
-// row `first` on. Row `first` must be the first row of a head. If a run began in an earlier dispatch, its state is read from the page that
-// the run writes.
+//   v7 (DELTA 1):      s = S kappa   S[i, j] = S[i, j] w[j] - s[i] b[j] + v[i] k[j]   y[i] = sum over j of S[i, j] r[j]
+// rwkv/wkv6_prepare and rwkv/wkv7_prepare compute the vectors of a token. The vectors of a head are in `feed` in this order: r, w, k in v5 and
+// v6; kappa, w, b, k, r in v7. One workgroup per LANES rows of a head and run, one lane per row of the state (head, value index i). The lane
+// keeps the row in registers and takes the run's tokens in order. One dispatch takes tokens first_row .. first_row + n_rows of the step, and the
+// rows of the state from row `first` on. Row `first` must be the first row of a head. If a run began in an earlier dispatch, its state is read
+// from the page that the run writes.
 // After every token, the state is rounded to the format in which it is stored. So results do not depend on how a text is cut into steps.
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::feed::{LANES, STAGE, fed, prefetch, publish};

@@ -1,4 +1,5 @@
-// One token of one channel of RWKV-4. Numerator a and denominator b are stored multiplied by exp(-p), so that nothing overflows:
+// One token of one channel of RWKV-4. w is the logarithm of the decay, u the bonus of the current token. The numerator a and the denominator b
+// of the state are stored multiplied by exp(-p), so that nothing overflows:
 //   q = max(p, u + k)   wkv = (exp(p - q) a + exp(u + k - q) v) / (exp(p - q) b + exp(u + k - q))
 //   q = max(p + w, k)   a = exp(p + w - q) a + exp(k - q) v   b = exp(p + w - q) b + exp(k - q)   p = q
 

@@ -1,4 +1,4 @@
-// Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of each head, copies v, and computes
+// Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of each head in `feed`, copies v to `values`, and computes (u is a learnt vector)
 //   bonus = (sum over j of r[j] u[j] k[j]) v
 // One workgroup per token and head; each lane takes some of the head's channels.
 import package::lib::cursor::n_tokens;

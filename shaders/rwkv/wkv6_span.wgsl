@@ -1,5 +1,5 @@
-// A span of RWKV-5 or 6 (the recurrence: rwkv/wkv). S is the state before the span, P[t] the product of w[u] for u < t, and D as in
-// rwkv/wkv_span.
+// A span of RWKV-5 or 6 (the recurrence: rwkv/wkv). t, s and u count the tokens of the span from 0. S is the state before the span, P[t] the
+// product of w[u] for u < t, and D as in rwkv/wkv_span.
 //   A[t, s] = r[t] . (k[s] D(s, t))     Q[t] = P[t] r[t]     Y[t] = bonus[t] + sum over s < t of A[t, s] v[s]
 //   y[t] = S Q[t] + Y[t]                S = S diag(P[SPAN]) + sum over t of v[t] (k[t] D(t, SPAN))^T
 // Overwrites three parts of the buffer `feed`: r becomes Q, k becomes k D, and the first token's w becomes P[SPAN]. Writes Y to the buffer `y`.
@@ -11,8 +11,8 @@ alias Side = f32;
 alias Pair = f32; // A
 const DIAGONAL: bool = false;
 
-// The lane's column of the earlier token's side of a sum, k, and of the later token's side, r. Indices are constants, so that the arrays are
-// registers.
+// The lane's column of k (`early`) and of r (`late`) for each token: the sides of the earlier token s and the later token t in the sums A[t, s].
+// All indices are constants, so that compilers keep the arrays in registers.
 var<private> early: array<Side, SPAN>;
 var<private> late: array<Side, SPAN>;
 

@@ -1,7 +1,9 @@
-// A span of RWKV-7 (the recurrence: rwkv/wkv). S is the state before the span, P[t] the product of w[u] for u < t, and D as in rwkv/wkv_span.
+// A span of RWKV-7 (the recurrence: rwkv/wkv). t, s and u count the tokens of the span from 0. S is the state before the span, P[t] the product
+// of w[u] for u < t, and D as in rwkv/wkv_span.
 //   L[t, s] = kappa[t] . (b[s] D(s, t))       M[t, s] = kappa[t] . (k[s] D(s, t))            s < t
 //   B[t, s] = (r[t] w[t]) . (b[s] D(s, t))    K[t, s] = (r[t] w[t]) . (k[s] D(s, t))         s < t; r[t] . b[t] and r[t] . k[t] for s = t
-// The removed values s[t] = S[t - 1] kappa[t] solve a triangular system, column by column:
+// The removed value s[t] (a vector, not the index s) is the product of the state before token t and kappa[t]. All s[t] solve a triangular
+// system, column by column:
 //   W[t] = P[t] kappa[t] - sum over s of L[t, s] W[s]     X[t] = sum over s of M[t, s] v[s] - L[t, s] X[s]     s[t] = S W[t] + X[t]
 //   Q[t] = P[t + 1] r[t] - sum over s of B[t, s] W[s]     Y[t] = sum over s of K[t, s] v[s] - B[t, s] X[s]     y[t] = S Q[t] + Y[t]
 //   S = S diag(P[SPAN]) - sum over t of s[t] (b[t] D(t, SPAN))^T + sum over t of v[t] (k[t] D(t, SPAN))^T
@@ -15,8 +17,8 @@ alias Side = vec2<f32>;
 alias Pair = vec4<f32>; // L, M, B, K
 const DIAGONAL: bool = true;
 
-// The lane's column of the earlier token's side of a sum, (b, k), and of the later token's side, (kappa, r). Indices are constants, so that
-// the arrays are registers.
+// The lane's column of (b, k) (`early`) and of (kappa, r) (`late`) for each token: the sides of the earlier token s and the later token t in the
+// sums above. All indices are constants, so that compilers keep the arrays in registers.
 var<private> early: array<Side, SPAN>;
 var<private> late: array<Side, SPAN>;
 
@@ -33,7 +35,7 @@ fn load(span: Span, lane: u32) {
 
 fn product(x: Side, y: Side) -> Pair { return vec4(x.x * y, x.y * y); }
 
-// Returns the lane's part of r[t] . b[t] and r[t] . k[t]. Four lanes share a token. Then multiplies r by w.
+// Returns the lane's part of r[t] . b[t] and r[t] . k[t]. Four lanes share a token. Also multiplies r by w, which the sums B and K need.
 fn diagonal(lane: u32) -> Pair {
     unroll i in 8 {
     left[$iu * STRIDE + lane] = late[$i].y * early[$i];
@@ -73,7 +75,7 @@ fn finish(span: Span, head: u32, lane: u32) {
     p *= w[$t];
     }
     unroll t in 16 { v[$t] = value(span, $tu, head, lane, 0u); }
-    // From here on, `late` has W and Q of the tokens whose turn has come.
+    // Round t of this loop replaces `late[t]` by (W[t], Q[t]).
     unroll t in 16 {
     {
         var wq = late[$t];

@@ -2,8 +2,9 @@
 // prepared every span (formulas and names: rwkv/wkv6_span, rwkv/wkv7_span). Per span, with the state S of a head, [value][key]:
 //   v5, v6 (DELTA 0):  y[t] += S Q[t]                       S = S diag(P) + sum over t of v[t] (k D)[t]^T
 //   v7 (DELTA 1):      y[t] += S Q[t]   s[t] = S W[t] + X[t]   S = S diag(P) - sum over t of s[t] (b D)[t]^T + sum over t of v[t] (k D)[t]^T
-// One workgroup per ROWS rows of a head and run. A lane keeps a tile of the state in registers, rows 4 (lane / 16) .. + 4 and columns
-// 4 (lane % 16) .. + 4, and computes y and s of token lane % 16 for the same four rows.
+// One workgroup per ROWS rows of a head and run. P is P[SPAN], and (k D)[t] is k[t] D(t, SPAN). A lane keeps a tile of the state in registers:
+// four rows from row 4 (lane / 16) on, four columns from column 4 (lane % 16) on. The lane also computes y and s of token lane % 16 for these
+// four rows.
 // The state is rounded to the format in which it is stored after every span, not after every token as in rwkv/wkv.
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::spans::SPAN;
@@ -14,7 +15,7 @@ const LANES: u32 = 64u;
 const ROWS: u32 = 16u;
 // The number of workgroups of a head.
 const PARTS: u32 = (HEAD + ROWS - 1u) / ROWS;
-// The number of vectors per token that a product reads: Q, or W and Q; k D, or b D and k D.
+// The number of vectors per token that a product reads: one in v5 and v6 (Q or k D), two in v7 (W and Q, or b D and k D).
 const SIDES: u32 = 1u + DELTA;
 // Stride of a staged row in vectors of 4 floats: one more than a row, so that rows begin in different banks of the memory.
 const STRIDE: u32 = 17u;
@@ -34,16 +35,17 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<f32>; // [T, stride]
 @group(0) @binding(3) var<storage, read> feed: array<vec4<f32>>; // [T, H, VECTORS, QUARTERS]
 
-// W and Q of the span's tokens, then b D and k D, [SIDES, SPAN, STRIDE].
+// W and Q of the span's tokens, later b D and k D, [SIDES, SPAN, STRIDE]. v5 and v6 have only Q, later k D.
 var<workgroup> staged: array<vec4<f32>, SIDES * SPAN * STRIDE>;
 // The rows of the state, [ROWS, STRIDE].
 var<workgroup> rows: array<vec4<f32>, ROWS * STRIDE>;
-// -s and v of each token, [SIDES, SPAN, ROWS / 4].
+// -s and v of each token, [SIDES, SPAN, ROWS / 4]. v5 and v6 have only v.
 var<workgroup> factors: array<vec4<f32>, SIDES * SPAN * ROWS / 4u>;
 unroll j in 8 { var<private> next_$j: vec4<f32>; }
 
-// Loads the lane's elements of one or two vectors of the tokens `first` .. `end`, at most SPAN. `at` is the first element of the head. After the
-// last token and the last element, loads repeat the last one: branches would make loads wait for each other.
+// Loads the lane's elements of the tokens `first` .. `end`, at most SPAN: elements of the vector with the index `one`, and in v7 also of the
+// vector with the index `two`. `at` is the first element of the head. After the last token and the last element, loads repeat the last one:
+// branches would make loads wait for each other.
 fn prefetch(first: u32, end: u32, at: u32, one: u32, two: u32, lane: u32) {
     unroll j in 8 {
     if $ju < 4u * SIDES {

@@ -1,16 +1,18 @@
 // The part of the recurrence of RWKV-5, 6 and 7 that needs no state, for all spans of SPAN tokens in parallel. The kernel rwkv/wkv_chain then
 // takes the spans in order. The modules rwkv/wkv6_span and rwkv/wkv7_span have the formulas.
-// They need sums over the keys with the decays between two tokens s < t:
+// For two tokens s < t and vectors x and y, such as r and k, the formulas need sums over the channels j with the decays between s and t:
 //   A[t, s] = sum over j of x[t, j] y[s, j] D(s, t)[j],   D(s, t) = product of w[u] for s < u < t
 // Levels of halves h = 8, 4, 2, 1 make these sums products of matrices: blocks of 2 h tokens have an anchor a in the middle, and
 //   A[t, s] = sum over j of (x[t, j] product of w[u, j] for a <= u < t) (y[s, j] product of w[u, j] for s < u < a),   s < a <= t
-// Every pair belongs to one level. All factors are at most 1, so that no decay overflows and a decay of 0 is exact.
-// One workgroup per head and span, one lane per column. A missing token has w = 1 and zeros.
+// Every pair (t, s) belongs to one level. All factors are at most 1, so that no decay overflows and a decay of 0 is exact.
+// One workgroup per head and span, one lane per column. If a span has fewer than SPAN tokens, the missing tokens have w = 1, and their other
+// vectors are zero.
 import package::rwkv::spans::{SPAN, span_at};
 import package::rwkv::wkv_span_params::{LANES, STRIDE, left, right, w, begin};
 import package::slot::rule::{Pair, DIAGONAL, early, late, load, product, diagonal, keep, finish};
 
-// Sums over a part of the columns. Level l has 64 >> l pairs, and 1 << l lanes add the columns of a pair. The last 64 are the diagonal.
+// Each lane's sum over a part of the columns, [5, LANES]. Row l has the sums of level l: 64 >> l pairs, and 1 << l lanes add the columns of a
+// pair. The last row has parts of the sums for s = t.
 var<workgroup> parts: array<Pair, 5u * LANES>;
 
 @compute @workgroup_size(LANES)

@@ -1,8 +1,8 @@
-// Samples one token per slot from its row of logits, bit for bit as src/sample does. The last of three dispatches; sample/keys and
-// sample/tally have computed keys and the bins of the first search.
-//   p ~ 2^(key - max)   filters   id = the first id with u < sum of p[0 ..= id]
-// u is a random mass below the total. Then prepares the next step: counts, position in the random stream, cursor. One workgroup of 256
-// lanes per slot; each lane takes a part of the vocabulary.
+// Samples one token per slot from its row of logits, bit for bit as src/sample does. The last of three dispatches. sample/keys has computed
+// keys, which are adjusted logits as integers. sample/tally has filled the bins of the first search (sample/select).
+//   p ~ 2^(scale (key - max))   filters   id = the first id with u < sum of p[0 ..= id]
+// max is the largest key. u is a random number below the total of p. Then prepares the next step: counts, position in the random stream, cursor.
+// One workgroup of 256 lanes per slot; each lane takes a part of the vocabulary.
 import package::lib::cursor_rw::{n_outputs, output_row, advance};
 import package::sample::fixed::{add, ordered};
 import package::sample::chacha::random_number;

@@ -8,7 +8,7 @@ import package::sample::tallies::Extremes;
 import package::sample::window::{Row, Window, Search, Aim, ALL, GIVEN, SHARE};
 
 // Returns the first search of `filtered`, or the search of the draw if no filter needs a search. `exists` is false if the slot needs no search,
-// or if the first search depends on the standard deviation. sample/tally does not compute the standard deviation.
+// or if the first search depends on the standard deviation, which sample/tally does not compute.
 fn first_search(s: Settings, e: Extremes) -> Search {
     let all = Window(0u, e.largest - e.smallest, ALL);
     let exists = e.largest != 0u && e.smallest != 0u && (s.flags & (GREEDY | SIGMA)) == 0u;
@@ -19,7 +19,7 @@ fn first_search(s: Settings, e: Extremes) -> Search {
 }
 
 // Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k is applied before top_p. Without the flag HF, top_p is
-// applied before top_k, as in the official package. top_p then also keeps all tokens that are as likely as the last token of its window.
+// applied before top_k, as in the official RWKV package. top_p then also keeps all tokens that are as likely as the last token of its window.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;

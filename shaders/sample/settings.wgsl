@@ -1,7 +1,7 @@
 // A sampler's settings, and their effect on a logit: penalties, bias and bans.
 import package::sample::fixed::{Scale, LARGEST, times, times_signed, add_saturating, subtract_saturating, quantised, is_finite};
 
-// The settings of one sampler. `Row` in src/sample/row.rs has the same fields in the same order.
+// The settings of one sampler. `Row` in src/sample/row.rs has the same fields in the same order, and describes them.
 struct Settings {
     flags: u32,
     top_p: u32,

@@ -1,4 +1,4 @@
-// f16 weights. A unit, which is eight weights of a row, takes one 16-byte word. No f16 arithmetic is used, because the adapter may lack f16.
+// f16 weights. A unit, which is eight consecutive weights, takes one 16-byte word. No f16 arithmetic is used, because the adapter may lack f16.
 // This module fills the shader slot `weight`. Every module of this shader slot defines SHARERS, WORDS, decode and begin_weights.
 import package::lib::halves::halves;
 
@@ -7,7 +7,7 @@ const SHARERS: u32 = 1u;
 // The number of 16-byte words that a unit takes.
 const WORDS: u32 = 1u;
 
-// Returns the values of the eight codes of the unit with index i in word a. If WORDS is 2, the unit takes the words a and b.
+// Returns the eight values of unit i of the 16-byte word a, before scales are applied. If WORDS is 2, the unit takes the words a and b.
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return halves(a); }
 
 // Every lane of a workgroup calls `begin_weights` before it decodes. This format needs no preparation.
