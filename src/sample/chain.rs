@@ -1,9 +1,9 @@
 //! The chain of filters. The chain determines which tokens may be drawn, and the mass of each of these tokens.
 //!
 //! A token has a distance and a mass. The distance is d = max - logit, in fixed point. The mass is the probability before normalisation, and is
-//! 2^31 for the most likely token. A filter orders tokens by (d, id), finds the last token to keep and drops all tokens after it. A histogram
-//! finds the narrow band of distances that holds the last token to keep, so only this band is sorted. The list of tokens stays in the order of
-//! ids.
+//! 2^31 for the most likely token. A filter orders tokens by (d, id), finds the last token to keep and drops all tokens after it. (The filter
+//! `typical` orders tokens by another key than d.) A histogram finds the narrow range of distances that holds the last token to keep, so only
+//! the tokens in this range are sorted. The list of tokens stays in the order of ids.
 //!
 //! The kernels in `shaders/sample/` find the same tokens by other algorithms. This module must not know settings. The module `shape` has the filters
 //! that depend on the whole distribution.
@@ -37,7 +37,8 @@ pub(super) struct Shortlist {
     edge: Vec<u64>,
 }
 
-/// The number of bands of ranks. All bands have the same width: the smallest power of two for which the bands cover every rank.
+/// The number of ranges into which sort keys are divided. All ranges have the same width: the smallest power of two for which they cover every
+/// sort key.
 const N_BINS: usize = 1 << 12;
 
 impl Shortlist {
@@ -94,8 +95,9 @@ impl Shortlist {
         }
     }
 
-    /// Sums the tokens' masses in the order of ascending ranks, and of ascending ids among equal ranks. Returns the rank and the id of the token
-    /// at which the sum reaches `target`. Returns `None` if the sum never reaches `target`. `ranks` has one entry per token of the list.
+    /// Finds the token at which the sum of masses reaches `target`, and returns its rank and id. `ranks` has one sort key per token of the list.
+    /// Masses are added in the order of ascending ranks, and of ascending ids among equal ranks. Returns `None` if the sum of all masses is
+    /// below `target`.
     fn last_of(&mut self, ranks: &[u32], target: u64) -> Option<(u32, u32)> {
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let shift = (u32::BITS - highest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());

@@ -7,7 +7,8 @@ use super::fixed::quantised;
 use super::settings::Sampling;
 use std::collections::BTreeMap;
 
-/// The largest penalty, in nats. The logits of two tokens never differ by more than 4000 nats, because logits are clamped.
+/// The largest penalty, in nats. A larger penalty has no further effect: logits are clamped to ±2000 nats, so two logits differ by at most 4000
+/// nats.
 const ENOUGH: f64 = 4000.0;
 
 /// The settings of DRY.

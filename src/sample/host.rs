@@ -5,14 +5,15 @@ use super::fixed::share;
 use super::mirostat::Mirostat;
 use super::settings::Sampling;
 
-/// The settings that only the host supports. A field that is `None` means that the setting is off.
+/// The settings that only the host supports. `None` means that the setting is off.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnHost {
     /// The smallest share of the total probability that the filter `typical` keeps, in units of 2^-32.
     pub typical: Option<u32>,
     pub mirostat: Option<Mirostat>,
     pub dry: Option<Dry>,
-    /// The number of last tokens of the text to which the repeat penalty applies.
+    /// The number of last tokens of the text to which the repeat penalty applies. `None` also if the penalty applies to all generated tokens,
+    /// which the kernel supports.
     pub repeat_last_n: Option<usize>,
 }
 

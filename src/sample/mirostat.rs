@@ -54,8 +54,8 @@ fn surprise(mass: u32, total: u64) -> i64 {
     i64::from(log2(total)) - i64::from(log2(mass.into()))
 }
 
-/// Returns the largest distance whose product with `scale` is at most `y`. Uses bisection, because the product never falls while the distance
-/// grows.
+/// Returns the largest distance whose product with `scale` is at most `y`. Finds the distance by bisection: the product never falls while the
+/// distance grows.
 fn last_up_to(y: u64, scale: Scale) -> u32 {
     let (mut kept, mut dropped) = (0, u32::MAX);
     while dropped - kept > 1 {

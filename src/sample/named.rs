@@ -249,7 +249,7 @@ impl Sampling {
         Ok(Setting::named(name)?.get(self).unwrap_or_default())
     }
 
-    /// Applies stored settings as [`with`](Self::with) does. Each item of `kept` is the name of a setting and its values.
+    /// Returns `self`, changed by stored settings, as [`with`](Self::with) does. Each item of `kept` is the name of a setting and its values.
     ///
     /// # Errors
     /// Returns the errors of [`with`](Self::with).
@@ -259,8 +259,8 @@ impl Sampling {
         self.with(&asked)
     }
 
-    /// Returns these defaults, changed by the settings in `asked`. Each item is the name of a setting and its values. The order of the items does
-    /// not matter: `preset` applies first.
+    /// Returns `self` (the defaults), changed by the settings in `asked`. Each item of `asked` is the name of a setting and its values. The
+    /// order of the items does not matter: `preset` applies first.
     ///
     /// If an item other than `preset` makes the sampling greedy, all filters and penalties that `asked` does not name are off.
     ///

@@ -12,8 +12,8 @@ pub enum Order {
 
 /// The sampling settings: how a token is drawn from logits.
 ///
-/// The logits are adjusted first: by the penalties for generated tokens, by the penalty of [DRY](Self::dry_multiplier), by `logit_bias` and by
-/// `ban`, in this order. Then the filters apply one after another, in one of two orders:
+/// First the logits are adjusted. The penalties for generated tokens, the penalty of [DRY](Self::dry_multiplier), `logit_bias` and `ban` apply
+/// in this order. Then the filters apply one after another, in one of two orders:
 ///
 /// * [`Order::Pip`]: `top_n_sigma`, `typical`, `top_p`, `top_k`, `min_p`, `temperature`;
 /// * [`Order::Hf`]: `temperature`, `top_n_sigma`, `top_k`, `typical`, `top_p`, `min_p`.
@@ -61,10 +61,10 @@ pub struct Sampling {
     pub mirostat: f32,
     /// The learning rate of mirostat, at least 0.
     pub mirostat_rate: f32,
-    /// Subtracted from the logit of every token that was generated before. 0 is off.
+    /// This number is subtracted from the logit of every token that was generated before. 0 is off.
     pub presence_penalty: f32,
-    /// Multiplied by a token's penalty count and subtracted from the token's logit. The penalty count is how often the token was generated, reduced
-    /// by `penalty_decay`. 0 is off.
+    /// This number times a token's penalty count is subtracted from the token's logit. The penalty count is how often the token was generated,
+    /// reduced by `penalty_decay`. 0 is off.
     pub frequency_penalty: f32,
     /// Multiplies all penalty counts after each token. In 0 ..= 1; 1 is off.
     pub penalty_decay: f32,
