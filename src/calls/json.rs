@@ -77,7 +77,7 @@ pub fn closed(text: &str, close: &str, is_end: bool) -> Option<usize> {
 /// Returns the text after the opening mark `mark`.
 ///
 /// # Errors
-/// [`Reading::More`] if `text` is only the beginning of the mark and more text follows, else [`Reading::Text`] if the mark is missing.
+/// [`Reading::More`] if `text` is only the beginning of the mark and `is_end` is false. [`Reading::Text`] if the mark is missing.
 pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, Reading> {
     match text.strip_prefix(mark) {
         Some(rest) => Ok(rest),
@@ -86,7 +86,8 @@ pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, Rea
     }
 }
 
-/// Reads one object at the beginning of a text.
+/// Reads one call, a JSON object, at the beginning of a text. Returns [`Reading::Text`] if the text does not begin with a call of a declared
+/// tool, or if the object is longer than [`MAX_BYTES`].
 pub fn object(text: &str, is_end: bool, declared: &Declared) -> Reading {
     let more = if is_end || text.len() > MAX_BYTES { Reading::Text } else { Reading::More };
     match begins(text, declared) {
