@@ -1,16 +1,17 @@
-//! The scales and offsets of the format `i8rc`: one scale and one offset per row and per column of a matrix. RWKV's official Python package
+//! The scales and offsets of the format `i8rc`: each row and each column of a matrix has one scale and one offset. RWKV's official Python package
 //! (strategy `fp16i8`) computes the same scales and offsets.
 //!
-//! If the matrix W has more columns (inputs) than rows (outputs), the steps are:
+//! The rows of a matrix W have the offsets mx and the scales rx. The columns have the offsets my and the scales ry. If W has more columns (inputs)
+//! than rows (outputs), the steps are:
 //!
 //! ```text
 //! my = min of each column of W
-//! mx = min of each row of W − my
-//! rx = max of each row of W − my − mx
-//! ry = max of each column of (W − my − mx) / rx
+//! mx = min of each row of (W − my)
+//! rx = max of each row of (W − my − mx)
+//! ry = max of each column of ((W − my − mx) / rx)
 //! ```
 //!
-//! Otherwise mx is computed before my: mx from W, then my from W − mx. rx and ry are computed as above.
+//! Otherwise mx is computed before my: mx = min of each row of W, then my = min of each column of (W − mx). rx and ry are computed as above.
 
 use crate::error::{Error, Result};
 use half::f16;
@@ -24,8 +25,8 @@ pub struct Affine {
     pub my: Vec<f32>,
     /// True if my is subtracted before mx. The order affects the rounding.
     columns_first: bool,
-    /// True if the matrix is the transpose of the matrix from which [`Survey`] computed the scales. [`normalise`](Self::normalise) then divides
-    /// by ry before rx, so that both matrices have exactly the same codes.
+    /// True if the matrix is the transpose of the matrix from which [`Survey`] computed the scales. [`normalise`](Self::normalise) then divides by ry
+    /// before rx, so that a matrix and its transpose have exactly the same codes.
     is_transposed: bool,
 }
 

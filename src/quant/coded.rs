@@ -6,14 +6,15 @@ use half::f16;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// The encoding of a matrix: its format, the direction of its blocks, whether it is transposed, and its number of slices.
+/// The encoding of a matrix: its format, the direction of its blocks, whether it is transposed, and the number of its slices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coding {
     pub format: &'static dyn Format,
     pub axis: Axis,
     /// True if the matrix is the transposed tensor: rows of the matrix are then columns of the tensor.
     pub transposed: bool,
-    /// The number of slices of the matrix. All slices have the same number of consecutive rows. Each slice has its own scales.
+    /// The number of slices: groups of consecutive rows, all of the same size, each with its own scales. For example, a matrix of GLM's gate and up
+    /// rows has two slices.
     pub slices: usize,
 }
 
@@ -29,7 +30,7 @@ impl Coding {
         (shape.iter().product::<usize>() / k.max(1), k)
     }
 
-    /// Returns how many f16 values store the scales of a slice `[rows, k]`.
+    /// Returns how many f16 values store the scales and offsets of a slice `[rows, k]`.
     fn n_scales(&self, rows: usize, k: usize) -> usize {
         match self.format.scaling() {
             Scaling::None => 0,
@@ -86,8 +87,8 @@ impl<'a> Coded<'a> {
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
     }
 
-    /// Returns the same matrix without its scales, so that [`read`](Self::read) returns the unscaled values of the codes. To encode these values
-    /// again without scales gives the same codes.
+    /// Returns the same matrix without its scales, so that [`read`](Self::read) returns the unscaled values of the codes. Encoding these values
+    /// without scales gives the same codes again.
     pub fn unscaled(&self) -> Coded<'a> {
         Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }
     }
@@ -118,7 +119,7 @@ impl<'a> Coded<'a> {
         scales[2 * range.start..2 * range.end].chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])).collect()
     }
 
-    /// Decodes row `i` with its padding. `out` has the padded length of a row.
+    /// Decodes row `i` with its padding into `out`, which has the padded length of a row. Applies the scales if `is_scaled` is true.
     fn read_row(&self, i: usize, out: &mut [f32]) {
         let Coding { format, axis, .. } = self.coding;
         format.decode(&self.codes()[i * self.row_bytes()..][..self.row_bytes()], out);

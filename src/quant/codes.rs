@@ -5,15 +5,16 @@ use super::units::Codes;
 use super::{Factors, PAD, WEIGHTS_PER_BLOCK};
 use std::marker::PhantomData;
 
-/// The number of units in a [`Vector`].
+/// The number of units whose codes fill one [`Vector`] of values.
 pub(super) const UNITS: usize = LANES / PAD;
 const _: () = assert!(UNITS == 2 && WEIGHTS_PER_BLOCK.is_multiple_of(LANES));
 
-/// Decodes a row of codes of one format. The row may end within a unit if its codes are whole bytes. Missing codes decode to any value. The
-/// last argument is the codes that will be decoded soon, which are fetched from memory meanwhile.
+/// A function `(codes, factors, out, soon)` that decodes a row of codes of one format into `out` and multiplies the values by `factors`. Elements of
+/// `out` without a code get any value or stay unchanged. If every code is a whole number of bytes, the row may end within a unit. `soon` are codes
+/// that a later call will decode. The function fetches these codes into the CPU's cache meanwhile.
 pub type Decode = fn(&[u8], Factors<'_>, &mut [f32], &[u8]);
 
-/// Returns the loop that decodes codes of the units `C`.
+/// Returns the [`Decode`] function of the format whose units `C` describes, with the fastest instructions of this CPU.
 pub(super) fn decode_of<C: Codes>() -> Decode {
     |bytes, factors, out, soon| decode_with::<C>(Isa::best(), bytes, factors, out, soon)
 }
@@ -28,7 +29,7 @@ pub(super) fn decode_with<C: Codes>(isa: Isa, bytes: &[u8], factors: Factors<'_>
     }
 }
 
-/// The whole vectors of a row.
+/// The arguments of a loop over the part of a row that fills whole vectors.
 struct Row<'a, C> {
     bytes: &'a [u8],
     factors: Factors<'a>,
@@ -71,7 +72,7 @@ fn eight<C: Codes>(bytes: &[u8]) -> [f32; PAD] {
     C::eight(&unit)
 }
 
-/// Decodes a row with plain arithmetic. It is the reference of [`decode_with`].
+/// Decodes a row with plain arithmetic, as the reference implementation for [`decode_with`].
 pub(super) fn portable<C: Codes>(bytes: &[u8], factors: Factors<'_>, out: &mut [f32]) {
     for (u, (out, unit)) in out.chunks_mut(PAD).zip(bytes.chunks(C::BYTES)).enumerate() {
         out.copy_from_slice(&eight::<C>(unit)[..out.len()]);

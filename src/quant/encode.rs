@@ -1,4 +1,4 @@
-//! Encodes rows of weights as codes and scales, on all threads of the host.
+//! Encodes rows of weights as codes and scales. Formats with scales use all threads of the host.
 
 use super::{Affine, Axis, Format, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
@@ -17,8 +17,8 @@ pub struct Encoded {
 /// Encodes consecutive rows of a matrix into `out`. `rows` has `k` weights per row and begins with row `first` of the matrix. If the format has
 /// scales, the weights in `rows` are overwritten with the weights divided by their scales.
 ///
-/// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` has the scales and
-/// offsets of the whole matrix.
+/// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` has the scales and offsets of
+/// the whole matrix. Only formats with [`Scaling::Affine`] use `affine`.
 ///
 /// # Errors
 ///

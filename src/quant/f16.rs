@@ -1,4 +1,4 @@
-//! The weight format `f16`, IEEE half precision. Most checkpoints are stored in this format or can be converted to it without loss.
+//! The weight format `f16`, IEEE half precision. Weights in bf16 also fit this format exactly, unless their magnitude is very small or very large.
 
 use super::units::Codes;
 use super::{Format, Loops, PAD};

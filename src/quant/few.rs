@@ -1,5 +1,5 @@
-//! Products of encoded rows and few tokens. Each weight is decoded in a register and multiplied at once. This saves the panel of decoded
-//! weights, which pays only if many tokens read the panel.
+//! Multiplies encoded rows by the activations of at most four tokens. Each weight is decoded in a register and multiplied at once. For more tokens,
+//! [`super::product`] first decodes the weights into a *panel*, a buffer in the CPU's cache. A panel pays only if many tokens read it.
 //!
 //! The sums have the same bits as the sums of [`tile::multiply`](super::tile::multiply).
 
@@ -12,30 +12,32 @@ use std::marker::PhantomData;
 
 /// The largest number of tokens that [`Multiply`] takes.
 pub const MOST: usize = 4;
-/// Codes are fetched at least this number of bytes before they are multiplied.
+/// Codes are fetched into the cache this many bytes, or more, before the loop reaches them.
 const AHEAD: usize = 12 << 10;
 
 /// Some encoded rows, and the activations that they are multiplied by.
 pub struct Rows<'a> {
     /// The number of rows, a multiple of [`STRIP`].
     pub n: usize,
-    /// The codes of these rows and of later rows.
+    /// The codes from the first of these rows on. Codes of later rows may follow, and are only fetched into the cache.
     pub codes: &'a [u8],
     pub row_bytes: usize,
     pub factors: RowFactors<'a>,
     /// The number of columns, a multiple of [`LANES`].
     pub width: usize,
-    /// The number of columns whose products are added up before they are added to a sum, a multiple of [`WEIGHTS_PER_BLOCK`].
+    /// The number of columns per step, a multiple of [`WEIGHTS_PER_BLOCK`]. The products of these columns are added up in registers, and then added
+    /// to the result.
     pub depth: usize,
-    /// The activations, one row of at least `width` floats per `x_stride` floats. The number of rows is at most [`MOST`].
+    /// The activations of at most [`MOST`] tokens. Those of token t begin at index `t * x_stride` and have at least `width` floats.
     pub x: &'a [f32],
     pub x_stride: usize,
 }
 
-/// Adds `Σ over j of w[i][j] x[t][j]` to `out[t * out_stride + i]`, for all rows i and tokens t: `(isa, rows, out, out_stride)`.
+/// A function `(isa, rows, out, out_stride)` that adds `Σ over j of w[i][j] x[t][j]` to `out[t * out_stride + i]`, for all rows i and tokens t. w are
+/// the decoded weights of `rows`, x their activations. The number of tokens is `out.len() / out_stride`, rounded up.
 pub type Multiply = fn(Isa, Rows<'_>, &mut [f32], usize);
 
-/// Returns the loop for codes of the units `C`.
+/// Returns the [`Multiply`] function of the format whose units `C` describes.
 pub(super) fn multiply_of<C: Codes>() -> Multiply {
     |isa, rows, out, out_stride| {
         let codes = PhantomData::<C>;
@@ -49,7 +51,7 @@ pub(super) fn multiply_of<C: Codes>() -> Multiply {
     }
 }
 
-/// Rows and `T` tokens.
+/// The arguments of a [`Multiply`] function for `T` tokens.
 struct Few<'a, C, const T: usize> {
     rows: Rows<'a>,
     out: &'a mut [f32],
@@ -84,8 +86,8 @@ impl<C: Codes, const T: usize> Body for Few<'_, C, T> {
 }
 
 impl<C: Codes, const T: usize> Few<'_, C, T> {
-    /// Multiplies all rows. `load` loads the weights of a row from two units: `(units, row, column)`, where `column` is the first of these
-    /// columns.
+    /// Multiplies all rows. `load(units, row, column)` returns the 16 weights of the two units at `units`, which begin at column `column` of row
+    /// `row`.
     #[inline(always)]
     unsafe fn rows<V: Vector>(&mut self, load: impl Fn(*const u8, usize, usize) -> V) {
         for strip in (0..self.rows.n).step_by(STRIP) {
@@ -102,12 +104,13 @@ impl<C: Codes, const T: usize> Few<'_, C, T> {
         }
     }
 
-    /// Returns the sums of each token and row of a strip, over the columns from `first` on, at most `depth`.
+    /// Returns the sums of the rows `strip .. strip + STRIP` for each token, over at most `depth` columns from `first` on. Each sum is a vector of 16
+    /// partial sums.
     #[inline(always)]
     unsafe fn sums<V: Vector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; STRIP]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
-        // A whole number of strips, so that each line of memory is fetched equally early.
+        // The distance is a whole number of strips, so that each cache line is fetched equally long before its use.
         let ahead = AHEAD.next_multiple_of(STRIP * r.row_bytes);
         let end = r.width.min(first + r.depth);
         // SAFETY: `call` has checked the lengths of the slices. Fetches may be of any address.

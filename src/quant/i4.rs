@@ -48,7 +48,7 @@ impl Codes for I4 {
         unsafe { nibbles::look_up_two(units, std::arch::x86_64::_mm512_loadu_ps(TABLE.as_ptr())) }
     }
 
-    /// Multiplies the table instead of the values.
+    /// Multiplies the table by `factor` before the look-up, instead of the values after the look-up.
     #[cfg(all(target_arch = "x86_64", has_avx512))]
     #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
     #[inline(always)]
@@ -81,8 +81,9 @@ impl Format for I4 {
         (ONE - 1.0) / ONE
     }
 
-    /// Tries several codes for the weight with the largest magnitude. Each code determines the values q of all weights x in the block. The best
-    /// scale for these values is Σ xq / Σ q². With this scale, the squared error is Σ x² − (Σ xq)² / Σ q².
+    /// Tries several preliminary scales. Each maps the weight with the largest magnitude to an entry of `TRIED`, divided by 8, and rounds every
+    /// weight x of the block to a value q. The best scale for these values q is Σ xq / Σ q², with the squared error Σ x² − (Σ xq)² / Σ q². Returns
+    /// the scale with the smallest error, or 0 if all weights are 0.
     fn scale(&self, numbers: &[f32]) -> f32 {
         const TRIED: [f32; 9] = [-9.0, -8.5, -8.0, -7.5, -7.0, 7.0, 7.25, 7.5, 8.0];
         let most = numbers.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });

@@ -43,7 +43,8 @@ impl Codes for I8 {
         }
     }
 
-    // A value times a factor f is c f / 128 - f. If this is rounded once, it equals the rounded product, because the value and f / 128 are exact.
+    // The value of code c times a factor f is c (f / 128) - f. The instruction fmsub rounds this expression once. So the result equals the rounded
+    // product of value and factor: both the value and f / 128 are exact.
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]

@@ -5,7 +5,7 @@ use super::units::Codes;
 /// A set of instructions for vectors of f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isa {
-    /// Registers of 16 numbers. The compiler supports it since Rust 1.89.
+    /// AVX-512, with registers of 16 numbers. The compiler supports AVX-512 since Rust 1.89.
     #[cfg(all(target_arch = "x86_64", has_avx512))]
     Avx512,
     /// Registers of 8 numbers, with FMA and F16C.
@@ -37,7 +37,7 @@ impl Isa {
         *BEST.get_or_init(|| Isa::all()[0])
     }
 
-    /// Calls `body` with the vectors of this set.
+    /// Runs the loop `body`, compiled for the vectors of this instruction set.
     pub fn with(self, body: impl Body) {
         match self {
             // SAFETY: the CPU has these instructions.
@@ -52,19 +52,20 @@ impl Isa {
     }
 }
 
-/// The number of numbers in a [`Vector`].
+/// The number of floats in a [`Vector`].
 pub const LANES: usize = 16;
 
-/// A loop over vectors.
+/// A loop over vectors, which is compiled once per instruction set.
 pub trait Body {
-    /// Runs the loop. The function and all functions that it calls must be `#[inline(always)]`.
+    /// Runs the loop. This function and all functions that it calls must be `#[inline(always)]`. Otherwise the compiler would not use the
+    /// instructions of `V` in them.
     ///
     /// # Safety
     /// The CPU has the instructions of `V`.
     unsafe fn call<V: Vector>(self);
 }
 
-/// Sixteen numbers.
+/// Sixteen floats in registers.
 ///
 /// # Safety of all functions
 /// The CPU has the instructions of the vector, and pointers point to whole units.
@@ -72,19 +73,19 @@ pub trait Vector: Copy {
     unsafe fn load(from: &[f32; LANES]) -> Self;
     unsafe fn store(self, to: &mut [f32; LANES]);
     unsafe fn splat(x: f32) -> Self;
-    /// Loads the unscaled values of the two units at `units`.
+    /// Decodes the two units at `units` (16 codes) to their unscaled values.
     unsafe fn decode<C: Codes>(units: *const u8) -> Self;
-    /// Loads the values of the two units at `units`, multiplied by `factor`.
+    /// Decodes the two units at `units` (16 codes) and multiplies the unscaled values by `factor`.
     unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self;
     unsafe fn mul(self, b: Self) -> Self;
     /// Returns `self * b + c`. Rounds once if the CPU can.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
-    /// Adds up the numbers: i and i + 8, then i + 4, i + 2 and i + 1.
+    /// Returns the sum of the sixteen numbers. Adds pairs at distance 8 first, then the sums at distance 4, 2 and 1.
     unsafe fn total(self) -> f32;
 }
 
-/// Fetches `n` bytes of memory at `address`, which may be any address, to the second-level cache. A core can wait for more lines of this cache
-/// than of the first-level cache.
+/// Fetches `n` bytes of memory at `address` to the second-level cache, on x86-64 only. `address` may be any address, even an invalid one. A core can
+/// wait for more lines of the second-level cache than of the first-level cache.
 #[inline(always)]
 pub fn prefetch(address: *const u8, n: usize) {
     const LINE_BYTES: usize = 64;
@@ -99,7 +100,8 @@ pub fn prefetch(address: *const u8, n: usize) {
     }
 }
 
-/// Returns `a * b + c`. A fused operation is used only if the target always has it: elsewhere it would be a slow function.
+/// Returns `a * b + c`. Rounds once on targets that always have a fused instruction. On other targets rounds twice, because `f32::mul_add` would
+/// call a slow function there.
 #[inline(always)]
 pub fn mul_add(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(any(target_arch = "aarch64", target_feature = "fma")) { a.mul_add(b, c) } else { a * b + c }
@@ -287,7 +289,7 @@ pub fn sum(a: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     total(sums)
 }
 
-/// Pads the end of a vector with zeros. Sums whose number of lanes is constant stay in registers.
+/// Pads `end`, at most [`LANES`] numbers, with zeros. A loop over a constant number of lanes keeps its sums in registers.
 #[inline(always)]
 pub fn whole(end: &[f32]) -> [f32; LANES] {
     let mut whole = [0f32; LANES];

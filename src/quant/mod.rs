@@ -1,8 +1,9 @@
 //! Weight formats. A format determines how the elements of a matrix are stored, on the host and on the device.
 //!
-//! A format consists of one file here, one shader `shaders/weight/<name>.wgsl` that decodes the same bytes, and one entry in [`FORMATS`]. A
-//! format defines the value of each code. Its [`Scaling`] defines the scales that multiply these values. Rows are padded with zeros to a
-//! multiple of [`PAD`] elements. This module knows no models, tensors, files or devices.
+//! A format stores each weight as a *code* of a fixed number of bits, and defines the value of each code. Its [`Scaling`] defines the scales and
+//! offsets that turn these values into weights. Rows are padded with zeros to a multiple of [`PAD`] elements. A format consists of one file here, one
+//! shader `shaders/weight/<name>.wgsl` that decodes the same bytes, and one entry in [`FORMATS`]. This module knows no models, tensors, files or
+//! devices.
 
 mod affine;
 mod coded;
@@ -33,7 +34,8 @@ pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// The number of codes in a unit. Every row of a matrix and every column of activations is padded with zeros to whole units.
+/// The number of codes in a unit, the smallest group of consecutive codes that a kernel decodes. Every row of a matrix and every vector of
+/// activations is padded with zeros to whole units.
 pub const PAD: usize = 8;
 
 /// Rounds `n` up to a multiple of [`PAD`].
@@ -41,12 +43,12 @@ pub const fn padded(n: usize) -> usize {
     n.div_ceil(PAD) * PAD
 }
 
-/// The inner loops for the codes of one format.
+/// The functions that decode and multiply codes of one format on the CPU.
 #[derive(Clone, Copy)]
 pub struct Loops {
     /// Decodes a row of codes and multiplies the values by factors.
     pub decode: Decode,
-    /// Multiplies rows by few tokens.
+    /// Multiplies rows of codes by the activations of 1 to 4 tokens.
     pub multiply: few::Multiply,
 }
 
@@ -82,12 +84,13 @@ pub trait Format: Send + Sync {
     /// Returns the largest unscaled value of a code.
     fn largest(&self) -> f32;
 
-    /// Returns the scale for the weights of one block. The default implementation is for formats without scales.
+    /// Returns the scale of a block of weights. Only formats with [`Scaling::Blocks`] implement this function. The default implementation returns 1.
     fn scale(&self, _numbers: &[f32]) -> f32 {
         1.0
     }
 
-    /// Appends the nearest code of every element in `row` to `out`. The caller has already divided the elements by their scales.
+    /// Appends the nearest code of every element in `row` to `out`. The caller has already subtracted the offsets from the elements and divided them
+    /// by their scales.
     ///
     /// # Errors
     ///
@@ -123,8 +126,8 @@ pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
 }
 
-/// Encodes a row of keys, values or states. Elements beyond the format's range are clamped, because one infinite key would make all later
-/// attention NaN.
+/// Encodes a row of keys, values or states and returns the codes. Elements beyond the largest value of the format are clamped to this value, because
+/// one infinite key would make the attention of all later tokens NaN.
 ///
 /// `format` is one of [`floats`].
 pub fn encode_within(format: &dyn Format, row: &[f32]) -> Vec<u8> {

@@ -8,7 +8,7 @@ use crate::error::Result;
 /// The weight format `nf4`.
 pub struct Nf4;
 
-/// The values of the codes 0 to 15. `shaders/weight/nf4.wgsl` has the same table. A test compares both tables.
+/// The values of the codes 0 to 15. The shaders `weight/nf4` and `weight/nf4_table` contain the same values.
 const TABLE: [f32; 16] = [
     -1.0,
     -0.696_192_8,
@@ -58,7 +58,7 @@ impl Codes for Nf4 {
         unsafe { nibbles::look_up_two(units, std::arch::x86_64::_mm512_loadu_ps(TABLE.as_ptr())) }
     }
 
-    /// Multiplies the table instead of the values.
+    /// Multiplies the table by `factor` before the look-up, instead of the values after the look-up.
     #[cfg(all(target_arch = "x86_64", has_avx512))]
     #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
     #[inline(always)]

@@ -1,7 +1,7 @@
-//! Matrix products on the CPU. The matrices have any format, the activations are f32.
+//! Matrix products on the CPU. The matrices have any format, the activations are f32. For at most four tokens, `few` multiplies the codes directly.
 //!
-//! A task of the thread pool multiplies some rows of one matrix by all tokens. It decodes each weight once for all tokens, into a small panel
-//! that stays in the CPU's cache, and `tile` multiplies the panel. One list of tasks covers several products.
+//! For more tokens, a task of the thread pool multiplies some rows of one matrix by all tokens. The task decodes each weight once for all tokens,
+//! into a *panel*: a small buffer that stays in the CPU's cache. `tile` multiplies the panel. One list of tasks covers several products.
 //!
 //! A result depends only on its row and its token: not on the number of tokens or products.
 
@@ -17,14 +17,17 @@ use std::cell::RefCell;
 /// task are in the same block of each column.
 pub const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK) && TASK.is_multiple_of(STRIP));
-/// The number of columns that are decoded at a time. Rows are cut at fixed columns, because the cuts determine the order of additions.
+/// The number of columns that are decoded at a time. Rows are always cut at multiples of this number, because the cuts determine the order of
+/// additions, and the order determines how a sum is rounded.
 const DEPTH: usize = 1024;
 const _: () = assert!(DEPTH.is_multiple_of(WEIGHTS_PER_BLOCK) && DEPTH.is_multiple_of(LANES));
-/// The number of tokens that are multiplied by all rows of a task before the next tokens: [`tile`] keeps their sums in registers.
+/// The largest number of tokens in a group. A whole panel is multiplied by one group before the next group. With AVX-512, [`tile`] keeps the sums of
+/// a group in registers.
 const TOKENS: usize = 6;
-/// Up to this number of tokens, a panel has one strip of rows. Then the panel stays in the smallest cache while it is multiplied.
+/// For up to this number of tokens, a panel has only [`STRIP`] rows, and stays in the first-level cache while it is multiplied. For more tokens, a
+/// panel has all rows of the task.
 const FEW: usize = 16;
-/// The number of multiplications that are too few for a second thread.
+/// Products with fewer multiplications in total run on one thread, because starting other threads would take longer.
 const ALONE: usize = 1 << 15;
 
 /// A matrix in host memory, as codes and scales.
@@ -51,8 +54,8 @@ impl Weights<'_> {
         self.scales.apply(i, out);
     }
 
-    /// Decodes a part of row `i` and applies its scales. The part begins at column `first`, a multiple of [`WEIGHTS_PER_BLOCK`]. `soon` is the
-    /// row and the column of a part that will be decoded soon.
+    /// Decodes a part of row `i` and applies its scales. The part begins at column `first`, a multiple of [`WEIGHTS_PER_BLOCK`]. `soon` is the row
+    /// and the column of a part that a later call will decode. The codes of that part are fetched into the cache.
     fn decode(&self, i: usize, first: usize, out: &mut [f32], soon: (usize, usize)) {
         let codes = |i: usize, first: usize| &self.codes[(i * self.row_bytes() + self.format.size_bytes(first)).min(self.codes.len())..];
         let row = &codes(i, first)[..self.row_bytes() - self.format.size_bytes(first)];
@@ -66,7 +69,7 @@ pub struct Product<'a> {
     pub weights: Weights<'a>,
     /// The number of rows of W.
     pub rows: usize,
-    /// One row of activations per token. It may be shorter than a row of W, whose end is then padding.
+    /// One row of activations per token, all of the same length. A row of x may be shorter than a row of W. The rest of the row of W is then padding.
     pub x: Vec<&'a [f32]>,
 }
 
@@ -90,7 +93,7 @@ impl Sums {
 #[repr(C, align(64))]
 struct Line([f32; LANES]);
 
-/// Returns the first `n` floats of `lines`, which grows if it is too short. The first float is aligned.
+/// Returns the first `n` floats of `lines`, which grows if it is too short. The first float is aligned to 64 bytes.
 fn floats(lines: &mut Vec<Line>, n: usize) -> &mut [f32] {
     if lines.len() * LANES < n {
         lines.resize(n.div_ceil(LANES), Line::zeroed());
@@ -99,11 +102,11 @@ fn floats(lines: &mut Vec<Line>, n: usize) -> &mut [f32] {
 }
 
 thread_local! {
-    /// The decoded weights that a thread multiplies. A list per thread saves an allocation per task.
+    /// The panel of each thread. One list per thread saves an allocation per task.
     static PANEL: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Some rows of a product.
+/// A task of the thread pool: the multiplication of up to [`TASK`] rows of a product by all tokens.
 struct Task<'a> {
     product: &'a Product<'a>,
     /// The activations of all tokens, padded with zeros: `[tokens, stride]`.
@@ -115,7 +118,8 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Computes the sums without a panel, if this is possible: for few tokens, whole strips, and rows of whole vectors. Returns whether it did.
+    /// Computes the sums without a panel, and returns true. Returns false without computing anything in four cases: more than [`few::MOST`] tokens,
+    /// affine scales, rows that do not fill whole strips, or a width that does not fill whole vectors.
     fn run_few(&mut self, isa: Isa) -> bool {
         let (tokens, n) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
         let (weights, width) = (self.product.weights, self.product.x[0].len());
@@ -167,7 +171,7 @@ impl Task<'_> {
     }
 }
 
-/// Computes products. All have the same number of tokens.
+/// Computes products on the thread pool. Returns the results in the order of `products`.
 pub fn products(products: &[Product<'_>]) -> Vec<Sums> {
     products_with(Isa::best(), products)
 }

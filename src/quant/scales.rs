@@ -37,8 +37,8 @@ impl Axis {
         }
     }
 
-    /// Returns the scales of the rows `first .. first + rows`. With [`Axis::Column`], `first` must be a multiple of [`WEIGHTS_PER_BLOCK`], or
-    /// one block must contain all these rows.
+    /// Returns the scales of the rows `first .. first + rows` of a matrix with `k` columns, or an empty list if `scales` is empty. With
+    /// [`Axis::Column`], `first` must be a multiple of [`WEIGHTS_PER_BLOCK`], or one block must contain all these rows.
     pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize) -> &[T] {
         if scales.is_empty() {
             return scales;
@@ -66,13 +66,13 @@ pub enum Factors<'a> {
     Each(&'a [f32]),
 }
 
-/// The factors of several rows.
+/// The factors by which the decoded values of several consecutive rows are multiplied.
 #[derive(Debug, Clone, Copy)]
 pub enum RowFactors<'a> {
     One,
-    /// One factor per block of [`WEIGHTS_PER_BLOCK`] values of a row, and the number of factors per row.
+    /// The first field has one factor per block of [`WEIGHTS_PER_BLOCK`] values of a row. The second field is the number of factors per row.
     Blocks(&'a [f32], usize),
-    /// One factor per column, for all rows.
+    /// One factor per column. All rows have the same factors.
     Each(&'a [f32]),
 }
 
@@ -81,7 +81,8 @@ impl<'a> Factors<'a> {
     pub(super) fn after_units(self, u: usize) -> Factors<'a> {
         match self {
             Factors::One => Factors::One,
-            // A block has whole units, so the rest of a row after a unit within a block has less than a block.
+            // The caller decodes whole vectors of 16 values before, and fewer than 16 values remain. A block begins at a multiple of 16, so all
+            // remaining values are in one block, whose factor comes first.
             Factors::Blocks(scales) => Factors::Blocks(&scales[u * PAD / WEIGHTS_PER_BLOCK..]),
             Factors::Each(scales) => Factors::Each(&scales[u * PAD..]),
         }
@@ -145,8 +146,8 @@ impl Scales {
         }
     }
 
-    /// Returns the factors of the rows from `i` on, of a matrix `[rows, k]`, for as many rows as are in one block of each column. Returns `None`
-    /// for affine scales.
+    /// Returns the factors of row `i` and the rows after it, in a matrix `[rows, k]`. With scales along columns, these factors are valid only for
+    /// rows in the same block as row `i`. Returns `None` for affine scales.
     pub(super) fn factors_of_rows(&self, i: usize, k: usize) -> Option<RowFactors<'_>> {
         let per_row = k.div_ceil(WEIGHTS_PER_BLOCK);
         match self {
@@ -158,7 +159,7 @@ impl Scales {
     }
 
     /// Returns the factors of the columns from `first` on, for row `i` of a matrix `[rows, k]`. `first` is a multiple of [`WEIGHTS_PER_BLOCK`].
-    /// Affine scales have no such factors.
+    /// Returns [`Factors::One`] for affine scales, which [`apply_affine`](Self::apply_affine) applies after decoding.
     pub(super) fn factors(&self, i: usize, k: usize, first: usize) -> Factors<'_> {
         match self {
             Scales::None | Scales::Affine { .. } => Factors::One,

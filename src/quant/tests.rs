@@ -186,7 +186,7 @@ fn products_do_not_depend_on_neighbours_or_instructions() {
                 }
             }
         }
-        // AVX-512 and AVX2 round alike. The plain loop rounds products as well.
+        // AVX-512 and AVX2 give the same bits. The plain loop may round each product before adding it, so its sums differ.
         for isa in isa::Isa::all().into_iter().filter(|isa| *isa != isa::Isa::Plain) {
             for x in [&x[..], &x[..1]] {
                 let found = product::products_with(isa, &[Product { weights, rows, x: x.to_vec() }]).remove(0);

@@ -6,13 +6,14 @@
 
 use super::isa::{Isa, mul_add};
 
-/// The number of partial sums. Rows have a multiple of this length.
+/// The number of partial sums per sum. The length of a row is a multiple of this number.
 pub const LANES: usize = 16;
 /// The number of rows that are multiplied together.
 pub const STRIP: usize = 4;
 
-/// Adds `Σ over j of w[i][j] x[t][j]` to `out[t * out_stride + i]`, for the rows i of a strip and all tokens t. `w` is `[STRIP, depth]`, and
-/// `x` has one row of at least `depth` floats per `x_stride` floats. `depth` is a multiple of [`LANES`].
+/// Adds `Σ over j of w[i][j] x[t][j]` to `out[t * out_stride + i]`, for the rows i of a strip and all tokens t. `w` is `[STRIP, depth]`, and `depth`
+/// is a multiple of [`LANES`]. The activations of token t are at least `depth` floats of `x`, from index `t * x_stride` on. The number of tokens is
+/// `out.len() / out_stride`, rounded up.
 pub fn multiply(isa: Isa, w: &[f32], x: &[f32], x_stride: usize, out: &mut [f32], out_stride: usize) {
     let depth = w.len() / STRIP;
     let n = out.len().div_ceil(out_stride);
@@ -59,7 +60,7 @@ mod x86 {
 
     // Callers of the functions in this module must have checked the CPU's features and the lengths of the slices.
 
-    /// Multiplies a strip by `T` tokens.
+    /// Defines the function `$name`, which multiplies a strip by `T` tokens.
     macro_rules! tile {
         ($name:ident, $features:literal, $zero:expr, $load:expr, $fma:expr, $rows:expr, $sums:expr) => {
             // Not inlined into its callers: several tiles in one function would compete for registers.
@@ -89,7 +90,7 @@ mod x86 {
         };
     }
 
-    /// Multiplies a strip by `n` tokens, at most six at a time.
+    /// Multiplies a strip by `n` tokens, at most `$most` tokens at a time.
     macro_rules! tiles {
         ($tile:ident, $most:expr, $w:expr, $depth:expr, $x:expr, $x_stride:expr, $out:expr, $out_stride:expr, $n:expr) => {{
             let tiles = $n.div_ceil($most);
@@ -187,7 +188,8 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Multiplies odd numbers of tokens with each instruction set. AVX-512 and AVX2 round alike; the plain loop rounds products as well.
+    /// Multiplies many numbers of tokens with each instruction set. AVX-512 and AVX2 give the same bits. The plain loop may round each product before
+    /// adding it, so its sums differ slightly.
     #[test]
     fn tiles_agree_with_the_plain_loop() {
         for (depth, x_stride, out_stride) in [(16, 16, 4), (48, 64, 5), (1024, 1040, 32)] {
