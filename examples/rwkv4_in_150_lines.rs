@@ -17,7 +17,8 @@ const TRIALS: u64 = 3;
 const LENGTH_PER_TRIAL: usize = 100;
 
 fn main() -> Result<()> {
-    // Load the model and its vocabulary. Models of the Pile need the file 20B_tokenizer.json, beside the model or as the second argument.
+    // Load the model and its vocabulary. Models that were trained on the Pile need the file 20B_tokenizer.json, beside the model or as the second
+    // argument.
     let mut args = std::env::args().skip(1).map(PathBuf::from);
     let (path, vocab) = match args.next() {
         Some(path) => (path, args.next()),

@@ -1,4 +1,5 @@
-//! Tests quantised files. The codes in a quantised file must equal the codes of quantising at load time, on every device and with all kernels.
+//! Tests quantised files. The codes (weights quantised to integers) in a quantised file must equal the codes that the program makes when it quantises
+//! the original file at load time. The tests check this on every device and with all kernels.
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};

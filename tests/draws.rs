@@ -214,8 +214,9 @@ fn large_vocabularies_draw_what_the_host_draws() {
     compare_many(&[151_552], 2, true);
 }
 
-/// A kernel that returns the exact bits of masses, shares and random numbers, because an error in the last bits rarely changes an id. Input: `[n,
-/// 4]` words. Output: `[n, 16]` words.
+/// A kernel that returns the exact bits of the fixed-point functions, such as masses (probabilities that are not normalised, as integers) and random
+/// numbers. Comparing ids would not find an error in the last bits, because such an error rarely changes an id. Input: `[n, 4]` words. Output: `[n,
+/// 16]` words.
 const ARITHMETIC: &str = "
 @group(0) @binding(0) var<storage, read> words: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> results: array<vec4<u32>>;

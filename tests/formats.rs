@@ -112,7 +112,8 @@ fn an_embedding_decodes_the_same_rows_as_the_host() {
     }
 }
 
-/// Tests every word that reads matrices, in every quantised format, with both kernel families and with matrices that are split into several pieces.
+/// Tests every word (a fused operation of a layer) that reads matrices, in every quantised format, with both kernel families and with matrices that
+/// are split into several pieces.
 #[test]
 fn quantised_words_agree_with_their_twins() {
     let Some(adapter) = adapter() else { return };

@@ -1,4 +1,4 @@
-//! All integration tests in one binary. They test what users of the library and of the command line can see.
+//! All integration tests in one binary, except `memory.rs`. The tests check what users of the library and of the command line can see.
 
 mod ahead;
 mod batch;

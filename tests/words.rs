@@ -1,5 +1,5 @@
-//! Compares the kernels of every word with the word's twin, the reference implementation on the CPU. The weights are floats. `tests/formats.rs`
-//! tests other formats. Both kernel families are tested, with and without bounds checks.
+//! Compares the kernels of every word (a fused operation of a layer) with the word's twin, the reference implementation on the CPU. The weights are
+//! floats. `tests/formats.rs` tests other formats. Both kernel families are tested, with and without bounds checks.
 
 use crate::support::{adapter, caps, nmse};
 use std::ops::Range;
@@ -181,7 +181,7 @@ fn executor(device: &Arc<Device>, tape: Tape) -> Box<dyn Executor> {
     GpuModel::load(device.clone(), Arc::new(tape), &source, &mut |_, _| ()).unwrap().executor(Room::pages(128)).unwrap()
 }
 
-/// Runs a step with one slot per row of pseudo-random numbers. Returns the output.
+/// Runs a step with one slot per index in `rows`. Each input row holds pseudo-random numbers whose seed is the index. Returns the output.
 fn product(executor: &mut dyn Executor, input: Var, output: Var, rows: Range<usize>) -> Vec<f32> {
     let n = rows.len();
     let values: Vec<f32> = rows.flat_map(|t| numbers(t as u64).take(K).chain(std::iter::repeat_n(0.0, stride(K) - K))).collect();

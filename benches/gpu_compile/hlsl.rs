@@ -10,7 +10,7 @@ use wingbeat::low_level::exec::gpu::parse;
 /// with cooperative matrices are left out, because Direct3D has no such matrices.
 ///
 /// # Errors
-/// One line for each kernel that naga cannot translate, or that cannot be written.
+/// Returns one line for each kernel that naga cannot translate, or whose file cannot be written. The list is empty without errors.
 pub fn write_all(kernels: &[Kernel], folder: &Path) -> Vec<String> {
     let is_plain = |kernel: &&Kernel| kernel.recipe.modules.iter().all(|(slot, _)| *slot != "cooperative");
     let write = |(i, kernel): (usize, &Kernel)| {

@@ -1,4 +1,5 @@
-//! Tests GLM-4, as `glm` and as `glm4`: compares a model whose weights come from a formula with golden numbers of the official code.
+//! Tests GLM-4 with the model types `glm` and `glm4`. Compares a model whose weights come from a formula with golden numbers: results of the official
+//! code for the same weights.
 
 mod engine;
 mod relatives;

@@ -1,5 +1,5 @@
-//! Tests that the names and shapes of the tensors determine the version, in any order of the tensors, and that an unsupported variant is refused by
-//! its name.
+//! Tests that the names and shapes of the tensors determine the RWKV version, in any order of the tensors. Also tests that the error for an
+//! unsupported variant names the variant.
 
 use wingbeat::low_level::arch::{Shapes, detect};
 

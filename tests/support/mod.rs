@@ -1,4 +1,4 @@
-//! Shared code of the tests: devices, models with official logits, and the error measure `nmse`.
+//! Shared code of the tests: devices, models with official logits, and the error measure `nmse` (normalised mean squared error).
 
 pub mod made;
 pub mod null;
@@ -34,13 +34,13 @@ pub fn adapter() -> Option<Adapter> {
     devices().contains(&"gpu").then(|| adapters(Default::default()).remove(0))
 }
 
-/// Returns the same capabilities with another kernel family.
+/// Returns the capabilities `base` with the kernel family `class`.
 pub fn caps(base: Caps, class: Class) -> Caps {
     Caps { class, ..base }
 }
 
-/// Returns a device with other capabilities and without a time limit for steps. With a time limit, chunks get shorter on a busy machine, and the
-/// kernels for shorter chunks round differently.
+/// Returns the device `base` with the capabilities `caps` and without a time limit for steps. With a time limit, chunks get shorter on a busy
+/// machine, and the kernels for shorter chunks round differently.
 pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
     let mut device = base.with_caps(caps);
     device.is_slow = false;
@@ -140,9 +140,9 @@ pub fn floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Ent
     Entry { name: name.into(), dtype: DType::F32, shape, data: Box::new(data) }
 }
 
-/// Runs the test `test` in a second process whose environment makes the CPU sample ahead. In the first process, this function starts the second
-/// process, checks that the second process succeeds, and returns false. In the second process, this function returns true, so that the test does its
-/// work there.
+/// Runs the test `test` in a second process. Its environment selects sampling on the device, with several tokens per submission, also for the device
+/// `cpu`. In the first process, this function starts the second process, checks that the second process succeeds, and returns false. In the second
+/// process, this function returns true, so that the test does its work there.
 pub fn draws_ahead(test: &str) -> bool {
     const INNER: &str = "WINGBEAT_TEST_INNER";
     if std::env::var_os(INNER).is_some() {

@@ -125,7 +125,7 @@ impl Terminal {
         shown(raw.split_once("\x1b[?2004l").map_or(raw.as_str(), |(_, answer)| answer))
     }
 
-    /// Returns the screen as it is after the output up to the last wait.
+    /// Returns the screen after the output up to the end of the text that the last `wait` found.
     pub fn screen(&self) -> vt100::Parser {
         let size = |n| NonZeroU16::new(n).unwrap();
         let mut parser = vt100::Parser::new(size(ROWS), size(COLUMNS), 0);
