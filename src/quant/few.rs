@@ -28,7 +28,7 @@ pub struct Rows<'a> {
     /// The number of columns per step, a multiple of [`WEIGHTS_PER_BLOCK`]. The products of these columns are added up in registers, and then added
     /// to the result.
     pub depth: usize,
-    /// The activations of at most [`MOST`] tokens. Those of token t begin at index `t * x_stride` and have at least `width` floats.
+    /// The activations of at most [`MOST`] tokens. The activations of token t begin at index `t * x_stride` and have at least `width` floats.
     pub x: &'a [f32],
     pub x_stride: usize,
 }

@@ -38,7 +38,7 @@ pub enum DType {
     Q3K,
     IQ4NL,
     IQ4XS,
-    /// A matrix quantised in the format of [`quant`](crate::quant) with this name. Its codes and its scales are stored separately.
+    /// A matrix quantised in the format of [`quant`](crate::quant) with this name. The bytes are the codes of all rows, then the scales.
     Coded(&'static str),
 }
 

@@ -58,8 +58,8 @@ impl<'a> View<'a> {
         Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0, coded: None })
     }
 
-    /// Returns a tensor of `shape` that is read from a quantised matrix. The rows of the matrix are the tensor's rows in order. If the
-    /// matrix is marked as transposed, its rows are the rows of the tensor with the last two dimensions swapped.
+    /// Returns a tensor of `shape` that is read from a quantised matrix. The rows of the matrix are the tensor's rows in order. If
+    /// `matrix.coding.transposed` is true, the rows of the matrix are instead the rows of the tensor with the last two dimensions swapped.
     ///
     /// # Errors
     /// `File` if the number of rows or the width of the matrix does not match the shape.
@@ -87,14 +87,14 @@ impl<'a> View<'a> {
         View { scale: self.scale * by, ..self }
     }
 
-    /// Returns the quantised matrix from which the elements are read. The matrix is marked as transposed if its rows are the columns of the
-    /// tensor. Returns `None` if the tensor is not quantised, or if the view multiplies elements by a factor.
+    /// Returns the quantised matrix from which the elements are read. Its `coding.transposed` is true if its rows are the columns of the tensor.
+    /// Returns `None` if the tensor is not quantised, or if the view multiplies elements by a factor.
     pub fn matrix(&self) -> Option<&Coded<'a>> {
         self.coded.as_ref().filter(|_| !self.is_scaled())
     }
 
-    /// Returns the tensor without the scales of its quantised matrix: reading then returns the value of each code, not multiplied by a
-    /// scale. Other tensors stay the same.
+    /// Returns the tensor without the scales of its quantised matrix: reading then returns the value of each code, not multiplied by a scale. Returns
+    /// a tensor that is not quantised unchanged.
     pub fn unscaled(self) -> View<'a> {
         View { coded: self.coded.map(|coded| coded.unscaled()), ..self }
     }
@@ -120,8 +120,8 @@ impl<'a> View<'a> {
         self.len() == 0
     }
 
-    /// Returns a view of the same elements in another shape. Returns `None` if the number of elements differs. If the tensor is not dense,
-    /// `shape` may only add or remove dimensions of size 1. Otherwise the result is `None`.
+    /// Returns a view of the same elements in another shape, or `None` if the number of elements differs. A tensor that is not dense (row-major
+    /// without gaps) can only gain or lose dimensions of size 1. For any other `shape` of such a tensor, returns `None`.
     pub fn reshaped(&self, shape: &[usize]) -> Option<View<'a>> {
         let strides = if self.is_dense() {
             (n_elements(shape)? == self.len()).then(|| dense_strides(shape))?

@@ -1,8 +1,8 @@
-//! Decodes ggml super-blocks of 256 elements x. A super-block, here called a block, is divided into sub-blocks. Sub-block i has a small integer
-//! scale s[i]. The whole block has one f16 scale d. Blocks of Q2_K, Q4_K and Q5_K also have dmin, the f16 scale of the minima m[i]. q is the
-//! integer code of an element x.
+//! Decodes ggml super-blocks of 256 elements x. A super-block, here called a block, is divided into sub-blocks. Sub-block i has a small integer scale
+//! s[i]. The whole block has one f16 scale d. In Q2_K, Q4_K and Q5_K, sub-block i also has a small integer minimum m[i], and the block has dmin, the
+//! f16 scale of the minima. q is the integer code of an element x.
 //!
-//! | type | bytes | x of sub-block i |
+//! | type | bytes in this order | x of sub-block i |
 //! |---|---|---|
 //! | Q2_K | p[16] n[64] d dmin | d s[i] q - dmin m[i], 16 sub-blocks of 16 |
 //! | Q3_K | h[32] n[64] p[12] d | d (s[i] - 32) q, 16 sub-blocks of 16 |
@@ -10,10 +10,10 @@
 //! | Q5_K | d dmin p[12] h[32] n[128] | as Q4_K, with the fifth bits of q in h |
 //! | Q6_K | n[128] h[64] s[16] d | d s[i] (q - 32), 16 sub-blocks of 16 |
 //!
-//! p packs the scales s and the minima m. n has the low bits of each q, h the high bits: n has two bits in Q2_K and Q3_K, four in other types.
-//! In Q2_K and Q3_K, 32 consecutive bytes of n hold 128 elements: the first 32 in the low two bits, the next 32 in the two bits above, and so
-//! on. In Q4_K and Q5_K, 32 consecutive bytes of n hold 64 elements: the first 32 in the low nibbles, the next 32 in the high nibbles. In Q6_K,
-//! 64 consecutive bytes hold 128 elements in this way.
+//! p packs the scales s and the minima m. n has the low bits of each q, h the high bits: n has two bits in Q2_K and Q3_K, four in other types. In
+//! Q2_K and Q3_K, 32 consecutive bytes of n hold 128 elements: the first 32 in the low two bits, the next 32 in the two bits above, and so on. In
+//! Q4_K and Q5_K, 32 consecutive bytes of n hold 64 elements: the first 32 in the low nibbles, the next 32 in the high nibbles. In Q6_K, 64
+//! consecutive bytes of n hold 128 elements: the first 64 in the low nibbles, the next 64 in the high nibbles. The scales s of Q6_K are signed bytes.
 
 use super::half;
 
@@ -27,8 +27,8 @@ pub fn q2_k(block: &[u8], x: &mut [f32]) {
     }
 }
 
-/// Decodes a Q3_K block. Run r is 32 elements. The bits of n give element l of the run a value from 0 to 3. This value is the code q if bit r of
-/// `h[l]` is set. Otherwise, q is this value minus 4.
+/// Decodes a Q3_K block, which has 8 runs of 32 elements. Two bits of n give element l of run r a value from 0 to 3. This value is the code q if bit
+/// r of `h[l]` is set. Otherwise, q is this value minus 4.
 pub fn q3_k(block: &[u8], x: &mut [f32]) {
     let (h, n, p, d) = (&block[..32], &block[32..96], &block[96..108], half(block, 108));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {
@@ -60,7 +60,7 @@ pub fn q5_k(block: &[u8], x: &mut [f32]) {
 }
 
 /// Computes x = d s[i] q - dmin m[i] for all sub-blocks i. `nibbles` has the low four bits of each q. If `h` is not `None`, bit i of h[l] is the
-/// fifth bit of element l of sub-block i.
+/// fifth bit of the q of element l in sub-block i.
 fn affine(block: &[u8], h: Option<&[u8]>, nibbles: &[u8], x: &mut [f32]) {
     let (d, dmin, p) = (half(block, 0), half(block, 2), &block[4..16]);
     for (i, x) in x.chunks_exact_mut(32).enumerate() {
@@ -86,9 +86,9 @@ fn scale_and_min(p: &[u8], i: usize) -> (u8, u8) {
     }
 }
 
-/// Decodes a Q6_K block, which has two halves of 128 elements. A half has 64 bytes of n, 32 bytes of h, and four runs of 32 elements. The low
-/// four bits of element l in run r are a nibble of `n[32 (r % 2) + l]`. The low nibble belongs to runs 0 and 1, the high nibble to runs 2 and 3.
-/// The two high bits of the element are bits 2 r and 2 r + 1 of `h[l]`.
+/// Decodes a Q6_K block, which has two halves of 128 elements. A half has 64 bytes of n, 32 bytes of h, and four runs of 32 elements. The low four
+/// bits of the q of element l in run r are a nibble of `n[32 (r % 2) + l]`. The low nibble belongs to runs 0 and 1, the high nibble to runs 2 and 3.
+/// The two high bits of the q are bits 2 r and 2 r + 1 of `h[l]`.
 pub fn q6_k(block: &[u8], x: &mut [f32]) {
     let (n, h, s, d) = (&block[..128], &block[128..192], &block[192..208], half(block, 208));
     for (run, x) in x.chunks_exact_mut(32).enumerate() {

@@ -1,12 +1,13 @@
-//! Decodes ggml blocks whose 4-bit codes q are indices of a table of 16 unequally spaced values. n has two codes per byte: 16 bytes hold 32
-//! codes, the first 16 in the low nibbles, the next 16 in the high nibbles. d is a little-endian f16 scale.
+//! Decodes ggml blocks of elements x, whose 4-bit codes q are indices of a table V of 16 unequally spaced values. n has two codes per byte: 16 bytes
+//! hold 32 codes, the first 16 in the low nibbles, the next 16 in the high nibbles. d is a little-endian f16 scale.
 //!
 //! | type | bytes in this order | x |
 //! |---|---|---|
 //! | IQ4_NL | d n[16] | d V[q], 32 elements |
 //! | IQ4_XS | d h[2] l[4] n[128] | d (s[i] - 32) V[q], 8 sub-blocks of 32 |
 //!
-//! The low four bits of s[i] are nibble i of l, low nibbles first. The high two bits of s[i] are bits 2 i and 2 i + 1 of h, little-endian.
+//! In IQ4_XS, s[i] is the integer scale of sub-block i. The low four bits of s[i] are nibble i of l, low nibbles first. The high two bits of s[i] are
+//! bits 2 i and 2 i + 1 of h, little-endian.
 
 use super::half;
 

@@ -6,7 +6,7 @@
 //! | Q8_0 | d q[32] | d q[j] | a signed byte |
 //! | Q4_0 | d n[16] | d (q[j] - 8) | nibble j: first the low nibbles of n, then the high nibbles |
 //! | Q4_1 | d m n[16] | d q[j] + m | as above |
-//! | Q5_0 | d h[4] n[16] | d (q[j] - 16) | nibble j, and bit j of h above it |
+//! | Q5_0 | d h[4] n[16] | d (q[j] - 16) | the low four bits are nibble j, the fifth bit is bit j of h |
 //! | Q5_1 | d m h[4] n[16] | d q[j] + m | as above |
 
 use super::half;
