@@ -43,7 +43,8 @@ fn record(name: &str, value: Option<String>) {
 
 /// Records the commit of the sources. The environment variable `WINGBEAT_COMMIT` overrides the commit, for builds from an archive.
 ///
-/// If this script runs again, cargo compiles the crate again. Dev builds are frequent, so only release builds search for the commit.
+/// A build that records the commit watches git's files. Each new commit then runs this script again, and cargo compiles the crate again. Dev builds
+/// are frequent, so only release builds search for the commit.
 fn record_commit(root: &Path) {
     println!("cargo:rerun-if-env-changed=WINGBEAT_COMMIT");
     let given = env::var("WINGBEAT_COMMIT").ok().filter(|commit| !commit.is_empty());

@@ -15,8 +15,8 @@ pub struct Found {
     pub watch: Vec<PathBuf>,
 }
 
-/// Finds the commit of the source tree at `root`, which is a package or a git checkout. The folders above `root` are not searched, because
-/// a repository there belongs to another project.
+/// Finds the commit of the source tree at `root`, which is a package or a git checkout. Returns no commit and no files to watch if `root` is neither.
+/// The folders above `root` are not searched, because a repository there belongs to another project.
 pub fn of(root: &Path) -> Found {
     if let Ok(text) = fs::read_to_string(root.join(PACKAGED)) {
         return Found { commit: packaged(&text), watch: vec![root.join(PACKAGED)] };
@@ -32,8 +32,8 @@ fn packaged(text: &str) -> Option<String> {
     hash(digits).map(|commit| if dirty { commit + "-dirty" } else { commit })
 }
 
-/// Returns the commit that `HEAD` refers to. `git` is the path of `.git`, which is a folder, or in a worktree a file that names the folder.
-/// Returns `None` if there is no `HEAD`.
+/// Returns the commit that `HEAD` refers to. `git` is the path of `.git`, which is a folder, or in a worktree a file that names the folder. Returns
+/// `None` if the folder or its `HEAD` cannot be found.
 fn checked_out(git: &Path) -> Option<Found> {
     let folder = match fs::read_to_string(git) {
         Ok(text) => git.parent()?.join(text.strip_prefix("gitdir:")?.trim()),

@@ -1,4 +1,4 @@
-//! The crate's error type. The kind of an error shows who can act on the error.
+//! The crate's error type. The kind of an error names what is at fault: the input, a file, an option, the device, and so on.
 //!
 //! `Display` prints an error as one line: where, what is wrong, and what to do. JSON has these parts as fields. If the fault is in a line
 //! of text, an excerpt shows the line.
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// The result type of the library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The kind of an error. The kind shows who can act on the error.
+/// The kind of an error: what is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -77,21 +77,21 @@ impl Kind {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Error {
-    /// The kind of the error. The kind shows who can act on the error.
+    /// The kind of the error: what is at fault.
     pub kind: Kind,
     /// The description of the fault, often with the expected and the found value. Does not include `place`, `field` and `hint`.
     pub message: String,
-    /// The place of the fault: a path, a tensor, a line, a shader and its binding.
+    /// The place of the fault: a path, a tensor, a line, a shader and its binding. `None` if the place is unknown.
     pub place: Option<String>,
     /// The wrong option, or the wrong field of a request, by its library name: `top_p`. A place in the option's value may follow, such as
     /// `grammar: line 1, column 12`. [`field_name`](Self::field_name) returns the name alone.
     pub field: Option<Box<str>>,
-    /// The advice. Options and items of the library are between backticks.
+    /// What the user can do, or `None`. Options and items of the library are between backticks.
     pub hint: Option<String>,
-    /// Two lines: the faulty text, and carets under its faulty part. `None` if the fault is not in a line of text. `Display` omits the
+    /// Two lines: the text with the fault, and carets under the faulty part. `None` if the fault is not in a line of text. `Display` omits the
     /// excerpt.
     pub excerpt: Option<Box<str>>,
-    /// The underlying error, which `source()` returns. Its text is part of `message`.
+    /// The underlying error, which `source()` returns, or `None`. `message` describes the fault without it.
     pub(crate) cause: Option<Arc<Cause>>,
 }
 
@@ -166,7 +166,7 @@ impl Error {
         self.field.as_deref().map(names::name)
     }
 
-    /// Returns the place and the field as one text, as `Display` prints them.
+    /// Returns the place and the field as one text, as `Display` prints them. Returns `None` if the error has neither.
     pub fn location(&self) -> Option<String> {
         match (&self.place, &self.field) {
             (Some(place), Some(field)) => Some(format!("{place}: {field}")),

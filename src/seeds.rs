@@ -33,8 +33,8 @@ fn checkpoints() {
     put("checkpoint", "glm.gguf", &hostile::small_glm_gguf());
 }
 
-/// Writes pickles whose tensors refer to two storages (files of elements in a `.pth` archive): `0` with 64 bytes and `1` with 16 bytes. The
-/// seeds do not contain the storages. The fuzz target adds the storages.
+/// Writes two pickles with tensors, and one that the reader refuses. The tensors refer to two storages (files of elements in a `.pth` archive): `0`
+/// with 64 bytes and `1` with 16 bytes. The seeds do not contain the storages. The fuzz target adds the storages.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn pickles() {

@@ -2,8 +2,7 @@
 
 use std::fmt::Display;
 
-/// Pairs: how the parser names a found value, and the text for users. If the text for users ends with a blank or is empty, the found value
-/// follows.
+/// Pairs: how the parser names a found value, and the text for users. If the text for users ends with a space or is empty, the value itself follows.
 const FOUND: &[(&str, &str)] = &[
     ("integer ", "the number "),
     ("floating point ", "the number "),
@@ -101,7 +100,8 @@ pub(crate) fn with_place(error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the text for users that `names` has for `name`, the parser's name of a value or a type. If `names` has no entry, returns `name`.
+/// Returns the text for users that `names` has for `name`, the parser's name of a value or a type. If `names` has no entry, returns `name` with
+/// double quotes instead of backticks.
 fn renamed(name: &str, names: &[(&str, &str)]) -> String {
     let Some((known, meant)) = names.iter().find(|(known, _)| name.starts_with(known)) else { return quoted(name) };
     let value = name[known.len()..].trim_matches('`');
@@ -114,7 +114,8 @@ fn quoted(text: &str) -> String {
     text.replace('`', "\"")
 }
 
-/// Returns the names of a list such as ``expected one of `a`, `b` ``, without quotes.
+/// Returns the names of a list such as ``expected one of `a`, `b` ``, without backticks and with commas between them: `a, b`. Returns `none` if the
+/// list has no names.
 fn known_names(list: &str) -> String {
     let names: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }

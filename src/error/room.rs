@@ -42,8 +42,8 @@ pub(crate) fn room<T>(n: usize, what: &str) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Returns a vector of `n` copies of `value`. If `value` is zero, the operating system provides each memory page only when the page is
-/// first written.
+/// Returns a vector of `n` copies of `value`. `what` names the values in the error's message, as in [`room`]. If `value` is zero, the operating
+/// system provides each memory page only when the page is first written.
 ///
 /// # Errors
 /// `Memory` if the host has no room for `n` values.
