@@ -78,7 +78,7 @@ pub struct Choice {
     pub why: String,
 }
 
-/// The hint in the error for a machine without any adapter.
+/// The hint in the error for a machine without any GPU adapter.
 const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulkan-drivers), run `wingbeat doctor`, or use `device=cpu`";
 
 /// Chooses a device among the CPU and the adapters of `backend`.

@@ -192,11 +192,11 @@ impl CpuExecutor {
         self.host.tape.clone()
     }
 
-    /// Plays a step. `logits` becomes `[outputs, vocab]`, or empty if this section is not the model's last section.
+    /// Plays a step. `logits` becomes `[outputs, vocab]`, or empty if the step has no outputs or this section is not the model's last section.
     fn play(&mut self, step: &Step, logits: &mut Vec<f32>) {
         let tape = self.prepare(step);
         let (section, host) = (&self.section, &mut self.host);
-        // One entry into the thread pool per step. Otherwise, every word would wake a thread of the pool and wait for it.
+        // One entry into the thread pool per step. Otherwise, every word would wake a thread of the pool and wait for this thread.
         rayon::scope(|_| section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()).for_each(|word| word.twin(host)));
         logits.clear();
         if let Some(var) = tape.logits.filter(|_| self.section.is_last()) {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result, short};
 /// Environment variable with an upper limit on the size of a storage binding, in bytes. With a low limit, tests split the matrices of small
 /// models.
 pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
-/// Environment variable that sets the kernel family: `groups` or `lanes`.
+/// Environment variable that sets the kernel family: `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
 pub const KERNELS: &str = "WINGBEAT_KERNELS";
 /// Environment variable that forbids (`0`) or requires (`1`) reductions by subgroups.
 pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";

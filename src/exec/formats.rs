@@ -96,19 +96,21 @@ const NAMED: [(&str, &str); 2] = [
 const BUDGET: f64 = 5.5;
 
 impl QuantPlan {
-    /// Keeps the format of the file for every matrix.
+    /// The plan of an empty option `quant`. Matrices that the file stores in a quantised format of [`quant::FORMATS`] keep this format. All other
+    /// matrices become floats, also matrices in a block type of a GGUF file.
     pub const AS_FILED: QuantPlan =
         QuantPlan { text: String::new(), others: None, keeps_blocks: false, named: Vec::new(), budget: None, asked: Vec::new() };
 
-    /// The name of the plan that keeps the block types of GGUF files quantised. Other matrices keep the format of the file.
+    /// The name of the plan that keeps the block types of GGUF files quantised. All other matrices get the format that [`AS_FILED`](Self::AS_FILED)
+    /// gives them.
     pub const KEEP: &'static str = "keep";
 
-    /// Returns the names of all plans.
+    /// Returns the names of all plans that quantise matrices, without [`KEEP`](Self::KEEP).
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::described().map(|(name, _)| name)
     }
 
-    /// Returns the names of all plans, each with a short description.
+    /// Returns the names that [`names`](Self::names) returns, each with a short description, which may be empty.
     pub fn described() -> impl Iterator<Item = (&'static str, &'static str)> {
         let coded = quant::FORMATS.iter().filter(|f| f.scaling() != Scaling::None).map(|f| (f.name(), f.about()));
         coded.chain([("i4-mixed", "8 bits where it matters")])
@@ -132,8 +134,8 @@ impl QuantPlan {
         })
     }
 
-    /// Adds the exceptions of the named plan one by one, and leaves out each exception that would exceed the limit on the average bits per
-    /// weight of `matrices`. Returns the resulting plan.
+    /// Fits a plan to the limit on the average number of bits per weight of `matrices`. Adds the exceptions in `named` one by one, and leaves out
+    /// each exception with which the average would exceed the limit. Returns the resulting plan.
     ///
     /// # Errors
     /// A `Usage` error that names the option `quant`, if an exception of the user matches no tensor.
@@ -199,10 +201,10 @@ impl Default for QuantPlan {
 
 /// Returns the name of the format for matrices in a block type of a GGUF file, or `None` if the type has no blocks.
 ///
-/// No format holds the weights of a block type exactly: the formats have one scale per 64 weights, the block types one scale per 16 or 32
-/// weights. The conversion to `i8` adds an error of 0.6 % of the weights. The conversion to `i4` is acceptable for Q4_0 only: for normally
-/// distributed weights, Q4_0 has an error of 8.6 %, and Q4_0 converted to `i4` has an error of 10.4 %. For block types with minima or with unequal
-/// steps, the conversion to `i4` doubles the squared error.
+/// All errors below are relative root mean squares. No format holds the weights of a block type exactly: the formats have one scale per 64 weights,
+/// the block types one scale per 16 or 32 weights. The conversion to `i8` adds an error of 0.6 % of the weights. The conversion to `i4` is acceptable
+/// for Q4_0 only: for normally distributed weights, Q4_0 has an error of 8.6 %, and Q4_0 converted to `i4` has an error of 10.4 %. For block types
+/// with minima or with unequal steps, the conversion to `i4` doubles the squared error.
 fn kept(dtype: DType) -> Option<&'static str> {
     match (dtype, dtype.size_bytes()) {
         (DType::Q4_0, _) => Some("i4"),

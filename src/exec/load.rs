@@ -173,7 +173,8 @@ fn read_part(
     })
 }
 
-/// Reads row `row` of the matrix `part` to `out`, `[k]`. The rows and columns of padded heads that the tensor lacks are zeros.
+/// Reads row `row` of the matrix `part` into `out`, `[k]`. If heads are padded, the rows and columns of the padding, which the tensor lacks, are
+/// zeros.
 fn read_row(view: &View<'_>, part: &MatrixPart, row: usize, out: &mut [f32]) -> Result<()> {
     let Some(row) = part.row_heads.map_or(Some(row), |heads| heads.find(row)) else {
         out.fill(0.0);
@@ -186,7 +187,7 @@ fn read_row(view: &View<'_>, part: &MatrixPart, row: usize, out: &mut [f32]) -> 
     Ok(())
 }
 
-/// Reads n rows of the matrix `part` from a transposed tensor to `out`, `[n, padded k]`, beginning at row `first`. Uses several threads.
+/// Reads n rows of the matrix `part` from a transposed tensor into `out`, `[n, padded k]`, beginning at row `first`. Uses several threads.
 fn read_transposed(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| transpose(view, part, first + i * RUN, out))
 }

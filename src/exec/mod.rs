@@ -51,8 +51,8 @@ pub trait Loaded: Send + Sync {
         &self.section().tape
     }
 
-    /// Creates an executor with its own states, caches and activations. Page 0 of each state has the initial values; the other pages are
-    /// zeros.
+    /// Creates an executor with its own states, caches and activations. A page holds the state of one slot. Page 0 of each state has the initial
+    /// values; the other pages are zeros.
     ///
     /// # Errors
     /// `Memory` if the device has no room for the pages and blocks of `room`.
@@ -114,7 +114,8 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
 /// The largest number of steps in one submission.
 pub const MAX_AHEAD: usize = 32;
 
-/// The id that is returned if no token was sampled: the sampler has no candidate, or its guard is on and a logit is not finite.
+/// The id that is returned if no token was sampled. Either the sampler found no candidate, or its guard
+/// ([`Sampling::guard`](crate::sample::Sampling::guard)) is on and a logit is not finite.
 pub const NOTHING: u32 = u32::MAX;
 
 /// Returns whether tokens are sampled on the device, as the environment variable [`DRAWS`](environment::DRAWS) says. Returns `default` if
@@ -137,7 +138,8 @@ fn mean(x: &[f64]) -> Option<f64> {
 /// A part of an executor's memory to read back.
 #[derive(Debug, Clone, Copy)]
 pub enum Excerpt<'a> {
-    /// One page of a state, by its index. If pages of the state have two halves, one half page: half h of page p has the index 2 p + h.
+    /// One page of a state, which belongs to one slot, by the index of the page. If pages of the state have two halves, one half page: half h of page
+    /// p has the index 2 p + h.
     State(State, usize),
     /// The keys or values of the first `n` tokens in these blocks of a cache, `[n, n_heads, head_size]`.
     Cache(Cache, &'a [u32], usize),
@@ -145,7 +147,8 @@ pub enum Excerpt<'a> {
     Var(Var, usize),
 }
 
-/// Plays steps on its own states and caches.
+/// Runs the layers of a [`Loaded`] with its own states, caches and activations. To play a step is to compute one pass through the layers for tokens
+/// of one or several slots.
 ///
 /// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result, and waits for the result if
 /// necessary. [`begin_draws`](Self::begin_draws) is an exception: it only sets samplers and has no result. [`poll_ready`](Self::poll_ready)
@@ -170,9 +173,9 @@ pub trait Executor: Send {
         self.finish(logits)
     }
 
-    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Each sampler must have
-    /// accepted the token that its run reads next. `exempt` has one bit per id; a set bit means that the token does not count in penalties.
-    /// If `exempt` is empty, all tokens count.
+    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Before the call, pass the token that
+    /// each run reads next to [`Sampler::accept`]. `exempt` has one bit per id; a set bit means that the token does not count in penalties. If
+    /// `exempt` is empty, all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
     /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first step and has one token and one output per run. After each step, the
@@ -226,7 +229,7 @@ pub trait Executor: Send {
     /// no task is woken: poll again, or call [`wait`](Self::wait).
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// Blocks until a `finish` method would not wait. Every `finish` method calls `wait`.
+    /// Blocks until a `finish` method would not wait. A call of `wait` is optional, because every `finish` method waits for its result.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish).
@@ -256,8 +259,8 @@ pub trait Executor: Send {
     /// Plays a step word by word and returns the time of each word. States and caches change as in [`run`](Self::run). Blocks.
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
 
-    /// Plays a step without the output head. Returns the mean fraction of zeros in the inputs that words declare as sparse, or `None` if no
-    /// word has a sparse input. Blocks.
+    /// Plays a step without the output head, for measurements. Returns the mean fraction of zeros in the inputs that words declare as sparse, or
+    /// `None` if no word has a sparse input. Blocks.
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>>;
 
     /// Returns the number of dispatches of a step, or `None` on the CPU.

@@ -1,4 +1,5 @@
-//! Plays tapes that contain only matrix products. Measures the best throughput of a device, and times candidates for tuning.
+//! Plays tapes of matrix products, some with a norm and a token shift before them. Measures the best throughput of a device, and times candidates for
+//! tuning.
 
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};

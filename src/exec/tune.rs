@@ -25,14 +25,14 @@ struct Measured {
     cooperative_is_right: bool,
 }
 
-/// Opens an adapter, with the measured kernel sizes if the folder `cache` has them. Cooperative matrices are used only if their products agree
-/// with the twins.
+/// Opens an adapter, with the measured kernel sizes if the folder `cache` has them. `None` reads and writes no files. If `batch_invariant` is true,
+/// steps of all sizes use the same kernels. Cooperative matrices are used only if their products agree with the twins.
 ///
 /// # Errors
 /// The errors of [`Device::open_async`].
 pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
     let mut device = Device::open_async(adapter, batch_invariant).await?;
-    // Software adapters compile kernels when they first run, and give no data.
+    // Software adapters compile a kernel when the kernel first runs. They return no compiled data that a file could keep.
     if let Some(folder) = cache.filter(|_| adapter.kind != AdapterKind::Cpu) {
         device.keep_kernels(file(adapter, &device.caps, folder, "kernels", "bin"));
     }
@@ -41,7 +41,7 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
             device.caps.tuning = found.tuning;
             device.caps.cooperative = device.caps.cooperative.filter(|_| found.cooperative_is_right);
         }
-        // In a browser, nothing compares cooperative matrices with the twins.
+        // In a browser, cooperative matrices are not used, because no code compares their products with the twins there.
         #[cfg(target_arch = "wasm32")]
         None => device.caps.cooperative = None,
         #[cfg(not(target_arch = "wasm32"))]

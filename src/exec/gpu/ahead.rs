@@ -29,7 +29,7 @@ pub struct Ahead {
     n_drawn: usize,
     /// Commands that were encoded in advance for the next submission. The next submission uses these commands if its `Steps` are equal.
     next: Option<(Steps, wgpu::CommandBuffer)>,
-    /// The submission whose ids were not taken yet: the number of steps that were submitted earlier, and the steps of the submission.
+    /// The submission whose ids were not taken yet: the value of `n_drawn` before the submission, and the submission's steps.
     under_way: Option<(usize, Steps)>,
 }
 
@@ -57,7 +57,8 @@ impl Ahead {
         &self.readback
     }
 
-    /// Submits the steps. Then encodes the same steps again. The next submission uses these commands if its `steps` are equal.
+    /// Submits the steps. Then encodes the commands of the same steps again, while the device works. The next call of `submit` uses these commands if
+    /// it gets equal `steps`.
     pub fn submit(&mut self, device: &Device, plan: &Plan, steps: Steps) {
         self.cancel();
         let ready = self.next.take().filter(|(of, _)| *of == steps);

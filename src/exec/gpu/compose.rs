@@ -92,7 +92,7 @@ struct Composer<'a> {
     recipe: &'a Recipe,
     /// The modules that are inserted already, each with the names that it defines or imports.
     done: Vec<(String, Vec<String>)>,
-    /// Imports to check: the importing file, the module and the imported name. They are checked at the end, because modules may import each
+    /// Imports to check: the importing file, the module and the imported name. The imports are checked at the end, because modules may import each
     /// other.
     wanted: Vec<(String, String, String)>,
 }

@@ -164,7 +164,7 @@ impl Adapter {
         let subgroups = wanted(SUBGROUPS, self.subgroups.is_some_and(|(smallest, _)| smallest >= 4))?;
         let uses_matrices = wanted(COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
         let cooperative = self.cooperative.filter(|_| uses_matrices);
-        // Integrated GPUs have few cores for the parallel part, and its memory traffic costs them more.
+        // By default, integrated GPUs use no spans: they have few cores and little bandwidth for the dispatch of all spans.
         let spans = environment::value(SPANS)?.map_or(self.kind != AdapterKind::Integrated, |on| on == "1");
         let tuning = Tuning::unmeasured(&self.backend, &self.driver);
         Ok(Caps { batch_invariant, subgroups, cooperative, spans, tuning, ..Caps::plain(class, max_binding) })
@@ -316,7 +316,7 @@ impl Device {
         })
     }
 
-    /// Keeps compiled kernels in the file `path`, if the backend supports this. Drops the kernels of this device.
+    /// Keeps compiled kernels in the file `path`, if the backend has pipeline caches. Drops the kernels that this device has built.
     pub fn keep_kernels(&mut self, path: std::path::PathBuf) {
         self.kernels = Arc::new(Kernels::new(Stored::open(&self.device, path)));
     }
@@ -350,11 +350,11 @@ impl Device {
         Device { device, queue, faults, caps, is_slow, trusted, kernels: Arc::default() }
     }
 
-    /// Calls `make`, which creates objects of the device, and returns its result. Returns an error if an object was not created. Errors of other
-    /// threads that use the device at the same time do not count.
+    /// Calls `make`, which creates objects of the device, and returns the result of `make`. Returns an error if an object was not created. Errors of
+    /// other threads that use the device at the same time do not count.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
-        // Scopes belong to a thread. Outside a browser, their results are ready at once.
+        // A scope belongs to the thread that opened it. Outside a browser, its result is ready at once.
         let filters = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));
         let made = make();
@@ -362,8 +362,8 @@ impl Device {
         errors.last().map_or(Ok(made), |error| Err(explain(&error).caused_by(error)))
     }
 
-    /// Calls `make`, which creates objects of the device, and returns its result. Returns an error if the device reported an error during the
-    /// call or before it.
+    /// Calls `make`, which creates objects of the device, and returns the result of `make`. Returns an error if the device reported an error during
+    /// the call or before the call.
     #[cfg(target_arch = "wasm32")]
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
         let made = make();

@@ -1,6 +1,7 @@
 //! Compiles the kernels of a model's first steps on several threads, while the weights are read.
 //!
-//! Drivers for GPUs compile a kernel when its pipeline is created. Software adapters compile it when it first runs.
+//! Drivers for GPUs compile a kernel when its pipeline is created. Software adapters compile a kernel when the kernel first runs, so this module does
+//! nothing for software adapters.
 
 use super::compose::Recipe;
 use super::device::Device;
@@ -17,7 +18,7 @@ const STEPS: [usize; 3] = [32, 1, 256];
 
 type Queue = Mutex<VecDeque<Recipe>>;
 
-/// The threads that compile kernels. Dropping the value stops them after the kernels that they compile at that time.
+/// The threads that compile kernels. When the value is dropped, each thread finishes the kernel that it compiles and stops.
 pub struct Early {
     left: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,

@@ -1,5 +1,5 @@
-//! Plays steps on a device: makes room for activations, lowers the tape once per size of step, encodes the dispatches, and reads results
-//! back.
+//! Plays steps on a device: makes room for activations, lowers the tape (the model's program) to dispatches once per size of step, encodes the
+//! dispatches, and reads results back.
 
 mod excerpts;
 mod measure;

@@ -1,5 +1,5 @@
-//! Builds pipelines: composes the text of a recipe, parses the text with naga, reads the bindings, and compiles the shader. Caches
-//! pipelines by recipe.
+//! Builds pipelines. Composes the WGSL text of a recipe (the shader, modules and constants of a kernel), parses the text with naga, reads the
+//! bindings, and compiles the shader. Caches pipelines by recipe.
 
 use super::compose::{Recipe, compose};
 use super::device::Device;
@@ -30,7 +30,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Returns a list without kernels. `stored` has what the driver compiled in an earlier run of the program.
+    /// Returns a list without kernels. `stored` has the data that the driver compiled in an earlier run of the program, or is `None` if no file keeps
+    /// such data.
     pub fn new(stored: Option<Stored>) -> Kernels {
         Kernels { places: Mutex::default(), stored }
     }
@@ -54,7 +55,8 @@ impl Kernels {
         self.places.lock().unwrap().values().filter(|place| place.lock().unwrap().is_some()).count()
     }
 
-    /// Builds the kernels of these recipes on several threads, each once, in this order. Errors are ignored as in [`build_next`](Self::build_next).
+    /// Builds the kernels of these recipes on several threads, each once, in this order. Does nothing if fewer than two kernels are missing, because
+    /// [`get`](Self::get) builds a single kernel as fast. Errors are ignored as in [`build_next`](Self::build_next).
     #[cfg(not(target_arch = "wasm32"))]
     pub fn build_all<'a>(&self, device: &Device, recipes: impl Iterator<Item = &'a Recipe>) {
         let mut known = HashSet::new();

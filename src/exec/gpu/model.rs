@@ -31,7 +31,8 @@ pub struct GpuModel {
 }
 
 impl GpuModel {
-    /// Loads the weights of a tape, or of a section of a tape. Meanwhile, other threads compile the kernels of the first steps. `progress` is called with the bytes done and the total bytes.
+    /// Loads the weights of a tape, or of a section of a tape. Outside a browser, other threads compile the kernels of the first steps meanwhile.
+    /// `progress` is called with the bytes done and the total bytes.
     ///
     /// # Errors
     /// `File` or `Model` if a tensor is missing or has the wrong shape; `Memory` or `Device` if the device fails.

@@ -1,5 +1,5 @@
-//! A plan is a tape, lowered for one size of step: a flat list of prepared dispatches. Encoding a plan looks up no names and creates no
-//! bind groups.
+//! A plan is a tape (a model's recorded program), lowered for one size of step: a flat list of prepared dispatches. Encoding a plan looks up no names
+//! and creates no bind groups.
 
 use super::device::Device;
 use super::op::{Op, ready};

@@ -2,7 +2,7 @@
 
 use crate::tape::{Rows, Step, TOKENS_PER_BLOCK, Tape};
 
-/// Upper bounds on the size of a step, rounded up to powers of two. A plan is made for one size.
+/// Upper bounds on the size of a step, rounded up to powers of two. A plan, the list of prepared dispatches of a step, is made for one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
     pub tokens: usize,

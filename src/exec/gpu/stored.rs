@@ -1,5 +1,5 @@
-//! Keeps what the driver compiled in a file, so that the next start of the program need not compile it again. Of the backends, only Vulkan
-//! supports this. Most drivers keep such files themselves.
+//! Keeps the kernels that the driver compiled in a file, so that the next start of the program need not compile the kernels again. Of the backends,
+//! only Vulkan supports such a file. Most drivers also keep files of their own.
 
 use crate::error::{Error, Result};
 use crate::weights::{NewFile, Readers};
@@ -14,13 +14,13 @@ const HASH: usize = 32;
 pub struct Stored {
     cache: wgpu::PipelineCache,
     path: PathBuf,
-    /// The content of the file when it was read.
+    /// The SHA-256 of the data that the file had when it was opened. `None` if the file was missing or damaged.
     hash: Option<[u8; HASH]>,
 }
 
 impl Stored {
-    /// Reads the file at `path`, and gives its data to the driver. A file that is missing or damaged counts as empty. Returns `None` if the
-    /// backend does not support this.
+    /// Reads the file at `path`, and gives its data to the driver. A file that is missing or damaged counts as empty. Returns `None` if the backend
+    /// has no pipeline caches.
     pub fn open(device: &wgpu::Device, path: PathBuf) -> Option<Stored> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;

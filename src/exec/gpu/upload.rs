@@ -178,7 +178,8 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    /// Waits until all writes are done. Outside a browser, returns at once, because [`write`](Self::write) waits there.
+    /// In a browser, waits until all writes are done. Elsewhere, returns at once: [`write`](Self::write) itself waits after every [`UPLOAD_BATCH`]
+    /// bytes.
     #[cfg_attr(not(target_arch = "wasm32"), expect(clippy::unused_async, reason = "only a browser has to be awaited"))]
     pub async fn caught_up(&mut self) -> Result<()> {
         #[cfg(target_arch = "wasm32")]

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// The matrices of a section, and the stages in which its words (fused operations) are submitted.
 pub struct Weights {
-    /// The buffers of each matrix, one per piece. Matrices of streamed layers share buffers.
+    /// The buffers of each matrix, one per piece. A piece is the part of a matrix that fits one binding. Matrices of streamed layers share buffers.
     pub matrices: Held<Vec<wgpu::Buffer>>,
     pub stages: Vec<Stage>,
     /// The streamed layers, or `None` if all layers stay on the device.

@@ -9,7 +9,7 @@ pub struct Gpu {
     pub name: &'static str,
     /// The product's name.
     pub title: &'static str,
-    /// `true` if the GPU is part of the processor and shares its memory.
+    /// `true` if the GPU is part of the processor and uses the memory of the host.
     pub is_integrated: bool,
     /// The memory bandwidth in GB/s (data sheet).
     pub gb_s: f64,

@@ -80,9 +80,9 @@ fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     steps.iter().enumerate().filter_map(take).collect()
 }
 
-/// Returns whether a case prefills in a format. Drivers take seconds to compile the kernels of prefill, and formats differ only in how weights
-/// are read. So only the first float format and the first quantised format prefill. Quantised matrices with a sparse input do not prefill:
-/// their scales are stored in another order, but the step of one token checks that order as well.
+/// Returns whether the quick check runs the prefill step of a case in a format. Drivers take seconds to compile the kernels of prefill, and formats
+/// differ only in how weights are read. So only the first float format and the first quantised format run this step. Cases of quantised matrices with
+/// a sparse input never run it. Their scales are stored in another order, and the step of one token checks that order.
 fn prefills(case: &Case, format: &'static dyn Format) -> bool {
     leads(format) && (format.scaling() == Scaling::None || case.zeros.is_none())
 }
@@ -104,8 +104,8 @@ fn decodes(case: &Case) -> bool {
     case.steps.iter().any(|step| step.tokens.len() == 1)
 }
 
-/// Returns whether a case runs in a format. The first format takes every case. Another format takes a case if the format changes its kernels:
-/// every format changes kernels that read matrices, and a float format also changes kernels that read state matrices or caches.
+/// Returns whether a case runs in a format. The first format takes every case. Another format takes a case if the format changes the case's kernels.
+/// Every format changes kernels that read weight matrices. A float format also changes kernels that read caches, or states with one matrix per head.
 pub fn takes(case: &Case, format: &'static dyn Format) -> bool {
     let tape = &case.tape;
     let keeps_floats = !tape.caches.is_empty() || tape.states.iter().any(StateSpec::is_matrices);

@@ -13,14 +13,14 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The numbers of tokens of the measured steps. [`Tuning`] has the same kernel sizes for a range of token numbers, and one number of each range
+/// The numbers of tokens of the measured steps. Each kernel size in [`Tuning`] applies to a range of token numbers. At least one number of each range
 /// is measured.
 const STEPS: [usize; 7] = [1, 2, 8, 16, 32, 64, 256];
 /// The number of rounds over all candidates.
 const ROUNDS: usize = 3;
 /// The largest number of steps of a candidate in a round.
 const REPEATS: usize = 4;
-/// A candidate replaces the best tuning so far if its time is less than this fraction of that tuning's time.
+/// A candidate replaces the best tuning so far only if the candidate's time is less than this fraction of the best tuning's time.
 const GAIN: f64 = 0.97;
 
 /// Measures an adapter and writes the results to `folder`. Does nothing if `folder` has the results, or if tuning is off for this adapter.
