@@ -29,24 +29,25 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Each line of the input is an object with these fields:
   id                          a unique string or whole number
-  prompt, messages or tokens  what to continue
-  tools, format, thinking     for messages; thinking is off, fast, on, short or long
-  add_bos                     for messages: begin with token 0 (G1)
-  tool_choice                 auto, none, required or the name of a tool
-  max_tokens, stop, seed, …   replace the flags; also ignore_eos and sampling settings (top_p, …)
-  grammar, json_schema, …     replace the flags; also json_object, json_value and close
-  n                           number of texts for this line
-  logprobs                    number of log-probabilities per token
-  echo                        if true, the text begins with the prompt
+  prompt, messages or tokens  the input: a text, a conversation or token ids; exactly one field
+  tools                       for messages: an array of tools, as in OpenAI's API
+  tool_choice                 for messages: auto, none, required or the name of a tool
+  format, thinking, add_bos   for messages: override --format, --thinking and --add-bos
+  max_tokens, stop, seed, …   override the flags; also ignore_eos and sampling settings (top_p, …)
+  grammar, json_schema, …     override the flags; also json_object, json_value and close
+  n                           number of texts to generate for this line, 1 to 128
+  logprobs                    return log-probabilities of each token and of the 0 to 20 likeliest tokens
+  echo                        if true, the returned text begins with the prompt
+Three input lines:
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
   {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
-Each line of the results is {\"id\",\"text\",\"tokens\",\"finish\",\"seed\",\"usage\"} or {\"id\",\"error\"}, in the order in which texts end.
-With n above 1, text, tokens, finish and seed are in the array `choices`.
+Each line of the results has the fields id, text, tokens, finish, seed and usage, or id and error. Results come in the order in which texts end.
+If n is above 1, the array `choices` has text, tokens, finish and seed of each text.
 
 Run the same command again to continue after an interruption: lines that have a result or an error are skipped. --retry-errors runs the lines with an error again.
-OUT.jsonl.run.json records model, settings and seed; a run with a different model or different settings needs --force. OUT.jsonl.lock prevents a second run on the same file.
-Exit code 1: some lines have an error, the others are done.
+wingbeat writes two more files. OUT.jsonl.run.json records model, settings and seed: a run with a different model or different settings needs --force. OUT.jsonl.lock prevents two runs from writing OUT.jsonl at the same time.
+Exit code 1 means that some lines have an error. All other lines have a result.
 
 Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl -m model.pth
@@ -63,24 +64,24 @@ pub struct Args {
     /// File of prompts, one JSON object per line; - is standard input
     #[arg(value_name = "IN.jsonl")]
     input: PathBuf,
-    /// Append results to OUT.jsonl and skip the lines that are done there [default: -, standard output]
+    /// Append results to OUT.jsonl, and skip input lines that already have a result there [default: -, which is standard output]
     #[arg(short, long, value_name = "OUT.jsonl", help_heading = OUTPUT)]
     output: Option<PathBuf>,
-    /// Continue N texts at once [default: 16, fewer if memory is short]
+    /// Generate N texts at once, at most 1023 [default: 16, or fewer if memory is short]
     #[arg(help_heading = OUTPUT, long, value_name = "N", value_parser = within(1..=1023))]
     slots: Option<u32>,
-    /// Generate at most N tokens for a line without max_tokens; with -1, until the text ends or the context is full
+    /// Generate at most N tokens for each line that has no field max_tokens; -1 generates until the text ends or the context is full
     #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
     #[command(flatten)]
     escape: EscapeArgs,
-    /// Repeat the lines whose result is an error
+    /// Run the lines whose result in OUT.jsonl is an error again; requires --output
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "output")]
     retry_errors: bool,
-    /// Continue OUT.jsonl although the model, quantisation, sampling, format or grammar changed
+    /// Continue OUT.jsonl even if the model, quantisation, sampling, chat format or grammar has changed since the last run; requires --output
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "output")]
     force: bool,
-    /// Print a summary as one JSON object at the end
+    /// Print a summary of the run as one JSON object at the end; requires --output
     #[arg(help_heading = OUTPUT, long, requires = "output")]
     json: bool,
     #[command(flatten)]

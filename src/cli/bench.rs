@@ -40,39 +40,39 @@ const TESTS: &str = "Tests";
 
 /// Measure tokens per second
 ///
-/// Tests have the names of llama-bench: ppP prefills P tokens, tgN decodes N tokens one by one (greedy). With -b B, B texts run at once; the
-/// rate counts the tokens of all texts. A test of 0 tokens is skipped.
+/// The tests have the same names as in llama-bench. pp512 prefills a prompt of 512 tokens. tg128 decodes 128 tokens one by one, always the
+/// likeliest token. With -b B, B texts run at once, and the rate counts the tokens of all texts. A test of 0 tokens is skipped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checkpoint; repeatable [default, without --synthetic: the tiny embedded model]
+    /// Checkpoint to measure; repeatable [default: the tiny embedded model, unless --synthetic is given]
     #[arg(help_heading = "Model", short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
-    /// Model of a published size with seeded random weights, such as rwkv7-0.1b (inspect --published lists the names); repeatable
+    /// Measure a model with random weights that has the sizes of a published model, such as rwkv7-0.1b; repeatable. `wingbeat inspect --published` lists the names
     #[arg(help_heading = "Model", long, value_name = "NAME")]
     synthetic: Vec<String>,
-    /// Number types of the weights, measured one after another: auto, f16, f32 [default, without --quant and --strategy: auto]
+    /// Number type of the weights: auto, f16 or f32; a list such as f16,f32 measures each type [default: auto, unless --quant or --strategy is given]
     #[arg(help_heading = "Model", hide_possible_values = true, hide_short_help = true, long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
-    /// Quantised weights, measured after the number types of --dtype: i8, i4-mixed, … as with generate; repeatable
+    /// Measure quantised weights, after the number types of --dtype: i8, i4-mixed, … (the same values as for `generate --quant`); repeatable
     #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true, help_heading = "Model")]
     quant: Vec<String>,
-    /// Placements of layers on devices, measured last, as with generate; repeatable
+    /// Measure a placement of layers on devices, after --dtype and --quant (the same values as for `generate --strategy`); repeatable
     #[arg(help_heading = "Model", hide_short_help = true, long, value_name = "STRING", conflicts_with_all = ["device", "profile"])]
     strategy: Vec<String>,
-    /// Measure the prefill of N tokens; a list such as 128,512 measures each
+    /// Measure the prefill of a prompt of N tokens; a list such as 128,512 measures each number
     #[arg(help_heading = TESTS, short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',', value_parser = from(0))]
     n_prompt: Vec<usize>,
-    /// Measure the decoding of N tokens, or of each number in a list
+    /// Measure the decoding of N tokens; a list such as 32,128 measures each number
     #[arg(help_heading = TESTS, short = 'n', long, value_name = "N", default_value = "128", value_delimiter = ',', value_parser = from(0))]
     n_gen: Vec<usize>,
-    /// Measure a prefill of P tokens and the decoding of G tokens together (also -pg); repeatable
+    /// Measure a prefill of P tokens and the decoding of G tokens as one test (also -pg); repeatable
     #[arg(help_heading = TESTS, hide_short_help = true, long, value_name = "P,G")]
     pg: Vec<String>,
-    /// Prefill N tokens before each test, not timed; a list repeats the tests with each number
+    /// Prefill N tokens before each test, without timing them; a list repeats the tests with each number
     #[arg(help_heading = TESTS, short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',', value_parser = from(0))]
     n_depth: Vec<usize>,
-    /// Run N texts at once; a list such as 1,8 measures each
+    /// Run N texts at once, at most 1023; a list such as 1,8 measures each number
     #[arg(help_heading = TESTS, short = 'b', long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = from(0))]
     n_batch: Vec<usize>,
     /// Repeat each test N times
@@ -84,22 +84,22 @@ pub struct Args {
     /// Print a JSON array, the same as -o json
     #[arg(help_heading = OUTPUT, long, conflicts_with = "output")]
     json: bool,
-    /// Do not skip zeros in the feed-forward input (to measure what skipping saves)
+    /// Do not skip the zeros among the inputs of the feed-forward network's second matrix, to measure what skipping saves
     #[arg(help_heading = TESTS, hide_short_help = true, long)]
     no_sparse: bool,
-    /// Show the time of every kernel on stderr, for one decoded token and for a chunk of a prompt
+    /// Also show the time of every kernel on stderr, for one decoded token and for one prefill step (--chunk)
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     profile: bool,
-    /// Estimate the speed on another GPU (4090, 3090, 3060, h100, h200, 7900xtx, 780m or m3), and measure nothing
+    /// Measure nothing, and estimate the speed of --synthetic on another GPU: 4090, 3090, 3060, h100, h200, 7900xtx, 780m or m3
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "GPU", requires = "synthetic", conflicts_with_all = ["model", "write", "profile", "strategy"])]
     predict: Option<String>,
-    /// List the devices and stop, the same as `wingbeat devices`
+    /// List the devices and exit, the same as `wingbeat devices`
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     list_devices: bool,
-    /// Draw three charts as an SVG picture: decoding speed by the number of texts at once, prefill speed by prompt length, and the share of the device's measured peak (bytes or operations per second) that each test reaches
+    /// Also draw the results to FILE, an SVG picture. Its three charts show decoding speed by -b, prefill speed by -p, and the share of the device's measured peak speed that each test reaches
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", conflicts_with = "predict")]
     plot: Option<PathBuf>,
-    /// Save the synthetic model as a checkpoint, for other programs
+    /// Save the model of --synthetic to FILE as a safetensors checkpoint, for other programs
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", requires = "synthetic", conflicts_with = "model")]
     write: Option<PathBuf>,
     #[command(flatten)]

@@ -49,35 +49,36 @@ Examples:
   printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json    # + asks for another answer
 
 The chat format sets the sampling defaults:
-  world, raven, instruct  preset chat: temperature 1.2, top-p 0.5, penalties 0.4 (ChatRWKV's)
+  world, raven, instruct  preset chat (from ChatRWKV): temperature 1.2, top-p 0.5,
+                          presence and frequency penalty 0.4
   tiny                    preset chat with temperature 0.8
   g1-think, g1-fast       the model's generation_config.json, else the preset of that name
   g1                      preset g1: top-p 0.5, top-k 100
   template (GLM)          the model's generation_config.json, else preset glm
 
-/help in the chat lists its commands, /set its settings; docs/chat.md explains them.";
+In the chat, /help lists the commands and /set lists the settings. docs/chat.md explains both.";
 
 /// The heading of options about the conversation in `--help`.
 const CHAT: &str = "Chat";
 
 /// Talk to a model
 ///
-/// On a terminal, chat has a line editor and a history. Through a pipe, each line is a message or a command, and standard output gets only the answers.
+/// On a terminal, chat has a line editor and a history of typed messages. If input comes through a pipe, each line is a message or a command. If output goes to a pipe or a file, only the answers go there.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Start with a prompt file (not a text, unlike generate --prompt): wingbeat's .toml, ChatRWKV's .py, or a built-in one such as English-2
+    /// Take the names of user and bot and the text before the first message from a prompt file: wingbeat's .toml, ChatRWKV's .py, or a built-in prompt such as English-2. FILE is not a text, unlike `generate --prompt`
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     prompt: Option<PathBuf>,
     #[command(flatten)]
     format: FormatArgs,
-    /// System message: what the model reads before the first message
+    /// System message: instructions that the model reads before the first message
     #[arg(long, value_name = "TEXT", help_heading = CHAT)]
     system: Option<String>,
-    /// Continue a saved chat
+    /// Continue the chat that --save or /save wrote to FILE
     #[arg(help_heading = CHAT, long, value_name = "FILE", conflicts_with_all = ["prompt", "format", "thinking", "system"])]
     load: Option<PathBuf>,
-    /// Save the chat when it ends, also after Ctrl-C, SIGTERM or SIGHUP; an existing file needs --force, unless it is the file of --load
+    /// Save the chat to FILE when the chat ends, also after Ctrl-C, SIGTERM or SIGHUP. If FILE exists, --force is required, unless --load names the same FILE
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     save: Option<PathBuf>,
     #[command(flatten)]
@@ -85,13 +86,13 @@ pub struct Args {
     /// Print one JSON object per answer
     #[arg(help_heading = OUTPUT, long, visible_alias = "jsonl")]
     json: bool,
-    /// Use colours on a terminal; NO_COLOR turns `auto` off
+    /// When to print colours; auto means on a terminal, unless the environment variable NO_COLOR is set
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "WHEN", default_value = "auto")]
     color: Color,
     /// Neither read nor save the history of typed messages
     #[arg(help_heading = CHAT, hide_short_help = true, long)]
     no_history: bool,
-    /// Print control characters on a terminal as they are
+    /// Print control characters to a terminal unchanged; by default they are shown as escapes such as \u{1b}
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     raw: bool,
     #[command(flatten)]

@@ -17,7 +17,7 @@ Examples:
 
 /// Determine the class of a text
 ///
-/// Prints the classes, the most likely class first. Needs a checkpoint with a classification head (score.weight, or classifier_head of the original GLM-4 code).
+/// Prints each class with its probability, the most likely class first. Needs a checkpoint with a classification head (tensor score.weight, or classifier_head in the original GLM-4 code).
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -25,7 +25,7 @@ pub struct Args {
     input: InputArgs,
     #[command(flatten)]
     newline: NewlineArgs,
-    /// Print one JSON object
+    /// Print the results as one JSON object
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
     #[command(flatten)]

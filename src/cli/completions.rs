@@ -12,7 +12,7 @@ Examples:
   wingbeat completions zsh > ~/.zfunc/_wingbeat
   wingbeat completions fish > ~/.config/fish/completions/wingbeat.fish
 
-Make the folder first (mkdir -p). bash needs the package bash-completion. zsh needs the folder in its path, in ~/.zshrc before compinit:
+Make the folder first (mkdir -p). bash needs the package bash-completion. For zsh, add these lines to ~/.zshrc:
   fpath=(~/.zfunc $fpath)
   autoload -U compinit && compinit";
 

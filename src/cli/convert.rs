@@ -37,36 +37,36 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checkpoint to read: a file, its name without the extension, or a folder, also a Hugging Face folder with several weight files
+    /// Checkpoint to read: a file, the file's path without the extension, or the file's folder. A Hugging Face folder may have several weight files
     input: PathBuf,
     /// File to write; with --layout hf, a folder to create
     #[arg(required_unless_present = "model", conflicts_with = "model")]
     output: Option<PathBuf>,
-    /// Checkpoint to read, instead of the first argument: `convert -m INPUT OUTPUT`
+    /// Checkpoint to read, in place of the argument <INPUT>: `convert -m INPUT OUTPUT`
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
-    /// Number type of the tensors [default: as in the input; f16 for --layout web-rwkv]
+    /// Number type of the tensors in OUTPUT [default: as in the input; f16 for --layout web-rwkv]
     #[arg(long, value_name = "KIND", value_parser = ["f16", "f32", "bf16"])]
     dtype: Option<String>,
-    /// Quantise matrices as generate --quant does; the file then loads without quantising again. f16 turns quantised files into floats
+    /// Quantise matrices to the format KIND (the same values as for `generate --quant`), so that later runs need not quantise. f16 turns the quantised weights of the input into floats
     #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
     quant: Option<String>,
-    /// Tensor names and orientations: official (as in .pth files), web-rwkv, or hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only)
+    /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, or hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only)
     #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf"])]
     layout: String,
-    /// Vocabulary file to write into the folder of --layout hf [default: the model's]
+    /// Vocabulary to write into the folder of --layout hf: a vocabulary file [default: the model's vocabulary]
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     vocab: Option<PathBuf>,
-    /// Merge a LoRA adapter into the weights. Tensors that FILE contains whole, not as a low-rank pair, replace the tensors of the model
+    /// Merge the LoRA adapter in FILE into the weights. A tensor that is whole in FILE, not a pair lora_A and lora_B, replaces the model's tensor
     #[arg(hide_short_help = true, long, value_name = "FILE", requires = "lora_alpha")]
     lora: Option<PathBuf>,
-    /// Required with --lora: the alpha used in training (the file does not contain it). W += alpha / rank * B * A
+    /// LoRA alpha of the adapter's training, which the adapter's file does not contain; required with --lora. Each weight matrix W becomes W + ALPHA / rank * B * A
     #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
-    /// Convert a tuned initial state (blocks.N.att.time_state) into a state file for MODEL
+    /// Convert a tuned initial state (INPUT, with tensors blocks.N.att.time_state) into a state file for the checkpoint MODEL
     #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "vocab"])]
     state_of: Option<PathBuf>,
-    /// Order of the axes in the tuned state: value-key for files of the official trainer and .st files of web-rwkv, key-value for files of ports that write keys first [default: value-key]
+    /// With --state-of: order of the axes of the matrices in the tuned initial state: value-key (RWKV's official trainer, .st files of web-rwkv) or key-value (trainers that write the key axis first) [default: value-key]
     #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
     state_orientation: Option<StateOrientation>,
     #[command(flatten)]

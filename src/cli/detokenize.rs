@@ -16,7 +16,7 @@ Examples:
 
 /// Turn token ids back into text
 ///
-/// Prints the bytes of the tokens, which need not be UTF-8. On a terminal, control characters are shown escaped.
+/// Prints the bytes of the tokens, even if these bytes are not valid UTF-8. On a terminal, control characters in a valid text are shown as escapes, unless --raw is given.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -24,10 +24,10 @@ pub struct Args {
     ids: Vec<String>,
     #[command(flatten)]
     vocab: VocabArgs,
-    /// Print one JSON object
+    /// Print one JSON object with the token ids and the text
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
-    /// Print control characters on a terminal as they are
+    /// Print control characters to a terminal unchanged; by default they are shown as escapes such as \u{1b}
     #[arg(help_heading = OUTPUT, long)]
     raw: bool,
 }

@@ -15,17 +15,20 @@ Examples:
   wingbeat devices --json
   wingbeat devices --device nvidia      show which device --device nvidia chooses
 
-Environment, for tests and for drivers that misbehave:
-  WINGBEAT_KERNELS=groups|lanes  use the kernels for GPUs, or the kernels for software adapters
-  WINGBEAT_SUBGROUPS=0|1         0: no subgroup operations; 1: require them
-  WINGBEAT_COOPERATIVE=0|1       the same for cooperative matrices (tensor cores)
-  WINGBEAT_SPANS=0|1             0: GPUs compute the recurrence token by token, even for prompts
+Environment variables, for tests and for faulty drivers:
+  WINGBEAT_KERNELS=groups|lanes  groups: use the kernels for GPUs; lanes: use the kernels for
+                                 software drivers
+  WINGBEAT_SUBGROUPS=0|1         0: use no subgroup operations; 1: fail if the device has none
+  WINGBEAT_COOPERATIVE=0|1       0: use no cooperative matrices (tensor cores); 1: fail if the
+                                 device has none
+  WINGBEAT_SPANS=0|1             RWKV prompts: 0: compute the recurrence token by token; 1: compute
+                                 the recurrence for 16 tokens at once
   WINGBEAT_CHECKED_SHADERS=1     keep bounds checks in the shaders
-  WINGBEAT_MAX_BINDING=BYTES     split matrices larger than BYTES
-  WINGBEAT_DRAWS=device|host     sample tokens on the device or on the host
-  WINGBEAT_TUNE=0|1              0: never time kernel variants; 1: also time them on software
-                                 adapters, if WINGBEAT_KERNELS=groups is set
-  WINGBEAT_CACHE=FOLDER          keep tuning files and compiled kernels in FOLDER";
+  WINGBEAT_MAX_BINDING=BYTES     split matrices that are larger than BYTES
+  WINGBEAT_DRAWS=device|host     sample tokens on the GPU (device) or on the CPU (host)
+  WINGBEAT_TUNE=0|1              0: never measure which kernels are fastest; 1: measure software
+                                 drivers, too, if WINGBEAT_KERNELS=groups is set
+  WINGBEAT_CACHE=FOLDER          keep these measurements and compiled kernels in FOLDER";
 
 /// List the devices that models can run on
 #[derive(clap::Args)]
@@ -33,7 +36,7 @@ Environment, for tests and for drivers that misbehave:
 pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
-    /// Print a JSON array
+    /// Print the devices as a JSON array
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Each line of the output is {\"index\",\"embedding\",\"tokens\"}, in the order of the texts.
+The output has one line per text, in the order of the texts: {\"index\",\"embedding\",\"tokens\"}. tokens is the number of tokens.
 
 Examples:
   wingbeat embed -m rwkv0b1-emb-curriculum.pth \"A bird flies\" \"Stones lie\"
@@ -28,36 +28,36 @@ Examples:
 
 /// Compute a vector for each text
 ///
-/// With an EmbeddingRWKV checkpoint, this is the same vector that the package rwkv-emb computes. With any other model, it is the hidden state after the last token.
+/// With a checkpoint of the model family EmbeddingRWKV, the vector is the same as from the Python package rwkv-emb. With any other model, the vector is the model's hidden state after the last token.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Texts to read [default: the lines of standard input, if --file is absent]
+    /// Texts whose vectors are computed [default: the lines of standard input, if --file is absent]
     #[arg(value_name = "TEXT", help_heading = "Input")]
     texts: Vec<String>,
     #[command(flatten)]
     input: TextsArgs,
-    /// Write all vectors [N, D] to FILE.npy or FILE.safetensors [default: JSON lines on standard output]
+    /// Write the vectors of all N texts to FILE as an array [N, D]. FILE must end with .npy or .safetensors [default: JSON lines on standard output]
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
-    /// Scale vectors to the length 1; this is the default
+    /// Scale each vector to the length 1; this is the default
     #[arg(long, visible_alias = "normalise", help_heading = OUTPUT, overrides_with = "no_normalize", hide_short_help = true)]
     normalize: bool,
-    /// Keep the length of vectors as the model computes it
+    /// Do not scale the vectors to the length 1
     #[arg(long, visible_alias = "no-normalise", help_heading = OUTPUT, overrides_with = "normalize")]
     no_normalize: bool,
-    /// Use the hidden state after the last token, or the mean over all tokens; not for EmbeddingRWKV [default: last]
+    /// How hidden states become a vector: last (the state after the last token) or mean (the mean over all tokens). Not for EmbeddingRWKV models [default: last]
     #[arg(long, value_name = "KIND", help_heading = OUTPUT, value_parser = ["last", "mean"], hide_possible_values = true)]
     pooling: Option<String>,
-    /// Task of an EmbeddingRWKV model: retrieval, similarity or classification [default: retrieval]
+    /// Task for which an EmbeddingRWKV model computes vectors: retrieval, similarity or classification. Other models have no tasks [default: retrieval]
     #[arg(long, value_name = "TASK", help_heading = OUTPUT, value_parser = Task::ALL.map(Task::name), hide_possible_values = true)]
     task: Option<String>,
-    /// Read N texts at once [default: 16, fewer if memory is short]
+    /// Process N texts at once, at most 1024 [default: 16, or fewer if memory is short]
     #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = within(1..=1024), hide_short_help = true)]
     slots: Option<u32>,
-    /// Print one JSON object in place of lines
+    /// Print one JSON object with all vectors, in place of one line per text
     #[arg(long, help_heading = OUTPUT, conflicts_with = "output")]
     json: bool,
     #[command(flatten)]

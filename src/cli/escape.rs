@@ -6,7 +6,7 @@ use std::sync::Once;
 
 #[derive(clap::Args)]
 pub struct EscapeArgs {
-    /// Replace \n, \t, \r, \\, \", \xNN and \uNNNN in texts given as arguments
+    /// In texts on the command line (not in files), replace the escapes \n, \t, \r, \\, \", \xNN and \uNNNN by the characters that they mean
     #[arg(short, long, help_heading = "Input")]
     escape: bool,
 }

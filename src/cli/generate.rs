@@ -43,27 +43,27 @@ pub struct Args {
     newline: NewlineArgs,
     #[command(flatten)]
     middle: MiddleArgs,
-    /// Generate at most N tokens; 0 only prefills the prompt, -1 generates until the text ends or the context is full
+    /// Generate at most N tokens; 0 only prefills (reads) the prompt, -1 generates until the text ends or the context is full
     #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
-    /// Continue the prompt K times in one batch; seeds count up
+    /// Generate K continuations of the prompt in one batch, at most 1024. The first has the seed of --seed, each further one the next higher seed
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "K", default_value_t = 1, value_parser = within(1..=1024))]
     trials: u32,
-    /// Save the state after the prompt and its continuation, for --state; also after Ctrl-C, SIGTERM and SIGHUP
+    /// At the end, save the model's state (all that the model remembers of prompt and continuation) to FILE. A later run can continue from FILE with --state. Ctrl-C, SIGTERM and SIGHUP also save the state
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE")]
     save_state: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
-    /// With --save-state: also store the token ids of the prompt and its continuation, for programs that read the file
+    /// With --save-state: also store the token ids of prompt and continuation in the file, for other programs
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "save_state")]
     state_tokens: bool,
-    /// Print one JSON object at the end
+    /// Print one JSON object at the end, in place of the text
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
-    /// Print one JSON object per token, then the object of --json
+    /// Print one JSON object per token, and at the end the same object as --json
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, conflicts_with = "json")]
     jsonl: bool,
-    /// Print control characters on a terminal as they are
+    /// Print control characters to a terminal unchanged; by default they are shown as escapes such as \u{1b}
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     raw: bool,
     #[command(flatten)]
@@ -147,10 +147,10 @@ pub fn run(args: Args) -> Outcome {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 struct MiddleArgs {
-    /// The text before a gap, which the model fills, up to the text of --suffix (G1 models)
+    /// Text before a gap that the model fills; --suffix is the text after the gap. Only for RWKV-7 G1 models
     #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "suffix", allow_hyphen_values = true, conflicts_with_all = ["text", "prompt", "file", "tokens"])]
     prefix: Option<String>,
-    /// The text after the gap
+    /// Text after the gap; requires --prefix
     #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "prefix", allow_hyphen_values = true)]
     suffix: Option<String>,
 }

@@ -19,22 +19,22 @@ const VALUE: &str = "value";
 #[derive(clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct GrammarArgs {
-    /// Constrain the text to a grammar in GBNF, as llama.cpp reads it
+    /// Generate only text that matches the grammar in FILE, in llama.cpp's format GBNF
     #[arg(hide_short_help = true, long, value_name = "FILE", conflicts_with_all = ["json_schema", "json_object", "json_value"])]
     grammar: Option<PathBuf>,
-    /// Constrain the text to JSON that a schema allows
+    /// Generate only JSON that matches the JSON schema in FILE
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json_object", "json_value"])]
     json_schema: Option<PathBuf>,
-    /// Constrain the text to a JSON object
+    /// Generate only a JSON object
     #[arg(hide_short_help = true, long, conflicts_with = "json_value")]
     json_object: bool,
-    /// Constrain the text to a JSON value
+    /// Generate only a JSON value: an object, array, string, number, true, false or null
     #[arg(hide_short_help = true, long)]
     json_value: bool,
-    /// When the token limit (-n) is near, end the text so that it is valid for the grammar; on by default with --json-schema, --json-object and --json-value
+    /// Near the token limit (-n), complete the text in as few tokens as the grammar or schema allows. This is the default with --json-schema, --json-object and --json-value
     #[arg(hide_short_help = true, long, overrides_with = "no_close")]
     close: bool,
-    /// Stop at the token limit even inside an unfinished text; default for --grammar
+    /// Stop at the token limit even if the text is incomplete for its grammar or schema. This is the default with --grammar
     #[arg(hide_short_help = true, long, overrides_with = "close")]
     no_close: bool,
 }

@@ -21,20 +21,20 @@ Examples:
   wingbeat inspect rwkv7-hf-folder/
   wingbeat inspect --published";
 
-/// Show what a checkpoint is: architecture, sizes, memory
+/// Describe a checkpoint: architecture, sizes, memory
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checkpoint file, its name without the extension, or a folder with one checkpoint [default: the tiny embedded model]
+    /// Checkpoint to describe: a file (.pth, .safetensors, .st or .gguf), the file's path without the extension, or the file's folder [default: the tiny embedded model]
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     path: Option<PathBuf>,
-    /// Checkpoint to show: the same as the argument
+    /// Checkpoint to describe, in place of the argument [MODEL]
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
-    /// List all tensors
+    /// Also list each tensor with its number type and shape
     #[arg(long)]
     tensors: bool,
-    /// Context length in tokens for which the memory of the key-value cache is computed (GLM, RWKV-7b) [default: as long as the model was trained for, at most 8192]
+    /// Context length in tokens for which the memory of the key-value cache is computed (GLM, RWKV-7b) [default: the length that the model was trained with, at most 8192]
     #[arg(short, long, value_name = "N", value_parser = within(1..=u32::MAX))]
     context: Option<u32>,
     /// Number type of the key-value cache (GLM, RWKV-7b)
@@ -43,16 +43,16 @@ pub struct Args {
     /// Number type of the recurrent state (RWKV-5, 6 and 7)
     #[arg(hide_short_help = true, long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"])]
     state_dtype: String,
-    /// Show the memory with quantised weights: i8, i4-mixed, … as with generate
+    /// Show the memory that quantised weights need: i8, i4-mixed, … (the same values as for `generate --quant`)
     #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
     quant: Option<String>,
-    /// Show the memory of each device for a placement of layers, as with generate
+    /// Show the memory that a placement of layers needs on each device (the same values as for `generate --strategy`)
     #[arg(long, value_name = "STRING", conflicts_with = "quant")]
     strategy: Option<String>,
-    /// List the published models whose sizes are known, with the memory that the weights need in each format
+    /// List the published models whose sizes wingbeat knows, with the memory that their weights need in each weight format
     #[arg(long, conflicts_with_all = ["path", "model", "tensors", "context", "quant", "strategy"])]
     published: bool,
-    /// Print one JSON object; with --published, an array
+    /// Print the description as one JSON object; with --published, print an array
     #[arg(long)]
     json: bool,
 }

@@ -23,7 +23,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Write the pages to FOLDER: wingbeat.1, wingbeat-generate.1 and so on
+    /// Write the pages to FOLDER: wingbeat.1, wingbeat-generate.1 and so on [default: print all pages]
     #[arg(long, value_name = "FOLDER", help_heading = OUTPUT)]
     dir: Option<PathBuf>,
     #[command(flatten)]

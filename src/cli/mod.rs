@@ -70,19 +70,19 @@ use std::process::ExitCode;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
-    /// Log debug messages to stderr; -vv: also trace messages. RUST_LOG has precedence
+    /// Log debug messages to stderr; -vv also logs trace messages. The environment variable RUST_LOG overrides this flag
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = help::HEADING)]
     verbose: u8,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  wingbeat generate \"In the beginning\"                    text of the embedded model
-  wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  continues the text
+  wingbeat generate \"In the beginning\"                    continue a text with the embedded model
+  wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  continue a text with the model in a file
   wingbeat chat -m rwkv7-g1-1.5b.pth                      talk to a model
   wingbeat doctor                                         check this machine's GPU and drivers
 
-Exit codes: 0 done, 1 input or file, 2 usage, 3 device, 4 memory, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP)";
+Exit codes: 0 success, 1 wrong input or file, 2 wrong usage, 3 device error, 4 not enough memory, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP)";
 
 #[derive(Subcommand)]
 enum Verb {
@@ -154,7 +154,7 @@ pub fn run() -> ExitCode {
 
 /// Returns the program's clap command. `shows` determines which options its help texts show.
 fn command(shows: Shows) -> Command {
-    let command = Cli::command().mut_subcommand("chat", |chat| chat.mut_args(sampling_options::without_default));
+    let command = Cli::command().mut_subcommand("chat", |chat| chat.mut_args(sampling_options::for_chat));
     help::dressed(command, shows)
 }
 

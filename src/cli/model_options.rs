@@ -19,26 +19,26 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// Checkpoint: a file (.pth, .safetensors, .st, .gguf), its name without the extension, or a folder [default: the tiny embedded model]
+    /// Model to run: a checkpoint file (.pth, .safetensors, .st or .gguf), the file's path without the extension, or the file's folder [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
-    /// Vocabulary: a file, or one of the built-in vocabularies, `world` and `tiny` [default: the vocabulary that fits the model, built in or beside the model]
+    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary in the model's file, else a built-in vocabulary or a file in the model's folder, whichever fits the model]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
-    /// Number type of the weights: auto (f16 where their range allows), f16, or f32 (keeps every bit)
+    /// Number type of weights that are not quantised: f16, f32 (takes twice the memory), or auto (f16 for each matrix whose values are in the range of f16, else f32)
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], hide_possible_values = true, hide_short_help = true)]
     pub dtype: String,
     #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
-    /// Place layers on devices, as in ChatRWKV. `gpu fp16i8 *10 -> cpu fp32`: 10 layers in 8 bits on the GPU, the rest on the CPU. `gpu fp16 *8+`: 8 layers stay on the GPU, the others are copied to it in every step (slow). `auto`: choose a placement that fits the free memory. See docs/strategies.md
+    /// Place layers on devices, in ChatRWKV's notation; replaces --device, --dtype and --quant. `gpu fp16i8 *10 -> cpu fp32`: 10 layers in 8 bits on the GPU, the rest on the CPU. `gpu fp16 *8+`: 8 layers stay in GPU memory; every step copies the remaining layers to the GPU, which is slow. `auto`: choose a placement that fits the free memory. See docs/strategies.md
     #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], hide_short_help = true)]
     pub strategy: Option<String>,
     #[command(flatten)]
     pub run: RunArgs,
-    /// Start from a state: one that `generate --save-state` wrote, or a tuned initial state
+    /// Start from the state in FILE: a state that `generate --save-state` wrote, or an initial state from RWKV's state tuning
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub state: Option<PathBuf>,
-    /// Accept a state that was made with other weights
+    /// With --state: accept a state that was saved with other weights than this model's
     #[arg(long, requires = "state", hide_short_help = true)]
     pub state_any: bool,
 }
@@ -47,7 +47,7 @@ pub struct ModelArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct RunArgs {
-    /// Hold at most N tokens per slot (GLM, RWKV-7b) [default: as many as the model was trained for, at most 8192]
+    /// Context length: the maximum number of tokens of a sequence, prompt included. Only for models with attention (GLM, RWKV-7b) [default: the length that the model was trained with, at most 8192]
     #[arg(short, long, value_name = "N", value_parser = within(1..=u32::MAX))]
     pub context: Option<u32>,
     /// Number type of the key-value cache (GLM, RWKV-7b)
@@ -56,24 +56,24 @@ pub struct RunArgs {
     /// Number type of the recurrent state (RWKV-5, 6 and 7); f16 takes half the memory
     #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"], hide_short_help = true)]
     pub state_dtype: String,
-    /// Base of the rotary positions, if the model's file has a wrong one (GLM) [default: the file's]
+    /// Base of the rotary position embedding, if the model's files have a wrong value (GLM) [default: the value in the model's files]
     #[arg(long, value_name = "X", value_parser = rope_theta, hide_short_help = true)]
     pub rope_theta: Option<f64>,
-    /// Order of the axes in tuned initial states: value-key for files of the official trainer and .st files of web-rwkv, key-value for files of ports that write keys first
+    /// Order of the axes of the matrices in a tuned initial state: value-key (RWKV's official trainer, .st files of web-rwkv) or key-value (trainers that write the key axis first)
     #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true, hide_short_help = true)]
     pub state_orientation: StateOrientation,
-    /// Epsilon of the group norm (RWKV-5, 6 and 7), for a model that was not trained with the usual value [default: the file's, else 64e-5]
+    /// Epsilon of the group norm (RWKV-5, 6 and 7), if the model was trained with an unusual value [default: the value in the model's file, else 64e-5]
     #[arg(long, value_name = "EPS", value_parser = epsilon, hide_short_help = true)]
     pub group_norm_eps: Option<f32>,
     #[command(flatten)]
     pub on: DeviceArgs,
-    /// Prefill at most N tokens per step [default: 512 on discrete GPUs with enough free memory, else 256]
+    /// Prefill at most N prompt tokens per step; fewer tokens take less memory [default: 512 on discrete GPUs with enough free memory, else 256]
     #[arg(long, value_name = "N", value_parser = within(1..=u32::MAX), help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub chunk: Option<u32>,
-    /// Use the same kernels for every batch size, so that a text never depends on other texts in the batch
+    /// Use the same kernels for every batch size, so that a text does not depend on the other texts in its batch
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub deterministic: bool,
-    /// Neither read nor write the files with the tuning results and the compiled kernels of this GPU (not the key-value cache)
+    /// Neither read nor write the saved kernel timings and compiled kernels of this GPU. Does not affect the key-value cache
     #[arg(long, help_heading = DEVICE_HEADING, hide_short_help = true)]
     pub no_cache: bool,
 }
@@ -82,10 +82,10 @@ pub struct RunArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = DEVICE_HEADING)]
 pub struct DeviceArgs {
-    /// Device: auto, cpu, gpu, gpu:N, or a part of an adapter's name; `wingbeat devices` lists all [default: WINGBEAT_DEVICE, else auto]
+    /// Device to use: auto (a GPU, else the CPU), cpu, gpu (the first GPU), gpu:N, or a part of a GPU's name. `wingbeat devices` lists all devices [default: the environment variable WINGBEAT_DEVICE, else auto]
     #[arg(long, value_name = "DEVICE", value_parser = suggested(StringValueParser::new(), DEVICES), hide_possible_values = true)]
     pub device: Option<String>,
-    /// Graphics API. The program stops with an error if this API has no adapter
+    /// Graphics API for GPUs. If this API finds no device, the program stops with an error
     #[arg(long, value_name = "API", default_value = "auto", value_parser = ["auto", "vulkan", "metal", "dx12", "gl"], ignore_case = true, hide_short_help = true)]
     pub backend: String,
     #[command(flatten)]
@@ -113,7 +113,7 @@ fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
     format!(
-        "Quantise the weights: {named}. Exceptions for parts follow after commas, such as i4,head=i8,low-rank=f16 (docs/quantisation.md has the parts). Two more values are for files that are quantised already: `keep` loads the Q4_0 weights of a GGUF as i4 and its other quantised weights as i8; `f16` turns all weights into floats"
+        "Quantise the weights: {named}. To give a part of the model another format, add PART=FORMAT after a comma: i4,head=i8,low-rank=f16 (docs/quantisation.md lists the parts). Two more values are for files that are already quantised. `keep` loads the Q4_0 weights of a GGUF as i4 and its other quantised weights as i8. `f16` turns all weights into floats"
     )
 }
 

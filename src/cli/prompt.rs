@@ -34,13 +34,13 @@ impl Given {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct TextArgs {
-    /// Text to read [default: standard input, if --prompt, --file and --tokens are absent]
+    /// Input text [default: read from standard input, if no flag gives the input]
     #[arg(conflicts_with_all = ["prompt", "file"], display_order = 0)]
     text: Option<String>,
-    /// Text to read: the same as the argument, but it may begin with a hyphen
+    /// Input text, in place of the argument [TEXT]; after this flag, TEXT may begin with a hyphen
     #[arg(short, long, visible_alias = "text", value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "file")]
     prompt: Option<String>,
-    /// Read the text from FILE; - is standard input
+    /// Read the input text from FILE; - is standard input
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub struct TextArgs {
 pub struct InputArgs {
     #[command(flatten)]
     pub text: TextArgs,
-    /// Read token ids in place of a text, such as 1,2,3
+    /// Input as token ids, such as 1,2,3, in place of a text
     #[arg(long, value_name = "IDS", conflicts_with_all = ["text", "prompt", "file"], hide_short_help = true)]
     tokens: Option<String>,
 }
@@ -68,7 +68,7 @@ pub enum LastNewline {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct NewlineArgs {
-    /// Keep the newline at the end of a file or of standard input; by default one newline is dropped
+    /// Keep the newline at the end of a file or of standard input; by default, one newline at the end is dropped
     #[arg(long, hide_short_help = true)]
     keep_newline: bool,
 }

@@ -24,42 +24,43 @@ Examples:
 /// The heading of the options about the comparison in `--help`.
 const VARIANTS: &str = "Comparison";
 
-/// Measure what weight formats cost on a text: perplexity, KL divergence, agreement
+/// Measure how much weight formats change a model's predictions: perplexity, KL divergence, agreement
 ///
-/// Compares each weight format (a variant) with a reference. The reference has weights of the type --against and a recurrent state in f32. The
-/// text is cut into windows that do not overlap. Each window begins with an empty state, as in Hugging Face's perplexity, and its first token is not
-/// predicted. With one window, the perplexity equals the perplexity of `score --keep-newline`.
+/// Compares variants of a model with a reference, on a text. A variant has weights in one weight format. The reference has weights of the number
+/// type --against, and a recurrent state in f32. The text is cut into windows that do not overlap. In each window, the model begins with an empty
+/// state and does not predict the first token, as in Hugging Face's perplexity. If the text fits into one window, the perplexity is the same as
+/// from `score --keep-newline`.
 ///
 /// Columns: mean bits per weight; bytes of all matrices; perplexity; increase of perplexity over the reference, in percent; mean, 99th percentile and maximum of the
-/// divergence KL(reference || variant) in nats per token; percent of tokens for which both models have the same most likely token. The
-/// reference and one variant at a time are in memory.
+/// divergence KL(reference || variant) in nats per token; percent of tokens for which both models have the same most likely token. Memory must
+/// hold the reference and one variant at the same time.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
-    /// Checkpoint [default: the tiny embedded model]
+    /// Checkpoint whose weight formats are compared [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
-    /// Vocabulary: a file, or one of the built-in vocabularies, `world` and `tiny` [default: the vocabulary that fits the model]
+    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
     #[arg(hide_short_help = true, value_parser = model_options::vocab_values(), hide_possible_values = true, long, value_name = "PATH", help_heading = "Model")]
     vocab: Option<PathBuf>,
-    /// Number type of the reference's weights: auto (f16 where their range allows), f16, f32
+    /// Number type of the reference's weights: f16, f32, or auto (f16 for each matrix whose values are in the range of f16, else f32)
     #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
     against: String,
-    /// Number types to compare: auto, f16, f32. If --dtype, --quant and --strategy are all absent, f16, f32 and all kinds of --quant are compared, except the reference's type
+    /// Number types to compare with the reference: auto, f16, f32, separated by commas. Without --dtype, --quant and --strategy, all weight formats except the reference's are compared
     #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", value_delimiter = ',', value_parser = ["auto", "f16", "f32"])]
     dtype: Vec<String>,
-    /// Quantised weights to compare: i8, i4-mixed, … as with generate; repeatable
+    /// Quantised weights to compare with the reference: i8, i4-mixed, … (the same values as for `generate --quant`); repeatable
     #[arg(long, value_name = "KIND", value_parser = model_options::quant_values(), hide_possible_values = true, help_heading = VARIANTS)]
     quant: Vec<String>,
-    /// Placements of layers on devices to compare, as with generate; repeatable
+    /// Placement of layers on devices to compare with the reference (the same values as for `generate --strategy`); repeatable
     #[arg(help_heading = VARIANTS, hide_short_help = true, long, value_name = "STRING", conflicts_with = "device")]
     strategy: Vec<String>,
-    /// Cut the text into windows of at most N tokens [default: 2048, or the context of a GLM if that is less]
+    /// Cut the text into windows of at most N tokens, at least 2 [default: 2048, or the context length of the model if that is shorter]
     #[arg(help_heading = VARIANTS, long, value_name = "N", value_parser = within(2..=u32::MAX))]
     window: Option<u32>,
-    /// Print one JSON object
+    /// Print the results as one JSON object
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
     #[command(flatten)]

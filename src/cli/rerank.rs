@@ -14,39 +14,39 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Each line of the output is {\"index\",\"score\",\"logit\",\"document\"}, best first. A score is a number from 0 to 1.
+The output has one line per document, the best document first: {\"index\",\"score\",\"logit\",\"document\"}. index counts the given documents from 0. score is a number from 0 to 1.
 
 Examples:
   wingbeat rerank -m emb.pth --reranker reranker.pth \"Who flies?\" \"Birds fly\" \"Stones lie\"
   wingbeat rerank -m emb.pth --reranker reranker.pth \"Who flies?\" -f documents.txt --top-n 5";
 
-/// Sort documents by how well they answer a query
+/// Sort documents by how well each document answers a query
 ///
-/// Needs an EmbeddingRWKV checkpoint and the reranker that was trained with it.
+/// Needs an EmbeddingRWKV checkpoint (-m), and the reranker that was trained with this checkpoint (--reranker).
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Query that the documents should answer
     #[arg(value_name = "QUERY", help_heading = "Input")]
     query: String,
-    /// Read further queries from FILE, one per line, and sort the documents for each. Each document is read once; its state stays in memory until the end
+    /// Read further queries from FILE, one per line, and sort the documents for each query. The model reads each document only once, and keeps its state in memory until the end
     #[arg(long, value_name = "FILE", help_heading = "Input", hide_short_help = true)]
     queries: Option<PathBuf>,
-    /// Documents to score [default: the lines of standard input, if --file is absent]
+    /// Documents to sort [default: the lines of standard input, if --file is absent]
     #[arg(value_name = "DOCUMENT", help_heading = "Input")]
     documents: Vec<String>,
     #[command(flatten)]
     input: TextsArgs,
-    /// Checkpoint of the reranker that was trained with the embedding model
+    /// Checkpoint of the reranker that was trained with the model of -m; required
     #[arg(long, value_name = "PATH", help_heading = "Model")]
     reranker: Option<PathBuf>,
-    /// Print only the N best documents
+    /// Print only the N best documents [default: all]
     #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = within(1..=u32::MAX))]
     top_n: Option<u32>,
-    /// Read N documents at once [default: 16, fewer if memory is short]
+    /// Process N documents at once, at most 1024 [default: 16, or fewer if memory is short]
     #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = within(1..=1024), hide_short_help = true)]
     slots: Option<u32>,
-    /// Print one JSON object in place of lines
+    /// Print one JSON object with all documents, in place of one line per document
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 pub struct SamplingArgs {
     #[command(flatten)]
     asked: Asked,
-    /// End the text before TEXT; repeatable
+    /// End the text as soon as the model generates TEXT, which is not printed; repeatable
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
     /// Continue after the end-of-text token
@@ -89,8 +89,13 @@ fn flag(setting: &'static Setting) -> Arg {
     }
 }
 
-/// Returns a sampling flag without the default in its help text, because the defaults of `chat` depend on the format.
-pub fn without_default(flag: Arg) -> Arg {
+/// Returns a flag of `chat`. A sampling flag has no default in its help text, because the defaults depend on the chat format. The flags `--stop`
+/// and `--ignore-eos` are hidden, because the chat format determines where an answer ends.
+pub fn for_chat(flag: Arg) -> Arg {
+    if ["stop", "ignore_eos"].contains(&flag.get_id().as_str()) {
+        // The help texts count the flags with `hide_short_help` as further options.
+        return flag.hide(true).hide_short_help(false);
+    }
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
     match help.split_once(" [default:") {
         Some((about, _)) if flag.get_help_heading() == Some(HEADING) => flag.help(about.to_owned()),

@@ -26,7 +26,7 @@ Examples:
 
 /// Show the log-probabilities and the perplexity of a text
 ///
-/// Logarithms are natural. No probability is given for the first token. In the file of --logits, row t predicts token t + 1.
+/// Prints one line per token: id, natural logarithm of the probability, text. The first token has no probability. The last line has the number of tokens with a probability, their negative log-likelihood (nll) and the perplexity.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -34,12 +34,12 @@ pub struct Args {
     input: InputArgs,
     #[command(flatten)]
     newline: NewlineArgs,
-    /// Write all logits [T, V] and the tokens [T] to a safetensors file
+    /// Write the logits [T, V] and the T token ids to the safetensors file OUT; V is the size of the vocabulary. Row t has the logits for token t + 1
     #[arg(long, value_name = "OUT", help_heading = OUTPUT, hide_short_help = true)]
     logits: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
-    /// Print one JSON object
+    /// Print the results as one JSON object
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
     #[command(flatten)]

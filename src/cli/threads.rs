@@ -12,7 +12,7 @@ const MOST: u32 = 4096;
 
 #[derive(clap::Args)]
 pub struct ThreadArgs {
-    /// Number of threads for work on the CPU; does not choose the device [default: WINGBEAT_THREADS, else one per core]
+    /// Number of CPU threads, at most 4096. This flag does not choose the device [default: the environment variable WINGBEAT_THREADS, else one per core]
     #[arg(short, long, value_name = "N", value_parser = within(1..=MOST), help_heading = DEVICE_HEADING)]
     pub threads: Option<u32>,
 }

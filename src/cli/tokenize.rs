@@ -35,7 +35,7 @@ pub struct Args {
     /// Print one token per line, with its bytes
     #[arg(help_heading = OUTPUT, long, conflicts_with = "json")]
     pretty: bool,
-    /// Print one JSON object: the ids, and the text of each
+    /// Print one JSON object with the token ids and the text of each token
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
 }
@@ -43,7 +43,7 @@ pub struct Args {
 /// The options that choose a vocabulary.
 #[derive(clap::Args)]
 pub struct VocabArgs {
-    /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or one of the built-in vocabularies, `world` and `tiny` [default: the model's]
+    /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary of the model of -m]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, help_heading = "Model")]
     vocab: Option<PathBuf>,
     /// Checkpoint whose vocabulary is used [default: the tiny embedded model]

@@ -14,13 +14,13 @@ const MAX_BYTES: u64 = 4 << 20;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Tools")]
 pub struct ToolArgs {
-    /// Declare the tools of FILE, a JSON array as in OpenAI's `tools`. Chat asks you for the result of each call, unless --tool-command is given
+    /// Let the model call the tools (functions) that FILE declares as a JSON array, as in OpenAI's field `tools`. Chat asks you to type the result of each call, unless --tool-command is given
     #[arg(long, value_name = "FILE", conflicts_with = "load")]
     tools: Option<PathBuf>,
-    /// Run PROGRAM, without a shell, for each call: it reads {"name", "arguments"} as JSON and writes the result. Put this flag last, or end its arguments with `;`
+    /// Run PROGRAM without a shell for each tool call. PROGRAM reads {"name", "arguments"} as JSON from standard input and writes the result to standard output. Put this flag last, or end ARGS with `;`
     #[arg(hide_short_help = true, long, value_name = "PROGRAM [ARGS]", num_args = 1.., allow_hyphen_values = true, value_terminator = ";")]
     tool_command: Vec<String>,
-    /// End the tool command after this many seconds; the model then gets an error as the result
+    /// Stop the program of --tool-command after this many seconds; the model then gets an error as the result
     #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     tool_timeout: Duration,
 }

@@ -113,7 +113,7 @@ impl QuantPlan {
     /// Returns the names that [`names`](Self::names) returns, each with a short description, which may be empty.
     pub fn described() -> impl Iterator<Item = (&'static str, &'static str)> {
         let coded = quant::FORMATS.iter().filter(|f| f.scaling() != Scaling::None).map(|f| (f.name(), f.about()));
-        coded.chain([("i4-mixed", "8 bits where it matters")])
+        coded.chain([("i4-mixed", "4 bits, and 8 bits for the most sensitive matrices")])
     }
 
     /// Returns the plan with one more exception: matrices of this kind are floats.

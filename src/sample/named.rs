@@ -64,45 +64,68 @@ const fn setting(name: &'static str, value: &'static str, meaning: &'static str,
 
 /// All settings, in the order of the help text. The preset comes first, because all other settings override it.
 static SETTINGS: &[Setting] = &[
-    setting("preset", "NAME", "Start from named settings instead of the model's; `list` shows them", Field::Preset),
-    positive("temperature", "Randomness; 0 always takes the likeliest token [default: 1; GLM 0.8]", |s| &mut s.temperature),
-    share("top-p", "Keep the likeliest tokens up to this total probability; 1 turns it off [default: 0.85; GLM 0.8]", |s| &mut s.top_p),
-    setting("top-k", "N", "Keep the N likeliest tokens; 0 turns it off [default: 0; GLM 50]", Field::Count(|s| &mut s.top_k)),
-    share("min-p", "Keep tokens at least X times as likely as the likeliest one; 0 turns it off [default: 0]", |s| &mut s.min_p),
+    setting(
+        "preset",
+        "NAME",
+        "Use the sampling settings of this preset in place of the model's defaults; further flags override the preset. `list` prints all presets and exits",
+        Field::Preset,
+    ),
+    positive(
+        "temperature",
+        "Randomness: logits are divided by X. 0 always takes the likeliest token, without filters and default penalties [default: 1; GLM 0.8]",
+        |s| &mut s.temperature,
+    ),
+    share(
+        "top-p",
+        "Keep only the likeliest tokens whose probabilities add up to X; 1 turns this filter off [default: 0.85; GLM 0.8]",
+        |s| &mut s.top_p,
+    ),
+    setting("top-k", "N", "Keep only the N likeliest tokens; 0 turns this filter off [default: 0; GLM 50]", Field::Count(|s| &mut s.top_k)),
+    share(
+        "min-p",
+        "Keep only tokens that are at least X times as likely as the likeliest token; 0 turns this filter off [default: 0]",
+        |s| &mut s.min_p,
+    ),
     number(
         "typical",
-        "Keep tokens whose surprise is closest to the entropy, up to this total probability; 1 turns it off [default: 1]",
+        "Keep only the tokens whose surprise (-log p) is closest to the entropy and whose probabilities add up to X; 1 turns this filter off [default: 1]",
         |s| &mut s.typical,
         f32::MIN_POSITIVE..=1.0,
         "a number above 0 and at most 1",
     ),
-    positive("top-n-sigma", "Keep logits at most X standard deviations below the largest; 0 turns it off [default: 0]", |s| {
-        &mut s.top_n_sigma
-    }),
-    positive("mirostat", "Aim at a surprise of X bits per token (mirostat 2, replaces the filters); 0 turns it off [default: 0]", |s| {
-        &mut s.mirostat
-    }),
-    positive("mirostat-rate", "Learning rate of mirostat [default: 0.1]", |s| &mut s.mirostat_rate),
+    positive(
+        "top-n-sigma",
+        "Keep only tokens whose logit is at most X standard deviations below the largest logit; 0 turns this filter off [default: 0]",
+        |s| &mut s.top_n_sigma,
+    ),
+    positive(
+        "mirostat",
+        "Replace all filters by mirostat 2, which aims at a mean surprise of X bits per token; 0 turns mirostat off [default: 0]",
+        |s| &mut s.mirostat,
+    ),
+    positive("mirostat-rate", "Learning rate with which mirostat adapts after each token [default: 0.1]", |s| &mut s.mirostat_rate),
     number(
         "presence-penalty",
-        "Subtract X from the logit of every token generated before [default: 0.2; GLM 0]",
+        "Subtract X once from the logit of each token that was generated before [default: 0.2; GLM 0]",
         |s| &mut s.presence_penalty,
         ANY,
         "a number",
     ),
     number(
         "frequency-penalty",
-        "Subtract X from a logit for each time its token was generated before [default: 0.2; GLM 0]",
+        "Subtract X from a token's logit for each time that the token was generated before [default: 0.2; GLM 0]",
         |s| &mut s.frequency_penalty,
         ANY,
         "a number",
     ),
-    share("penalty-decay", "After each token, multiply the counts of the frequency penalty by X [default: 0.996]", |s| {
-        &mut s.penalty_decay
-    }),
+    share(
+        "penalty-decay",
+        "After each token, multiply the counts of --frequency-penalty by X, so that older tokens count less [default: 0.996]",
+        |s| &mut s.penalty_decay,
+    ),
     number(
         "repeat-penalty",
-        "Penalise earlier tokens: divide their logit by X if it is positive, multiply it by X if it is negative; 1 turns it off [default: 1]",
+        "For each token that was generated before, divide a positive logit by X and multiply a negative logit by X; 1 turns this penalty off [default: 1]",
         |s| &mut s.repeat_penalty,
         f32::MIN_POSITIVE..=f32::MAX,
         "a number above 0",
@@ -110,17 +133,17 @@ static SETTINGS: &[Setting] = &[
     setting(
         "repeat-last-n",
         "N",
-        "Apply the repeat penalty to tokens that are among the last N tokens, prompt included [default: to all generated tokens, not to the prompt]",
+        "Apply --repeat-penalty only to the last N tokens, including tokens of the prompt [default: all generated tokens, without the prompt]",
         Field::Last(|s| &mut s.repeat_last_n),
     ),
     positive(
         "dry-multiplier",
-        "DRY: subtract X from the logit of a token that would extend a repetition; 0 turns it off [default: 0]",
+        "DRY (don't repeat yourself): subtract X from the logit of each token that would extend a repetition; 0 turns DRY off [default: 0]",
         |s| &mut s.dry_multiplier,
     ),
     number(
         "dry-base",
-        "DRY: multiply the penalty by X for each token of the repetition beyond the allowed length [default: 1.75]",
+        "DRY: multiply the penalty by X for each token of the repetition beyond --dry-allowed-length [default: 1.75]",
         |s| &mut s.dry_base,
         1.0..=f32::MAX,
         "a number of at least 1",
@@ -134,24 +157,29 @@ static SETTINGS: &[Setting] = &[
     setting(
         "dry-range",
         "N",
-        "DRY: look back at the last N tokens, including the prompt [default: all]",
+        "DRY: look for repetitions only in the last N tokens, including the prompt [default: all]",
         Field::Last(|s| &mut s.dry_range),
     ),
     setting(
         "dry-breaker",
         "TEXT",
-        "DRY: no repetition extends across a token that contains TEXT; repeatable, `none` clears the list [default: \\n : \" *]",
+        "DRY: end a repetition at each token that contains TEXT; repeatable. The given texts replace the default list; `none` means an empty list [default: \\n : \" *]",
         Field::Breakers,
     ),
-    setting("logit-bias", "ID=X", "Add X to the logit of token ID; repeatable", Field::Biases),
-    setting("ban", "ID", "Never generate token ID; repeatable", Field::Bans),
+    setting("logit-bias", "ID=X", "Add X to the logit of the token with this id; repeatable", Field::Biases),
+    setting("ban", "ID", "Never generate the token with this id; repeatable", Field::Bans),
     setting(
         "sampler-order",
         "ORDER",
-        "Apply the temperature after the filters (pip, the official RWKV package) or before them (hf, transformers) [default: pip; GLM hf]",
+        "When to apply the temperature: after the filters (pip, as in RWKV's Python package) or before the filters (hf, as in transformers) [default: pip; GLM hf]",
         Field::Order,
     ),
-    setting("seed", "N", "Seed of the random stream; -1 is random [default: random; JSON shows it]", Field::Seed),
+    setting(
+        "seed",
+        "N",
+        "Seed of the random numbers that choose tokens; -1 means a random seed. The same seed, model and settings give the same text [default: a random seed, which --json shows]",
+        Field::Seed,
+    ),
 ];
 
 impl Setting {

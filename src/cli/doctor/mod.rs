@@ -46,10 +46,11 @@ Examples:
   wingbeat doctor --device gpu:1 --out page.txt
   wingbeat doctor --device cpu --json";
 
-/// Check drivers, kernels and results on this machine
+/// Check drivers, GPU kernels and results on this machine
 ///
-/// By default, doctor checks the kernels that models use on this device, in every weight format and at a few matrix sizes. --full checks all
-/// kernels at all sizes, which takes minutes on a software driver. Ctrl-C stops the check and prints the results so far.
+/// Compares the results of GPU kernels and of the embedded model with reference results. By default, doctor checks the kernels that models use on
+/// this device, in every weight format and at a few matrix sizes. --full checks all kernels at all sizes, which takes minutes on a software driver.
+/// Ctrl-C stops the check and prints the results so far.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -58,7 +59,7 @@ pub struct Args {
     /// Check all kernels at all sizes, with and without the device's optional features, such as subgroups
     #[arg(long)]
     full: bool,
-    /// Print one JSON object
+    /// Print the report as one JSON object
     #[arg(help_heading = OUTPUT, long)]
     json: bool,
     /// Also write the report to FILE
