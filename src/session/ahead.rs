@@ -1,7 +1,8 @@
 //! Sampling on the device: one submission has several steps, and the host reads the ids of all steps together.
 //!
-//! A submission reads states from old pages and writes states to new pages, so it does not change the old pages. A text may end before the last
-//! step: at a stop id, at a stop text, or by the caller. Then the text's slot returns to its old page and reads the tokens of the text again.
+//! A page is the device memory of one slot's recurrent states. A submission reads the current pages and writes new pages, so that the current pages
+//! do not change. A text may end before the last step: at a stop id, at a stop text, or by the caller. Then the text's slot keeps the page from
+//! before the submission, and reads the tokens of the text again.
 
 use super::Session;
 use super::generate::Batch;
@@ -21,7 +22,7 @@ use std::time::Duration;
 /// The longest time that a submission should take. A token reaches the caller only after its whole submission.
 const LONGEST: Duration = Duration::from_millis(30);
 
-/// The number of steps per submission: as many as fit in 30 ms, from 1 to [`MAX_AHEAD`].
+/// The number of steps per submission: as many as take at most 30 ms together, from 1 to [`MAX_AHEAD`].
 struct Pace(usize);
 
 impl Default for Pace {
@@ -45,7 +46,7 @@ pub(super) struct Live {
     slot: Slot,
     /// Tokens that the slot has not read: exactly one before each submission.
     pub unread: Vec<u32>,
-    /// True if the device found no token to sample. Then the host samples, and returns an error if the host finds no token either.
+    /// True if the device could not sample a token from the logits. Then the host samples from these logits, or returns an error.
     pub is_stuck: bool,
 }
 
@@ -65,7 +66,7 @@ struct Submission {
     ids: Vec<u32>,
 }
 
-/// Values that later submissions reuse: the number of steps and the buffers.
+/// The number of steps of the next submission, and buffers that each submission reuses.
 #[derive(Default)]
 pub(super) struct Ahead {
     pace: Pace,
@@ -107,8 +108,8 @@ impl Session {
         self.executor.begin_draws(&samplers, &exempt)
     }
 
-    /// Begins a submission for the streams of the last [`begin_draws`](Self::begin_draws), each with one unread token. In each step, the device
-    /// reads one token per stream and samples the stream's next token.
+    /// Begins a submission of several steps for the streams of the last [`begin_draws`](Self::begin_draws). Each stream must have exactly one unread
+    /// token. In each step, the device reads one token per stream and samples the stream's next token.
     pub(super) fn begin_drawing(&mut self, streams: &[Stream], live: &[Live], ahead: &mut Ahead) -> Result<()> {
         let Ahead { pace, sent } = ahead;
         let n = live.iter().map(|l| streams[l.stream].n_left()).fold(pace.0, usize::min);
@@ -131,8 +132,9 @@ impl Session {
         begun
     }
 
-    /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and returns the time per step. Afterwards, `unread` of a stream that
-    /// continues is its last token. For a stream that has ended, `unread` holds the tokens of the text that the slot has not read.
+    /// Finishes the submission of [`begin_drawing`](Self::begin_drawing), passes the sampled tokens to the streams, and returns the time per step.
+    /// Afterwards, `unread` of a stream that continues is the stream's last token. For a stream that has ended, `unread` holds the tokens of the text
+    /// that the slot has not read.
     pub(super) fn finish_drawing(&mut self, batch: &mut Batch<'_>, live: &mut [Live], ahead: &mut Ahead) -> Result<Duration> {
         let Ahead { pace, sent } = ahead;
         let n = sent.n_steps;
@@ -150,8 +152,8 @@ impl Session {
         Ok(took / n.max(1) as u32)
     }
 
-    /// Gives a slot the page (state) that the `n` steps of a submission wrote, if all tokens that these steps sampled belong to the slot's text.
-    /// Otherwise the slot keeps its old page.
+    /// Moves a slot to the page (device memory of states) that the `n` steps of a submission wrote. If one of the sampled tokens does not belong to
+    /// the text, because the text had ended, the slot keeps its old page instead.
     fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) -> Result<()> {
         if l.unread.len() <= n {
             self.pages.cancel(go);
@@ -164,7 +166,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the unread tokens of texts that ended, one token per step. The submission also read one token per step, so the result is
+    /// Reads the unread tokens of texts that ended, one token per step. The submission also read one token per step, so the resulting state is
     /// bit-identical to the state that the submission computed.
     pub(super) fn settle(&mut self, ended: &[Live]) -> Result<()> {
         let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();

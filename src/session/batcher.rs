@@ -59,7 +59,7 @@ pub struct Batcher {
     /// One entry per stream, in the same order.
     sequences: Vec<Sequence>,
     ahead: Ahead,
-    /// True if the device has the current samplers of all streams.
+    /// True if the device has up-to-date copies of the samplers of all streams.
     has_samplers: bool,
     /// The number of jobs that were added so far. The next job gets this number as its id.
     n_jobs: u64,
@@ -80,9 +80,8 @@ struct Sequence {
     job: JobId,
     /// Tokens that the slot must read before the next sampling: the remaining tokens of the prompt, or the token that was sampled last.
     unread: Vec<u32>,
-    /// Jobs with the same prompt as this job. Each of these jobs waits until this job has read the prompt, and then continues in a fork of this
-    /// job's slot. An entry has the id and the stream of a waiting job, and `keeps_slot` of this job. Until the fork, a waiting job has an
-    /// empty slot.
+    /// Jobs with the same prompt as this job, which wait until this job has read the prompt. Then each waiting job continues in a fork of this job's
+    /// slot. An entry has the waiting job's id, stream and `keeps_slot`. Until the fork, a waiting job has an empty slot.
     continuations: Vec<(JobId, Stream, bool)>,
     /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. Each position is stored as the number of prompt
     /// tokens after the position, so the slot reaches the last entry first.
@@ -98,8 +97,8 @@ struct Sequence {
     keeps_slot: bool,
     /// True if the prompt must be read even if the job may generate no token, because the caller keeps the state.
     reads_prompt: bool,
-    /// True if the device found no token to sample. Then the slot reads its unread tokens one per step, because the device also reads one token
-    /// per step. After that, the host samples or returns an error.
+    /// True if the device could not sample a token. Then the slot reads its unread tokens one per step, as the device did, so that the state is
+    /// bit-identical. After that, the host samples or returns an error.
     is_stuck: bool,
     /// True if the job is paused and takes part in no step.
     is_paused: bool,
@@ -139,7 +138,8 @@ impl Sequence {
         (self.n_prompt_logprobs.is_some() || self.pool.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
     }
 
-    /// Returns whether a step must return a row after each token of the prompt, and not only after its last token.
+    /// Returns whether a step must return a row (logits and hidden state) after each token of the prompt. Otherwise only the row after the prompt's
+    /// last token is needed.
     fn needs_all_rows(&self) -> bool {
         self.n_prompt_logprobs.is_some() || self.pool.as_ref().is_some_and(Pool::needs_all)
     }
@@ -154,7 +154,7 @@ impl Batcher {
     /// Creates a batcher over the free slots of a session.
     ///
     /// # Errors
-    /// `Model` if the model is a classifier.
+    /// `Model` if the model does not predict tokens, such as a classifier or an embedding model.
     pub fn new(session: Session) -> Result<Batcher> {
         session.check_speaks()?;
         Ok(Batcher {
@@ -200,8 +200,8 @@ impl Batcher {
     /// as in [`Session::continue_many`].
     ///
     /// # Errors
-    /// `Input` if all slots are in use, if the prompt is empty and the slot `from` has no logits, or if tokens are out of range or exceed the
-    /// context; `Usage` if a setting of the sampler is wrong. After an error, the batcher has not changed.
+    /// `Input` if all slots are in use, or if tokens are out of range or exceed the context; `Input` if the prompt is empty and the slot `from` has
+    /// no logits; `Usage` if a setting of the sampler is wrong. After an error, the batcher has not changed.
     pub fn add(&mut self, job: Job) -> Result<JobId> {
         job.sampler.settings().check(self.session.model().facts().n_vocab)?;
         let slot = match job.from {
@@ -256,7 +256,7 @@ impl Batcher {
         Ok(job)
     }
 
-    /// Forks the slot of sequence `i` once for each job that waits until sequence `i` has read their common prompt. Each of these jobs becomes a
+    /// Forks the slot of sequence `i` once for each job that waits until sequence `i` has read their common prompt. Each waiting job becomes a
     /// sequence.
     fn fork_continuations(&mut self, i: usize) -> Result<()> {
         for (job, mut stream, keeps_slot) in std::mem::take(&mut self.sequences[i].continuations) {
@@ -291,14 +291,14 @@ impl Batcher {
         std::mem::take(&mut self.kept)
     }
 
-    /// Returns the log-probabilities of the prompts that were completely read since the last call, for jobs that request them. Each prompt has
-    /// one entry per token, except for its first token.
+    /// Returns the log-probabilities of the prompts that were completely read since the last call, for jobs that request these log-probabilities
+    /// ([`Job::n_prompt_logprobs`]). Each prompt has one entry per token, except for its first token.
     pub fn take_prompt_logprobs(&mut self) -> Vec<(JobId, Vec<Logprobs>)> {
         std::mem::take(&mut self.prompt_logprobs)
     }
 
-    /// Returns the vectors of the prompts that were completely read since the last call, for jobs that request them ([`Job::pooling`]): `[n_embd]`,
-    /// of the length 1.
+    /// Returns the vectors of the prompts that were completely read since the last call, for jobs that request a vector ([`Job::pooling`]). A vector
+    /// is `[n_embd]` and has the length 1.
     pub fn take_pooled(&mut self) -> Vec<(JobId, Vec<f32>)> {
         std::mem::take(&mut self.pooled)
     }
@@ -335,9 +335,9 @@ impl Batcher {
         Ok(job)
     }
 
-    /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step.
-    /// While one job of an [`add_alike`](Self::add_alike) call reads the prompt for all jobs of the call, all jobs of the call pause and resume
-    /// together with that job.
+    /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step. Jobs of
+    /// one [`add_alike`](Self::add_alike) call share the prefill of their prompt, which one of these jobs runs. Until the prompt is read, all jobs of
+    /// the call pause and resume together with that job.
     pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
         for sequence in &mut self.sequences {
             let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));
@@ -347,9 +347,9 @@ impl Batcher {
         }
     }
 
-    /// Ends a job and returns its text so far. Returns `None` if the job had ended before. The job's slot is closed at once, or when the
-    /// current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead, except for a job that still
-    /// waits until another job of its [`add_alike`](Self::add_alike) call has read the prompt.
+    /// Ends a job and returns its text so far. Returns `None` if the job had ended before. The job's slot is closed at once, or when the current step
+    /// is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead. Exception: the slot of a job is always closed
+    /// while another job of the same [`add_alike`](Self::add_alike) call reads the prompt for this job.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.

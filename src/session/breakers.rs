@@ -14,11 +14,12 @@ pub(super) struct Breakers {
 }
 
 impl Session {
-    /// Sets the ids that end a repetition for the sampler's DRY penalty. Does nothing if the sampler needs no ids.
+    /// Sets the ids that end a repetition for the sampler's DRY penalty. Does nothing if the sampler needs no ids, for example because its DRY
+    /// penalty is off.
     ///
     /// # Errors
-    /// A `Usage` error that names the field `dry_breaker`, if no token contains one of the sampler's breaker texts, or if the model has no
-    /// vocabulary. The default texts ([`DRY_BREAKERS`]) never cause an error.
+    /// A `Usage` error that names the field `dry_breaker`, if a breaker text of the sampler is in no token or the model has no vocabulary. The
+    /// default texts ([`DRY_BREAKERS`]) never cause an error.
     pub(crate) fn tell_breakers(&mut self, sampler: &mut Sampler) -> Result<()> {
         let Some(texts) = sampler.wants_breakers() else { return Ok(()) };
         if texts != self.breakers.texts {

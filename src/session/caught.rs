@@ -11,7 +11,7 @@ thread_local! {
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs `work`, a part of one request's work. If `work` panics, returns an error of kind `Input`.
+/// Runs `work`, a part of one request's work, and returns its result. If `work` panics, returns an error of kind `Input`.
 ///
 /// A panic may leave values that `work` was changing in an invalid state. After a panic, the caller must drop all values that may be invalid.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-/// Time limit of a step. A step has tens of dispatches, so each dispatch takes much less time.
+/// Time limit of a step. The driver's limit is for one dispatch. A step has tens or hundreds of dispatches, so each dispatch takes much less time
+/// than the step.
 const LONGEST_STEP: Duration = Duration::from_millis(2000);
 /// The most tokens of the first step on a device whose driver may abort long dispatches.
 const FIRST: usize = 32;
 
-/// The current number of prompt tokens per step, and its limits.
+/// The current number of prompt tokens per step (the chunk size), and the requested number.
 pub struct Chunk {
     asked: usize,
     now: usize,
@@ -15,7 +16,8 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Creates a chunk for `asked` tokens per step, but at most `max`. `watched` is true if the driver may abort long dispatches.
+    /// Creates a chunk size for `asked` tokens per step, but at most `max`. `watched` is true if the driver may abort long dispatches. The chunk size
+    /// then begins with at most 32 tokens.
     pub fn new(asked: usize, watched: bool, max: usize) -> Chunk {
         let asked = asked.clamp(1, max.max(1));
         Chunk { asked, now: if watched { asked.min(FIRST) } else { asked }, watched }

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the checkpoint `input` to the safetensors file `out`, with matrices quantised to the formats of `plan`. `what` determines the formats
-/// of all other tensors, and may have a LoRA adapter to merge. Calls `progress(bytes done so far, total bytes)`.
+/// Writes the checkpoint `input` to the safetensors file `out`, with matrices quantised to the formats of `plan`. `what` determines the formats of
+/// all other tensors, and may have a LoRA adapter that is merged into the weights. Calls `progress(bytes done so far, total bytes)`.
 ///
 /// # Errors
 /// `Usage` if the plan does not fit the matrices; an error if a weight is outside the range of its format; the errors of [`convert()`].
@@ -34,7 +34,7 @@ pub fn convert_coded(
     convert(input, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
 }
 
-/// For each quantised tensor, by name: how the tensor is quantised (coding), and the matrices that the tensor consists of, in the order of their
+/// For each quantised tensor, by name: the coding (format, axis of the scales, transposition), and the matrices in the tensor, in the order of their
 /// rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
@@ -47,7 +47,8 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
             found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
         }
     }
-    // A tensor whose slices have different formats is not quantised. Neither is a tensor with padded heads: the file keeps the tensor as it is.
+    // Two kinds of tensors stay as they are in the file: tensors that hold matrices of different formats, and tensors with padded heads, because the
+    // file lacks the rows and columns of the padding.
     found.retain(|_, (coding, parts)| {
         let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed && !p.has_padded_heads();
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)

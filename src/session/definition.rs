@@ -34,6 +34,9 @@ pub struct Definition {
 
 impl Definition {
     /// Opens a model's source and reads the model's definition.
+    ///
+    /// # Errors
+    /// `File` or `Model` if the file is damaged or not supported, or lacks a tensor; `Usage` if an option does not suit the model.
     pub fn new(source: &ModelSource, options: &Options) -> Result<Definition> {
         let checkpoint = match source {
             ModelSource::Path(path) => Checkpoint::open(path)?,
@@ -77,7 +80,7 @@ impl Definition {
         Ok(definition)
     }
 
-    /// Checks that all tensors are present with the right shape, before anything is allocated for them.
+    /// Checks that all tensors are present with the right shape, before memory is allocated for the weights.
     fn check(&self) -> Result<()> {
         for (name, shape, optional) in self.tape.tensors() {
             if !optional || self.source.has(name) {
@@ -126,7 +129,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     if let Some((had, gets)) = tape.matrices.iter().flat_map(|m| &m.parts).find_map(coded_as) {
         notes.push(format!("weights of the file are {had} and are converted to {gets}, which does not restore precision"));
     }
-    // Gives no warnings about the configuration if the user has overridden the base of rotary positions.
+    // If the user has overridden the base of rotary positions, the configuration's warnings do not apply and are left out.
     let as_said = |glm: &Glm| tape.rotary.is_some_and(|r| r.base == glm.rope_theta);
     if let Some(glm) = checkpoint.metadata().get(GLM).and_then(|json| Glm::parse(json).ok()).filter(as_said) {
         notes.extend(glm.warnings());
@@ -135,7 +138,8 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     notes
 }
 
-/// Returns a note if the context length in a GGUF file was replaced, because it contradicts the model.
+/// Returns a note if another context length replaces the context length of a GGUF file. The length in the file is replaced if it is out of range, or
+/// equals the model's width, which one converter writes by mistake. Otherwise returns `None`.
 fn context_note(metadata: &BTreeMap<String, String>) -> Option<String> {
     let used = Glm::parse(metadata.get(GLM)?).ok()?.max_context;
     let key = format!("{}.context_length", metadata.get("general.architecture")?);
@@ -181,7 +185,10 @@ pub fn embedded() -> Result<crate::weights::Checkpoint> {
     )
 }
 
-/// Returns a GLM's configuration with `theta` as the base of the rotary position embedding.
+/// Returns the configuration of a GLM checkpoint as JSON, with `theta` as the base of the rotary position embedding.
+///
+/// # Errors
+/// `Usage` if the checkpoint is not a GLM.
 fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     let Some(said) = checkpoint.metadata().get(GLM) else {
         return Err(Error::usage("only a GLM has a rotary base to change").hint("leave out `rope_theta`"));
@@ -220,8 +227,9 @@ impl Source for Transposed {
     }
 }
 
-/// Reads a file with a tuned initial state. Returns the elements of each state of the tape. State matrices are `[heads, value, key]`. Shift
-/// vectors (inputs of the previous token) are zeros if the file does not have them.
+/// Reads a file with a tuned initial state (a trained state in which a text begins). Returns one list of elements for each state of the tape, in the
+/// order of the tape. State matrices are `[heads, value, key]`. Shift vectors (inputs of the previous token) are zeros if the file does not have
+/// them.
 ///
 /// # Errors
 /// `Model` if the file does not fit the tape.

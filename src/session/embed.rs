@@ -1,7 +1,7 @@
 //! Computes one vector per text from the hidden states after the text's tokens.
 //!
-//! For an EmbeddingRWKV model, the hidden states after the end-of-text tokens are averaged. Then the layers of a task compute the vector from the
-//! mean, on the host. For any other model, the vector is the hidden state after the last token, or the mean of all hidden states.
+//! For an EmbeddingRWKV model, the vector begins as the mean of the hidden states after the end-of-text tokens. The layers of a task, which run on
+//! the host, then transform the mean. For any other model, the vector is the hidden state after the last token, or the mean of all hidden states.
 
 use super::work::{Cut, Wanted};
 use super::{Model, Prompt, Session, Slot};
@@ -25,7 +25,8 @@ pub enum Pooling {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EmbedOptions {
-    /// How hidden states become a vector. `None` means [`Pooling::Last`]. Must be `None` for an embedding model, which has its own rule.
+    /// How hidden states become a vector. `None` means [`Pooling::Last`]. Must be `None` for an embedding model, which always uses the end-of-text
+    /// tokens.
     pub pooling: Option<Pooling>,
     /// The task of an embedding model, which selects the layers after pooling. `None` means [`Task::Retrieval`]. Must be `None` for any other
     /// model.
@@ -84,9 +85,9 @@ enum Rule {
 }
 
 impl Embedder {
-    /// Creates an embedder that reads up to `n_slots` texts at a time. A model that was opened with [`Output::Hidden`](super::Output) computes vectors
-    /// faster, because no step multiplies with the matrix of logits. A model that was opened for logits gives the same vectors. In a browser,
-    /// only models that return hidden states can be used.
+    /// Creates an embedder that reads up to `n_slots` texts at a time. A model that was opened with [`Output::Hidden`](super::Output) computes
+    /// vectors faster, because no step computes logits. A model that was opened for logits gives the same vectors. In a browser, only models that
+    /// return hidden states can be used.
     ///
     /// # Errors
     /// `Usage` if an option does not suit the model; `Model` if the model is a reranker or lacks tensors of the
@@ -185,8 +186,8 @@ impl Embedder {
     /// each step.
     ///
     /// # Errors
-    /// `Input` if a text has no tokens or more tokens than the context, if an id is out of range, or if a text for an embedding model lacks the
-    /// token that ends a text; `Model` if a number of a vector is not finite; `Interrupted` by the stop flag; `Device` if the device failed.
+    /// `Input` if a text has no tokens or more tokens than the context, or if an id is out of range; `Input` if a text for an embedding model lacks
+    /// the end-of-text token; `Model` if a number of a vector is not finite; `Interrupted` by the stop flag; `Device` if the device failed.
     pub fn embed_tokens(&mut self, texts: &[&[u32]], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<Vec<f32>>> {
         texts.iter().try_for_each(|tokens| self.check(tokens))?;
         let total: usize = texts.iter().map(|tokens| tokens.len()).sum();
@@ -226,8 +227,11 @@ impl Embedder {
         Ok(sums.into_iter().map(|(sum, n)| sum.into_iter().map(|x| (x / f64::from(n)) as f32).collect()).collect())
     }
 
-    /// Returns the vector of a text from its mean hidden state. Applies the layers of the task for an embedding model. Normalises the vector if
-    /// the options say so.
+    /// Returns the vector of a text from its mean hidden state. Applies the layers of the task for an embedding model. Scales the vector to the
+    /// length 1 if the options say so.
+    ///
+    /// # Errors
+    /// `Model` if a number of the vector is not finite.
     fn finished(&self, row: Vec<f32>) -> Result<Vec<f32>> {
         let vector = match &self.rule {
             Rule::Pooled(_) => row,
@@ -250,7 +254,8 @@ pub(super) fn scaled(vector: &[f32]) -> Result<Vec<f32>> {
     Ok(vector.iter().map(|x| if length > 0.0 { (f64::from(*x) / length) as f32 } else { *x }).collect())
 }
 
-/// The layers of a task: y = LN(W2 relu(W1 x) + x). W1 is `[F, C]` and W2 is `[C, F]`; both are row-major.
+/// The layers of a task: y = LN(W2 relu(W1 x) + x), for a vector x of n_embd numbers. `first` is W1 and `second` is W2. Both are `[n_embd, n_embd]`
+/// and row-major. LN is a layer norm with `weight` and `bias`.
 struct TaskLayers {
     first: Vec<f32>,
     second: Vec<f32>,

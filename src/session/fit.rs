@@ -1,18 +1,19 @@
 //! The strategy `auto`: chooses the device and the weight format of each layer from the devices' free memory and the layers' bytes. Opens no
 //! device; the caller measures the free memory.
 //!
-//! The rules, in this order; rules 1, 2 and 4 try the widest format first:
+//! The first rule that gives a strategy counts. Rules 1, 2 and 4 try the format with the most bits per weight first (the widest), rule 3 uses only
+//! the narrowest:
 //!
 //! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
 //!    every token.
 //! 2. All layers on several adapters, which are filled one after another, in the order of [`Machine::adapters`].
-//! 3. In the narrowest format, with some layers in host memory. The faster of two ways is chosen. Streaming: the adapter with room for most
-//!    layers runs all layers, and layers in host memory are copied to this adapter in every step. CPU: the adapters are filled in order, and the
-//!    CPU runs the layers in host memory. The estimated time per token is the bytes of the layers in host memory, divided by the speed of the bus
-//!    (streaming) or of the CPU. Streaming wins a tie, because all tokens of a chunk share the copies.
+//! 3. In the narrowest format, with some layers in host memory. The faster of two ways is chosen. Streaming: the adapter with room for most layers
+//!    runs all layers, and layers in host memory are copied to this adapter in every step. CPU: the adapters are filled in order, and the CPU runs
+//!    the layers in host memory. The time per token is estimated as bytes divided by speed: the bytes of the layers in host memory, and the speed of
+//!    the bus (streaming) or of the CPU. If the times are equal, streaming is chosen, because all tokens of a chunk share the copies.
 //! 4. All layers on the CPU, if no adapter has room for even one layer.
 //!
-//! Each device keeps a margin: drivers allocate in large blocks, and other programs need memory.
+//! On each device, some free memory is left unused: drivers allocate in large blocks, and other programs need memory.
 
 use super::footprint::Footprint;
 use crate::error::{Error, Result, size};
@@ -63,7 +64,7 @@ pub struct Fitted {
     pub why: String,
 }
 
-/// Chooses a strategy. `candidates` are the formats of one model, widest first.
+/// Chooses a strategy. `candidates` are the formats of one model, from the most bits per weight (widest) to the fewest.
 ///
 /// # Errors
 /// `Memory` if the model fits nowhere; `Usage` if there are no candidates.
@@ -120,7 +121,7 @@ fn usable(free: Option<u64>) -> u64 {
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)
 }
 
-/// Id of a device, and the number of layers that it holds.
+/// Id of a device, and the number of layers on this device.
 type Share<'a> = (&'a str, usize);
 
 /// Assigns layers to the adapters in order, to each as many as fit. Returns the adapters that hold at least one layer, with their numbers of
@@ -151,12 +152,12 @@ fn segments(c: &Candidate, shares: &[Share<'_>]) -> String {
 /// A strategy that keeps the weights of some layers in host memory.
 struct Way {
     strategy: String,
-    /// Bytes of the weights in host memory. Every token reads all of these bytes.
+    /// Bytes of the weights in host memory. The time per token is estimated from these bytes, because a step reads all of them.
     rest: u64,
 }
 
 impl Way {
-    /// Returns the seconds per token to read the weights in host memory at `speed` bytes per second.
+    /// Returns an estimate of the seconds per token: the time to read the weights in host memory at `speed` bytes per second.
     fn seconds(&self, speed: f64) -> f64 {
         self.rest as f64 / speed
     }

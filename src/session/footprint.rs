@@ -12,10 +12,11 @@ use std::ops::Range;
 pub struct LayerBytes {
     /// Bytes of matrices and vectors.
     pub weights: u64,
-    /// Bytes of the layer's tables (embedding, DeepEmbed), a part of `weights`. If a layer with a table is streamed, all tables of the
-    /// device's layers stay in host memory.
+    /// Bytes of the layer's tables (embedding, DeepEmbed), a part of `weights`. If one layer with a table is streamed, the tables of all layers on
+    /// that device stay in host memory.
     pub table: u64,
-    /// Bytes that the CPU executor reads from the mapped file, a part of `weights`. The operating system can reclaim this memory.
+    /// Bytes that the CPU executor reads from the checkpoint file mapped into memory, a part of `weights`. The operating system can reclaim this
+    /// memory.
     pub mapped: u64,
     /// Bytes of the recurrent states and KV caches of all slots.
     pub slots: u64,
@@ -74,8 +75,9 @@ impl Footprint {
         Footprint { layers, scratch: vars + angles }
     }
 
-    /// Sets [`LayerBytes::mapped`] of the layers that are on the CPU. The function `mapped` returns how many bytes of a matrix are read from the
-    /// mapped file. This function is called only for layers on the CPU, because the call may read scales from the file.
+    /// Sets [`LayerBytes::mapped`] of the layers that are on the CPU. `mapped(matrix)` returns how many bytes of the matrix are read from the
+    /// checkpoint file mapped into memory. `mapped` is called only for layers on the CPU, because the call may read scales from the file. Returns the
+    /// errors of `mapped`.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
@@ -94,8 +96,8 @@ impl Footprint {
         self.layers[layers].iter().map(|l| l.slots).sum()
     }
 
-    /// Returns the bytes that a device needs for `layers` if the first `resident` layers stay in device memory. The other layers are streamed
-    /// through buffers for two layers: the device computes one layer while the next is uploaded.
+    /// Returns the bytes that a device needs for `layers` if the first `resident` layers stay in device memory. The remaining layers are streamed
+    /// through buffers for two layers: the device computes one layer while the next layer is uploaded.
     pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
         let (own, streamed) = self.layers[layers.clone()].split_at(resident.min(layers.len()));
         let largest = streamed.iter().map(|l| l.weights - l.table).max().unwrap_or(0);
@@ -128,8 +130,9 @@ impl DeviceBytes {
     }
 }
 
-/// Returns the bytes that a placement needs on each device, in the order in which devices first occur. `footprint(entry)` returns the footprint
-/// of the whole model in the weight formats of this entry of `placed`. The weights of streamed layers count as memory of `cpu`.
+/// Returns the bytes that a placement needs on each device, in the order in which devices first occur. `footprint(entry)` returns the footprint of
+/// the whole model in the weight formats of this entry of `placed`. The weights of streamed layers count as memory of `cpu`. Weights in a file that
+/// the CPU executor maps into memory do not count.
 pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
     let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
     let mut add = |device: &str, more: DeviceBytes| {

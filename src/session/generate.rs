@@ -38,9 +38,9 @@ pub struct Event<'a> {
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// The number of tokens that the device sampled for this stream in one submission, this event's token included. The events of these tokens
-    /// follow each other at once. There are fewer events if the text ends early. 1 if the host sampled the token. 0 if no token was sampled for
-    /// this event.
+    /// The number of tokens that the device sampled for this stream in one submission, this event's token included. The events of these tokens follow
+    /// without waiting for the device. If the text ends within the submission, there are fewer events than tokens. 1 if the host sampled the token. 0
+    /// if the event reports text without a new sampled token.
     pub n_together: usize,
     /// Log-probabilities of the token, if the stream requests them.
     pub logprobs: Option<&'a Logprobs>,
@@ -69,7 +69,8 @@ impl<'a> Batch<'a> {
         self.streams[stream].finish.is_none()
     }
 
-    /// Returns whether a live stream needs sampling on the host. Then the host samples for all streams, because they step together.
+    /// Returns whether a stream that has not ended needs sampling on the host. Then the host samples for all streams, because all streams step
+    /// together.
     fn needs_host(&self) -> bool {
         self.streams.iter().any(|s| s.finish.is_none() && s.needs_host())
     }
@@ -98,7 +99,7 @@ impl<'a> Batch<'a> {
         self.broken |= (self.on_event)(Event { stream: i, token: None, piece, n_together: 0, logprobs: None }).is_break();
     }
 
-    /// Ends all streams that have not ended yet.
+    /// Ends all streams that have not ended yet, with [`Finish::Interrupted`].
     fn interrupt(&mut self) {
         for i in 0..self.streams.len() {
             if self.is_live(i) {
@@ -253,15 +254,17 @@ impl Session {
         self.tell_breakers(&mut stream.sampler)
     }
 
-    /// Continues every stream from its slot's logits, all in one batch, until all streams have finished. Each slot reads all tokens of its
-    /// text, also the last token, but not the stop id.
+    /// Continues every stream from its slot's logits, all in one batch, until all streams have finished. Calls `on_event` for each token and each new
+    /// piece of text. Afterwards, each slot has read all tokens of its text, also the last token, but not the stop id. Returns the time and the
+    /// number of tokens of decode.
     ///
     /// A GPU also samples, several tokens ahead of the caller. Some streams need the host: streams with a processor, a constraint or
     /// log-probabilities, and streams with settings that the kernel does not support ([`Sampler::fits_device`]). Until these streams have ended,
     /// the host samples for all streams. Host and GPU sample the same ids.
     ///
-    /// With several streams, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the kernels
-    /// change when a stream ends, and the step at which they change depends on time measurements.
+    /// With several streams, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the number of
+    /// running streams determines the kernels, and kernels differ in rounding. The step at which a stream leaves the batch depends on time
+    /// measurements.
     ///
     /// # Errors
     /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model is

@@ -29,8 +29,11 @@ pub struct Layout {
 /// floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
-/// Chooses the devices of the layers and sets the format of every matrix. Tables in host memory are stored as floats: a step uploads only single
-/// rows of such a table, and quantised formats store scales apart from the rows.
+/// Chooses the devices of the layers and sets the format of every matrix. Embedding tables that stay in host memory are stored as floats: a step
+/// uploads only single rows of such a table, and quantised formats store scales apart from the rows.
+///
+/// # Errors
+/// `Usage` if an option does not fit the model or another option; `Memory` if `auto` finds no placement.
 pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Layout> {
     let Some(strategy) = &options.strategy else {
         let in_host = options.parts.iter().any(|p| tape.has_tables_in_host(&p.layers, p.resident));
@@ -67,7 +70,8 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
     Ok(Layout { parts: placed.into_iter().map(part).collect::<Result<_>>()?, notes })
 }
 
-/// Returns the quantisation plan that `quant` asks for. If `in_host` is true, tables are in host memory, and the plan does not quantise them.
+/// Returns the quantisation plan that `quant` asks for. `in_host` is true if the embedding tables stay in host memory. The plan then does not
+/// quantise the tables.
 fn plan_of(quant: Option<QuantPlan>, in_host: bool) -> QuantPlan {
     let plan = quant.unwrap_or_default();
     if in_host { plan.but(Kind::Embedding) } else { plan }
@@ -77,11 +81,13 @@ fn plan_of(quant: Option<QuantPlan>, in_host: bool) -> QuantPlan {
 pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     let blocks = context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
     let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * TOKENS_PER_BLOCK };
-    // Buffers of activations grow with the largest step, so a larger chunk takes memory only when a prompt fills it.
+    // Buffers of activations grow when a step is larger than all earlier steps. So a chunk of more than `CHUNK` tokens takes memory only when a
+    // prompt fills the chunk.
     Sizes { room, tokens: options.chunk.unwrap_or(CHUNK).min(CHUNK), outputs: 1 }
 }
 
-/// Sets the formats of a tape's matrices. Returns the id of each device and the bytes that a session with one slot needs on this device.
+/// Sets the formats of a tape's matrices. Returns the id of each device and the bytes that a session with one slot needs on this device. Returns an
+/// empty list if `options` have neither a strategy nor parts.
 ///
 /// # Errors
 /// `Usage` if a strategy or a plan does not fit the model; `Memory` if `auto` finds no placement.
@@ -100,6 +106,9 @@ pub fn bytes_by_device(
 }
 
 /// Returns the strategy that `auto` chooses for the free memory of this machine.
+///
+/// # Errors
+/// The errors of [`fit`].
 pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);

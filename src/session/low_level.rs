@@ -1,5 +1,5 @@
-//! Measurements of a model's words (fused operations), for benchmarks and tests. These functions may change between versions. Each function
-//! blocks until the device is done.
+//! Measurements of a model's words (fused operations), for benchmarks and tests. The functions of this module may change between versions. Each
+//! function blocks until the device is done.
 
 use super::slots::Slot;
 use super::{Session, some};
@@ -36,8 +36,8 @@ pub fn ffn_sparsity(session: &mut Session, slot: Slot, token: u32) -> Result<Opt
     aside(session, fork, &[token], |executor, step| executor.sparsity(step))
 }
 
-/// Calls `play` with a step that reads `tokens` in `slot`, and then closes the slot. The slot must be new or a fork: its page (the memory of its
-/// states) is then shared, so the step writes to another page and changes no state that is still used.
+/// Calls `play` with a step that reads `tokens` in `slot`, and then closes the slot. Returns the result of `play`. The slot must be new or a fork, so
+/// that its page (the memory of its states) is shared. The step then writes to another page and changes no state that is still used.
 fn aside<T>(session: &mut Session, slot: Slot, tokens: &[u32], play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
     let result = play_aside(session, slot, tokens, play);
     session.close(slot)?;

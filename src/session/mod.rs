@@ -1,7 +1,7 @@
 //! Sessions: load models on devices, keep each sequence in a slot, prefill prompts in chunks and decode token by token.
 //!
-//! All higher layers use models through this module. This module does not depend on shaders or on the formats of weight files. This module
-//! defines the format of state files.
+//! All higher layers use models through this module. This module does not depend on shaders or on the formats of weight files. This module defines
+//! the format of state files.
 
 mod ahead;
 mod batcher;
@@ -86,16 +86,16 @@ use work::{Cut, Scratch, Wanted};
 pub struct Idle {
     /// The number of extra slots.
     pub slots: usize,
-    /// The most tokens that all extra slots together may hold in the KV cache of a model with attention. The caller must close slots before
-    /// this number is exceeded. [`Session::held_tokens`] counts the tokens of slots.
+    /// The most tokens that all extra slots together may hold in the KV cache of a model with attention. The caller must close slots before this
+    /// number is exceeded. [`Session::held_tokens`] counts the tokens of slots. Has no effect for a model without attention.
     pub tokens: usize,
 }
 
 /// The most slots that a session can have, its extra slots ([`Idle`]) included.
 pub const MAX_SLOTS: usize = 1024;
 
-/// A loaded model, and slots that hold one sequence of tokens each. One step computes tokens of one or several slots. `Send`, but not `Sync`: one
-/// thread at a time may use a session.
+/// A loaded model with slots. Each slot holds one sequence of tokens. One step computes tokens of one or several slots. A session is `Send`, but not
+/// `Sync`: one thread at a time may use a session.
 pub struct Session {
     model: Model,
     executor: Box<dyn Executor>,
@@ -104,18 +104,22 @@ pub struct Session {
     slots: Slots,
     chunk: Chunk,
     stop: Arc<AtomicBool>,
-    /// True if the device can sample. If a stream needs sampling on the host, the host samples.
+    /// True if the device samples for streams. Normally false on the CPU, on software adapters, for several devices and for streamed layers. The host
+    /// always samples for streams for which [`Stream::needs_host`] is true.
     draws_ahead: bool,
     /// One bit per token id, set if the token does not count in penalties. `None` before the first use.
     exempt: Option<Arc<[u32]>>,
-    /// Ids of the tokens that end a repetition for the DRY penalty. Kept because the next sampler often has the same breakers.
+    /// Ids of the tokens that end a repetition for the DRY penalty, for the last sampler. Kept because the next sampler often has the same breaker
+    /// texts, and finding the ids scans the vocabulary.
     breakers: Breakers,
-    /// True if [`Session::read`] hands over hidden states in place of logits, although the model computes logits.
+    /// True if [`Session::read`] calls its callback with hidden states, although the steps of the model return logits. False if the callback gets the
+    /// rows that the steps return.
     gives_hidden: bool,
     scratch: Scratch,
     /// Measures the time of the last submission.
     clock: Clock,
-    /// Error of the last submission, if polling has found the error and `finish` has not returned it yet. A device reports an error only once.
+    /// The error of the last submission, from the moment when polling finds the error until a `finish` function returns the error. Stored because a
+    /// device reports an error only once.
     failure: Option<Error>,
 }
 
@@ -128,7 +132,8 @@ impl Session {
         Self::with_idle(model, n_slots, Idle::default())
     }
 
-    /// Creates a session with `n_slots` slots that can step together. `idle` adds slots for stored sequences.
+    /// Creates a session with `n_slots` slots that can step together. `idle` adds slots for stored sequences: sequences that the caller keeps but
+    /// does not continue at the moment.
     ///
     /// # Errors
     /// `Input` if `n_slots` is 0, if all slots together exceed [`MAX_SLOTS`], or if the device does not support the model's context; `Memory`
@@ -210,8 +215,8 @@ impl Session {
         Ok(slot)
     }
 
-    /// Opens a second slot with the sequence of `slot`. Both slots share the recurrent state until one slot reads a token. Both slots share
-    /// full blocks of the KV cache until one of the slots is closed.
+    /// Opens a second slot with the sequence of `slot`. The two slots share the recurrent state until one of them reads a token. The two slots share
+    /// each block of the KV cache (64 tokens) until one of them writes to this block.
     ///
     /// # Errors
     /// `Input` if all slots are in use, or if `slot` was closed or belongs to another session.
@@ -235,19 +240,25 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the logits after the slot's last token, `[vocab]`. The logits are empty before the first token, after a rewind and after an
-    /// interrupted prefill.
+    /// Returns the logits after the slot's last token, `[vocab]`. The result is empty before the first token, after a rewind, after an interrupted
+    /// prefill, and while the device computes a step of the slot.
+    ///
+    /// # Errors
+    /// `Input` if the slot was closed, or belongs to another session.
     pub fn logits(&self, slot: Slot) -> Result<&[f32]> {
         Ok(&self.contents(slot)?.logits)
     }
 
     /// Returns the number of tokens that the slot has read.
+    ///
+    /// # Errors
+    /// `Input` if the slot was closed, or belongs to another session.
     pub fn n_tokens(&self, slot: Slot) -> Result<usize> {
         Ok(self.contents(slot)?.n_tokens)
     }
 
-    /// Prefills a prompt in chunks, several tokens per step. Returns the logits after the prompt's last token, `[vocab]`. An empty prompt
-    /// changes nothing.
+    /// Prefills a prompt in chunks, several tokens per step. Returns the logits after the prompt's last token, `[vocab]`. An empty prompt changes
+    /// nothing and returns the slot's current logits.
     ///
     /// # Errors
     /// The errors of [`prefill_many`](Self::prefill_many).
@@ -256,11 +267,12 @@ impl Session {
         self.logits(slot)
     }
 
-    /// Prefills tokens. Returns the vector that enters the model's head after the last token: the normalised hidden state, `[n_embd]`. Programs
-    /// use this vector as a text embedding, or as the input of their own classifiers.
+    /// Prefills tokens. Returns the hidden state after the last token, `[n_embd]`: the vector after the last norm, which is the input of the matrix
+    /// that computes logits. Programs use this vector as a text embedding, or as the input of their own classifiers.
     ///
     /// # Errors
-    /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty; `Model` if the model has no head.
+    /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty; `Model` if the model has no hidden state after a last norm; `Device`
+    /// in a browser.
     pub fn hidden(&mut self, slot: Slot, tokens: &[u32]) -> Result<Vec<f32>> {
         some(tokens)?;
         self.prefill(slot, tokens)?;
@@ -284,8 +296,8 @@ impl Session {
         logits
     }
 
-    /// Prefills prompts of different lengths in several slots at once. Calls `progress(tokens read so far, total tokens)` after each step; both
-    /// numbers count all slots.
+    /// Prefills prompts of different lengths in several slots at once. Calls `progress(tokens read so far, total tokens)` after each step; the two
+    /// numbers are sums over all slots.
     ///
     /// # Errors
     /// `Input` if a slot was closed, belongs to another session or is listed twice, or if tokens are out of range or exceed the context;

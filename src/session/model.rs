@@ -1,4 +1,5 @@
-//! Loaded models: their weights are on one or several devices. The weights come from a file or from the program itself, or are random.
+//! Loaded models. The weights of a loaded model are on one or several devices. The weights come from a file or from the program itself, or are
+//! random.
 
 use super::definition::{Definition, notes};
 use super::footprint::{Footprint, Sizes, as_assigned, by_device};
@@ -43,7 +44,7 @@ struct Inner {
     context: Option<usize>,
     sampling: Sampling,
     load_ms: f64,
-    /// The weights of the layers that run on the host. `None` if the model has no such layers.
+    /// Reads the weights of the layers that always run on the host: the last layers of embedding models and rerankers. `None` for other models.
     host_layers: Option<Box<dyn Source>>,
 }
 
@@ -179,8 +180,8 @@ impl Model {
     pub fn n_params(&self) -> u64 {
         self.0.n_params
     }
-    /// Returns how many bytes of matrices are read to compute one token, without sparsity: one row of the embedding table, and all bytes of the
-    /// other matrices.
+    /// Returns how many bytes of matrices are read to compute one token: one row of each embedding table, and all bytes of the other matrices.
+    /// Columns that sparse products skip count, too.
     pub fn token_bytes(&self) -> u64 {
         let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
         self.tape().matrices.iter().map(|m| read(m) as u64).sum()
@@ -195,11 +196,12 @@ impl Model {
         8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
     }
     /// Returns the bytes of device memory that the weights take. If layers are streamed (copied from host memory in every step), only the buffers
-    /// that receive the layers count.
+    /// that receive the layers count. On the CPU, host memory and mapped files count.
     pub fn device_bytes(&self) -> u64 {
         self.0.loaded.device_bytes()
     }
-    /// Returns the size of one slot's recurrent state in bytes. The KV cache does not count.
+    /// Returns the bytes of device memory for one copy of a slot's recurrent states. Vectors that a step both reads and writes count twice, because
+    /// the device keeps two buffers for each such vector. The KV cache does not count.
     pub fn state_bytes(&self) -> u64 {
         self.tape().states.iter().map(|s| s.size_bytes(1) as u64).sum()
     }
@@ -208,7 +210,8 @@ impl Model {
     pub fn sparse_bytes(&self) -> u64 {
         self.0.loaded.sparse_bytes()
     }
-    /// Returns the bytes of memory that one slot takes at most: its recurrent state and its KV cache with a full context.
+    /// Returns the bytes of device memory that one slot takes at most: two copies of its recurrent states, and its KV cache with a full context. The
+    /// second copy receives the states when the slot must not change the first copy.
     pub fn slot_bytes(&self) -> u64 {
         let room = Room {
             pages: Pages::new(1, true).len() - 1,
@@ -241,7 +244,7 @@ impl Model {
     pub fn context(&self) -> Option<usize> {
         self.0.context
     }
-    /// Returns whether a slot can be rewound to any of its tokens. This needs a KV cache of all tokens, and no recurrent state: a recurrent
+    /// Returns whether a slot can be rewound to any of its tokens. Rewinding needs a KV cache of all tokens, and no recurrent state: a recurrent
     /// state holds no earlier states. RWKV-7b has a KV cache and a recurrent state, so the result is `false`.
     pub fn can_rewind(&self) -> bool {
         self.0.context.is_some() && self.tape().states.is_empty()
@@ -256,7 +259,7 @@ impl Model {
     pub(super) fn loaded(&self) -> Arc<dyn Loaded> {
         self.0.loaded.clone()
     }
-    /// Returns the numbers of a tensor of the layers that run on the host. `shape` is the tensor's shape.
+    /// Returns the elements of a tensor of the layers that run on the host, in row-major order. `shape` is the expected shape.
     ///
     /// # Errors
     /// `Model` if the tensor is missing or has another shape.
@@ -266,7 +269,7 @@ impl Model {
         source.with(name, shape, &mut |view| view.read_f32(0, &mut numbers))?;
         Ok(numbers)
     }
-    /// Returns how many numbers a row of a step's results has: the number of logits, or n_embd for a model that returns hidden states.
+    /// Returns how many numbers a step returns per requested token: the number of logits, or n_embd for a model that returns hidden states.
     pub(super) fn n_outputs(&self) -> usize {
         self.tape().logits.map_or(0, |var| self.tape().var_spec(var).columns[0])
     }
@@ -279,8 +282,11 @@ impl Model {
     }
 }
 
-/// Chooses the model's vocabulary. [`Choice::Missing`] has a hint that says where to get the vocabulary. Also returns a note for the user if the
-/// choice is unusual.
+/// Chooses the model's vocabulary. [`Choice::Missing`] has a hint that says where to get the vocabulary. Also returns a note for the user in two
+/// cases: the vocabulary in the model's file cannot be used, or has the size of the World vocabulary but other tokens.
+///
+/// # Errors
+/// `Input` if the vocabulary has an id that the model does not have; the errors of [`Vocab::find`].
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts, checkpoint: Option<&Checkpoint>) -> Result<(Choice, Option<String>)> {
     let (vocab, note) = match (&options.vocab, source) {
         (Some(path), _) => (Vocab::find(path)?, None),

@@ -24,7 +24,7 @@ pub enum ModelSource {
     Synthetic(String),
 }
 
-/// The result of the steps of a session.
+/// The numbers that a step of a session returns for a token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Output {
     /// Logits of the next token, or of a classifier's labels: `[n_vocab]` or `[n_labels]`.
@@ -36,7 +36,8 @@ pub enum Output {
 
 /// The default number of prompt tokens per step.
 pub const CHUNK: usize = 256;
-/// The default number of prompt tokens per step on discrete GPUs. Products of narrow matrices then have enough workgroups for all cores.
+/// The default number of prompt tokens per step on discrete GPUs. With this many tokens, even the product with a matrix of few rows has enough
+/// workgroups for all cores.
 pub const LONG_CHUNK: usize = 512;
 
 /// Options to open a model with. Start from `Options::default()`.
@@ -54,10 +55,11 @@ pub struct Options {
     /// The device and the weight format of each layer, as described in `docs/strategies.md`. A strategy replaces `device` and `dtype`, and
     /// cannot be combined with `parts` or `quant`.
     pub strategy: Option<StrategyChoice>,
-    /// The formats to which matrices are quantised. `None` quantises no matrix; matrices that are quantised in the file keep their formats.
+    /// The formats to which matrices are quantised. `None` quantises no matrix. Matrices that the file stores in a format of wingbeat, such as `i8`,
+    /// then keep this format. Matrices in a block type of GGUF, such as `Q4_0`, become floats.
     pub quant: Option<QuantPlan>,
-    /// Path of a vocabulary file. `None` chooses the vocabulary in the model's own file (GGUF). If the model's file has no vocabulary, the
-    /// model's number of embeddings determines the choice: a built-in vocabulary, or a file in the model's folder.
+    /// Path of a vocabulary file. `None` chooses the vocabulary in the model's own file (GGUF). If that file has no usable vocabulary, the model's
+    /// number of embeddings determines the choice: a built-in vocabulary, or a file in the model's folder.
     pub vocab: Option<PathBuf>,
     /// The most prompt tokens that one step computes. `None` means [`LONG_CHUNK`] on discrete GPUs with enough free memory, otherwise [`CHUNK`].
     pub chunk: Option<usize>,
@@ -73,20 +75,23 @@ pub struct Options {
     /// True if the kernels add in the same order for every batch size. Then the result of a sequence does not depend on the other sequences of
     /// its batch.
     pub deterministic: bool,
-    /// Folder with measurements that determine which kernels an adapter runs, and with compiled kernels.
+    /// Folder for two kinds of files: compiled kernels, and measurements that determine which kernels an adapter runs.
     /// [`measure_once`](crate::exec::tune::measure_once) writes the measurements, and opening a model reads them. With Vulkan, a model that is
     /// dropped also writes the kernels that the driver compiled. `None` means default kernels, which are compiled at every start.
     pub cache: Option<PathBuf>,
-    /// True if a GPU reads only the columns of the ffn's value matrix whose input is not zero. Set this to false to compare results or speed.
+    /// True if a GPU reads only some columns of the last matrix of an ffn (the value matrix): the columns whose input is not zero. Set this to false
+    /// to compare results or speed.
     pub sparse: bool,
-    /// The index order of the matrices of tuned initial states, both in the model's file and in separate state files.
+    /// The index order of the state matrices of tuned initial states (trained states in which a text begins). Applies to the model's file and to
+    /// separate state files.
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm of RWKV-5 to 7. `None` means the epsilon that the file states, or 64e-5 if the file states no epsilon.
     pub group_norm_eps: Option<f32>,
-    /// A GPU that the caller has opened. This GPU replaces `device` and `backend`. The capabilities with which this GPU was opened replace
-    /// `deterministic` and `sparse`. An entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`].
+    /// A GPU that the caller has opened, in place of `device` and `backend`. The settings with which the caller opened the GPU replace
+    /// `deterministic` and `sparse`. An entry of `parts` uses this GPU if its device is [`DeviceChoice::Own`]. `None` lets wingbeat open the devices.
     pub gpu: Option<Arc<gpu::Device>>,
-    /// The result of the steps of a session. An embedding model or a reranker ([`Purpose`](crate::arch::Purpose)) always returns hidden states.
+    /// The numbers that a step returns for a token. An embedding model or a reranker ([`Purpose`](crate::arch::Purpose)) always returns hidden
+    /// states.
     pub output: Output,
 }
 
@@ -140,7 +145,7 @@ pub struct Device {
     pub backend: String,
     /// Kind of adapter: `discrete`, `integrated`, `virtual`, `cpu` or `other`. `builtin` for the CPU executor.
     pub kind: String,
-    /// Name and version of the driver; empty if the device has no driver or the caller opened it.
+    /// Name and version of the driver. Empty if the device has no driver, or if the caller opened the device.
     pub driver: String,
     /// The reason for the choice of the device, in one line.
     pub why: String,
@@ -158,7 +163,8 @@ pub struct PartOn {
     pub resident: usize,
 }
 
-/// The index order of the matrices of a tuned initial state. A file does not show its index order, because the matrices are square.
+/// The index order of the state matrices in the file of a tuned initial state (a trained state in which a text begins). The file does not show its
+/// index order, because the matrices are square.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StateOrientation {
     /// The index order `[heads, value, key]`, which the official trainer and most other trainers write.

@@ -1,6 +1,6 @@
-//! Pages: a page is the device memory for the recurrent states of one slot. This module counts the slots that use each page. A page has two
-//! copies of each shift vector (the input of the previous token), called halves 0 and 1. A step reads one half and writes the other half. This
-//! module records which half is current.
+//! Pages: a page is the device memory for the recurrent states of one slot. This module counts the slots that use each page. Some states are shift
+//! vectors (the inputs of the previous token). A page has two copies of each shift vector, in halves 0 and 1 of the page. A step reads one half and
+//! writes the other half. This module records which half is current.
 //!
 //! A forked slot shares the page of the original slot. If a slot with a shared page steps, the step reads the shared page and writes a new
 //! page.
@@ -18,8 +18,8 @@ pub struct Pages {
     half: Vec<usize>,
 }
 
-/// The places that a step of one slot reads (`in`) and writes (`out`). `page` is the index of a page, the memory of one slot's states. Each page
-/// has two halves for the shift vectors (the inputs of the previous token). `shift` is the index of a half: twice the page's index, plus 0 or 1.
+/// The places that a step of one slot reads (`in`) and writes (`out`). `page` is the index of a page, the memory of one slot's states. Each page has
+/// two halves for the shift vectors (the inputs of the previous token). `shift` is the index of a half: twice the page's index, plus 0 or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub page_in: usize,
@@ -70,21 +70,25 @@ impl Pages {
         self.users[page] -= 1;
     }
 
-    /// Takes a free page and returns it. The page then has one user.
+    /// Takes a free page and returns its index. The page then has one user.
+    ///
+    /// # Panics
+    /// If no page is free. [`Pages::new`] creates enough pages for all slots.
     pub fn take(&mut self) -> usize {
         let page = self.users.iter().position(|&n| n == 0).expect("there are pages for every slot");
         self.users[page] = 1;
         page
     }
 
-    /// Returns the index of the half of `page` that has the current shift vectors (the inputs of the previous token). The index is twice the
-    /// page's index, plus 0 or 1.
+    /// Returns the index of the current half of `page`: twice the page's index, plus 0 or 1. The current half has the shift vectors after the last
+    /// step.
     pub fn shift(&self, page: usize) -> usize {
         2 * page + self.half[page]
     }
 
-    /// Plans a step of a slot that uses `page`. If no other slot uses `page`, the step writes to `page`, otherwise to a new page. The number of
-    /// users of `page` does not change before [`Pages::finish`]. So if two slots that share a page step together, both slots write to new pages.
+    /// Plans a step of a slot that uses `page`. If no other slot uses `page`, the step writes to `page`, otherwise to a new page. [`Pages::finish`]
+    /// or [`Pages::cancel`] must follow. The number of users of `page` does not change before that. So if two slots that share a page step together,
+    /// each of them writes to a new page of its own.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {
@@ -93,18 +97,20 @@ impl Pages {
         Move { page_in: page, page_out: page, shift_in, shift_out: shift_in ^ 1 }
     }
 
-    /// Plans steps that begin from `page` and write to a new page, so that `page` does not change.
+    /// Plans steps that begin from `page` and write to a new page, so that `page` does not change. [`Pages::finish_steps`] or [`Pages::cancel`] must
+    /// follow.
     pub fn leave(&mut self, page: usize) -> Move {
         let page_out = self.take();
         Move { page_in: page, page_out, shift_in: self.shift(page), shift_out: 2 * page_out }
     }
 
-    /// Completes a planned move after one step.
+    /// Completes a planned move after one step, as [`finish_steps`](Self::finish_steps) does.
     pub fn finish(&mut self, go: &Move) {
         self.finish_steps(go, 1);
     }
 
-    /// Completes a planned move after `n` steps. The first step wrote to `page_out`, and the later steps updated that page in place.
+    /// Completes a planned move after `n` steps: records the current half of the written page, and counts one user fewer of the old page if the slot
+    /// moved. The first step wrote to `page_out`, and the later steps updated that page in place.
     pub fn finish_steps(&mut self, go: &Move, n: usize) {
         self.half[go.page_out] = (go.shift_out + n - 1) % 2;
         if go.page_in != go.page_out {
@@ -112,7 +118,7 @@ impl Pages {
         }
     }
 
-    /// Cancels a planned move, so that the slot stays on its page.
+    /// Cancels a planned move: the slot stays on its page. If the move took a new page, this page becomes free again.
     pub fn cancel(&mut self, go: &Move) {
         if go.page_in != go.page_out {
             self.release(go.page_out);

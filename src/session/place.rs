@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl PartOn {
-    /// Returns the placement of these layers on `device`, for a model of `n_layers` layers. Leaves out layers that the model does not have;
+    /// Returns the placement of the part's layers on `device`, for a model of `n_layers` layers. Leaves out layers that the model does not have;
     /// [`Section::cut`] reports such layers as an error.
     pub fn placed(&self, device: String, n_layers: usize) -> Placed {
         let start = self.layers.start.min(n_layers);
@@ -25,7 +25,7 @@ impl PartOn {
 /// Consecutive layers, and the device that was chosen for them.
 pub struct ChosenPart {
     part: PartOn,
-    /// The chosen device. `None` means the caller's device.
+    /// The chosen device. `None` means the GPU that the caller opened ([`Options::gpu`]).
     choice: Option<Choice>,
 }
 
@@ -43,19 +43,23 @@ pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<C
     Ok(chosen)
 }
 
-/// Returns the placements of all parts for the check of memory. Parts on the caller's device are left out, because the memory of that device is
-/// not checked.
+/// Returns the placements of all parts, for the check whether the memory suffices. Parts on the GPU that the caller opened are left out, because the
+/// memory of that GPU is not checked.
 pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<Placed> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
 }
 
-/// Returns whether all devices are discrete GPUs. The caller's device counts as not discrete.
+/// Returns whether all devices are discrete GPUs. A GPU that the caller opened counts as not discrete, because its kind is unknown.
 pub fn are_discrete(chosen: &[ChosenPart]) -> bool {
     let is_discrete = |choice: &Choice| matches!(&choice.chosen, Chosen::Gpu(adapter) if adapter.kind == AdapterKind::Discrete);
     chosen.iter().all(|part| part.choice.as_ref().is_some_and(is_discrete))
 }
 
-/// Checks that each device has enough free memory for its bytes. A device that does not report its free memory passes.
+/// Checks that each device has enough free memory. An entry of `devices` is the id of a device and the bytes that the model needs there. A device
+/// that does not report its free memory passes.
+///
+/// # Errors
+/// `Memory` if a device has too little free memory.
 pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)]) -> Result<()> {
     let memory = |device: &str| match chosen.iter().filter_map(|c| c.choice.as_ref()).find(|c| c.id == device).map(|c| &c.chosen) {
         Some(Chosen::Gpu(adapter)) => adapter.memory(),
@@ -92,7 +96,7 @@ pub async fn place(
     Ok(if links.len() == 1 { (links.remove(0).part, devices.remove(0)) } else { (Chain::new(links)?, together(&devices)) })
 }
 
-/// Loads a section (consecutive layers) to the chosen device. If `choice` is `None`, loads the section to the caller's device.
+/// Loads a section (consecutive layers) to the chosen device. If `choice` is `None`, loads the section to the GPU that the caller opened.
 async fn load(
     choice: Option<Choice>,
     section: Section,

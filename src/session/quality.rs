@@ -1,6 +1,6 @@
 //! Measures how much quality a weight format loses: compares a model's predictions of a text with the predictions of a reference model.
 //!
-//! Any two models with the same vocabulary can be compared. The models read the text alternately, some tokens at a time, so that only the
+//! Any two models with vocabularies of the same size can be compared. The models read the text alternately, some tokens at a time, so that only the
 //! logits of these tokens are in memory.
 
 use super::{Session, Slot};
@@ -59,7 +59,7 @@ pub struct Quality {
     pub kl_p99: f64,
     /// The largest KL divergence of a predicted token, in nats.
     pub kl_max: f64,
-    /// Percentage of tokens at which both models have the same most likely token.
+    /// Percentage of predicted tokens for which both models have the same most likely token.
     pub agreement_percent: f64,
 }
 
@@ -70,8 +70,8 @@ impl Quality {
     }
 }
 
-/// Reads the text with both models and compares their predictions. Calls `progress(tokens predicted so far, total)`. The stop flag of the session
-/// `reference` interrupts the comparison between two steps.
+/// Reads the text with both models and compares their predictions. Calls `progress(tokens predicted so far, total tokens to predict)`. The stop flag
+/// of the session `reference` interrupts the comparison between two steps.
 ///
 /// # Errors
 /// `Model` if vocabularies differ, a model is a classifier, or a logit is not finite; `Input` if there is no token to predict or a token is out
@@ -134,8 +134,11 @@ struct Predicted {
 
 type Reader<'a> = (&'a mut Session, Slot);
 
-/// Reads a window with both models. A step has so few tokens that its logits take at most a fixed amount of memory. Calls `each` with the
-/// predictions of the tokens from index `first` on.
+/// Reads a window with both models. A step has so few tokens that its logits take at most 64 MiB. Calls `each` with the predictions of the tokens
+/// from index `first` of the window on.
+///
+/// # Errors
+/// The errors of [`quality`].
 fn read_window(reference: Reader<'_>, model: Reader<'_>, window: &[u32], first: usize, each: &mut dyn FnMut(Vec<Predicted>)) -> Result<()> {
     let n_vocab = reference.0.model().facts().n_vocab;
     let (mut p, mut q) = (Vec::new(), Vec::new());

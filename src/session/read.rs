@@ -33,25 +33,32 @@ impl Clock {
     }
 }
 
-/// A step that the device works on: slots read tokens. [`finish`](Self::finish) waits for the device and stores the logits in the slots. If a
-/// `Reading` is dropped instead, the slots have read the tokens but have no logits.
+/// A step that was begun and that the device may still compute. In the step, slots read tokens. [`finish`](Self::finish) waits for the device and
+/// stores the logits in the slots. If a `Reading` is dropped instead, the slots have read the tokens but have no logits.
 pub struct Reading<'s> {
     session: &'s mut Session,
 }
 
 impl Reading<'_> {
-    /// Returns how many tokens each slot reads in this step, in the order in which the caller listed the slots. For the remaining tokens, the
-    /// caller must begin another step after [`finish`](Self::finish).
+    /// Returns how many tokens each slot reads in this step, in the order in which the caller listed the slots. If a slot has more tokens to read,
+    /// the caller must begin another step for these tokens after [`finish`](Self::finish).
     pub fn n_read(&self) -> &[usize] {
         self.session.n_read()
     }
 
     /// Returns whether [`finish`](Self::finish) would return without blocking.
+    ///
+    /// # Errors
+    /// `Device` if the device failed.
     pub fn is_ready(&mut self) -> Result<bool> {
         self.session.is_ready()
     }
 
-    /// Waits until [`finish`](Self::finish) would not block. In a browser, the future awaits the device; elsewhere, it blocks the thread.
+    /// Waits until [`finish`](Self::finish) would not block. In a browser, the future awaits the device. Elsewhere, polling the future blocks the
+    /// thread.
+    ///
+    /// # Errors
+    /// `Device` if the device failed.
     pub async fn ready(&mut self) -> Result<()> {
         self.session.ready().await
     }
@@ -84,7 +91,8 @@ impl Drop for Reading<'_> {
 }
 
 impl Session {
-    /// Begins to prefill prompts in several slots. Reads as many tokens as one step may have; [`Reading::n_read`] returns how many.
+    /// Begins to prefill prompts in several slots, and returns while the device works. Reads as many tokens as one step may have; [`Reading::n_read`]
+    /// returns how many.
     ///
     /// # Errors
     /// The errors of [`prefill_many`](Self::prefill_many); `Input` if there are no tokens.
@@ -115,8 +123,9 @@ impl Session {
         Ok(Reading { session: self })
     }
 
-    /// Begins a submission that reads tokens in the order of `work`: as many tokens as one step may have, but at most `most`. A step has room for
-    /// at least one token of each slot. Returns the number of tokens in the submission. If `work` has no tokens, returns 0 and begins nothing.
+    /// Begins a submission of one step that reads tokens in the order of `work`. The step has as many tokens as the chunk size allows, or one token
+    /// per slot if that is more, but at most `most` tokens. Returns the number of tokens in the submission. If `work` has no tokens, returns 0 and
+    /// begins nothing.
     pub(super) fn begin_some<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<usize> {
         self.check(work)?;
         let least = work.len().min(Step::max_tokens(work.len()));
@@ -142,7 +151,8 @@ impl Session {
         }
     }
 
-    /// Waits until the device has done the last submission. In a browser, the future awaits the device; elsewhere, it blocks the thread.
+    /// Waits until the device has done the last submission. In a browser, the future awaits the device. Elsewhere, polling the future blocks the
+    /// thread.
     pub(super) async fn ready(&mut self) -> Result<()> {
         #[cfg(not(target_arch = "wasm32"))]
         if let Err(e) = self.executor.wait() {
@@ -161,14 +171,19 @@ impl Session {
         polled
     }
 
-    /// Returns the error that polling found for the last submission, or `Ok`.
+    /// Returns and clears the error that polling found for the last submission, or returns `Ok` if polling found no error.
     pub(super) fn check_failure(&mut self) -> Result<()> {
         let Some(e) = self.failure.take() else { return Ok(()) };
         self.executor.cancel();
         Err(e)
     }
 
-    /// Reads the tokens of all items of `work`, in as many submissions as needed. Calls `each`, if given, with the `wanted` rows of logits.
+    /// Reads the tokens of all items of `work`, in as many submissions as needed, and waits for each. Calls `each`, if given, with the `wanted` rows
+    /// of logits after each submission.
+    ///
+    /// # Errors
+    /// `Input` if a slot cannot read its tokens; `Interrupted` by the stop flag, with `Cut::Chunks` only; `Device` if the device failed; the errors
+    /// of `each`.
     pub(super) fn read<W: Work + ?Sized>(
         &mut self,
         work: &W,
@@ -281,8 +296,8 @@ impl Session {
         self.each_of(&self.scratch.logits, self.model.n_outputs(), each)
     }
 
-    /// Reads back the hidden states in the rows of the last submission, `[rows, n_embd]`: the inputs of the matrix that computes logits, in the order of
-    /// [`each_row`](Self::each_row). Blocks.
+    /// Copies the hidden states of the last submission to the host, `[rows, n_embd]`: the inputs of the matrix that computes logits. There is one row
+    /// per row of logits, in the order of [`each_row`](Self::each_row). Blocks.
     ///
     /// # Errors
     /// `Model` if the model has no hidden states; `Device` if the device failed, and in a browser.
@@ -295,7 +310,8 @@ impl Session {
         Ok(all.chunks_exact(stride).flat_map(|row| &row[..width]).copied().collect())
     }
 
-    /// Calls `each` with the rows `of` the last submission, `width` numbers each, as [`each_row`](Self::each_row) does with rows of logits.
+    /// Does what [`each_row`](Self::each_row) does, with the rows in `of` instead of logits. `of` has one row per row of logits of the last
+    /// submission, with `width` numbers per row.
     pub(super) fn each_of(&self, of: &[f32], width: usize, each: EachRow<'_>) -> Result<()> {
         let Scratch { parts, rows, .. } = &self.scratch;
         let mut all = of.chunks_exact(width);
@@ -307,7 +323,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the most tokens of a step that returns the `wanted` logits.
+    /// Returns the most tokens of a step that returns the `wanted` logits. `usize::MAX` means no limit.
     fn max_rows(&self, wanted: Wanted) -> usize {
         match wanted {
             Wanted::Last => usize::MAX,

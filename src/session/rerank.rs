@@ -1,8 +1,7 @@
-//! Scores documents for a query with a reranker of EmbeddingRWKV.
+//! Scores documents for a query with EmbeddingRWKV: an embedding model and its reranker.
 //!
-//! The embedding model reads document and query as one text. Then the state matrices of some layers of the embedding model become the initial
-//! state of the reranker, a small RWKV-7. The reranker reads one token. Two layers on the host compute the score from the reranker's hidden
-//! state.
+//! The embedding model reads document and query as one text. Then the state matrices of some layers of the embedding model become the initial state
+//! of the reranker, a small RWKV-7. The reranker reads one token. Two layers on the host compute the score from the hidden state after this token.
 
 use super::embed::product;
 use super::work::{Cut, Wanted};
@@ -16,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 /// The only token that a reranker reads.
 const TOKEN: u32 = 0;
 
-/// Scores documents by how well they answer a query. Needs two models: an embedding model and its reranker.
+/// Scores documents by how well they answer a query. Needs two models: an embedding model (`reader`) and its reranker (`scorer`).
 pub struct Reranker {
     reader: Session,
     scorer: Session,
@@ -32,8 +31,8 @@ pub struct Reranker {
 }
 
 impl Reranker {
-    /// Creates a reranker that reads up to `n_slots` documents at a time. `embedding` is the embedding model, `reranker` the reranker that was
-    /// trained with it.
+    /// Creates a reranker that reads up to `n_slots` documents at a time. `embedding` is the embedding model. `reranker` is the reranker that was
+    /// trained with this embedding model.
     ///
     /// # Errors
     /// `Model` if a model is of another kind, if the models do not fit together, or if the reranker lacks a tensor; the errors of
@@ -102,8 +101,8 @@ impl Reranker {
         Ok(scores)
     }
 
-    /// Reads documents once, for several queries. Calls `progress(tokens read so far, total tokens)` after each step. The states take host memory:
-    /// [`Documents::size_bytes`], 2.3 MiB per document for an embedding model of 0.1B.
+    /// Reads documents once, for several queries. Calls `progress(tokens read so far, total tokens)` after each step. The result holds the states
+    /// after the documents in host memory: [`Documents::size_bytes`], 2.3 MiB per document for an embedding model of 0.1 billion parameters.
     ///
     /// # Errors
     /// `Input` if a document is empty, or if the model has no vocabulary; `Interrupted` by the stop flag; `Device` if a device failed.
@@ -127,8 +126,9 @@ impl Reranker {
         Ok(Documents(documents.map(|((text, tokens), state)| Document { text: text.to_string(), tokens, state }).collect()))
     }
 
-    /// Does what [`score`](Self::score) does, for documents that were read before. Reads only the tokens of the query, once per document. Texts whose
-    /// tokens the query changes are read anew. A score differs from the score of [`score`](Self::score) by rounding only.
+    /// Does what [`score`](Self::score) does, for documents that were read before. For each document, reads only the tokens of the query. If the
+    /// query changes how the end of the document's text is tokenized, reads the whole text again. A score differs from the score of
+    /// [`score`](Self::score) by rounding only.
     ///
     /// # Errors
     /// The errors of [`score`](Self::score); `Input` if the documents were read with another model.
@@ -161,8 +161,8 @@ impl Reranker {
         Ok(tokens)
     }
 
-    /// Returns the first token ids of a document and a query, as far as they are the same for most queries. The query may change the last tokens before
-    /// it: a colon and a blank may be one token.
+    /// Returns the token ids of a document's text up to the query, as far as the ids are the same for most queries. A query can change the last ids
+    /// before the query: a colon and the blank after the colon may be one token or two.
     fn before_any_query(&self, document: &str) -> Result<Vec<u32>> {
         let mut tokens = self.encode("a", document)?;
         for query in ["1", "Who", "\n"] {
@@ -177,8 +177,8 @@ impl Reranker {
         self.scores(states)
     }
 
-    /// Reads texts, at most one per slot, and returns the states of the embedding model after them. `after` has the state in which a text begins: a
-    /// text without an entry, or with `None`, begins in an empty state.
+    /// Reads texts, at most one per slot. Returns a snapshot of the embedding model's state after each text. Text i begins in the state `after[i]`.
+    /// If `after[i]` is missing or `None`, text i begins in an empty state.
     fn read(&mut self, texts: &[Vec<u32>], after: &[Option<&Snapshot>], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<Snapshot>> {
         let mut slots = Vec::with_capacity(texts.len());
         let opened = (0..texts.len()).try_for_each(|i| {
@@ -222,7 +222,10 @@ impl Reranker {
         slots.iter().map(|&slot| self.head(self.scorer.logits(slot)?)).collect()
     }
 
-    /// Returns the logit for a hidden state x: w · tanh(W x + b).
+    /// Returns the logit for a hidden state x: w · tanh(W x + b). `first` is W, `[n_embd, n_embd]`; `bias` is b; `last` is w.
+    ///
+    /// # Errors
+    /// `Model` if the logit is not finite.
     fn head(&self, x: &[f32]) -> Result<f32> {
         let hidden: Vec<f32> = product(&self.first, x).iter().zip(&self.bias).map(|(y, bias)| (y + bias).tanh()).collect();
         let score = product(&self.last, &hidden)[0];
@@ -255,13 +258,13 @@ impl Documents {
         self.0.is_empty()
     }
 
-    /// Returns the bytes of host memory that the states take.
+    /// Returns the bytes of host memory that the states of all documents take.
     pub fn size_bytes(&self) -> usize {
         self.0.iter().flat_map(|document| &document.state.states).map(|state| size_of_val(state.as_slice())).sum()
     }
 }
 
-/// Returns the text that a reranker was trained with, up to the query. A blank and the query follow.
+/// Returns the beginning of the text that a reranker was trained with, up to the query. The caller appends a blank and the query.
 fn before_query(document: &str) -> String {
     format!("Instruct: Given a query, retrieve documents that answer the query\nDocument: {document}\nQuery:")
 }

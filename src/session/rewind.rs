@@ -1,4 +1,4 @@
-//! Rewinds slots to an earlier token. So a transformer reads the common beginning of two texts only once.
+//! Rewinds slots to an earlier token. If two texts begin with the same tokens, a transformer then prefills these tokens only once.
 
 use super::{Session, Slot, pages};
 use crate::error::{Error, Result};
@@ -46,9 +46,10 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a slot contain exactly `tokens`, with the logits after the last token. Rewinds the slot to the longest common beginning of the
-    /// slot's tokens and `tokens`, or to 0 tokens if the slot's tokens are unknown or the model is recurrent. Then prefills the remaining
-    /// tokens. Returns how many of `tokens` were not read again.
+    /// Makes a slot contain exactly `tokens`, with the logits after the last token. Rewinds the slot to the end of the longest common beginning of
+    /// the slot's tokens and `tokens`. If this is not possible, or the slot's tokens are unknown, rewinds the slot to 0 tokens. Then prefills the
+    /// remaining tokens, at least the last token. If the slot already has exactly `tokens` and logits, does nothing. Returns how many of `tokens`
+    /// were not read again.
     ///
     /// # Errors
     /// The errors of [`prefill`](Self::prefill) and [`rewind`](Self::rewind).
@@ -56,7 +57,7 @@ impl Session {
         self.read_to_with(slot, tokens, &mut |_, _| ())
     }
 
-    /// Does what [`read_to`](Self::read_to) does, and calls `progress(tokens read so far, total tokens to read)`.
+    /// Does what [`read_to`](Self::read_to) does, and calls `progress(tokens read so far, total tokens to read)` after each step.
     pub fn read_to_with(&mut self, slot: Slot, tokens: &[u32], progress: &mut dyn FnMut(usize, usize)) -> Result<usize> {
         let contents = self.contents(slot)?;
         let known = contents.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();

@@ -20,12 +20,13 @@ const COPIED: [&str; 8] = [
 /// The most bytes that a copied file may have.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Returns copies of the files of `COPIED` that are in the folder of `input`'s `config.json`. If `vocab` matches greedily, as RWKV's World
-/// vocabulary does, also returns the Hugging Face files of `vocab`. These files replace copies with the same name.
+/// Returns the files that a converted Hugging Face folder gets beside the weights, as names and contents. These are copies of the files in `COPIED`
+/// that are in the folder of `input`'s `config.json`. If `vocab` uses greedy longest match, as RWKV's World vocabulary does, the files of `vocab` for
+/// Hugging Face programs are added. Files of `vocab` replace copies with the same name.
 ///
 /// # Errors
 ///
-/// `File` if a file in that folder cannot be read or has more than 32 MiB.
+/// `File` if a file in the input's folder cannot be read or has more than 32 MiB.
 pub fn side_files(input: &Checkpoint, vocab: Option<&Vocab>) -> Result<Vec<SideFile>> {
     let mut files: Vec<SideFile> = vocab.and_then(Vocab::hugging_face_files).into_iter().flatten().collect();
     let Some(folder) = input.config_path().and_then(|path| path.parent()) else { return Ok(files) };

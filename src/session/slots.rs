@@ -36,15 +36,16 @@ pub struct SlotContents {
     pub n_tokens: usize,
     /// Indices of the slot's KV cache blocks. The slot may have more blocks than its tokens need.
     pub blocks: Vec<u32>,
-    /// The tokens that the slot has read, recorded so that the slot can be rewound. Empty if the model has no KV cache, or if the slot's first
-    /// tokens are unknown.
+    /// The tokens that the slot has read, recorded to compare them with another text ([`read_to`](super::Session::read_to)). Empty if the model has
+    /// no KV cache, or if the slot's first tokens are unknown.
     pub tokens: Vec<u32>,
 }
 
 impl SlotContents {
-    /// Updates the contents after a step that read `tokens` and wrote to `page`. Clears the logits. Records the token ids if `keeps` is true.
+    /// Updates the contents after a step that read `tokens` and wrote the recurrent states to `page`. Clears the logits. Records the token ids if
+    /// `keeps` is true.
     pub fn advance(&mut self, page: usize, tokens: &[u32], keeps: bool) {
-        // If the first tokens are unknown (a state file without tokens), the slot cannot be rewound, so no tokens are recorded.
+        // If the first tokens are unknown (a state file without tokens), no tokens are recorded: later tokens would be at wrong positions in the list.
         if keeps && self.tokens.len() == self.n_tokens {
             self.tokens.extend_from_slice(tokens);
         }

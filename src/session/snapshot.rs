@@ -11,7 +11,7 @@ use crate::tape::{Cache, State, StateSpec};
 pub struct Snapshot {
     /// Hash of the weights that the snapshot belongs to.
     pub(super) weights: String,
-    /// The recurrent states of the model. An entry holds the elements of one state, in the state's shape.
+    /// The recurrent states, in the order of the model's tape. An entry holds the elements of one state in row-major order.
     pub(super) states: Vec<Vec<f32>>,
     /// The KV caches of the model. An entry holds the cached keys, or the cached values, of one layer: `[n_tokens, n_heads, head_size]`.
     pub(super) caches: Vec<Vec<f32>>,
@@ -66,11 +66,18 @@ pub struct Copying<'s> {
 
 impl Copying<'_> {
     /// Returns whether [`finish`](Self::finish) would return without blocking.
+    ///
+    /// # Errors
+    /// `Device` if the device failed.
     pub fn is_ready(&mut self) -> Result<bool> {
         self.session.is_ready()
     }
 
-    /// Waits until [`finish`](Self::finish) would not block. In a browser, the future awaits the device; elsewhere, it blocks the thread.
+    /// Waits until [`finish`](Self::finish) would not block. In a browser, the future awaits the device. Elsewhere, polling the future blocks the
+    /// thread.
+    ///
+    /// # Errors
+    /// `Device` if the device failed.
     pub async fn ready(&mut self) -> Result<()> {
         self.session.ready().await
     }
@@ -103,7 +110,7 @@ impl Session {
         self.begin_snapshot(slot)?.finish()
     }
 
-    /// Begins to copy the contents of a slot to host memory.
+    /// Begins to copy the contents of a slot to host memory. The slot does not change.
     ///
     /// # Errors
     /// `Input` if the slot was closed or belongs to another session; `Memory` if there is too little memory for the copy.

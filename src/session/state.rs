@@ -20,8 +20,8 @@ const FORMAT_VERSION: &str = "1";
 const MAX_TOKENS: usize = usize::MAX >> 8;
 /// The most token ids that a state file may list.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
-/// Metadata key of the pending bytes, in hexadecimal digits: the bytes after the text that are not part of the text yet, because these bytes can be
-/// an incomplete character or the beginning of a stop text. Older files lack this key.
+/// Metadata key of the pending bytes, in hexadecimal digits. Pending bytes follow the text and are not part of the text yet: an incomplete character,
+/// or the beginning of a stop text. Older files lack this key.
 const PENDING: &str = "pending_bytes";
 
 /// Additional content for a state file that is written.
@@ -34,8 +34,7 @@ pub struct StateExtras<'a> {
     /// The bytes after the text that are not part of the text yet: an incomplete character, or the beginning of a stop text
     /// ([`Stream::pending`](super::Stream::pending)).
     pub pending: &'a [u8],
-    /// Keys and values of the caller's own metadata. The keys that wingbeat writes are not allowed here, because the caller's values would
-    /// replace them.
+    /// Keys and values of the caller's own metadata. Do not use keys that wingbeat writes: the caller's value would replace wingbeat's value.
     pub metadata: &'a [(&'a str, String)],
 }
 
@@ -51,7 +50,7 @@ pub struct LoadedState {
     pub pending: Vec<u8>,
     /// All metadata of the file: wingbeat's and the caller's keys with their values.
     pub metadata: BTreeMap<String, String>,
-    /// A note for the user if the file is a tuned state or belongs to other weights.
+    /// A note for the user if the file is a tuned state or belongs to other weights, otherwise `None`.
     pub note: Option<String>,
 }
 
@@ -134,9 +133,9 @@ impl Session {
         self.snapshot(slot)?.save(&self.model, path, extras)
     }
 
-    /// Opens a slot with the contents of a state file. Refuses a state of other weights unless `any_weights` is true. Also accepts a tuned
-    /// initial state, a trained state in tensors `blocks.N.att.time_state`. Such a file does not name its weights, and [`LoadedState::note`] says
-    /// so.
+    /// Opens a slot with the contents of a state file. Refuses a state of other weights unless `any_weights` is true. Also accepts a tuned initial
+    /// state: a trained state in tensors `blocks.N.att.time_state`. A tuned state does not name its weights, so the weights are not checked.
+    /// [`LoadedState::note`] then says so.
     ///
     /// # Errors
     /// The errors of [`Snapshot::load`]; `Input` if all slots are in use.
@@ -444,7 +443,7 @@ fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
     text.parse().map_err(|_| Error::file(format!("expected a number as metadata value {key}, found {:?}", short(text, 40))))
 }
 
-/// Clears the flag [`sample::SEEN`] in each penalty count.
+/// Clears bit 31, the flag [`sample::SEEN`], in each penalty count. A valid count does not have this bit, but a damaged file may.
 fn penalty_counts(counts: Vec<u32>) -> Vec<u32> {
     counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect()
 }

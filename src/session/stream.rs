@@ -72,15 +72,15 @@ pub struct Stream {
     pub text: String,
     /// The reason why the text ended. `None` before its end.
     pub finish: Option<Finish>,
-    /// True if the finished text satisfies its constraint. `None` without a constraint and before the end. If a stop text ended the text, this
-    /// is false.
+    /// True if the finished text satisfies its constraint. False if a stop text ended the text. `None` without a constraint, and before the text has
+    /// ended.
     pub complete: Option<bool>,
     /// Changes logits before each sampling.
     pub processor: Option<Processor>,
-    /// Restricts the text: only tokens that the constraint allows are sampled. The processor changes the logits before the constraint applies, so
-    /// the processor cannot allow a forbidden token. The sampler's guard ([`Sampling::guard`](crate::sample::Sampling::guard)) chooses no token
-    /// for a stream with a constraint. Penalties, biases and bans apply to the allowed tokens. Stop ids are allowed if the constraint allows the
-    /// text to end here. If the constraint allows no further token, the text ends. Stop texts also end a text with a constraint.
+    /// Restricts the text: only tokens that the constraint allows are sampled. The processor changes the logits before the constraint applies, so the
+    /// processor cannot allow a forbidden token. The sampler's guard ([`Sampling::guard`](crate::sample::Sampling::guard)) chooses no token for a
+    /// stream with a constraint. Penalties, biases and bans apply to the allowed tokens. A stop id is allowed where the constraint allows the text to
+    /// end. If the constraint allows no further token, the text ends. Stop texts also end a text with a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The number of most likely tokens whose log-probabilities are reported at each sampled token. The sampled token's own log-probability is
     /// reported, too. `None` reports no log-probabilities. If this field is set, the host samples.
@@ -94,9 +94,9 @@ pub struct Stream {
     /// True if every token counts in penalties. If false, tokens of digits and blanks are recorded as seen, but with a count of 0. If true, the
     /// host samples.
     pub counts_every_token: bool,
-    /// How many tokens beyond the limit the text may have to complete its last character.
+    /// The most tokens beyond the limit that the text may have to complete its last character.
     pub grace: usize,
-    /// The number of bytes of `text` that events have reported.
+    /// The number of bytes at the beginning of `text` that events have reported.
     pub(super) n_told_text: usize,
     /// True if few tokens remain and the constraint has begun to close the text. If the text then ends by itself,
     /// [`finish`](Self::finish) becomes `at_limit` instead of `Eos`.
@@ -262,7 +262,7 @@ impl Stream {
         }
     }
 
-    /// Returns how many more tokens the text may have, but at least 1.
+    /// Returns how many more tokens the text may have before its limit. Returns 1 if the limit is reached.
     pub(super) fn n_left(&self) -> usize {
         self.limit.saturating_sub(self.tokens.len()).max(1)
     }

@@ -45,7 +45,7 @@ pub enum Cut {
     OneByOne,
 }
 
-/// The logits that a step returns.
+/// Selects the tokens after which a step returns logits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// Logits after the last token of each item.
@@ -81,7 +81,7 @@ pub struct Scratch {
     pub step: Step,
     pub parts: Vec<Part>,
     pub moves: Vec<Move>,
-    /// The number of tokens of each item that were read, the tokens of the current step included.
+    /// For each item, the number of tokens that were read, the tokens of the current step included.
     pub done: Vec<usize>,
     /// Logits of the last step, `[rows, vocab]`.
     pub logits: Vec<f32>,
@@ -96,8 +96,8 @@ impl Scratch {
         self.done.resize(n, 0);
     }
 
-    /// Chooses the tokens of the next step and stores them in `parts`: at most `each` tokens per item, at most `room` tokens in total. Returns
-    /// the number of chosen tokens.
+    /// Chooses the tokens of the next step: at most `each` tokens per item, at most `room` tokens in total. Stores the choice in `parts`, and counts
+    /// the chosen tokens in `done`. Returns the number of chosen tokens.
     pub fn cut<W: Work + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
         let all = room;
         self.parts.clear();

@@ -32,8 +32,9 @@ pub struct Job {
     /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these
     /// log-probabilities. `None` reports no log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
-    /// Requests the pooled hidden state of the prompt. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. A job with a limit of
-    /// 0 tokens reads its prompt for the vector. `None` requests no vector.
+    /// Requests a vector of the prompt: its hidden states, pooled to one vector and scaled to the length 1.
+    /// [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. To compute only the vector, set a limit of 0 tokens: the job still
+    /// reads its prompt. `None` requests no vector.
     pub pooling: Option<Pooling>,
     /// Slots and bytes of this job that are kept for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
     pub keeps: Keeps,
@@ -42,8 +43,8 @@ pub struct Job {
 /// A job's request to keep slots and bytes for the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// Positions in the prompt, in any order. Each position is the number of prompt tokens before the position. At each position, the job's slot
-    /// is forked for the caller if another slot is free then.
+    /// Positions in the prompt, in any order, as numbers of prompt tokens. When the job's slot has read that many prompt tokens, the slot is forked
+    /// for the caller if another slot is free then.
     pub at: Vec<usize>,
     /// True if the job's slot is kept for the caller when the text has ended.
     pub end: bool,

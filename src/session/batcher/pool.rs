@@ -2,7 +2,7 @@
 
 use crate::session::embed::Pooling;
 
-/// The hidden states of a prompt so far.
+/// Collects the hidden states of a prompt. `sum` is the sum of the `n` collected hidden states.
 pub struct Pool {
     pub pooling: Pooling,
     sum: Vec<f64>,

@@ -17,14 +17,14 @@ type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 
 /// A step that was begun and is not finished.
 pub enum Flight {
-    /// The device reads tokens. Then the host samples for each sequence without unread tokens.
+    /// The device computes logits for tokens that the slots read. Then the host samples for each sequence without unread tokens.
     Reading {
         /// Indices of the sequences that take part in the step. Decoding sequences come first, then sequences that prefill.
         order: Vec<usize>,
         /// The number of decoding sequences, which come first in `order`.
         n_first: usize,
-        /// The number of decoding sequences that have a token to read in this step. The other decoding sequences have no unread token: for them,
-        /// the host only samples.
+        /// The number of decoding sequences that have a token to read in this step. The remaining decoding sequences have no unread token: for these
+        /// sequences, the host only samples.
         n_decoding: usize,
         /// True if the device has work. False if no sequence had tokens to read.
         has_begun: bool,
@@ -35,8 +35,8 @@ pub enum Flight {
 
 impl Batcher {
     /// Runs one step of all jobs: decodes one token per job, and prefills waiting prompts up to the size of a chunk. If no prompt waits and the
-    /// device can sample, decodes several tokens per job. Calls `on_event` with new text as soon as later tokens can no longer change this text.
-    /// In an event, `stream` is the job's index among the running jobs. Returns the jobs that ended.
+    /// device can sample for all jobs, decodes several tokens per job instead. Calls `on_event` with new text as soon as later tokens can no longer
+    /// change this text. In an event, `stream` is the job's index among the running jobs. Returns the jobs that ended.
     ///
     /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are the two halves of this
     /// function.
@@ -48,8 +48,8 @@ impl Batcher {
         self.finish_step(on_event)
     }
 
-    /// Begins a step and returns while the device works. Does nothing if the last step is not finished yet. Jobs may be added and cancelled
-    /// before the step is finished; added jobs take part in the next step.
+    /// Begins a step and returns while the device works. Does nothing if the last step is not finished yet. Jobs may be added and cancelled before
+    /// the step is finished. Added jobs take part in the next step.
     ///
     /// # Errors
     /// The errors of [`step`](Self::step).
@@ -86,8 +86,8 @@ impl Batcher {
         if self.flight.is_none() { Ok(true) } else { self.session.is_ready() }
     }
 
-    /// Waits until [`finish_step`](Self::finish_step) would not block. In a browser, the future awaits the device; elsewhere, it blocks the
-    /// thread. Dropping the future does not cancel the step.
+    /// Waits until [`finish_step`](Self::finish_step) would not block. In a browser, the future awaits the device. Elsewhere, polling the future
+    /// blocks the thread. Dropping the future does not cancel the step.
     ///
     /// # Errors
     /// `Device` if the device failed.
@@ -119,7 +119,7 @@ impl Batcher {
         }
     }
 
-    /// Makes all jobs end with the error `e` in the next step, because the content of their slots is undefined.
+    /// Makes all jobs end with the error `e` in the next step, because the content of their slots is undefined after a failed step.
     fn fail(&mut self, e: &Error) {
         for sequence in &mut self.sequences {
             sequence.error.get_or_insert_with(|| e.clone());
@@ -173,7 +173,7 @@ impl Batcher {
             if sequence.unread.is_empty() && sequence.n_prompt_logprobs.take().is_some() {
                 self.prompt_logprobs.push((sequence.job, std::mem::take(&mut sequence.prompt_logprobs)));
             }
-            // A job whose pool stayed would wait for ever.
+            // A pool that is still here lacks a hidden state. Without this error, the job would wait for the vector for ever.
             if sequence.unread.is_empty() && sequence.pool.take().is_some() {
                 sequence.error = Some(Error::device("the step returned no hidden state after the last token of the prompt"));
             }
@@ -182,7 +182,8 @@ impl Batcher {
         Ok(())
     }
 
-    /// Adds the hidden states of a step that was read to the pools of the sequences in `order`.
+    /// Adds the hidden states of the finished step to the pools of the sequences in `order`. If a pool has the hidden state after the last prompt
+    /// token, moves the vector to `pooled`.
     fn pool(&mut self, order: &[usize]) -> Result<()> {
         if order.iter().all(|&i| self.sequences[i].pool.is_none()) {
             return Ok(());
