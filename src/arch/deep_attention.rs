@@ -1,6 +1,6 @@
-//! The attention of RWKV-7b, which its authors call DEA (DeepEmbed attention). A block of RWKV-7b is a block of RWKV-7a (`rwkv7.rs`) whose
-//! time mix and attention both read x, the residual stream before the block. There is no paper; the equations agree with
-//! `RWKV-v7/rwkv_v7b_demo.py` in the official repository.
+//! The attention of RWKV-7b, which its authors call DEA (DeepEmbed attention). A block of RWKV-7b is a block of RWKV-7a (`rwkv7.rs`) with an
+//! attention beside the time mix. The time mix and the attention both read x, the residual stream before the block. There is no paper; the equations
+//! agree with `RWKV-v7/rwkv_v7b_demo.py` in the official repository.
 //!
 //! x0 = LN0(E[token]) is x before the first block. m₋ is m of the previous token, before the norm. `Tape::NAME` at the right of a line is the
 //! word (fused operation) that computes the equations from this line on:
@@ -41,9 +41,10 @@ pub const CONTEXT: usize = 4096;
 
 /// The part of a tensor's name that only RWKV-7b has.
 const TABLE: &str = ".qkv.k_emb.";
-/// The largest number of channels of a key. A workgroup holds the queries of several tokens in 8 KiB.
+/// The largest number of channels of a key. The attention kernel keeps queries in 8 KiB of workgroup memory, which has room for 8 queries of 256
+/// channels.
 const MAX_KEY: usize = 256;
-/// The limit of a score, and the divisor of a product of a query and a key.
+/// A score is LIMIT tanh(q · k / DIVISOR), so its absolute value is at most LIMIT.
 const LIMIT: f32 = 64.0;
 const DIVISOR: f32 = 1024.0;
 

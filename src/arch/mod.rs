@@ -81,11 +81,11 @@ pub trait Architecture: Sync {
         stack::SIZES
     }
 
-    /// Returns the hyper-parameters of a model for benchmarks without a file. `size` is one of [`sizes`](Self::sizes), such as `0.1b`. Returns
-    /// `None` for any other size.
+    /// Returns the hyper-parameters of a model of the size `size`, for benchmarks that need no model file. `size` is one of [`sizes`](Self::sizes),
+    /// such as `0.1b`. Returns `None` for any other size.
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 
-    /// Returns further models for benchmarks without a file: published variants of the architecture.
+    /// Returns further models for benchmarks that need no model file: published variants of the architecture.
     fn variants(&self) -> &'static [Variant] {
         &[]
     }
@@ -131,7 +131,7 @@ pub struct Facts {
     pub n_ffn: usize,
     /// The number of heads, or 1 for RWKV-4, which has no heads.
     pub n_head: usize,
-    /// The number of channels of a head.
+    /// The number of channels of a head. In RWKV-4, the width of the time mix.
     pub head_size: usize,
     /// The number of rows of the embedding. This number may be larger than the number of tokens in the vocabulary.
     pub n_vocab: usize,

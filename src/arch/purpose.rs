@@ -1,5 +1,5 @@
-//! The purpose of a model: what it computes from a text. EmbeddingRWKV models and their rerankers are RWKV-7 models without a matrix that
-//! computes logits. Small layers, which run on the host, follow their last norm.
+//! The purpose of a model: what the model computes from a text. EmbeddingRWKV models and their rerankers are RWKV-7 models without a matrix that
+//! computes logits. In these models, a few small layers follow the last norm. The small layers run on the host.
 
 use super::Shapes;
 use super::detect::dims;
@@ -63,7 +63,7 @@ impl Task {
 
 /// The tensor that every reranker has: the last matrix, which returns the score.
 const SCORE: &str = "head.2.weight";
-/// The metadata key for the list of layers that a reranker reads from the embedding model, as numbers with commas between them.
+/// The metadata key for the embedding model's layers from which a reranker takes its initial states: layer indices with commas between them.
 pub use crate::weights::RERANKER_LAYERS;
 
 impl Purpose {
@@ -84,12 +84,12 @@ impl Purpose {
         }
     }
 
-    /// Reads the purpose of an RWKV-7 model of `n_layer` layers from its tensors. Each layer of a reranker without a list of layers begins with
-    /// the state of the layer with the same index.
+    /// Reads the purpose of an RWKV-7 model of `n_layer` layers from its tensors. If a reranker has no list of layers, each layer of the reranker
+    /// begins with the state matrices of the embedding model's layer with the same index.
     ///
     /// # Errors
     ///
-    /// `Model` if a list of a reranker's layers is damaged, or has another length than the model has layers.
+    /// `Model` if the list of a reranker's layers is damaged, or if its length differs from `n_layer`.
     pub(super) fn read(shapes: &dyn Shapes, n_layer: usize) -> Result<Purpose> {
         let has = |task: &Task| shapes.shape(&format!("{}fc1.weight", task.prefix())).is_some();
         let tasks: Vec<Task> = Task::ALL.into_iter().filter(has).collect();

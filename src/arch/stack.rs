@@ -57,7 +57,8 @@ impl Base {
     /// or if an epsilon is not a positive number.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
-        // The columns of both key matrices are checked below, because a matrix with 0 columns could claim any number of rows.
+        // The columns of both key matrices are checked below. A matrix with 0 columns takes no bytes, so a damaged file could claim any number of
+        // rows for it.
         let [n_att, att_width] = dims(shapes, "blocks.0.att.key.weight")?;
         let [n_ffn, ffn_width] = dims(shapes, "blocks.0.ffn.key.weight")?;
         let text = |what: String| Err(Error::model(what));
@@ -175,8 +176,8 @@ impl Base {
         Norm::layer(t.vectors(self.n_embd, parts.into_iter().collect()), self.layer_norm_eps)
     }
 
-    /// Records `x = LN0(E[token])`, calls `block` for each layer, then records `logits = W LN_out(x)`.
-    /// A model of vectors or scores has no matrix W, and its tape ends with LN_out(x).
+    /// Records `x = LN0(E[token])`, calls `block` for each layer, then records `logits = W LN_out(x)`. A model that computes vectors or scores has no
+    /// matrix W, and its tape ends with LN_out(x).
     pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
         t.ends_hidden |= self.purpose != Purpose::Logits;
         let table = t.table(MatrixPart::new("emb.weight", self.n_vocab, self.n_embd));
@@ -211,7 +212,7 @@ pub struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// Records x0 = LN0(E[token]) and returns x0, `[T, C]`. No word changes x0 later, so all layers can read it.
+    /// Records x0 = LN0(E[token]), the embedding of each token, and returns x0, `[tokens, C]`. No word changes x0 later, so all layers can read x0.
     pub fn embedding(&self, t: &mut Tape) -> Var {
         let x0 = t.embed_into("x0", self.table, self.ln0);
         t.carry(x0);
@@ -238,13 +239,13 @@ impl Layer<'_> {
         norm(&self.name("att.ln_x"), self.base.has_group_norm_bias)
     }
 
-    /// Declares the norm that [`Tape::norm_shift_linear`] takes: the layer's norm `name`, with the mixes of the lerps as further vectors.
+    /// Declares the norm that [`Tape::norm_shift_linear`] takes: the layer's norm `name`, and `mixes`, the vectors of lerp weights.
     pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Norm {
         self.base.norm(t, self.base.norm_parts(&self.name(name)).into_iter().chain(mixes))
     }
 
-    /// Returns an empty list of projections. Each projection reads a lerp between the normalised x of this token and of the previous token.
-    /// `norm` is the name of the norm within the layer.
+    /// Returns an empty list, to which [`Lerps::project`] adds projections. Each projection reads a lerp between the normalised x of this token and
+    /// of the previous token. `norm` is the name of the norm within the layer, such as `ln1`.
     pub fn lerps(&self, norm: &str) -> Lerps<'_> {
         Lerps { layer: self, norm: norm.into(), mixes: Vec::new(), projections: Vec::new() }
     }
