@@ -87,7 +87,7 @@ pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, Rea
 }
 
 /// Reads one call, a JSON object, at the beginning of a text. Returns [`Reading::Text`] if the text does not begin with a call of a declared
-/// tool, or if the object is longer than [`MAX_BYTES`].
+/// tool, or if the object is longer than 64 KiB.
 pub fn object(text: &str, is_end: bool, declared: &Declared) -> Reading {
     let more = if is_end || text.len() > MAX_BYTES { Reading::Text } else { Reading::More };
     match begins(text, declared) {
