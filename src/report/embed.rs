@@ -8,7 +8,7 @@ pub struct VectorReport {
     /// The index of the text in the input, from 0.
     pub index: usize,
     pub embedding: Vec<f32>,
-    /// The number of tokens that the model has read, including the end-of-text token of an embedding model.
+    /// The number of tokens of the text, including the end-of-text token of an embedding model.
     pub tokens: usize,
 }
 
@@ -19,7 +19,7 @@ pub struct EmbedReport {
     pub model: String,
     /// The number of elements of a vector.
     pub dimensions: usize,
-    /// True if the vectors have the length 1.
+    /// True if the vectors are scaled to the Euclidean length 1.
     pub normalized: bool,
     pub embeddings: Vec<VectorReport>,
 }

@@ -22,7 +22,7 @@ pub struct InspectReport {
     /// The number of files that hold tensors.
     pub files: usize,
     pub name: String,
-    /// The architecture, such as `rwkv7`. `None` if the model cannot run. The field `note` then has the reason.
+    /// The architecture, such as `rwkv7`. `None` if the model cannot run. In this case the field `note` has the reason.
     pub architecture: Option<&'static str>,
     pub version: Option<&'static str>,
     /// The purpose of a model that computes no logits: `embedding` or `reranker`. `None` for a model that computes logits.
