@@ -195,7 +195,7 @@ fn finish(args: &Args, report: BatchReport, total: Option<u64>) -> Outcome {
     Ok(ExitCode::from(if report.failed > 0 { Kind::Input.exit_code() } else { 0 }))
 }
 
-/// Returns the report as a sentence. `total` is the number of lines of the input, or `None` if this number is unknown.
+/// Returns the report as a sentence. `total` is the number of non-blank lines of the input, or `None` if this number is unknown.
 fn summary(r: &BatchReport, total: Option<u64>) -> String {
     let counted = |n: usize, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
     let of_total = total.map_or_else(String::new, |n| format!(" of {n}"));

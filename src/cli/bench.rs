@@ -306,7 +306,8 @@ fn measure(
     steps.sort_by(f64::total_cmp);
     let percentile = |p: usize| (!steps.is_empty()).then(|| steps[(steps.len() - 1) * p / 100]);
     let samples = Samples::new((test.n_prompt + test.n_gen) * test.n_batch, ns);
-    // In one slot, decoding a token reads all weights once, with two operations per weight.
+    // In one slot, decoding a token reads all weights once, except the weights that sparse products skip. In prefill, each token takes two
+    // operations per weight.
     let skipped = model.sparse_bytes() as f64 * ffn_sparsity.unwrap_or(0.0);
     let weights_gb_s = (model.token_bytes() as f64 - skipped) * samples.avg_ts / 1e9;
     let gflop_s = 2.0 * (model.n_params() - table_params(model)) as f64 * samples.avg_ts / 1e9;

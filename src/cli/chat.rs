@@ -245,8 +245,8 @@ struct Chat {
     /// Determines whether the grammar completes an answer that reaches its length limit.
     close: Close,
     calls: Calls,
-    /// The kind of error that determines the exit code: `Interrupted`, or the kind of the first error while messages come from a pipe. An
-    /// error at a terminal does not count, because the user has seen the error.
+    /// The kind of error that determines the exit code: `Interrupted`, or the kind of the first error while messages come from a pipe. An error
+    /// at a terminal does not count, because the user has seen the error. `None` if no error counts.
     failed: Option<Kind>,
 }
 

@@ -9,7 +9,7 @@ use crate::exec::environment as models;
 /// The maximum number of letters by which a mistyped name may differ from the right name.
 const TYPOS: usize = 2;
 
-/// Returns the names of all environment variables that wingbeat reads.
+/// Returns the names of all environment variables that belong to wingbeat: `WINGBEAT_DEVICE` and others.
 pub fn names() -> impl Iterator<Item = &'static str> {
     [DEVICE, CACHE, THREADS].into_iter().chain(models::names())
 }

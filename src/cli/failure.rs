@@ -22,7 +22,8 @@ pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
     ExitCode::from(e.kind.exit_code())
 }
 
-/// Prints clap's answer: an error of the flags, the help or the version. `args` are the arguments of the process.
+/// Prints clap's answer: an error of the flags, the help or the version. Returns the exit code. `args` are the arguments of the process. With
+/// `json`, also prints an error as an object on stdout.
 pub fn report_usage(e: &clap::Error, args: &[OsString], json: bool) -> ExitCode {
     let is_help = !e.use_stderr() || e.kind() == ClapKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if e.use_stderr() && json {
@@ -42,7 +43,7 @@ pub fn report_usage(e: &clap::Error, args: &[OsString], json: bool) -> ExitCode 
     ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 })
 }
 
-/// Returns the line `Usage: …` of clap's error and an empty line, or an empty text.
+/// Returns the line `Usage: …` of clap's error, followed by an empty line. Returns an empty text if the error has no such line.
 fn synopsis(e: &clap::Error) -> String {
     let text = e.to_string();
     text.split("\n\n").find(|part| part.starts_with("Usage:")).map(|usage| format!("{usage}\n\n")).unwrap_or_default()

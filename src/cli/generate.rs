@@ -193,8 +193,8 @@ fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32]
     session.save_with(stream.slot, path, beside)
 }
 
-/// Generates the texts of all streams and prints them. Returns the timings, the milliseconds from `began` to the first token, and the
-/// failure if the text could not be printed. After such a failure the caller can still save the state.
+/// Generates the texts of all streams and prints them. Returns the timings, the milliseconds from `began` to the first token (`None` without a
+/// token), and the failure if the text could not be printed. After such a failure the caller can still save the state.
 fn play(
     args: &Args,
     session: &mut Session,
@@ -233,8 +233,8 @@ fn play(
     Ok((timings, first_ms, closed))
 }
 
-/// Returns the ids of all tokens that the slot has read. If the loaded state had no token ids, prints a note and returns only the ids of the
-/// prompt and of the generated text.
+/// Returns the ids of all tokens in the slot's text: the tokens of the loaded state, the prompt `prompt` and the generated tokens `made`. If the
+/// loaded state has no token ids, prints a note and returns only the ids of `prompt` and `made`.
 fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32], made: &[u32]) -> Vec<u32> {
     let all = [loaded.tokens.as_deref().unwrap_or_default(), prompt, made].concat();
     if session.n_tokens(slot).is_ok_and(|n| n != all.len()) {

@@ -1,4 +1,4 @@
-//! Reads lines of input on a separate thread. So the main thread can continue texts while it waits for a slow pipe.
+//! Reads lines of input on a separate thread. So the main thread can generate texts while a slow pipe has no new line.
 
 use crate::error::{Error, Result};
 use std::fs::File;

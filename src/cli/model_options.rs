@@ -143,14 +143,15 @@ impl DeviceArgs {
 }
 
 impl RunArgs {
-    /// Returns the folder for measurements and compiled kernels of GPUs: the folder that `WINGBEAT_CACHE` names, or else `wingbeat` in the system's cache folder.
-    /// Returns `None` with `--no-cache`, or if `WINGBEAT_CACHE` is not set and the system has no cache folder.
+    /// Returns the folder for measurements and compiled kernels of GPUs. `WINGBEAT_CACHE` names the folder. If this variable is not set, the
+    /// folder is `wingbeat` in the system's cache folder. Returns `None` with `--no-cache`, or if neither folder is known.
     pub fn cache(&self) -> Option<PathBuf> {
         let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
         folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)
     }
 
-    /// Measures which kernel sizes are fastest on the chosen GPU, and saves the result. Does nothing if the GPU was measured before.
+    /// Measures which kernel sizes are fastest on the chosen GPU, and saves the result in the folder of [`cache`](Self::cache). Does nothing if
+    /// the GPU was measured before, if the chosen device is the CPU, or if no folder is known.
     pub fn measure_once(&self) -> Result<()> {
         self.measure(&self.on.device()?)
     }

@@ -49,7 +49,8 @@ impl Output {
         check(self.out.flush())
     }
 
-    /// Prints one line. Control characters are always escaped: names from files may contain them, and a pager passes them to the terminal.
+    /// Prints one line. Control characters are always escaped, even with `raw` and in a pipe: names from files may contain control characters,
+    /// and a pager passes them to the terminal.
     pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
         self.whole(&printable(&line.to_string()).replace('\n', "\\n"))
     }
@@ -59,7 +60,8 @@ impl Output {
         check(writeln!(self.out, "{line}"))
     }
 
-    /// Prints one JSON value on one line. On a terminal, control characters are always escaped, because JSON has escapes for control characters.
+    /// Prints one JSON value on one line. On a terminal, control characters are escaped even with `raw`: JSON has escapes for them, so the value
+    /// stays the same.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
         self.whole(&if self.is_terminal { escaped(&text) } else { Cow::Owned(text) })

@@ -80,8 +80,8 @@ impl NewlineArgs {
 }
 
 impl TextArgs {
-    /// Reads the text from the argument or the file. If neither is given, reads standard input, or returns `Given::Nothing` if standard
-    /// input is a terminal.
+    /// Returns the text of the argument or of `--prompt`, or the text in the file of `--file`. Without these three, reads standard input, or
+    /// returns `Given::Nothing` if standard input is a terminal.
     ///
     /// # Errors
     /// `File` if the text cannot be read, `Input` if the text is too long or not UTF-8, `Usage` if an escape is wrong.

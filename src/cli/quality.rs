@@ -148,7 +148,7 @@ fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
     })
 }
 
-/// The printed result: a table whose rows are printed at once, or one JSON object that is printed at the end.
+/// The printed result: a table in which each row is printed as soon as its numbers are known, or one JSON object that is printed at the end.
 struct Table {
     out: Output,
     json: bool,

@@ -104,7 +104,7 @@ pub fn for_chat(flag: Arg) -> Arg {
 }
 
 impl SamplingArgs {
-    /// Returns the model's default settings, overridden by the given flags.
+    /// Returns the model's default settings, overridden by the given flags as [`over`](Self::over) does.
     ///
     /// # Errors
     /// `Usage` if a setting does not fit the model's vocabulary.

@@ -10,8 +10,8 @@ use crate::session::Model;
 /// for all 16 tokens.
 const SLOTS: usize = 16;
 
-/// Returns `asked` if the free memory has room for `asked` slots. If `asked` is `None`, returns the number of slots that fit into half of the
-/// free memory, from 1 to 16.
+/// Returns the number of slots. This is `asked` if the free memory has room for `asked` slots or is unknown. If `asked` is `None`, this is the
+/// number of slots that fit into half of the free memory, from 1 to 16, or 16 if the free memory is unknown.
 ///
 /// # Errors
 /// `Memory` if the slots do not fit. The error names `--slots`.

@@ -41,7 +41,7 @@ impl Color {
     }
 }
 
-/// Returns whether the terminal shows colours when it receives escape sequences.
+/// Returns whether the terminal shows colours when it receives escape sequences. On Windows, first tries to turn this on.
 fn understood() -> bool {
     anstyle_query::term_supports_ansi_color() || anstyle_query::windows::enable_ansi_colors() == Some(true)
 }

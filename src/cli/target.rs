@@ -54,7 +54,8 @@ fn exists(path: &Path) -> Error {
     Error::file("the output file exists already").at(path.display()).hint("choose another name, or replace the file with --force")
 }
 
-/// Returns the metadata of the file at `path`. Returns `None` if the file does not exist or is empty.
+/// Returns the metadata of the file at `path`. Returns `None` if the file does not exist or is empty. Returns an error if no file can be written
+/// at `path`: `-`, a folder, a device, a pipe or a write-protected file.
 fn found(path: &Path) -> Result<Option<Metadata>> {
     let refused = |text: &str, hint: &str| Err(Error::file(text).at(path.display()).hint(hint));
     if path.as_os_str() == "-" {

@@ -2,5 +2,5 @@
 
 /// The environment variable that names the device if `--device` is not given.
 pub const DEVICE: &str = "WINGBEAT_DEVICE";
-/// The environment variable that names the folder for measurements of GPUs.
+/// The environment variable that names the folder for measurements and compiled kernels of GPUs.
 pub const CACHE: &str = "WINGBEAT_CACHE";

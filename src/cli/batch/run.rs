@@ -89,8 +89,8 @@ impl Run {
         self.report.done + self.report.failed + self.report.kept
     }
 
-    /// Starts the texts of a line. A line that an earlier run finished is only counted. If the line cannot be started, writes its error to
-    /// the results.
+    /// Starts the texts of a line. A line that already has a result from an earlier run is only counted. If the line cannot be started, writes
+    /// its error to the results.
     pub fn take(&mut self, line: Numbered) -> Written {
         let Numbered { number, bytes, held } = line;
         let fields = match &bytes {

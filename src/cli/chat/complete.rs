@@ -16,7 +16,8 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Returns the byte at which the last word of `line` starts, and the texts with which Tab can replace this word.
+    /// Returns the byte of `line` at which the text to replace starts, and the texts with which Tab can replace it. This text is the command, a
+    /// part of its argument, or a backslash at the end of the line.
     fn offers(&self, line: &str) -> (usize, Vec<Pair>) {
         if let Some(rest) = line.strip_suffix('\\') {
             return (rest.len(), vec![Pair { display: String::new(), replacement: "\n".into() }]);
@@ -46,7 +47,8 @@ fn beginning_with(word: &str, names: impl Iterator<Item = String>) -> Vec<Pair> 
     names.filter(|n| n.starts_with(word)).map(|n| Pair { display: n.trim_end().to_string(), replacement: n }).collect()
 }
 
-/// Completes a path that starts at byte `start` of the line. All text after `start` is one path, so spaces need no escape.
+/// Completes the path `word`, which starts at byte `start` of the line. Returns the byte at which the last part of the path starts, and the
+/// names that can replace this part. All text after `start` is one path, so spaces need no escape.
 fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
     let at = word.rfind(is_separator).map_or(0, |i| i + 1);
     let (folder, name) = word.split_at(at);

@@ -29,7 +29,7 @@ pub enum Input {
     Wrong(Error),
     /// Ctrl-C on a line with text. The editor has cleared the line.
     Cleared,
-    /// Ctrl-C on an empty line.
+    /// Ctrl-C on an empty line, or a signal that asks the program to end.
     Interrupted,
     /// Ctrl-D, or the end of the input.
     End,

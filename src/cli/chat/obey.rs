@@ -31,7 +31,8 @@ impl Chat {
         self.command(command::parse(line)?, line)
     }
 
-    /// Generates and shows an answer. `typed` is the line that the user typed.
+    /// Generates and shows an answer, and keeps the answer's tool calls. `what` is the prompt of the answer, `typed` the line that the user
+    /// typed. Returns what the chat does next.
     fn draw(&mut self, what: Draw, overrides: Overrides, typed: &str) -> std::result::Result<Then, Failure> {
         let Chat { conversation, screen, reading, .. } = self;
         let is_reply = matches!(what, Draw::Say(_) | Draw::Retry | Draw::Results(_));
@@ -87,7 +88,7 @@ impl Chat {
         Ok(Then::Next)
     }
 
-    /// Takes a typed result of a tool call. After the last result, the model answers.
+    /// Takes the typed line as the result of the first tool call that has no result yet. After the result of the last call, the model answers.
     fn result(&mut self, line: &str) -> std::result::Result<Then, Failure> {
         let Calls { waiting, results, .. } = &mut self.calls;
         waiting.pop_front();

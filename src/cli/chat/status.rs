@@ -11,9 +11,9 @@ pub fn place(chat: &Conversation) -> String {
     format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
 }
 
-/// The maximum number of turns that are shown of a loaded chat.
+/// The maximum number of turns of a loaded chat that are shown.
 const SHOWN_TURNS: usize = 3;
-/// The maximum number of characters that are shown of a message. Of a longer message, only the last characters are shown.
+/// The maximum number of characters of a message that are shown. A longer message is shown without its beginning.
 const SHOWN_CHARS: usize = 600;
 
 /// Returns the last `SHOWN_TURNS` turns as lines. Each message begins with the speaker's name.

@@ -169,7 +169,7 @@ impl Results {
 }
 
 impl Left {
-    /// Reads the ids of all complete lines. Returns the length of these lines in bytes.
+    /// Adds the keys of the ids of all complete lines to this value. Returns the length of these lines in bytes.
     ///
     /// # Errors
     /// `File` if a line is not a result. The error names the first such line.

@@ -60,8 +60,11 @@ fn draw(what: Draw) -> Command {
     Command::Draw(what, Overrides::default())
 }
 
-/// Parses a line. `\n` becomes a newline. The name of a command with an argument may be written in upper or lower case. `-temp=X` and
-/// `-top_p=X` are removed anywhere in the line, and their values are clamped as in ChatRWKV.
+/// Parses a line. The two characters `\n` become a newline, except in the path of `+prompt`. The name of a command with an argument may be
+/// written in upper or lower case. `-temp=X` and `-top_p=X` are removed anywhere in the line, and their values are clamped as in ChatRWKV.
+///
+/// # Errors
+/// `Usage` if `-temp=` or `-top_p=` has no number.
 pub fn parse(line: &str) -> Result<Command> {
     // A path keeps its backslashes: `\n` may be the beginning of a file's name.
     let is_file = line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("+prompt"));
