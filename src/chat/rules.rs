@@ -21,8 +21,8 @@ pub struct AnswerPlace {
 }
 
 impl AnswerPlace {
-    /// Returns a constraint for the whole text that the model writes at this place. `make` returns the constraint of the answer alone. A thought
-    /// before the answer is not restricted.
+    /// Returns a constraint for the whole text that the model writes at this place. `n_ids` is the number of the model's logits. `make` returns the
+    /// constraint of the answer alone. A thought before the answer is not restricted.
     ///
     /// # Errors
     /// The errors of `make`.

@@ -119,7 +119,7 @@ impl Splitter {
         }
     }
 
-    /// Passes on text of the answer.
+    /// Passes text of the answer to `on_part`. If the answer can call tools, separates the calls from the text first.
     fn say(&mut self, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         let Some(mut calls) = self.calls.take() else { return self.piece(Piece::Text(text), on_part) };
         let heard = calls.push(text, &mut |piece| self.piece(piece, on_part));

@@ -23,7 +23,7 @@ const CHOICES: usize = 8;
 /// The number of bytes with the same rank that the search tries, for example two of the ten digits.
 const ALIKE: usize = 2;
 
-/// This number is added to the rank of a byte that is no token itself and occurs only within longer tokens. The search tries such a byte later.
+/// The search tries bytes of low rank first. This number is added to the rank of a byte that is no token itself and occurs only within longer tokens.
 const WITHIN: usize = 5;
 
 /// The known bytes that complete a text (its ending) may begin with a value, such as a number. The next token may already contain this value. At
@@ -77,7 +77,8 @@ impl Closer {
         }
     }
 
-    /// Appends the token `id` to the text. `bytes` is the token's text. Returns `None` if no way is found to complete the longer text.
+    /// Appends the token `id` to the text and returns the closer of the longer text. `bytes` is the token's text. Returns `None` if no way is found
+    /// to complete the longer text.
     pub fn accept(mut self, id: u32, bytes: &[u8]) -> Option<Closer> {
         let ending = match self.next.take() {
             Some((known, ending)) if known == id => ending,

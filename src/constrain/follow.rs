@@ -90,7 +90,8 @@ impl Ids {
         Ok(Ids { factory: Arc::new(factory), n_ids })
     }
 
-    /// Compiles a grammar. The outer error means that no thread could be started. The inner error is llguidance's error message.
+    /// Compiles a grammar. Returns a parser at the beginning of a text. The outer error means that no thread could be started. The inner error is
+    /// llguidance's error message.
     fn parse(&self, grammar: &Grammar) -> Result<std::result::Result<Parse, String>> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;

@@ -103,7 +103,7 @@ enum LineEnds {
     Keep,
 }
 
-/// A rule that is being read.
+/// A rule while the grammar is being read. A rule may be used before its definition is read.
 struct Rule {
     /// The byte range of the first occurrence of the rule's name in the grammar.
     named: Range<usize>,

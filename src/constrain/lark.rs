@@ -11,7 +11,8 @@ use std::fmt::Write;
 const MAX_DEPTH: usize = 4000;
 
 /// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. The parts of a grammar are its expressions and subexpressions, with
-/// numbers N. Part N becomes the Lark rule `nN` or, if the part is a lexeme or inside a lexeme, the terminal `TN`.
+/// numbers N. Part N becomes the Lark rule `nN`. If the part is a lexeme (a regular expression that the lexer matches as a whole) or inside a lexeme,
+/// it becomes the terminal `TN` instead.
 ///
 /// # Errors
 /// `Input` if a rule can never match, or if a chain of rules is too long.
@@ -60,7 +61,7 @@ fn too_deep(parts: &Parts, is_lexeme: &[bool]) -> Option<usize> {
     None
 }
 
-/// The place where a part of the grammar is used: in rules, or inside a lexeme.
+/// The place where a part of the grammar is used: in rules, or inside a lexeme (a regular expression that the lexer matches as a whole).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Rules,
@@ -87,7 +88,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the line that defines a part, unless it has been written before. Returns the parts that the line refers to.
+    /// Writes the line that defines a part, unless this line has been written before. Returns the parts that the line refers to.
     fn define(&mut self, part: usize, within: Within) -> Vec<(usize, Within)> {
         let within = self.kind(part, within);
         if std::mem::replace(&mut self.done[part][usize::from(within == Within::Lexeme)], true) {

@@ -14,16 +14,16 @@ use super::parts::{Bytes, Node, Parts};
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use std::collections::HashMap;
 
-/// The limit on the work for all comparisons of a grammar, in llguidance's units of work. This work takes about 500 ms. A grammar that exceeds the
-/// limit is followed character by character.
+/// The limit on the work for comparing the lexemes of a grammar, in llguidance's units of work. This work takes about 500 ms. A grammar that exceeds
+/// the limit is followed character by character.
 const WORK: u64 = 25_000_000;
-/// The limit on the work for one comparison, in llguidance's units of work. This work takes about 2 ms.
+/// The limit on the work for comparing two lexemes, in llguidance's units of work. This work takes about 2 ms.
 const FUEL: u64 = 100_000;
-/// The work that is charged for building the regular expressions of one comparison, in llguidance's units of work.
+/// The work that counts for building the regular expressions with which two lexemes are compared, in llguidance's units of work.
 const MAKE: u64 = 2_500;
-/// Looking at this many pairs of lexemes, without a comparison, is charged as one unit of llguidance's work.
+/// The number of pairs of lexemes that count as one of llguidance's units of work if the lexemes are looked at, but not compared.
 const LOOKS: usize = 16;
-/// The largest number of characters in a part that is compared as a text. Longer parts are compared as regular expressions.
+/// The largest number of characters in a part of the grammar that is compared as a plain text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
 
 /// Returns, for each part of the grammar, whether the part becomes a lexeme: a regular expression that llguidance's lexer matches as a whole.

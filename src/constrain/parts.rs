@@ -148,8 +148,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Computes `is_nullable`, `has_text` and `first`. If these change for a part, only the parts that use this part are computed again. So the
-    /// work is linear in the size of the grammar.
+    /// Computes `is_nullable`, `has_text` and `first`. If one of these values changes for a part, only the values of the parts that use this part are
+    /// computed again. So the work is linear in the size of the grammar.
     fn learn(&mut self) {
         let n = self.all.len();
         (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![Bytes::default(); n]);
@@ -262,7 +262,8 @@ impl Parts {
 struct Maker<'r> {
     rules: &'r Rules,
     rule_extents: &'r [Option<NodeExtent>],
-    /// The extent of each part, by the part's number. `None` if the part is not a regular expression of a supported size.
+    /// The extent (size and form as a regular expression) of each part, by the part's number. `None` if the part is not a regular expression of a
+    /// supported size.
     extents: Vec<Option<NodeExtent>>,
     /// For each rule: the number of the part that is the rule's body, or `None` until this part has a number.
     made: Vec<Option<usize>>,

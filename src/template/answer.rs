@@ -18,8 +18,9 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Returns the segments of an answer as messages, and the tool call if the first line of the last segment is the name of a tool. The caller
-/// separates segments at the ids of special tokens, so the text `<|assistant|>` within a segment begins no new segment.
+/// Returns the segments of an answer (the texts after each `<|assistant|>`) as messages, and the tool call if the first line of the last segment is
+/// the name of a tool. The caller separates segments at the ids of special tokens, so the text `<|assistant|>` within a segment begins no new
+/// segment.
 pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, is_tool: &dyn Fn(&str) -> bool) -> (Vec<Message>, Option<ToolCall>) {
     let (mut messages, mut call) = (Vec::new(), None);
     for segment in segments {

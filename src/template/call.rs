@@ -7,7 +7,7 @@ use crate::error::{Error, Result, short};
 use crate::vocab::unescape_text;
 use serde_json::{Map, Number, Value};
 
-/// The most levels of nested lists and mappings.
+/// The most levels of nested lists and mappings in an argument.
 const MAX_DEPTH: usize = 64;
 
 /// Parses the call in a fenced block and returns its keyword arguments. The call is the lines of `content` between the first line and the last line.

@@ -60,7 +60,8 @@ impl Writer {
         writer
     }
 
-    /// Takes a token. Returns `Break` if `on_delta` returns `Break` or a stop text ends the answer.
+    /// Takes the next token of the answer and passes new pieces to `on_delta`. Returns `Break` if `on_delta` returns `Break` or a stop text ends the
+    /// answer.
     pub fn push(&mut self, id: u32, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         match self.specials.iter().find(|(special, _)| *special == id).map(|(_, text)| *text) {
             Some(text) if text == Role::Assistant.special() => {
@@ -98,7 +99,7 @@ impl Writer {
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Adds all text that was held back. The text becomes part of the current segment (a reply or a tool call).
+    /// Adds all text that was held back, such as the beginning of a stop text, to the current segment (a reply or a tool call).
     fn flush(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let pending = self.utf8.finish();
         let added = self.add(&pending, on_delta);
@@ -132,7 +133,7 @@ impl Shown {
         self.show(false, on_delta)
     }
 
-    /// Ends the segment.
+    /// Ends the segment. Passes the text that was held back to `on_delta`.
     fn end(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         if self.name.is_none() {
             // A segment without a newline is a reply.

@@ -3,7 +3,7 @@
 //! A byte that is printable in Latin-1 is written as its Latin-1 character. The other 68 bytes are written as the characters from U+0100 on, in
 //! order: a space is `Ġ`, a newline `Ċ`.
 
-/// Returns the character of a byte.
+/// Returns the character that represents a byte in the files of byte-level BPE vocabularies, as in GPT-2.
 pub(super) fn char(byte: u8) -> char {
     let code = match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => byte as u32,
@@ -26,12 +26,14 @@ fn byte(c: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// Converts a token to bytes. Returns `None` if the token has a character that represents no byte.
+/// Converts a token that has one character per byte, as in GPT-2's files, to bytes. Returns `None` if the token has a character that represents no
+/// byte.
 pub(super) fn spelt(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte).collect()
 }
 
-/// Converts a token to bytes. If a character of the token represents no byte, the result is the token's UTF-8.
+/// Converts a token that has one character per byte, as in GPT-2's files, to bytes. If a character of the token represents no byte, the result is the
+/// token's UTF-8.
 pub(super) fn bytes(token: &str) -> Vec<u8> {
     spelt(token).unwrap_or_else(|| token.as_bytes().to_vec())
 }

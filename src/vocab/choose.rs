@@ -19,7 +19,7 @@ pub enum Choice {
     Found(Vocab),
     /// No vocabulary fits.
     Missing {
-        /// The name of the vocabulary that the model needs and the address of its file, as the hint of an error.
+        /// A hint for the user: the vocabulary that the model needs if it is known, what to do, and why files in the model's folder do not fit.
         hint: String,
     },
 }

@@ -26,7 +26,7 @@ const N_RANKS: usize = 151_329;
 /// The number of tokens in GLM-Edge's file, without special tokens. The special tokens are the same as in GLM-4, in the same order.
 const N_RANKS_EDGE: usize = 59_246;
 
-/// GLM-4's special tokens, in the order of their ids. The id of the first special token follows the last rank.
+/// GLM-4's special tokens, in the order of their ids. The id of the first special token follows the id of the last other token.
 pub const SPECIAL: [&str; 14] = [
     "<|endoftext|>",
     "[MASK]",
@@ -116,8 +116,9 @@ impl Glm4 {
         Ok(())
     }
 
-    /// Creates a vocabulary from tokens and special tokens, each with its id. The id of a token is its rank. Ids may have gaps. The `bool` of a
-    /// special token is true if decoded text shows the token, such as `<think>`. Decoded text never shows the tokens of [`SPECIAL`].
+    /// Creates a vocabulary from tokens and special tokens, each with its id. The id of a token is also its rank: parts of a text are merged to
+    /// tokens of low rank first. Ids may have gaps. The `bool` of a special token is true if decoded text shows the token, such as `<think>`. Decoded
+    /// text never shows the tokens of [`SPECIAL`].
     ///
     /// # Errors
     ///

@@ -89,7 +89,8 @@ impl<'a> Lists<'a> {
         (0..).zip(self.tokens.iter().zip(self.types)).filter(move |(_, (_, kind))| **kind == wanted).map(|(id, (text, _))| (id, *text))
     }
 
-    /// Returns the normal tokens of a byte-level BPE with their ids. The tokens must be written in byte characters.
+    /// Returns the normal tokens of a byte-level BPE with their ids. Fails if a token is not written with one character per byte, as in GPT-2's
+    /// files.
     fn spelt(&self) -> Result<Vec<(u32, Vec<u8>)>> {
         let bytes = |(id, text): (u32, &str)| {
             let token = byte_chars::spelt(text).filter(|token| !token.is_empty());

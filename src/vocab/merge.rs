@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, HashMap};
 /// The name that errors use for the memory of the parts.
 const PARTS: &str = "the parts of the text";
 
-/// Tokens with their ranks and ids.
+/// Tokens, each with its rank and its id. Parts of a text are joined to tokens of low rank first.
 #[derive(Default)]
 pub(super) struct Ranks {
     by_token: HashMap<Box<[u8]>, Token>,
@@ -44,7 +44,8 @@ impl Ranks {
         if bytes.len() <= self.longest { self.by_token.get(bytes).copied() } else { None }
     }
 
-    /// Returns the parts of `text` after all joins. `starts` are the byte offsets of the parts before the first join, ascending from 0.
+    /// Joins adjacent parts of `text` that together are a token, the token of lowest rank first, until no two parts can be joined. Returns the parts
+    /// after all joins. `starts` are the byte offsets of the parts before the first join, ascending from 0.
     ///
     /// # Errors
     /// `Memory` if memory for the parts is not available.

@@ -25,10 +25,10 @@ use std::collections::HashMap;
 /// The limit on the bytes of a text. Joining takes 40 bytes of memory for each byte of the text.
 const MAX_TEXT_BYTES: usize = 128 << 20;
 
-/// The character for a space in pieces.
+/// The character that represents a space in a model's pieces (tokens).
 const SPACE: char = '▁';
 
-/// The number of pieces in ChatGLM3's file, which identifies the file.
+/// The number of pieces (tokens) in ChatGLM3's file. A file with this number of pieces is treated as ChatGLM3's.
 const N_CHATGLM3: usize = 64_789;
 
 /// ChatGLM3's special tokens, in the order of their ids. The id of the first special token follows the id of the last piece.
@@ -148,7 +148,7 @@ impl SentencePiece {
         Ok(SentencePiece { table, spaces, ranks, user_defined, unknown, bytes, special, n_pieces, start })
     }
 
-    /// Replaces spaces by `▁`, and adds or removes spaces as the model requires.
+    /// Returns `text` with `▁` in place of each space, after spaces were added or removed as the model requires.
     fn spelt(&self, text: &str) -> String {
         let prefix = if self.spaces.add_dummy_prefix { "▁" } else { "" };
         if !self.spaces.remove_extra {

@@ -36,8 +36,9 @@ pub(super) enum Part {
 pub(super) struct Parts(pub Vec<Part>);
 
 impl Part {
-    /// Returns the steps of the pre-tokenizer `ByteLevel`, in order. `add_prefix_space` adds a step that puts a space before the text.
-    /// `use_regex` adds a step that splits the text by GPT-2's pattern. The last step converts bytes to byte characters.
+    /// Returns the steps of the pre-tokenizer `ByteLevel`, in order. `add_prefix_space` adds a step that puts a space before the text. `use_regex`
+    /// adds a step that splits the text by GPT-2's pattern. The last step converts each byte to the character that represents the byte in the file
+    /// ([`byte_chars`](super::byte_chars)).
     pub fn byte_level(add_prefix_space: bool, use_regex: bool) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         if add_prefix_space {
@@ -50,7 +51,7 @@ impl Part {
         Ok(parts)
     }
 
-    /// Returns whether the step converts bytes to byte characters.
+    /// Returns whether the step converts each byte to the character that represents the byte in the file.
     pub fn spells_bytes(&self) -> bool {
         matches!(self, Part::Linear(PreTokenizerWrapper::ByteLevel(_)))
     }

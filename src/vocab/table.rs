@@ -33,7 +33,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Assigns a token to an id. Refuses an id that is too large or already assigned, and a token that is too long.
+    /// Assigns a token to an id. Returns the token's place in the bytes of all tokens. Refuses an id that is too large or already assigned, and a
+    /// token that is too long.
     pub fn add(&mut self, id: u32, token: &[u8]) -> Result<Entry> {
         if id >= ID_LIMIT {
             return Err(Error::file(format!("expected a token id below {ID_LIMIT}, found {id}")));

@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Returns whether a JSON object has this format: its first key begins with a digit.
+/// Returns whether a JSON object is a vocabulary of the form `{"ID": …}`: its first key begins with a digit.
 pub(super) fn is_web(json: &[u8]) -> bool {
     let mut marks = json.iter().filter(|b| !b.is_ascii_whitespace());
     (marks.next(), marks.next()) == (Some(&b'{'), Some(&b'"')) && marks.next().is_some_and(u8::is_ascii_digit)

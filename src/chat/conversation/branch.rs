@@ -98,7 +98,7 @@ impl Branch {
     }
 
     /// Sets the current state to `chat`, the state after a reply to `asked`. If `asked` already has a reply, the new reply replaces the earlier
-    /// reply.
+    /// reply. Otherwise the turn is new, and the earlier state is kept for an undo.
     pub fn replied(&mut self, core: &mut Core, chat: State, asked: &mut Asked) {
         let before = std::mem::replace(&mut self.chat, Arc::new(chat));
         if asked.is_answered {

@@ -57,7 +57,7 @@ pub struct Loaded {
 }
 
 impl Record {
-    /// Makes a record without names, first prompt, messages and tools.
+    /// Makes a record. The caller must set the names, the first prompt, the messages and the tools if the conversation has them.
     pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> Record {
         // The record leaves out `preset`, because `preset` only sets other settings, and the record has these settings.
         let settings = Settings::names().filter(|(name, _)| *name != "preset");

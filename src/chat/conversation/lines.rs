@@ -42,7 +42,7 @@ pub struct InLines {
 struct FreeText {
     /// The text that the model writes between the prompt and the answer.
     lead: &'static str,
-    /// Tokens of the answer before its last part. The state `gen_0` has read these tokens.
+    /// Tokens of the answer before its last part, which is the part that the last command sampled. The state `gen_0` has read these tokens.
     before: Vec<u32>,
     /// Tokens of the last part of the answer. The state `gen_1` has read these tokens, and `gen_0` has not.
     last: Vec<u32>,
@@ -78,7 +78,7 @@ impl Task<'_> {
 }
 
 impl InLines {
-    /// Begins a conversation: prefills the first prompt.
+    /// Begins a conversation: prefills the text before the first turn.
     pub fn new(core: &mut Core, format: Format) -> Result<InLines> {
         let init = begin(core, &format, "")?;
         let branches = Branches::new(Branch::new(format, String::new(), init));

@@ -101,7 +101,7 @@ impl Format {
         Ok(Format { has_bos, ..self })
     }
 
-    /// Returns whether a prompt begins with token 0.
+    /// Returns whether a prompt begins with token 0 (`<|endoftext|>`).
     pub fn has_bos(&self) -> bool {
         self.has_bos
     }

@@ -75,7 +75,7 @@ impl Lines {
         }
     }
 
-    /// Returns the texts before a reply and the token that can end the reply. A constraint of the reply needs them.
+    /// Returns the values that a constraint of a reply needs: the texts before the reply, and the token that can end the reply.
     pub fn place(&self, vocab: &Vocab) -> AnswerPlace {
         AnswerPlace { opening: self.opening.into(), lead: LEAD, blank_line: blank_line(vocab) }
     }

@@ -35,7 +35,7 @@ pub struct Format {
     thinking: Option<Thinking>,
     /// True if the sampler settings are the settings for conversations with tools.
     is_for_tools: bool,
-    /// True if a prompt begins with token 0.
+    /// True if a prompt begins with token 0 (`<|endoftext|>`).
     has_bos: bool,
 }
 

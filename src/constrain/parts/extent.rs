@@ -2,7 +2,7 @@
 
 use super::super::gbnf::{Expr, Rules};
 
-/// The size and form of a regular expression, with references expanded.
+/// The size and form of a regular expression, with references to rules expanded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NodeExtent {
     depth: usize,
@@ -31,7 +31,7 @@ impl NodeExtent {
     const MAX_TEXTS: usize = 500_000;
     /// The largest number of optional subexpressions.
     const MAX_OPTIONAL: usize = 300;
-    /// The extent of a single character.
+    /// The extent (size and form) of a single character.
     pub const CHAR: NodeExtent = NodeExtent { depth: 1, n_chars: 1, n_optional: 0, form: Form::Text };
 
     /// Returns the extent of an expression that combines the expressions `below` with the operator `made`. Returns `None` if the expression is too
@@ -75,7 +75,8 @@ impl Operator {
     }
 }
 
-/// Returns the extent of every rule. The extent is `None` if the rule is recursive, refers to a recursive rule, or is too large.
+/// Returns the extent (size and form as a regular expression) of every rule. The extent is `None` if the rule is recursive, refers to a recursive
+/// rule, or is too large.
 pub fn extents(rules: &Rules) -> Vec<Option<NodeExtent>> {
     let mut known: Vec<Option<NodeExtent>> = vec![None; rules.bodies.len()];
     // a rule's extent becomes known one round after the extents of all rules that it refers to

@@ -28,7 +28,7 @@ pub enum Style {
     Short,
 }
 
-/// The beginning of an answer in a prompt.
+/// The beginning of an answer that the prompt already contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// The prompt ends before the answer, so the model chooses whether to write a thought.

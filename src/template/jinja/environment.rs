@@ -17,16 +17,17 @@ pub const RAISED: &str = "raised: ";
 
 // `metered.rs` inserts these filters between a template's instructions. The names begin with a zero byte, so that no template uses them by
 // accident.
-/// The filter after an instruction whose result only refers to existing values. Checks the size of the result, and counts the memory of the
-/// result's own entries.
+/// The name of the filter after each instruction whose result is a new text, or a new list or mapping of existing values. The filter checks the size
+/// of the result, and counts the memory of the result without inner values.
 pub const MADE: &str = "\0made";
-/// The filter after an instruction whose result contains new values. Checks the size of the result, and counts the memory of all its values.
+/// The name of the filter after each instruction whose result contains new inner values. The filter checks the size of the result, and counts the
+/// memory of the result and of all inner values.
 pub const COPIED: &str = "\0copied";
-/// The filter before a multiplication. Receives both factors as a pair, and refuses a product that would be too large.
+/// The name of the filter before each multiplication. The filter receives both factors as a pair, and refuses a product that would be too large.
 pub const GUARD_MUL: &str = "\0guard_mul";
-/// The filter before an assignment to an attribute of a namespace. Refuses a value that is or contains a namespace.
+/// The name of the filter before each assignment to an attribute of a namespace. The filter refuses a value that is or contains a namespace.
 pub const ASSIGNED: &str = "\0assigned";
-/// The filter after each step of a loop. Limits the time of the rendering.
+/// The name of the filter after each step of a loop. The filter fails if the time limit of the rendering has passed.
 pub const TICK: &str = "\0tick";
 
 /// The most instructions of one rendering, checks included. 1000 messages need some 100 000 instructions.
@@ -35,7 +36,7 @@ const FUEL: u64 = 40_000_000;
 /// The most bytes of an attribute's path, such as `a.b.c`.
 const MAX_PATH: usize = 256;
 
-/// The most characters in the argument of `strip`: each character of a text is compared with all these characters.
+/// The most bytes in the argument of `strip` and similar methods: each character of a text is compared with all characters of the argument.
 const MAX_STRIPPED: usize = 256;
 
 /// The most digits of a field width in `format`: a large width makes megabytes of blanks.
@@ -47,7 +48,7 @@ pub fn syntax() -> SyntaxConfig {
     syntax.expect("the default delimiters are valid")
 }
 
-/// Returns the environment of one rendering.
+/// Returns minijinja's environment for one rendering. The rendering's use of memory, output and time counts against `limits`.
 pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax());

@@ -91,12 +91,12 @@ impl RenderLimits {
         Ok(value)
     }
 
-    /// Checks the size of a text or a list before an instruction creates the text or list.
+    /// Fails if a text or list of `bytes` bytes would be too large. Called before an instruction creates the text or list.
     pub fn may_make(&self, bytes: usize) -> Result<(), Error> {
         if bytes > self.max_value { Err(self.too_large()) } else { Ok(()) }
     }
 
-    /// Counts output. Fails at the output limit.
+    /// Counts `bytes` bytes of output. Fails if all output together exceeds the output limit.
     pub fn written(&self, bytes: usize) -> Result<(), Error> {
         take(&self.output, bytes, || format!("the template writes more than {} MB", self.all_output >> 20))
     }
@@ -163,7 +163,7 @@ impl RenderLimits {
         if size.bytes > self.max_value || size.nodes > self.max_nodes { Err(self.too_large()) } else { Ok(()) }
     }
 
-    /// Checks a value before its assignment to a namespace: the value must not be or contain a namespace.
+    /// Returns `value`, which is about to be assigned to an attribute of a namespace. Fails if the value is or contains a namespace.
     pub fn assigned(&self, value: Value) -> Result<Value, Error> {
         self.add(&value, 1, &mut Size::default())?;
         Ok(value)

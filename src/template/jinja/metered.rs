@@ -91,7 +91,7 @@ fn metered<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Resu
     Ok(new)
 }
 
-/// Returns an instruction with the checks around it.
+/// Returns an instruction with the checks before and after it. Fails if the instruction is unsupported.
 fn with_checks<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>, Error> {
     use Instruction as I;
     let this = instruction.clone();

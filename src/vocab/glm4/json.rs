@@ -47,7 +47,7 @@ impl Added {
     }
 }
 
-/// The content of a file.
+/// The content of a `tokenizer.json`.
 pub(super) struct Read {
     /// The number of tokens without special tokens.
     pub n_ranks: usize,
@@ -55,7 +55,7 @@ pub(super) struct Read {
     pub entries: Vec<Entry>,
     /// The special tokens after GLM-4's own, such as `<think>`: the id, the text, and whether decoded text shows the token.
     pub more_special: Vec<(u32, String, bool)>,
-    /// The value of `ignore_merges`.
+    /// The value of `ignore_merges`: true if a piece of text that is itself a token becomes this token without merges.
     pub keeps_pieces: bool,
 }
 

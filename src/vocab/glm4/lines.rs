@@ -6,12 +6,12 @@ use crate::vocab::rwkv::number;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 
-/// Returns whether a file has this format, judged by its first line.
+/// Returns whether the first line of a file has the form `BASE64 RANK`, as in GLM-4's `tokenizer.model`.
 pub(in crate::vocab) fn is_lines(text: &[u8]) -> bool {
     text.split(|&b| b == b'\n').next().is_some_and(|line| parse_line(line).is_some())
 }
 
-/// Returns the tokens in the order of the file.
+/// Returns the tokens of a `tokenizer.model`, in the order of the file. Fails if a line is invalid or a rank is not below `n_ranks`.
 pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<Entry>> {
     let mut entries = Vec::with_capacity(n_ranks.min(N_RANKS));
     for (nth, line) in (1..).zip(text.split(|&b| b == b'\n')) {

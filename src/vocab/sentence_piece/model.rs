@@ -8,7 +8,7 @@ use crate::vocab::protobuf::{Fields, Value};
 use crate::vocab::table::ID_LIMIT;
 
 pub(super) struct Model {
-    /// The pieces, by id.
+    /// The pieces (tokens). The index is the id.
     pub pieces: Vec<Piece>,
     pub spaces: Spaces,
     /// True if a character without a piece becomes the pieces of its bytes.

@@ -11,7 +11,7 @@ fn tools() -> Vec<Tool> {
     vec![Tool::function(json!({"name": "f", "parameters": {"type": "object"}})).unwrap()]
 }
 
-/// Returns a conversation with tools, and the script of its tokens. An answer has at most 90 tokens.
+/// Returns a conversation with tools, and the script that determines which tokens the model samples. An answer has at most 90 tokens.
 fn with_tools() -> (Conversation, Script) {
     let mut chat = chat_in("g1-tools");
     chat.set("CHAT_LEN_MAX", "90").unwrap();

@@ -15,7 +15,7 @@ fn short(text: &str) -> String {
     text.chars().take(120).collect()
 }
 
-/// Returns a template that assigns `body` to `ns.x` `n` times.
+/// Returns a template that sets `ns.x` to `from`, and then assigns `body` to `ns.x` `n` times.
 fn grown(from: &str, n: usize, body: &str) -> String {
     format!("{{% set ns = namespace(x={from}) %}}{{% for i in range({n}) %}}{{% set ns.x = {body} %}}{{% endfor %}}{{{{ ns.x | length }}}}")
 }
