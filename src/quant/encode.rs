@@ -15,7 +15,7 @@ pub struct Encoded {
 }
 
 /// Encodes consecutive rows of a matrix into `out`. `rows` has `k` weights per row and begins with row `first` of the matrix. If the format has
-/// scales, the weights in `rows` are overwritten with the weights divided by their scales.
+/// scales, the weights in `rows` are overwritten: their offsets are subtracted, and they are divided by their scales.
 ///
 /// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` has the scales and offsets of
 /// the whole matrix. Only formats with [`Scaling::Affine`] use `affine`.

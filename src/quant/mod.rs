@@ -121,7 +121,7 @@ impl PartialEq for dyn Format {
 /// All formats. The parser of options, help texts, tests and benchmarks use this list.
 pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc];
 
-/// Returns the formats without scales. Activations, caches and states are stored in one of these formats.
+/// Returns the formats without scales. Caches and states can be stored in each of these formats.
 pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
 }

@@ -30,7 +30,7 @@ pub fn multiply(isa: Isa, w: &[f32], x: &[f32], x_stride: usize, out: &mut [f32]
     }
 }
 
-/// The plain loop. It is the reference for the other loops.
+/// The loop in plain arithmetic, the reference implementation for the other loops.
 fn plain(w: &[f32], depth: usize, x: &[f32], x_stride: usize, out: &mut [f32], out_stride: usize) {
     for (out, x) in out.chunks_mut(out_stride).zip(x.chunks(x_stride)) {
         for (out, w) in out.iter_mut().zip(w.chunks_exact(depth)) {

@@ -28,8 +28,8 @@ pub struct CodedTensors<'a> {
 /// The options of [`convert()`].
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
-    /// The type to which floating-point tensors are converted. Integers keep their type. If `None`, tensors keep their type, but become F16 in
-    /// web-rwkv's layout. Quantised blocks of a GGUF file become F16 in every layout.
+    /// The type to which floating-point tensors are converted. Integers keep their type. If `None`, F32, F16 and BF16 tensors keep their type, except
+    /// that they become F16 in web-rwkv's layout. If `None`, quantised matrices and the blocks of a GGUF file become F16 in every layout.
     pub dtype: Option<DType>,
     /// The layout of the written files.
     pub layout: Layout,
@@ -37,7 +37,8 @@ pub struct Conversion<'a> {
     pub lora: Option<&'a Lora>,
     /// The matrices to quantise. Only the official layout supports quantised matrices.
     pub coded: Option<&'a CodedTensors<'a>>,
-    /// Small files to add to a Hugging Face folder, such as its vocabulary. This list does not include `config.json` and the weights.
+    /// Small files to add to a Hugging Face folder, such as its vocabulary. This list does not include `config.json` and the weights. Other layouts
+    /// ignore this list.
     pub files: &'a [SideFile],
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// The size of the largest index, in bytes. An index of a hundred thousand tensors has 10 MB.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
-/// The largest number of shards. Each shard stays open, and most systems allow 1024 open files. The largest model has 200 shards.
+/// The largest number of shards. Each shard stays open, and most systems allow 1024 open files. The largest published models have about 200 shards.
 const MAX_SHARDS: usize = 512;
 
 /// A parsed index.
@@ -101,8 +101,8 @@ impl Index {
     }
 }
 
-/// Returns true if the file begins like JSON. A safetensors file begins with the length of its header in 8 bytes. The first of these bytes may
-/// also be `{`. Some of the other bytes are then 0, and JSON has no such bytes.
+/// Returns true if the file begins like JSON. A safetensors file begins with the length of its header, a little-endian number of 8 bytes. The first
+/// of these bytes may also be `{`. But the length is small, so some of the other bytes are 0, and JSON has no such bytes.
 pub(super) fn is_json(file: &[u8]) -> bool {
     file.trim_ascii_start().starts_with(b"{") && !file.iter().take(8).any(|&b| b == 0)
 }

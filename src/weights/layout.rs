@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The metadata key that names a file's layout. The layout determines the orientation of low-rank matrices whose shapes do not show the orientation.
+/// The metadata key that names a file's layout. The layout determines the orientation of low-rank matrices whose shapes do not show it, such as
+/// square matrices.
 pub(super) const LAYOUT_KEY: &str = "wingbeat.layout";
 
 /// The layout of a written file: the names and orientations of its tensors.

@@ -69,8 +69,8 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::file(message).at(format!("tensor {}", short(name, 40))).hint("the file is hostile or damaged: download the file again"))
 }
 
-/// Returns an error if a shape has too many dimensions, or more elements of 8 bytes than an address can reach. A dimension of 0 counts as 1,
-/// because a product of 0 would hide the sizes of the other dimensions.
+/// Returns an error if a shape has too many dimensions, or if its elements, with 8 bytes each, would not fit the address space. A dimension of 0
+/// counts as 1, because a product of 0 would hide the sizes of the other dimensions.
 pub(super) fn check_shape(shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::file(format!("expected a shape of at most {MAX_RANK} dimensions, found {} dimensions", shape.len())));

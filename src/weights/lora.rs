@@ -1,4 +1,5 @@
-//! A LoRA adapter and its merge into the model that it was trained on: W += (alpha / r)·B·A.
+//! A LoRA adapter and its merge into the model that it was trained on: W += (alpha / r)·B·A. W is a matrix of the model, A `[r, in]` and B `[out, r]`
+//! are a low-rank pair of the adapter, and r is the rank of the pair.
 //!
 //! Tensors of the adapter that belong to no low-rank pair (mixes, norms, whole matrices) were trained in full. These tensors replace the model's
 //! tensors, as in the trainers' merge scripts. Every tensor of the adapter must fit a tensor of the model, because a partial merge is not the
@@ -258,7 +259,7 @@ fn half(name: &str) -> Option<(String, usize)> {
     Some((format!("{}.weight", stem.strip_suffix(".weight").unwrap_or(stem)), i))
 }
 
-/// Returns the model's name of a tensor that was trained in full. `name` is its name in the adapter.
+/// Returns the name of the model's tensor that a fully trained tensor of the adapter replaces. `name` is the name in the adapter.
 fn whole(name: &str) -> String {
     name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".").replace(".base_layer.", ".")
 }

@@ -152,7 +152,7 @@ pub(crate) enum Lock {
     Taken,
     /// Another process holds the lock.
     Held,
-    /// The file system has no locks.
+    /// The lock could not be tested, for example because the file system has no locks.
     Unknown,
 }
 

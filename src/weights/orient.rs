@@ -13,7 +13,8 @@ use std::collections::HashMap;
 pub(super) struct Facts {
     /// True if the file's extension is `.st`, which web-rwkv's converters write.
     pub dot_st: bool,
-    /// The layout that the metadata name if wingbeat wrote the file, otherwise `None`.
+    /// The layout of the file if it is known: from the metadata of a file that wingbeat wrote, or `Official` for GGUF files and for names of
+    /// `transformers`. Otherwise `None`.
     pub declared: Option<Layout>,
 }
 

@@ -252,8 +252,8 @@ impl Rope {
         Ok(Rope { theta: theta.unwrap_or(DEFAULT_THETA), factor, sections })
     }
 
-    /// Returns R, the number of rotated channels of a head. R is rounded down, as by Python's `int()`. `default` is the fraction R / D if the
-    /// key is missing.
+    /// Returns the number of rotated channels of a head with `head_size` channels, rounded down, as by Python's `int()`. `default` is the rotated
+    /// fraction of a head if the key `partial_rotary_factor` is missing.
     fn rotary_size(&self, head_size: usize, default: f64) -> Result<usize> {
         let factor = self.factor.unwrap_or(default);
         if !(factor > 0.0 && factor <= 1.0) {

@@ -91,7 +91,8 @@ impl<'a> Keys<'a> {
         (0..MAX_LABELS).map_while(name).map(text).collect()
     }
 
-    /// Checks flags of which only one value is supported. Each entry is (key, supported value, value if the key is missing).
+    /// Checks flags of which only one value is supported. Returns an error for the other value. Each entry is (key, supported value, value if the key
+    /// is missing).
     pub fn switches(&self, all: &[(&str, bool, bool)]) -> Result<()> {
         for &(key, wanted, missing) in all {
             let found = self.flag(key)?;

@@ -33,7 +33,7 @@ const REFUSED: [(&str, &str); 10] = [
     ("deepseek", "DeepSeek models have experts or latent attention (MLA)"),
     ("kimi", "Kimi models have experts and latent attention (MLA)"),
 ];
-/// The hint that lists the models of GLM that run.
+/// The hint that lists the supported GLM models.
 pub(super) const DENSE: &str =
     "GLM models without experts run: GLM-4-9B, GLM-4-32B-0414, GLM-Z1, GLM-Edge, and the text halves of GLM-4.1V and GLM-4.6V-Flash";
 

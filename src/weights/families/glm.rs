@@ -1,4 +1,4 @@
-//! The family GLM: ChatGLM3, GLM-4 and GLM-4-0414.
+//! The family GLM: models without experts, such as ChatGLM3, GLM-4 and GLM-4-0414.
 
 use crate::error::Result;
 use crate::weights::config::glm::{GlmConfig, is_glm};

@@ -80,8 +80,8 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> 
     Ok((tensors, glm))
 }
 
-/// Returns the canonical tensors for a tensor of the file. A fused tensor becomes three tensors. The table of rotary wave lengths is left out.
-/// An unknown tensor keeps its name.
+/// Returns the canonical tensors for a tensor of the file. A fused tensor becomes three tensors. The table of rotary frequencies is left out. An
+/// unknown tensor keeps its name.
 fn canonical(t: &Listed, glm: &Glm) -> Result<Vec<Located>> {
     if t.name == "rope_freqs.weight" {
         return Ok(vec![]);
@@ -120,11 +120,12 @@ impl Values<'_> {
         self.get(key)?.ok_or_else(missing)
     }
 
-    /// Returns the configuration in the metadata. A missing key has the default of llama.cpp.
+    /// Returns the configuration in the metadata. An optional key that is missing has the default of llama.cpp. A required key that is missing is an
+    /// error. `attention_bias` is true if the file has biases of queries, keys and values.
     ///
-    /// The converter of `chatglm` writes no `attention.key_length`: it assumes that the heads share the width equally, and writes half the
-    /// number of a head's channels as `rope.dimension_count`. The converter of `glm4` writes both keys if the model has a `head_dim`. The
-    /// tensors' shapes are compared later.
+    /// The converter of `chatglm` writes no `attention.key_length`, because it assumes that the heads share the width equally. As
+    /// `rope.dimension_count` it writes half the number of a head's channels. The converter of `glm4` writes both keys if the model has a `head_dim`.
+    /// The tensors' shapes are compared later.
     fn glm(&self, attention_bias: bool) -> Result<Glm> {
         let (n_head, width) = (self.need::<usize>("attention.head_count")?, self.need::<usize>("embedding_length")?);
         let head_size = match self.get("attention.key_length")? {
@@ -160,9 +161,9 @@ impl Values<'_> {
             pad: id("padding")?,
             labels: vec![],
         };
-        // The -hf version of a model has other names for some keys of its config.json. llama.cpp's converter does not find these keys, and
-        // writes its own defaults: the width as context length, ε = 1e-5, base 10000. Such a file gets the type `glm`, so that `Glm::warnings`
-        // reports the wrong values.
+        // The `-hf` version of a model, such as glm-4-9b-chat-hf, has other names for some keys of its config.json. llama.cpp's converter does not
+        // find these keys, and writes its own defaults: the width as context length, ε = 1e-5, base 10000. Such a file gets the type `glm`, so that
+        // `Glm::warnings` reports the wrong values.
         let as_hf = Glm { model_type: "glm".to_string(), ..glm.clone() };
         let is_lossy = self.architecture == "chatglm" && self.is_width_as_context(width)? && as_hf.is_of_a_lossy_gguf();
         if is_lossy { as_hf.check() } else { glm.check() }

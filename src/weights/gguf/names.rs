@@ -6,7 +6,7 @@ use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
-/// Returns the place of the tensor `t` in the file, and calls the tensor `name`. Shape and orientation stay as in the file.
+/// Returns the tensor `t` of the file under the name `name`. Shape and orientation stay as in the file.
 pub fn located(t: &Listed, name: String) -> Located {
     Located {
         name,

@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         (0..n).map(|_| self.number().map(i32::from_le_bytes)).collect()
     }
 
-    /// Reads an array of 32-bit floats, with its type.
+    /// Reads an array of 32-bit floats. The reader must be positioned at the type of the value.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Maps the tensors of GGUF files of RWKV-6 and RWKV-7 to the official tensors: changes names and orientation, splits fused tensors, and
-//! undoes rescaling.
+//! Maps the tensors of GGUF files of RWKV-6 and RWKV-7 to the official tensors: changes names and orientation, splits fused tensors, and undoes
+//! rescaling (the division of some matrices by powers of two).
 //!
 //! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
 

@@ -87,7 +87,7 @@ impl Glm {
         let is_default_theta = self.rope_theta == DEFAULT_THETA;
         let right = "5e6 for glm-4-9b-chat, 1e8 for its -1m";
         if self.is_of_a_lossy_gguf() {
-            // The reader `gguf::glm` gives the model type `glm` to a GGUF file that was made from -hf files.
+            // The reader `gguf::glm` gives the model type `glm` to a GGUF file that was made from the `-hf` version of a model.
             return vec![format!(
                 "rms_norm_eps {:e} and rope_theta {} are defaults of llama.cpp's converter, which missed the model's values \
                  (1.5625e-7, and {right}): use a GGUF made from the original files, or set at least `rope_theta`",

@@ -71,7 +71,7 @@ fn canonical(model_type: &str) -> Vec<Made> {
     out
 }
 
-/// Replaces the tensors q, k and v of each layer by one tensor with all their rows. `fused` is its name within the layer.
+/// Replaces the tensors q, k and v of each layer by one tensor with all their rows. `fused` is the name of this tensor within the layer.
 fn fuse(tensors: Vec<Made>, fused: &str) -> Vec<Made> {
     let mut out: Vec<Made> = Vec::new();
     for t in tensors {
@@ -97,7 +97,7 @@ fn renamed(tensors: Vec<Made>, table: &[(&str, &str)]) -> Vec<Made> {
     tensors.into_iter().map(|t| Made { name: rename(&t.name), ..t }).collect()
 }
 
-/// Returns the tensors under the names of ChatGLM's own code, and a table of rotary wave lengths that the reader leaves out.
+/// Returns the tensors under the names of ChatGLM's own code, and a table of rotary frequencies that the reader leaves out.
 fn original(prefix: &str) -> Vec<Made> {
     let mut out = renamed(
         fuse(canonical("chatglm"), "self_attention.query_key_value"),

@@ -25,7 +25,7 @@ pub(super) fn recognises(tensors: &[Located]) -> bool {
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| part.starts_with("attn.")))
 }
 
-/// Gives tensors their canonical names. The weights of low-rank Linear layers are always stored transposed, even if they are square.
+/// Returns the tensors under their canonical names. The weights of low-rank Linear layers are always stored transposed, even if they are square.
 pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
     let mut slots = Vec::with_capacity(tensors.len());
     for mut t in tensors {

@@ -1,8 +1,8 @@
 //! The names of GLM. The canonical names are the names in `transformers`. Names of ChatGLM's own code are converted to canonical names, and its
 //! fused tensors are split into q, k and v.
 //!
-//! Each of q, k and v is a range of the fused tensor's rows, so no elements are copied. Some files have a table of rotary wave lengths. This
-//! table is left out, because it is rounded and ignores `rope_ratio`.
+//! Each of q, k and v is a range of the fused tensor's rows, so no elements are copied. Some files have a table of rotary frequencies (`inv_freq`).
+//! This table is left out, because it is rounded and ignores `rope_ratio`.
 
 use super::{Style, bare, with_part_renamed};
 use crate::error::{Error, Result};
@@ -41,7 +41,8 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
         || (any("self_attn.q_proj.weight") && any("mlp.gate_up_proj.weight"))
 }
 
-/// Gives tensors their canonical names. `glm` is the configuration.
+/// Returns the tensors under their canonical names, and the style of the names in the file. `glm` is the configuration. Leaves out the vision encoder
+/// of a supported vision model.
 ///
 /// # Errors
 ///

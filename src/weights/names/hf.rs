@@ -18,15 +18,16 @@ pub(super) fn recognises(tensors: &[Located]) -> bool {
     tensors.iter().any(|t| t.name == "embeddings.weight" || in_block(&t.name))
 }
 
-/// Gives tensors their canonical names. The orientation of low-rank pairs is detected by their shapes, because some re-uploads store the pairs
-/// as Linear layers.
+/// Returns the tensors under their canonical names. The orientation of low-rank pairs is detected by their shapes, because some re-uploads store the
+/// pairs as Linear layers, that is transposed.
 pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
     tensors.iter_mut().for_each(|t| t.name = renamed(&t.name));
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");
     let raw_bonus = any(".att.ln_x.weight") && !any(".att.r_k");
     for t in &mut tensors {
-        // One converter of RWKV-6 gives the mixes the names of RWKV-5. Their elements are shares of the previous token, as in RWKV-6.
+        // One converter of RWKV-6 gives the mixes the names of RWKV-5. But the elements of these mixes weight the previous token, as in RWKV-6. In
+        // RWKV-5, they weight the current token.
         if v6 {
             t.name = t.name.replace(".time_mix_", ".time_maa_");
         }

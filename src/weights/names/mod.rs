@@ -149,7 +149,7 @@ fn with_part_renamed(part: &str, prefixes: &[(&str, &str)]) -> String {
     renamed.unwrap_or_else(|| part.to_string())
 }
 
-/// Converts Hugging Face's name of a tensor outside of blocks to the official name.
+/// Converts Hugging Face's name of a tensor outside of blocks to the official name. An unknown name stays unchanged.
 fn outside(name: &str) -> String {
     let name = match name {
         "embeddings.weight" | "embed_tokens.weight" => "emb.weight",

@@ -64,7 +64,7 @@ impl<'a> Machine<'a> {
                     );
                 }
             },
-            0x95 => drop(self.take(8)?), // FRAME: a length, which only a reader from a socket needs
+            0x95 => drop(self.take(8)?), // FRAME: a length, which only a reader without the whole pickle needs
             b'(' => {
                 if self.marks.len() >= MAX_DEPTH {
                     return Err(Error::file(format!("refused: the pickle is nested more than {MAX_DEPTH} deep; nothing was executed"))

@@ -64,7 +64,7 @@ pub(in super::super) struct Named<'a> {
     pub tensor: Tensor<'a>,
 }
 
-/// The contents of the outermost dictionary.
+/// The contents of the pickle's dictionary of tensors: the outermost dictionary, or the dictionary under its key `state_dict`.
 #[derive(Debug)]
 pub(in super::super) struct Contents<'a> {
     pub tensors: Vec<Named<'a>>,

@@ -34,7 +34,7 @@ impl Gguf {
         g
     }
 
-    /// Adds a metadata value of any type: the number of the type in GGUF, and the value's bytes.
+    /// Adds a metadata value of any type. `kind` is the number of the type in GGUF, `bytes` the value's bytes.
     pub fn value(&mut self, key: &str, kind: u32, bytes: &[u8]) -> &mut Self {
         self.n_keys += 1;
         string(&mut self.keys, key.as_bytes());
@@ -139,7 +139,8 @@ pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
     numbers.chunks(32).flat_map(block).collect()
 }
 
-/// Encodes rows as Q8_0 or Q4_0 in the way of llama.cpp: the number with the largest magnitude has code 127, or code -8.
+/// Encodes rows as Q8_0 or Q4_0 in the way of llama.cpp: the number with the largest magnitude of a block has the code 127 or -127 in Q8_0, and -8 in
+/// Q4_0.
 #[cfg(feature = "embedded-model")]
 pub(crate) fn rounded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
     let block = |x: &[f32]| -> Vec<u8> {
@@ -193,8 +194,8 @@ type Tensor<'a> = (&'a str, DType, &'a [usize], &'a [u8]);
 
 /// Returns a GGUF file of a whole model (`rwkv6` or `rwkv7`) in the form that llama.cpp's converter writes. The tensors are canonical.
 ///
-/// The name of the architecture is put before each key of the metadata. The key `rescale_every_n_layers` also divides the matrices, which must
-/// be F32.
+/// The name of the architecture is put before each key of the metadata. If the key `rescale_every_n_layers` is present, the matrices `att.output` and
+/// `ffn.value` of the rescaled blocks are divided and stored as F32.
 pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Vec<u8> {
     gguf_model(architecture, metadata, tensors).finish()
 }
@@ -275,8 +276,8 @@ fn top(name: &str) -> &str {
     }
 }
 
-/// Converts `part`, a tensor's name within its block, to the text that follows `blk.N.` in a GGUF name. llama.cpp's files must have a
-/// tensor of this kind. Do not pass v0, v1 or v2 of block 0: llama.cpp stores copies of a0, a1 and a2 under their names.
+/// Converts `part`, a tensor's name within its block, to the text that follows `blk.N.` in a GGUF name. `part` must be a tensor that llama.cpp's
+/// files have. Do not pass v0, v1 or v2 of block 0: llama.cpp stores copies of a0, a1 and a2 under their names.
 fn in_block(part: &str) -> String {
     let ours = match part {
         "att.time_faaaa" => "time_mix_first",
