@@ -288,9 +288,8 @@ impl Sampling {
     }
 
     /// Returns `self` (the defaults), changed by the settings in `asked`. Each item of `asked` is the name of a setting and its values. The
-    /// order of the items does not matter: `preset` applies first.
-    ///
-    /// If an item other than `preset` makes the sampling greedy, all filters and penalties that `asked` does not name are off.
+    /// order of the items does not matter: `preset` applies first. If an item other than `preset` makes the sampling greedy, all filters and
+    /// penalties that `asked` does not name are off.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).
