@@ -29,7 +29,7 @@ pub enum Event {
         /// The text of the piece.
         text: String,
     },
-    /// The next piece of the model's thought. The model thinks before it answers messages.
+    /// The next piece of the model's thought: text that the model writes before its answer to messages.
     Thought {
         /// The number of the continuation within its request, from 0.
         index: usize,
@@ -104,7 +104,7 @@ fn logprobs_bytes(logprobs: &Logprobs) -> usize {
 pub struct Completion {
     /// The number of the continuation within its request, from 0.
     pub index: usize,
-    /// The text of the continuation.
+    /// The text of the continuation, without thought and tool calls. Begins with the prompt if the request sets `echo`.
     pub text: String,
     /// The model's thought before the answer. `None` if the model wrote no thought.
     pub thought: Option<String>,
@@ -120,9 +120,10 @@ pub struct Completion {
     pub vector: Option<Vec<f32>>,
     /// The reason why the continuation ended.
     pub finish: Finish,
-    /// True if the whole text satisfies the request's rules, false if the text ended too early for this. `None` if the request has no rules.
+    /// True if the whole text satisfies the request's rules, false if the text ended too early to satisfy the rules. `None` if the request has no
+    /// rules.
     pub complete: Option<bool>,
-    /// The named state that was saved, or the error that prevented this. `None` if the request does not set `save_state`.
+    /// The named state that was saved, or the error because of which no state was saved. `None` if the request does not set `save_state`.
     pub state: Option<Result<StateInfo>>,
     /// The seed of this continuation's sampler.
     pub seed: u64,

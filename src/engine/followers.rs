@@ -23,8 +23,8 @@ impl Followers {
         Followers { model: model.clone(), pieces: None, known: Recent::new(KNOWN) }
     }
 
-    /// Returns the follower of `rules` at the beginning of a text. The text must begin with `lead`, and the text after `lead` must satisfy the
-    /// rules. Clone the follower for each text.
+    /// Returns the follower of `rules` at the beginning of a text. The text must begin with `lead`, and the text after `lead` must satisfy the rules.
+    /// The cache keeps the returned follower, so clone it for each text.
     ///
     /// # Errors
     /// `Input` if the rules are invalid, or if the model has no vocabulary.

@@ -124,13 +124,16 @@ impl Engine {
         self.queue(prepared, request.clone(), state)
     }
 
-    /// Queues a prepared request.
+    /// Queues a prepared request and returns the handle of its events.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if the queue is full; `Device` if [`drain`](Self::drain) was called or the engine has ended.
     pub(super) fn queue(&self, prepared: Prepared, request: Request, state: Option<Arc<NamedState>>) -> Result<Generation> {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
         let n = request.n;
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
-        // The request is sent while the counts are locked. So every request is counted once, and no request enters the queue after a drain has
-        // begun.
+        // The counts stay locked until the request is sent and counted. So no other request takes the same room in the queue, and no request enters
+        // the queue after a drain has begun.
         let mut state = self.shared.check_room()?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.stats.waiting += 1;
@@ -145,7 +148,7 @@ impl Engine {
         self.shared.states.list(namespace)
     }
 
-    /// Copies the named state `name` to the name `new`.
+    /// Copies the named state `name` to the name `new`. Replaces an older state with the name `new`. Returns the name and the size of the copy.
     ///
     /// # Errors
     /// `Input` if `name` is unknown or `new` is invalid; `Memory` if the copy has no room; `File` if a file cannot be read or written.
@@ -161,7 +164,8 @@ impl Engine {
         self.shared.states.delete(namespace, name)
     }
 
-    /// Reads a state file, or a checkpoint with a tuned state, and saves the state under a name.
+    /// Reads a state file, or a checkpoint with a tuned state, and saves the state under a name. A tuned state is a trained state in which a text
+    /// begins. Replaces an older state of that name.
     ///
     /// # Errors
     /// `Input` if the name is invalid; `File` if the file is not a state, or its copy cannot be written; `Model` if the state belongs to other
@@ -170,7 +174,7 @@ impl Engine {
         self.shared.states.load(namespace, name, path)
     }
 
-    /// Saves a state under a name. [`Snapshot::load`] returns both `snapshot` and `loaded`.
+    /// Saves a state under a name. Replaces an older state of that name. [`Snapshot::load`] returns both `snapshot` and `loaded`.
     ///
     /// # Errors
     /// `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if the state has no room; `File` if its file cannot
@@ -192,14 +196,15 @@ impl Engine {
         self.shared.lock().stats
     }
 
-    /// Refuses new requests and blocks until all accepted requests are complete.
+    /// Refuses new requests from now on, and blocks until all accepted requests are complete. If the prefix cache has a folder, its entries are then
+    /// in files.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain(&self) {
         self.drain_within(Duration::MAX);
     }
 
-    /// Does the same as [`drain`](Self::drain), but blocks for at most `time`. Returns true if all requests are complete, or false if some requests
-    /// still run. Those requests continue.
+    /// Does what [`drain`](Self::drain) does, but blocks for at most `time`. Returns true if all requests are complete, or false if some requests
+    /// still run. Requests that still run continue after the call.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain_within(&self, time: Duration) -> bool {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
@@ -213,8 +218,8 @@ impl Engine {
     }
 }
 
-/// Adds one slot to `idle`, the session's slots that are not for continuations. A request that continues from a named state or a cache entry
-/// opens the added slot with this state. Each continuation of the request then forks the slot.
+/// Returns `idle` with one slot more. `idle` are the session's slots that are not for continuations. A request that begins with a named state or a
+/// cache entry opens the additional slot with this state. Each continuation of the request then forks this slot.
 fn spare(idle: Idle) -> Idle {
     Idle { slots: idle.slots + 1, ..idle }
 }

@@ -1,9 +1,9 @@
 //! Runs many requests at once with one model. The text of each request arrives as events. The command line, servers and language bindings use this
 //! module.
 //!
-//! [`Engine`] owns a session (slots of one model that step together) on a separate thread. [`Engine::submit`] checks a [`Request`], queues it and
-//! returns a [`Generation`]. A [`Generation`] yields [`Event`]s, as an iterator that blocks or as an asynchronous stream. Dropping a generation
-//! cancels its request.
+//! [`Engine`] owns a session (slots of one model that step together) on a separate thread. [`Engine::submit`] checks a [`Request`], queues the
+//! request and returns a [`Generation`]. A [`Generation`] yields [`Event`]s, as an iterator that blocks or as an asynchronous stream. Dropping a
+//! generation cancels its request.
 
 mod event;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]

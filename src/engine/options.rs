@@ -10,11 +10,11 @@ use std::path::PathBuf;
 pub struct EngineOptions {
     /// The number of slots, 1 to 1022 with a prefix cache and 1 to 1023 without. Each slot runs one continuation at a time.
     pub slots: usize,
-    /// The most requests that may wait for slots. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
+    /// The most requests that may wait for slots; 0 counts as 1. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// Limits how much the prefill of one request slows the decoding of other requests. The value is the maximum time of a step with prefill,
-    /// as a multiple of the time of a step that only decodes. At 2.0, a step with prefill takes at most about twice as long as a step that
-    /// only decodes. `None` sets no limit: each step prefills a whole chunk, which gives the highest throughput.
+    /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest time of a step with prefill, as a
+    /// multiple of the time of a step that only decodes. At 2.0, a step with prefill takes at most about twice as long as a step that only decodes.
+    /// `None` sets no limit: each step prefills a whole chunk, which gives the highest throughput.
     pub prefill_slowdown: Option<f64>,
     /// The most bytes of events that may wait for the reader of one request. At this limit the request pauses: it keeps its slots, but takes part
     /// in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after
@@ -47,7 +47,11 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// Checks the number of slots. The engine needs one slot more than it runs continuations, and the prefix cache needs one, too.
+    /// Checks the number of slots. Besides one slot per continuation, the engine needs one slot for the beginning of a request, and one slot for the
+    /// prefix cache.
+    ///
+    /// # Errors
+    /// An `Input` error that names the field `slots`.
     pub(super) fn check(&self) -> Result<()> {
         let (most, cache) =
             if self.cache.is_on() { (MAX_SLOTS - 2, "with a prefix cache") } else { (MAX_SLOTS - 1, "without a prefix cache") };
@@ -67,15 +71,15 @@ pub struct CacheOptions {
     pub device_bytes: u64,
     /// The most bytes of host memory that entries may take.
     pub host_bytes: u64,
-    /// The folder for the files of cache entries. `None` keeps no entry in a file. A later engine with the same weights and the same kind of
-    /// device uses these files, too. [`Engine::drain`](super::Engine::drain) writes the entries in memory to the folder. The files contain
-    /// the tokens of prompts. Only the user who runs the engine may read the files.
+    /// The folder for the files of cache entries. `None` keeps no entry in a file. A later engine uses these files, too, if its weights, its number
+    /// formats and its device are the same. [`Engine::drain`](super::Engine::drain) and the end of the engine write the entries in memory to the
+    /// folder. The files contain the tokens of prompts. Only the user who runs the engine may read the files.
     pub folder: Option<PathBuf>,
     /// The most bytes that the files of all cache entries may take together.
     pub folder_bytes: u64,
-    /// The number of tokens between two entries that one prompt leaves in the cache at regular distances. If a prompt would leave more than 8
-    /// of these entries, the distance is doubled until the prompt leaves at most 8. If the model has no recurrent state, prompts leave no
-    /// entries at regular distances, because the model can continue from any prefix of an entry.
+    /// The number of tokens between two entries that one prompt leaves in the cache at regular distances. If a prompt would leave more than 8 of
+    /// these entries, the distance is doubled until the prompt leaves at most 8. Has no effect if the model has no recurrent state: such a model can
+    /// continue from any prefix of an entry, so entries at regular distances are not needed.
     pub every: usize,
 }
 

@@ -28,7 +28,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Adds an event, even if the queue is full. Drops the event if the reader is gone.
+    /// Adds an event, even if the queue is full: the engine pauses the request before its next step. Drops the event if the reader is gone.
     pub fn send(&self, event: Event) {
         // The bytes are counted before the event is sent, because the reader may take the event at once.
         self.bytes.fetch_add(event.n_bytes(), Ordering::SeqCst);
@@ -40,7 +40,8 @@ impl Outbox {
         self.sender.is_closed()
     }
 
-    /// Returns whether the request should pause. A full queue pauses the request. A paused request resumes when the queue is at most half full.
+    /// Returns whether the request should pause. `is_paused` is true if the request is paused now. A request pauses when its queue is full, and
+    /// resumes when its queue is at most half full.
     pub fn should_pause(&self, is_paused: bool) -> bool {
         let bytes = self.bytes.load(Ordering::SeqCst);
         if is_paused { bytes > self.max_bytes / 2 } else { bytes >= self.max_bytes }

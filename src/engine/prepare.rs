@@ -1,5 +1,5 @@
-//! Checks requests and makes the prompts, sampler settings and constraints with which a session runs them. A wrong request fails before it takes a
-//! slot.
+//! Checks requests, and makes the prompt, the sampler settings and the constraint with which a session runs a request. A wrong request fails before
+//! it takes a slot.
 
 use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
 use super::rules::{Close, Rules};
@@ -49,7 +49,10 @@ const MAX_STOPS: usize = 64;
 /// The most bytes of all stop texts of a request together.
 const MAX_STOP_BYTES: usize = 16 << 10;
 
-/// Checks the request's fields `n`, `echo`, `logprobs`, `stop`, `state` and `save_state`.
+/// Checks the request's fields `n`, `echo`, `logprobs`, `stop`, `state`, `save_state` and `pooling`.
+///
+/// # Errors
+/// An `Input` or `Usage` error that names the wrong field.
 fn check_counts(request: &Request) -> Result<()> {
     let check = |name: &str, n: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&n) {
         true => Ok(()),
@@ -82,7 +85,7 @@ fn check_counts(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Checks a request for a vector, which generates no text.
+/// Checks a request for a vector. The request generates no text, so it cannot have fields that need text.
 fn check_pooling(request: &Request) -> Result<()> {
     if cfg!(target_arch = "wasm32") {
         return Err(
@@ -106,6 +109,9 @@ fn check_pooling(request: &Request) -> Result<()> {
 }
 
 /// Returns the messages with `tools` in the system message. Inserts a system message without text if the first message is not a system message.
+///
+/// # Errors
+/// `Input` if a message declares tools, too.
 fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     if messages.iter().any(|message| !message.tools.is_empty()) {
         return Err(Error::input("both the request and a message declare tools")
@@ -239,7 +245,10 @@ impl Preparer {
         Ok((format, messages))
     }
 
-    /// Returns the rules of the answer: the request's own, or the rules of a demanded call.
+    /// Returns the rules of the answer: the request's own rules, or the rules of a demanded tool call. Returns `None` if there are no rules.
+    ///
+    /// # Errors
+    /// An `Input` error that names the field `tool_choice`, if a demanded call is impossible.
     fn rules(&mut self, request: &Request) -> Result<Option<Rules>> {
         let own = match &request.follows {
             Some(Follows::Rules(rules)) => Some(rules.clone()),
@@ -277,13 +286,13 @@ impl Preparer {
         format
     }
 
-    /// Returns two positions in `prompt`, as numbers of tokens. Up to these positions, later prompts of the same conversation equal `prompt`.
-    /// The first position is for a later prompt in which the last message is edited. The second position is for a later prompt with an answer
-    /// and a further message. If `prompt` ends with the beginning of a thought, the second position is before the thought. Returns an empty
-    /// list if no later request can use the positions.
+    /// Returns two positions in `prompt`, as numbers of tokens. Up to these positions, later prompts of the same conversation equal `prompt`. The
+    /// first position is for a later prompt in which the last message is edited. The second position is for a later prompt with an answer and a
+    /// further message. If `prompt` ends with the beginning of a thought, the second position is before the thought. Returns an empty list if no
+    /// later request can use the positions, or if the model needs no positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
-        // A model that can be rewound continues from any token, so it needs no positions.
+        // A model that can be rewound continues from any token, so no positions are needed.
         if self.model.can_rewind() || request.no_cache || request.state.is_some() || !self.finds_ends {
             return Vec::new();
         }

@@ -17,7 +17,7 @@ pub const UNLIMITED: usize = usize::MAX;
 /// The largest `n`: the maximum number of continuations of one request.
 pub(super) const MAX_N: usize = 128;
 
-/// The largest value of `logprobs`, the same as in OpenAI's API.
+/// The largest value of `logprobs`. OpenAI's API has the same limit.
 pub(super) const MAX_LOGPROBS: usize = 20;
 
 /// The input of a request.
@@ -42,7 +42,8 @@ impl Input {
     }
 }
 
-/// The rules that a text must satisfy, or the removal of default rules. Default rules are the rules of `defaults` in [`Request::over`].
+/// The rules that a text must satisfy, or an instruction to drop default rules. Default rules are the rules of the argument `defaults` of
+/// [`Request::over`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Follows {
     /// A grammar or a JSON schema.
@@ -53,7 +54,7 @@ pub enum Follows {
     NoValue,
 }
 
-/// The choice of tool calls in an answer.
+/// Selects whether an answer calls tools, and which.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolChoice {
@@ -116,7 +117,7 @@ pub struct Request {
     pub pooling: Option<Pooling>,
     /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,
-    /// The choice of tool calls. `None` means [`ToolChoice::Auto`].
+    /// Selects whether the answer calls tools. `None` means [`ToolChoice::Auto`].
     pub tool_choice: Option<ToolChoice>,
     /// The name of the saved state that the prompt continues. `None` begins with an empty state.
     pub state: Option<String>,
@@ -125,7 +126,7 @@ pub struct Request {
     /// The owner of the named states and cache entries that the request uses and creates. Requests of other namespaces cannot use these states and
     /// entries. Give different namespaces to callers that must not learn about each other: a short prefill reveals that the cache had the prompt.
     pub namespace: String,
-    /// Requests with a higher priority leave the queue first.
+    /// Requests with a higher priority leave the queue first. The default is 0.
     pub priority: i32,
     /// If true, the request neither uses nor creates entries of the prefix cache.
     pub no_cache: bool,
@@ -189,8 +190,8 @@ impl Request {
         self
     }
 
-    /// Returns this request with its unset fields taken from `defaults`. If this request sets a preset, no sampler setting that presets
-    /// replace is taken from `defaults`. The input, `n`, `logprobs`, `echo`, states, namespace, priority and `no_cache` never come from
+    /// Returns this request with its unset fields taken from `defaults`. If this request sets a preset, the sampler settings of `defaults` that
+    /// belong to presets are left out. The input, `n`, `logprobs`, `echo`, `pooling`, states, namespace, priority and `no_cache` never come from
     /// `defaults`.
     pub fn over(&self, defaults: &Request) -> Request {
         let has = |name: &str| self.sampling.iter().any(|(other, _)| other == name);
@@ -221,7 +222,7 @@ impl Request {
         }
     }
 
-    /// Returns true if the request sets this sampler setting.
+    /// Returns true if the request sets the sampler setting with the name `setting`.
     pub fn sets(&self, setting: &str) -> bool {
         self.sampling.iter().any(|(name, _)| name == setting)
     }

@@ -22,8 +22,8 @@ pub enum Rules {
     Calls(Vec<[String; 3]>),
 }
 
-/// The choice whether a text is closed before it reaches `max_tokens`. To close a text means: its last tokens are chosen so that the text
-/// satisfies all its rules within `max_tokens`. If a text is not closed and reaches `max_tokens`, the text is cut.
+/// Selects whether a text is closed before it reaches `max_tokens`. To close a text means: its last tokens are chosen so that the text satisfies all
+/// its rules within `max_tokens`. If a text is not closed and reaches `max_tokens`, the text is cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Close {
     /// The default of the rules: a JSON text is closed before it reaches `max_tokens`, a text with a GBNF grammar is not closed.
@@ -54,7 +54,7 @@ impl Close {
         }
     }
 
-    /// Returns the grammar with this choice applied.
+    /// Returns `grammar` with this choice: [`ByKind`](Self::ByKind) keeps the grammar's default, `Yes` and `No` replace the default.
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub fn apply(self, grammar: Grammar) -> Grammar {
         match self {

@@ -1,4 +1,5 @@
-//! The engine's thread: gives slots to requests, runs steps and sends events.
+//! The engine's thread. Gives slots to requests, runs steps and sends events. A request has one or several continuations, and each continuation is
+//! one job of the batcher.
 
 mod admit;
 mod keep;
@@ -35,7 +36,7 @@ pub(super) struct Submission {
     pub prepared: Prepared,
     pub events: Outbox,
     pub request: Request,
-    /// The named state that the prompt follows.
+    /// The named state that the prompt follows. `None` if the request begins with an empty state.
     pub state: Option<Arc<State>>,
     /// The time at which `submit` queued the request.
     pub at: Instant,
@@ -44,7 +45,8 @@ pub(super) struct Submission {
 /// Channels that wake the engine's thread.
 pub(super) struct Inbox {
     pub commands: Receiver<Command>,
-    /// Receives a message when a reader has taken events or is dropped, and when a file has been written.
+    /// Receives a message when a paused request can resume because its reader has taken events, when a reader is dropped, and when a file has been
+    /// written.
     pub woken: Receiver<()>,
     /// Keeps the channel `woken` open.
     pub _wake: Sender<()>,
@@ -144,7 +146,8 @@ impl Scheduler {
 
     /// Pauses requests whose readers are slow, and resumes the other requests. Returns whether any continuation can step.
     fn pause_slow(&mut self) -> bool {
-        // The thread that drains may be the slow reader itself, so nothing pauses during a drain.
+        // The thread that waits in `drain` may be the slow reader, and would then wait for ever for the paused request. So no request pauses during a
+        // drain.
         let is_bounded = self.draining.is_empty();
         let mut is_any = false;
         for request in self.running.values_mut() {
@@ -161,7 +164,7 @@ impl Scheduler {
         self.sequences.values().any(can_step)
     }
 
-    /// Waits until a command arrives, a reader takes events or a file is written.
+    /// Waits until a command arrives, a reader takes events or is dropped, or a file has been written.
     async fn wait(&mut self) {
         let command = {
             let (mut commands, mut woken) = (pin!(self.inbox.commands.clone()), pin!(self.inbox.woken.clone()));
@@ -215,8 +218,8 @@ impl Scheduler {
 
     /// Runs one step of all continuations that are not paused, and sends the events.
     async fn step(&mut self) {
-        // Prompts in this step can fork slots. `session_mut` is called only if needed, because after each call the batcher must send its samplers
-        // to the device again.
+        // Prompts in this step can leave forks for the cache, which need free slots. `session_mut` is called only if slots are missing, because after
+        // each call the batcher must send its samplers to the device again.
         let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
         if n_reading > self.batcher.n_free() {
             self.cache.make_room(n_reading, self.batcher.session_mut());

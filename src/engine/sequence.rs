@@ -19,7 +19,7 @@ pub struct Running {
     pub prompt: Vec<u32>,
     /// The number of prompt tokens that came from an entry of the prefix cache.
     pub cached_tokens: usize,
-    /// The namespace in which the slots of the request become cache entries; `None` if the request uses no cache.
+    /// The namespace in which the slots of the request become cache entries. `None` if the request uses no cache.
     pub namespace: Option<String>,
     /// The named state that the prompt follows.
     pub state: Option<Arc<State>>,
@@ -58,7 +58,7 @@ pub struct Sequence {
 }
 
 impl Running {
-    /// Returns the tokens of the request's named state, then `tokens`. Returns `None` if the state's tokens are unknown.
+    /// Returns the tokens of the request's named state, followed by `tokens`. Returns `None` if the state's tokens are unknown.
     pub fn tokens_before(&self, tokens: &[u32]) -> Option<Vec<u32>> {
         match &self.state {
             Some(state) if state.snapshot.n_tokens() > 0 => Some([state.tokens()?, tokens].concat()),
@@ -73,7 +73,7 @@ impl Sequence {
         Sequence { request, index, seed, reader, ..Sequence::default() }
     }
 
-    /// Adds the prompt to the beginning of the text, and sends the prompt as an event.
+    /// Adds `prompt` to the beginning of the text, and sends it as an event.
     pub fn echo(&mut self, prompt: &str, events: &Outbox) {
         if !prompt.is_empty() {
             self.emit(AnswerPart::Text(prompt), events);

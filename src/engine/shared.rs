@@ -16,7 +16,7 @@ pub struct EngineStats {
     pub slots: usize,
     /// The number of slots without a continuation.
     pub free_slots: usize,
-    /// The number of requests that have slots.
+    /// The number of requests that have slots, or whose named states are being saved after their texts have ended.
     pub running: usize,
     /// The number of running requests that pause because their readers are slow: see [`EngineOptions::event_bytes`].
     pub paused: usize,
@@ -51,6 +51,9 @@ impl Shared {
     }
 
     /// Prepares a request. If `state` is given, the prompt follows this state. Several threads can prepare requests at once.
+    ///
+    /// # Errors
+    /// The errors of [`Preparer::prepare`]; `Input` if the prompt cannot follow the state.
     pub fn prepare(&self, request: &Request, state: Option<&NamedState>) -> Result<Prepared> {
         let lock = || self.preparers.lock().unwrap_or_else(PoisonError::into_inner);
         let preparer = lock().pop();
@@ -68,9 +71,11 @@ impl Shared {
         prepared
     }
 
-    /// Checks that a request may enter the queue, and returns the locked counts. The error is `Busy` if the queue is full, or `Device` after
-    /// a call of `Engine::drain`. A waiting request that can soon get a free slot does not count. So the number of free slots is
-    /// subtracted from the number of waiting requests.
+    /// Checks that a request may enter the queue, and returns the locked counts. Each free slot soon takes a waiting request. So the number of free
+    /// slots is subtracted from the number of waiting requests before the check.
+    ///
+    /// # Errors
+    /// `Busy` if the queue is full, or `Device` after a call of `Engine::drain`.
     pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.is_draining {

@@ -30,8 +30,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Restores the state's penalty counts, recent tokens and random stream in `sampler`. If `seed` is given, the random stream of this seed begins
-    /// instead.
+    /// Restores the state's penalty counts, recent tokens and random stream in `sampler`. If `seed` is given, the random stream of `seed` replaces
+    /// the state's random stream.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         self.loaded.begin(sampler, seed);
     }
@@ -100,8 +100,8 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     states: HashMap<Key, (Arc<State>, u64)>,
-    /// States whose files are being written or wait for the writer. The number of an entry identifies the latest write under this name. An older
-    /// write that finishes does not remove the entry.
+    /// States whose files are being written or wait for the writer. The number of an entry identifies the latest write under this name. When an older
+    /// write under the name finishes, the entry stays.
     #[cfg(not(target_arch = "wasm32"))]
     writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,
@@ -189,8 +189,8 @@ impl States {
         saved.unwrap_or_else(|| Err(Error::device("the thread that writes states has ended")))
     }
 
-    /// Begins to keep a state under a name. Returns a channel that gets the result: after the file is written, or at once if there is no
-    /// folder. Blocks while eight states wait to be written.
+    /// Begins to keep a state under a name, and replaces an older state of that name. Returns a channel that gets the result: after the file is
+    /// written, or at once if there is no folder. Blocks while eight states wait to be written.
     ///
     /// # Errors
     /// The channel gets an error: `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if there is neither room
@@ -236,7 +236,7 @@ impl States {
         Ok(all)
     }
 
-    /// Copies the state `name` to the name `new`.
+    /// Copies the state `name` to the name `new`. Replaces an older state with the name `new`.
     ///
     /// # Errors
     /// Errors of [`get`](Self::get) and [`put`](Self::put).

@@ -1,4 +1,5 @@
-//! The fields of a JSON object. Each value stays text until it is parsed with its expected type, so a hostile value takes little memory.
+//! The fields of a JSON object. Each value stays text until it is parsed with its expected type. Parsed to a general tree, a hostile value could take
+//! many times the memory of its text.
 
 use crate::error::{Error, Result, in_words, short, with_place};
 use serde::Deserialize;
@@ -116,8 +117,8 @@ pub(super) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Removes the fraction of a whole number, because some clients write 40.0 for the count 40. Does not change numbers of at least 2^53,
-/// because such numbers may be rounded.
+/// Removes the fraction of a whole number, because some clients write 40.0 for the count 40. Does not change numbers of 2^53 or more, because such
+/// floats cannot represent every whole number.
 fn whole(value: &Value) -> Value {
     let number = value.as_f64().filter(|x| value.is_f64() && x.fract() == 0.0 && x.abs() < (1u64 << 53) as f64);
     number.map_or_else(|| value.clone(), |x| Value::from(x as i64))

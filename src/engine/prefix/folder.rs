@@ -37,7 +37,7 @@ pub struct Left {
     modified: SystemTime,
 }
 
-// In a browser there is no folder and no thread, so no code reads the fields.
+// In a browser there is no folder and no thread that writes, so no code reads the fields of a job.
 #[cfg_attr(target_arch = "wasm32", expect(dead_code))]
 struct Job {
     entry: u64,
@@ -84,7 +84,7 @@ impl Folder {
         std::mem::take(&mut self.left)
     }
 
-    /// Queues an entry to be written. Returns the path of its file, or `None` if the queue is full.
+    /// Queues an entry to be written to its file. Returns the path of the file, or `None` if the queue is full.
     pub fn write(&self, entry: u64, namespace: &str, tokens: &[u32], snapshot: Arc<Snapshot>) -> Option<PathBuf> {
         let mut hash = Sha256::new();
         hash.update(namespace);
@@ -106,7 +106,7 @@ impl Folder {
     }
 }
 
-/// Reads the file of an entry.
+/// Reads the state in the file of an entry. Sets the file's modification time to now.
 ///
 /// # Errors
 /// Errors of [`Snapshot::load`].
@@ -122,8 +122,8 @@ pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file
-/// stays in the folder, because another program may have written the file: the prefix cache itself leaves no partial files.
+/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file is not removed,
+/// because another program may have written it: the prefix cache writes complete files only.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;

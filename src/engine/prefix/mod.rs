@@ -1,7 +1,7 @@
 //! The prefix cache: states after prompts and texts, kept for requests that begin with the same tokens.
 //!
-//! A recurrent state cannot be rewound, so an entry serves only prompts that begin with all of its tokens. A transformer can be
-//! rewound to any token, so an entry serves every prompt that shares a prefix with its tokens.
+//! A recurrent state cannot be rewound, so an entry serves only prompts that begin with all tokens of the entry. A transformer can be rewound to any
+//! token, so an entry serves every prompt that begins with the same tokens as the entry.
 //!
 //! Entries are in three tiers: slots of the device, host memory, files. Each tier has a limit of bytes. When a tier is full, its least recently
 //! used entry moves to the next tier. An entry that leaves the last tier is deleted.
@@ -109,7 +109,7 @@ pub(super) struct PrefixCache {
     clock: u64,
 }
 
-/// Returns the number of extra slots that a session needs for the cache, and the most tokens that these slots may hold together. The session
+/// Returns the number of extra slots that a session needs for the cache, and the most tokens that these slots may hold in the KV cache. The session
 /// also has `n_slots` slots for continuations.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
@@ -166,8 +166,9 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. The entry may cover the whole
-    /// prompt if it has logits and `may_end` is true. Otherwise at least the prompt's last token must be prefilled.
+    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. The entry may cover the whole prompt
+    /// if it has logits and `may_end` is true: the prompt then ends with a whole character. Otherwise at least the prompt's last token must be
+    /// prefilled.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
@@ -177,7 +178,7 @@ impl PrefixCache {
         let on_path = tree.on_path(prompt).into_iter().rev();
         let whole = on_path.clone().map(|(n, id)| (n, *id)).find(|(n, id)| is_whole(*n, *id));
         let further = || match self.can_rewind {
-            // The prompt's last token is prefilled again, because its logits are needed.
+            // Rewinding drops the logits, so the prompt's last token is prefilled again.
             true => tree.nearest(prompt).map(|(n, id)| (n.min(prompt.len().saturating_sub(1)), *id)),
             false => on_path.map(|(n, id)| (n, *id)).find(|(n, _)| *n < prompt.len()),
         };
@@ -237,7 +238,7 @@ impl PrefixCache {
     fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
         self.clock += 1;
         let id = self.clock;
-        // If two files have the same tokens, the older file stays on the disk, and no request uses it.
+        // Two files may have the same tokens. The older file then stays on the disk, and no request uses the older file.
         if let Some(old) = self.trees.entry(namespace.clone()).or_default().insert(&tokens, id) {
             self.entries.remove(&old);
         }
@@ -311,11 +312,11 @@ impl PrefixCache {
         self.trim(self.idle.slots, session)
     }
 
-    /// Moves entries off the device until `n` slots of the session are free, or no entry is on the device.
+    /// Moves entries off the device (to host memory, or removes them) until `n` slots of the session are free, or no entry is on the device.
     pub fn make_room(&mut self, n: usize, session: &mut Session) {
         let missing = n.saturating_sub(session.n_free());
         if missing > 0 {
-            // An error only means that fewer slots are free, so prompts leave fewer forks.
+            // After an error, fewer slots are free, so prompts leave fewer forks for the cache. Requests continue.
             let trimmed = self.trim(self.n_on_device().saturating_sub(missing), session);
             trimmed.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         }

@@ -44,7 +44,7 @@ impl Scheduler {
         let Prepared { prompt, ends, sampling, limits, constraint, question } = prepared;
         let make = || (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>();
         let constraints = caught(make)?;
-        // A vector needs hidden states, which a cache entry lacks.
+        // A vector needs the hidden states after the prompt's tokens. A cache entry lacks hidden states.
         let uses_cache = !request.no_cache && state.is_none() && request.pooling.is_none();
         let scores_prompt = request.echo && request.logprobs.is_some();
         let from = match &state {
@@ -79,7 +79,7 @@ impl Scheduler {
         self.cache.make_room(request.n, self.batcher.session_mut());
         let added = self.batcher.add_alike(jobs);
         if let Some(slot) = from.slot {
-            // Every job has a fork of the slot.
+            // Every job has a fork of the slot, or no job was added. The slot is no longer needed.
             self.batcher.session_mut().close(slot)?;
         }
         if added.is_err() {
@@ -124,14 +124,16 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Opens a slot with a named state. Before that, moves cache entries off the device until this slot and slots for `n` jobs are free.
+    /// Opens a slot with a named state. Before that, moves cache entries off the device until `n + 1` slots are free: this slot and a slot for each
+    /// of the `n` jobs.
     fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;
         Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
     }
 
-    /// Opens a slot with the longest prefix of `prompt` that the cache has. Returns a `Beginning` without a slot if the cache has no prefix.
+    /// Opens a slot with the longest prefix of `prompt` that the cache has, and makes room for `n` jobs, as [`after_state`](Self::after_state) does.
+    /// Returns a `Beginning` without a slot if the cache has no prefix of `prompt`.
     fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize) -> Result<Beginning> {
         let model = self.shared.model.clone();
         let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();

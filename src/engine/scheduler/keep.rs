@@ -36,7 +36,7 @@ impl Scheduler {
         let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
         let n_read = session.n_tokens(slot)? - n_before;
         if let (Some((namespace, name)), Some(output)) = (&request.saves, output) {
-            // The last tokens of the text may be missing in the slot's state.
+            // The slot may not have read the last tokens of the text yet. The named state must include these tokens.
             let rest = &tokens[n_read.min(tokens.len())..];
             if let Err(e) = session.prefill(slot, rest) {
                 // After an error, the contents of the slot are unknown.
