@@ -86,7 +86,7 @@ pub struct Error {
     /// The wrong option, or the wrong field of a request, by its library name: `top_p`. A place in the option's value may follow, such as
     /// `grammar: line 1, column 12`. [`field_name`](Self::field_name) returns the name alone.
     pub field: Option<Box<str>>,
-    /// What the user can do, or `None`. Options and items of the library are between backticks.
+    /// Advice on what the user can do, or `None`. Options and items of the library are between backticks.
     pub hint: Option<String>,
     /// Two lines: the text with the fault, and carets under the faulty part. `None` if the fault is not in a line of text. `Display` omits the
     /// excerpt.
@@ -144,9 +144,9 @@ impl Error {
         self
     }
 
-    /// Sets the wrong option or field to `name`. A field that the error already has becomes a part of `name`. For example, if the error has the
-    /// field `content` and `name` is `messages[2]`, the result is `messages[2].content`. If the error has a place but no field, the place
-    /// becomes a place in the value of `name`: `grammar: line 1`. If the error's field already has this name, the field stays unchanged.
+    /// Sets the wrong option or field to `name`. A field that the error already has is appended after a dot. For example, if the error has the field
+    /// `content` and `name` is `messages[2]`, the result is `messages[2].content`. If the error has a place but no field, the place becomes a place
+    /// in the value of `name`: `grammar: line 1`. If the error's field already has this name, the field stays unchanged.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {

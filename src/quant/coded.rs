@@ -19,9 +19,8 @@ pub struct Coding {
 }
 
 impl Coding {
-    /// Returns the number of rows and the number of columns of the encoded matrix for a tensor of this shape. The number of columns is the
-    /// tensor's last dimension or, if the coding is of the transposed tensor, the last but one. The number of rows is the product of all other
-    /// dimensions.
+    /// Returns the number of rows and the number of columns of the encoded matrix for a tensor of this shape. The number of columns is the tensor's
+    /// last dimension or, if `transposed` is true, the last but one. The number of rows is the product of all other dimensions.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
             [.., k, _] if self.transposed => *k,

@@ -25,8 +25,8 @@ pub struct Rows<'a> {
     pub factors: RowFactors<'a>,
     /// The number of columns, a multiple of [`LANES`].
     pub width: usize,
-    /// The number of columns per step, a multiple of [`WEIGHTS_PER_BLOCK`]. The products of these columns are added up in registers, and then added
-    /// to the result.
+    /// The number of columns that are multiplied at a time, a multiple of [`WEIGHTS_PER_BLOCK`]. Their products are added up in registers, and the
+    /// sum is then added to the result.
     pub depth: usize,
     /// The activations of at most [`MOST`] tokens. The activations of token t begin at index `t * x_stride` and have at least `width` floats.
     pub x: &'a [f32],

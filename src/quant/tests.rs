@@ -118,7 +118,7 @@ fn products_agree_with_a_plain_loop() {
                         let terms = || row.iter().zip(x[t]).map(|(&w, &x)| f64::from(w) * f64::from(x));
                         let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
                         let error = (f64::from(found) - expected).abs();
-                        // Offsets of rows and of columns cancel each other, which adds rounding errors.
+                        // Offsets of rows and of columns can nearly cancel each other, which makes rounding errors larger relative to the weights.
                         let bound = if format.scaling() == Scaling::Affine { 1e-5 } else { 2e-6 };
                         assert!(error <= bound * scale.max(1.0), "{format:?} {axis:?} {rows}x{k} {n}: {found} {expected}");
                     }

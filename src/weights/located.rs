@@ -48,8 +48,8 @@ impl Located {
         Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
 
-    /// Returns a range of rows as a tensor called `name`, over the same bytes of the file. In GGUF types, a row consists of whole blocks. In a
-    /// `.pth`, the strides are arbitrary: `view` refuses rows outside of the tensor's storage.
+    /// Returns a range of rows as a tensor called `name`, over the same bytes of the file. In GGUF types, a row consists of whole blocks, so every
+    /// range begins with a block. In a `.pth`, the strides are arbitrary: `view` refuses rows outside of the tensor's storage.
     pub fn rows(&self, name: String, rows: Range<usize>) -> Located {
         let skipped = self.strides.first().and_then(|stride| self.dtype.bytes_of(stride.checked_mul(rows.start)?));
         let mut shape = self.shape.clone();

@@ -1,8 +1,8 @@
 //! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`, and the vision models
 //! `glm4v`, `glm46v` and `glmga`, of which only the text half is read).
 //!
-//! A missing key has the default value of the code that defines the key. Sizes are an exception: ChatGLM's defaults are not used, because no
-//! published model has them. If an unsupported option changes the formulas, the error names the option.
+//! A missing key has the default value of the program that defines the key: ChatGLM's own code or `transformers`. Sizes are an exception: ChatGLM's
+//! defaults are not used, because no published model has them. If an unsupported option changes the formulas, the error names the option.
 
 use super::keys::{Keys, missing, unsupported};
 use super::{ModelConfig, Shapes, agree};
@@ -153,7 +153,8 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     let or = |key: &'static str, default: usize| Ok::<_, Error>(Size(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let vocab = or("vocab_size", 151552)?;
-    // If head_dim is missing, a head has 128 channels for every width. If head_dim is null, a head has width / heads channels, as in Llama.
+    // If head_dim is missing, a head has 128 channels for every width. If head_dim is null, the number of channels of a head is the width divided by
+    // the number of heads, as in Llama.
     let head_size = if keys.is_null("head_dim") { divided(width, heads)? } else { or("head_dim", 128)?.1 };
     let has = |id: u32| (id as usize) < vocab.1;
     let glm = Glm {
@@ -176,8 +177,8 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
 }
 
 /// Reads the text half of a vision model. `keys` are the keys of the text half, `whole` the keys at the top level of the file. As in the code of
-/// `transformers`, a text half differs from a `glm4`: a head has width / heads channels, all channels of a head are rotated by default, and the
-/// projections of q, k and v always have biases.
+/// `transformers`, a text half differs from a `glm4` in three ways. The number of channels of a head is the width divided by the number of heads. All
+/// channels of a head are rotated by default. The projections of q, k and v always have biases.
 fn text_half(keys: Keys, whole: Keys, rope: Rope) -> Result<GlmConfig> {
     if let Some(found) = keys.text("model_type")?.filter(|found| *found != VISION_TEXT && !VISION_TYPES.contains(found)) {
         return Err(unsupported(format!("expected model_type {VISION_TEXT} in text_config, found {}", short(found, 64))));
