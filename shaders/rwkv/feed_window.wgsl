@@ -17,5 +17,6 @@ fn publish(at: u32, stride: u32, lane: u32) {
     window_stride = stride;
 }
 
-// Returns element i of the vectors of a token. `token` is counted from the first token of the last `publish`.
+// Returns element i of the vectors of a token: four floats. `token` is the index of the token, counted from the first token of the last
+// `publish`.
 fn fed(token: u32, i: u32) -> vec4<f32> { return feed[window_at + token * window_stride + i]; }

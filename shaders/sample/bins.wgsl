@@ -14,7 +14,7 @@ var<workgroup> sums: array<vec2<u32>, BINS>; // [2, 256]
 var<workgroup> total: vec2<u32>;
 var<workgroup> found: vec4<u32>;
 
-// Returns the sum of bin i as (low, high).
+// Returns the sum of bin i as a 64-bit number (low half, high half).
 fn bin_at(i: u32) -> vec2<u32> { return vec2(atomicLoad(&low[i]), atomicLoad(&high[i])); }
 
 // Sets all bins to zero.
