@@ -37,8 +37,8 @@ pub(super) struct Shortlist {
     edge: Vec<u64>,
 }
 
-/// The number of ranges into which sort keys are divided. All ranges have the same width: the smallest power of two for which they cover every
-/// sort key.
+/// The number of ranges into which sort keys are divided. All ranges have the same width: the smallest power of two for which all ranges
+/// together cover every sort key.
 const N_BINS: usize = 1 << 12;
 
 impl Shortlist {

@@ -3,7 +3,7 @@
 //!
 //! `shaders/sample/fixed.wgsl` has the same functions.
 
-/// The number 1 in fixed point, which is 2^20. Logits (in nats), penalties and counts are in this unit.
+/// The number 1 in fixed point, which is 2^20. Logits, penalties (both in nats) and counts are stored in units of 2^-20.
 pub const ONE: f32 = (1 << 20) as f32;
 
 /// The bound of logits in nats. Logits are clamped to `-LARGEST ..= LARGEST`.
