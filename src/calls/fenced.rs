@@ -3,7 +3,7 @@
 use super::json::{Frame, after, shifted};
 use super::{Declared, Form, Reading};
 
-/// The marker before and after the block.
+/// The marker before and after the block of JSON.
 pub const FENCE: &str = "```";
 
 pub struct Fenced;

@@ -183,7 +183,7 @@ pub fn list(text: &str, is_end: bool, declared: &Declared) -> Reading {
     }
 }
 
-/// Adds `n` to the number of bytes in `reading`. The caller uses this function if `n` bytes precede the text that was read.
+/// Returns `reading` with `n` added to its number of bytes. The caller uses this function if `n` bytes precede the text that was read.
 pub fn shifted(reading: Reading, n: usize) -> Reading {
     match reading {
         Reading::Calls(calls, bytes) => Reading::Calls(calls, n + bytes),

@@ -4,7 +4,7 @@ use super::fenced::Fenced;
 use super::json::{Frame, after, shifted};
 use super::{Declared, Form, Reading};
 
-/// The line before the block.
+/// The line before the block of JSON. A call in this form begins with this line.
 pub const MARK: &str = "**Tool Call:**";
 
 pub struct Written;
