@@ -1,4 +1,4 @@
-//! The JSON of the estimates of `wingbeat bench`.
+//! The JSON of `wingbeat bench --predict`: estimates of speed.
 
 use serde::Serialize;
 
