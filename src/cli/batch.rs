@@ -54,7 +54,8 @@ Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
   make-prompts | wingbeat batch - | jq -r .text";
 
-/// The maximum time of one wait. The loop waits for input lines and for events of the engine in turn, so that neither waits long.
+/// The maximum time of one wait for an input line or for an event of the engine. The main loop waits for the two in turn, so a long wait for one
+/// would delay the other.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Continue many prompts from a file

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The maximum size of a file of rules in bytes. The parsers of grammars and schemas set further limits.
+/// The maximum size in bytes of a file with a grammar or a schema. The parsers of grammars and schemas set further limits.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// The names of the two built-in rules: `json` allows any JSON object, and `value` allows any JSON value.
@@ -43,7 +43,7 @@ impl GrammarArgs {
     /// Returns the rules (grammar or JSON schema) of the flags, or `None` without such flags.
     ///
     /// # Errors
-    /// `File` if the file of the rules cannot be read, `Input` if this file is too long or not UTF-8.
+    /// `File` if the file of the grammar or schema cannot be read, `Input` if this file is too long or not UTF-8.
     pub fn asked(&self) -> Result<Option<Asked>> {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Asked::in_file(path, Rules::Gbnf).map(Some),

@@ -117,7 +117,7 @@ fn letters(name: &str) -> String {
     name.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == '.').collect()
 }
 
-/// Returns the published model with this name, alias, file or repository, or `None` if no model has it.
+/// Returns the published model with this name, alias, file or repository, or `None` if no published model matches.
 fn named(text: &str) -> Option<&'static Published> {
     let wanted = letters(text);
     let file = |p: &Published| p.file.is_some_and(|f| letters(f) == wanted || letters(f.trim_end_matches(".pth")) == wanted);

@@ -90,7 +90,7 @@ const VOCABULARIES: &[&str] = &[
     "config.json",
 ];
 
-/// Returns each case by its name, with the text of its error.
+/// Returns the name of each case and the text of the error that the case provokes.
 pub fn all(files: &Files) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut put = |name: String, result: Result<()>| {

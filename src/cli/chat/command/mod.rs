@@ -23,7 +23,7 @@ pub enum Takes {
 /// A typed line after parsing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// A prompt for the model, and settings that apply only to its answer.
+    /// A prompt for the model, and settings that apply only to the answer to this prompt.
     Draw(Draw, Overrides),
     /// `+reset`: restarts the conversation.
     Reset,
@@ -78,7 +78,8 @@ pub enum Draw {
 }
 
 impl Command {
-    /// Returns whether the command changes or continues the conversation. Such a command gives up the tool calls that have no result yet.
+    /// Returns whether the command changes or continues the conversation. After such a command, the chat waits no longer for the results of tool
+    /// calls.
     pub fn ends_calls(&self) -> bool {
         use Command::{Clear, Draw, Load, Prompt, Reset, Switch, System, Undo};
         matches!(self, Draw(..) | Reset | Prompt(_) | Load(_) | Switch(_) | Undo | Clear | System(_))
