@@ -8,7 +8,9 @@ use crate::quant::PAD;
 /// The number of consecutive tokens of a slot whose keys or values one block holds. A slot's cache grows block by block.
 pub const TOKENS_PER_BLOCK: usize = 64;
 
-/// The handle of a cache: the keys, or the values, of one layer for all slots. Its shape is `[blocks, n_heads, TOKENS_PER_BLOCK, head_size]`.
+/// The handle of a cache: the keys, or the values, of one layer for all slots. On a device, the memory of the cache is `[blocks, n_heads,
+/// TOKENS_PER_BLOCK head_size]`, and [`CacheSpec::is_keys`] describes the order within a head. [`HostCache`](super::HostCache) has the layout on the
+/// host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cache(pub(crate) usize);
 

@@ -1,5 +1,5 @@
-//! Stacks of weight matrices: their declaration, and three layouts on devices. A stack is a list of matrices, its *parts*. One dispatch reads
-//! consecutive parts of the same format.
+//! Stacks of weight matrices: their declaration, and three layouts on devices. A stack is a list of matrices, its *parts*. One dispatch can read
+//! several consecutive parts if they have the same format.
 //!
 //! - *Pieces* hold padded rows. All rows of a piece have one format, and the piece fits a storage binding.
 //! - *Blocks* hold groups of rows. Each block is cut along its width into at most eight tiles. A tile has at most 64 KiB, the largest uniform
@@ -273,12 +273,12 @@ impl MatrixSpec {
         Region { format: part.format, axis: self.axis(), order: Order::Quads, rows, units: part.units() }
     }
 
-    /// Returns the stack, cut by rows into pieces of at most `limit` bytes. Rows that share words or scales stay in one piece, even if the piece
-    /// then exceeds the limit. Only the small limits of tests are ever exceeded.
+    /// Returns the stack, cut by rows into pieces of at most `limit` bytes. Rows that share scales or words of 16 bytes stay in one piece, even if
+    /// the piece then exceeds the limit. Only the small limits of tests are ever exceeded.
     pub fn pieces(&self, limit: usize) -> Vec<MatrixPiece> {
         let mut pieces: Vec<MatrixPiece> = Vec::new();
         for (part, spec) in self.parts.iter().enumerate() {
-            // The number of rows that share words or scales.
+            // The number of rows that share scales or words of 16 bytes.
             let together = if self.axis() == Axis::Column { WEIGHTS_PER_BLOCK } else { PAD };
             let words = |rows: usize| self.region(spec, rows).words();
             let mut first_row = 0;

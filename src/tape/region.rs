@@ -49,7 +49,8 @@ impl Region {
         (rows * self.units * self.unit_bytes()).div_ceil(WORD_BYTES)
     }
 
-    /// Returns how many words of 16 bytes the scales take. A word holds eight f16 scales. The scales are stored as follows:
+    /// Returns how many words of 16 bytes the scales take. A word holds eight f16 scales. A block is 64 weights that share a scale. The scales are
+    /// stored as follows:
     /// - Blocks along rows: `[rows / 8, blocks per row]` words. A word has the scales of eight rows.
     /// - Blocks along columns: `[blocks per column, units]` words. A word has the scales of eight columns.
     /// - Affine: `[2, rows / 8]` words for the scales and offsets of the rows, then `[2, units]` words for the scales and offsets of the columns.
@@ -86,8 +87,8 @@ impl Region {
         self.place_tile(codes, 0, self.units)
     }
 
-    /// Returns the units `first .. first + n` of each row, laid out as a region of `n` units per row. `codes` holds the codes row by row. Units
-    /// beyond the end of a row are zero.
+    /// Returns the codes of the units `first .. first + n` of each row, laid out as a region of `n` units per row. A unit is [`PAD`] codes. `codes`
+    /// holds the codes row by row. Units beyond the end of a row are zero.
     pub fn place_tile(&self, codes: &[u8], first: usize, n: usize) -> Vec<u8> {
         let (size, rows_per_word) = (self.unit_bytes(), self.rows_per_word());
         let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD_BYTES];

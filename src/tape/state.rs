@@ -15,8 +15,8 @@ pub struct StateSpec {
     pub name: String,
     /// The shape of the state of one slot, which is stored in one page.
     pub shape: Vec<usize>,
-    /// `true` if a page has two halves. A step reads one half and writes the other half. Two halves are needed for a vector that one dispatch
-    /// both reads and writes.
+    /// `true` if a page has two halves. A step reads one half and writes the other half. Two halves are needed for a vector that one dispatch both
+    /// reads and writes: no workgroup may overwrite an element that another workgroup still reads.
     pub halves: bool,
     /// The value of the state before the first token.
     pub initial: Initial,

@@ -12,11 +12,11 @@ pub const CURSOR_WORDS: usize = 16384;
 /// Consecutive tokens of one slot in a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Run {
-    /// The index of the run's first token in [`Step::tokens`], and of its first row in activations with one row per token.
+    /// The index of the run's first token in [`Step::tokens`]. In activations with one row per token, the run's first row has the same index.
     pub first_row: u32,
     /// The number of tokens in the run.
     pub len: u32,
-    /// The page from which the step reads the slot's recurrent states.
+    /// The page from which the step reads the slot's recurrent states. A page is the memory of one slot's states.
     pub page_in: u32,
     /// The page to which the step writes the slot's recurrent states. `page_out` differs from `page_in` if another slot shares the page
     /// `page_in`.

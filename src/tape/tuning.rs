@@ -20,8 +20,8 @@ pub struct Tile {
     pub lane_tokens: usize,
 }
 
-/// The number of matrix columns that a workgroup loads at a time, and as many inputs of each token: the constant DEPTH of
-/// `shaders/linear/tile_rows.wgsl` and `tile_columns.wgsl`.
+/// The number of inputs (columns of the matrix) that a workgroup multiplies at a time: the constant DEPTH of `shaders/linear/tile_rows.wgsl` and
+/// `tile_columns.wgsl`.
 const DEPTH: usize = 16;
 
 impl Tile {
@@ -75,17 +75,17 @@ pub struct Tuning {
     pub batch_tokens: usize,
     /// The number of matrix rows per workgroup if the workgroup also computes the product's input. All these rows share the input.
     pub input_rows: usize,
-    /// `true` if a workgroup that computes the input of one token loads weights before it computes the input. This hides the time of a load and
-    /// takes registers, so fewer workgroups run at the same time.
+    /// `true` if a workgroup that computes the input of one token loads weights before it computes the input. The early loads hide the latency of the
+    /// memory. They take registers, so fewer workgroups run at the same time.
     pub early_weights: bool,
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
 }
 
 impl Default for Tuning {
-    /// Returns sizes that were calculated and not measured. A lane uses each value that it loads from workgroup memory in 2 multiplications if
-    /// the lane has 4 x 4 sums. With 8 x 4 sums, each value is used in 2.7 multiplications on average, and with 8 x 8 sums in 4. Tiles of 64 x
-    /// 128 sums read half as many weights as tiles of 64 x 64. Steps of few tokens have small tiles, so that the device has more workgroups.
+    /// Returns sizes that follow from calculation, not from measurement. A lane with more sums uses each value from workgroup memory in more
+    /// multiplications: in 2 with 4 x 4 sums, in 2.7 on average with 8 x 4 sums, in 4 with 8 x 8 sums. Tiles of 64 x 128 sums read each weight half
+    /// as often as tiles of 64 x 64 sums. Steps of few tokens have small tiles, so that the device has more workgroups.
     fn default() -> Tuning {
         Tuning {
             rows: 4,

@@ -21,7 +21,8 @@ pub trait Word: Send + Sync {
         None
     }
 
-    /// Returns whether the word computes logits. A step without outputs skips such a word.
+    /// Returns whether the word computes only rows for outputs: the logits, or the hidden state if the tape ends with it. A step without outputs
+    /// skips such a word.
     fn is_head(&self) -> bool {
         false
     }
@@ -106,7 +107,7 @@ impl Caps {
         self.class == Class::Groups && self.subgroups && !self.batch_invariant
     }
 
-    /// Returns whether this adapter stores a matrix in blocks, the layout for uniform buffers.
+    /// Returns whether this adapter stores a matrix in blocks of rows, which kernels read through uniform bindings of 64 KiB.
     pub fn in_blocks(&self, matrix: &MatrixSpec) -> bool {
         self.class == Class::Lanes && matrix.fits_windows()
     }
@@ -124,9 +125,9 @@ pub struct Lowering<'a> {
     pub caps: &'a Caps,
     /// The largest number of tokens in the step.
     pub tokens: usize,
-    /// The largest number of runs in the step.
+    /// The largest number of runs in the step. A run is consecutive tokens of one slot.
     pub runs: usize,
-    /// The largest number of outputs in the step.
+    /// The largest number of outputs in the step. An output is a token whose logits are requested.
     pub outputs: usize,
     /// The number of rows in an activation with one row per token. If the activation has planes ([`VarSpec::planes`](super::VarSpec::planes)),
     /// every plane has this many rows.
@@ -204,7 +205,7 @@ pub enum Binding {
     Vector(Vector),
     State(State),
     Cache(Cache),
-    /// The block lists of a step, [`Step::blocks`](super::Step::blocks).
+    /// The lists of cache blocks of all slots in a step, [`Step::blocks`](super::Step::blocks).
     Blocks,
     /// cos and sin of every position, [`Rotary::angles`](super::Rotary::angles).
     Angles,
