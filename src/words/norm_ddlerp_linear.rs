@@ -17,14 +17,14 @@ use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, 
 
 /// The weights of ddlerp. ddlerp is the lerp of RWKV-6: its lerp weights depend on the token.
 pub struct DdLerp {
-    /// The number of channels of z_i, the low-rank vector of one mix.
+    /// The number of channels of z_i, the low-rank vector of one lerp.
     pub rank: usize,
-    /// The tensor name of W1, `[C, n rank]` (inputs, outputs). C is the width of x, n the number of mixes. The outputs of the mixes are in
-    /// the order of `mixes`.
+    /// The tensor name of W1, `[C, n rank]` (inputs, outputs). C is the width of x, n the number of lerps. Each lerp has `rank` columns, in the order
+    /// of `mixes`.
     pub w1: String,
-    /// The tensor name of W2, `[n, rank, C]`: for each of the n mixes, one matrix `[rank, C]` (inputs, outputs). C is the width of x.
+    /// The tensor name of W2, `[n, rank, C]`: for each of the n lerps, one matrix `[rank, C]` (inputs, outputs). C is the width of x.
     pub w2: String,
-    /// The vectors m_i, one per mix: the parts of the lerp weights that do not depend on the token.
+    /// The vectors m_i, one per lerp: the parts of the lerp weights that do not depend on the token.
     pub mixes: Vector,
 }
 

@@ -73,8 +73,8 @@ impl ShiftMix {
         }
     }
 
-    /// Returns the input of a product of few tokens whose workgroups compute norm, token shift and lerp themselves. If `keeps` is `true`, the
-    /// dispatch also stores the new state and, with [`Inputs::Kept`], x̂ and p.
+    /// Returns the input of a product whose workgroups compute norm, token shift and lerp themselves. Only steps of few tokens use this input. If
+    /// `keeps` is `true`, the dispatch also stores the new state and, with [`Inputs::Kept`], x̂ and p.
     pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> Input {
         let spec = cx.tape.vector_spec(self.norm.vectors);
         let (kept, capacity) = match self.inputs {

@@ -21,8 +21,9 @@ const ROWS: usize = 16;
 const LARGEST_HEAD: usize = 64;
 
 impl Recurrence {
-    /// Returns the dispatches of the recurrence in spans. Returns `None` if the step must have exact results, if the device uses no spans, if
-    /// heads are wider than 64 channels, if the step has fewer than 65 tokens, or if its runs have fewer than 16 tokens on average.
+    /// Returns the dispatches of the recurrence in spans. Returns `None` if spans are not allowed: the step must have exact results, the device uses
+    /// no spans, or heads are wider than 64 channels. Also returns `None` if spans would be slower: the step has fewer than 65 tokens, or fewer than
+    /// 16 tokens per slot on average.
     pub fn lower_spans(&self, cx: &Lowering<'_>) -> Option<[Dispatch; 2]> {
         let is_allowed = cx.caps.class == Class::Groups && cx.caps.spans && !cx.is_exact() && self.head_size <= LARGEST_HEAD;
         let is_worthwhile = cx.tokens >= LEAST && cx.tokens >= SPAN * cx.runs;
@@ -79,7 +80,7 @@ impl Recurrence {
         }
     }
 
-    /// Returns the constants of both kernels.
+    /// Returns the constants that the kernels rwkv/wkv_span and rwkv/wkv_chain have in common.
     fn sizes(&self) -> Vec<(&'static str, u32)> {
         let quarters = (self.head_stride() / 4) as u32;
         vec![("HEAD", self.head_size as u32), ("QUARTERS", quarters), ("VECTORS", self.rule.n_vectors() as u32)]

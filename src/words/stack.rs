@@ -214,7 +214,7 @@ const BY_ROWS: (&str, &str) = ("tile", "linear::tile_rows");
 pub(super) const BY_COLUMNS: (&str, &str) = ("tile", "linear::tile_columns");
 
 impl Shape {
-    /// Chooses the kernel for the product of a piece and `n` rows of x.
+    /// Chooses the kernel for the product of a piece and `n` rows of x. A piece is the rows of W that fit one binding.
     pub fn choose(cx: &Lowering<'_>, matrix: &MatrixSpec, piece: &MatrixPiece, n: usize) -> Shape {
         let tuning = &cx.caps.tuning;
         if cx.caps.class == Class::Lanes {
