@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// The float format of the matrices that a [`QuantPlan`] does not quantise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FloatChoice {
-    /// f16 if every finite element of the matrix is in the range of f16, otherwise f32.
+    /// f16 if every finite element of these matrices in a stack is in the range of f16, otherwise f32.
     #[default]
     Auto,
     Exactly(Float),

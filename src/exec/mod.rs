@@ -1,6 +1,6 @@
 //! Executors: load the weights of a tape (a model's recorded program) and play the tape.
 //!
-//! `gpu` plays a tape with kernels; no other module names wgpu. `cpu` plays the reference implementations (twins). Both take and return
+//! `gpu` plays a tape with kernels; no other module names wgpu. `cpu` plays the reference implementations (twins). `gpu` and `cpu` take and return
 //! plain data.
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -173,8 +173,8 @@ pub trait Executor: Send {
         self.finish(logits)
     }
 
-    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Before the call, pass the token that
-    /// each run reads next to [`Sampler::accept`]. `exempt` has one bit per id; a set bit means that the token does not count in penalties. If
+    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Call [`Sampler::accept`] with the
+    /// next token of each run before `begin_draws`. `exempt` has one bit per id; a set bit means that the token does not count in penalties. If
     /// `exempt` is empty, all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 

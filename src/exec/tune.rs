@@ -25,8 +25,8 @@ struct Measured {
     cooperative_is_right: bool,
 }
 
-/// Opens an adapter, with the measured kernel sizes if the folder `cache` has them. `None` reads and writes no files. If `batch_invariant` is true,
-/// steps of all sizes use the same kernels. Cooperative matrices are used only if their products agree with the twins.
+/// Opens an adapter, with the measured kernel sizes if the folder `cache` has them. If `cache` is `None`, no file is read or written. If
+/// `batch_invariant` is true, steps of all sizes use the same kernels. Cooperative matrices are used only if their products agree with the twins.
 ///
 /// # Errors
 /// The errors of [`Device::open_async`].
@@ -68,7 +68,8 @@ fn read(path: &Path) -> Option<Measured> {
 /// The version of [`Tuning`]'s fields and candidates. A file of another version is not read, so the adapter is measured again.
 const LAYOUT: &str = "2";
 
-/// Returns the path of an adapter's file. The name has a hash of adapter, driver, version of wingbeat and the environment's overrides.
+/// Returns the path of an adapter's file in `folder`, `KIND-HASH.EXTENSION`. The hash depends on the adapter, its driver, the version of wingbeat and
+/// the environment variables that change kernels.
 fn file(adapter: &Adapter, caps: &Caps, folder: &Path, kind: &str, extension: &str) -> PathBuf {
     let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED));
     let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION"), LAYOUT].join("\n");

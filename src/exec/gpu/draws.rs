@@ -194,7 +194,7 @@ impl Draws {
         }
     }
 
-    /// Encodes sampling for the first `n` slots. A slot whose index is not below the step's number of outputs is skipped.
+    /// Encodes sampling for the first `n` slots. A slot is skipped if its index is at least the step's number of outputs.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, n: usize) {
         let (n, blocks) = (n as u32, self.sizes.quads().div_ceil(LANES) as u32);
         for (op, grid) in self.ops.iter().zip([[blocks, n, 1], [blocks, n, 1], [n, 1, 1]]) {

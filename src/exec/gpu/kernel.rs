@@ -19,7 +19,8 @@ pub struct Kernel {
     pub signature: Signature,
 }
 
-/// A place for a kernel. A thread that builds the kernel holds the lock, and other threads that need the kernel wait.
+/// A place for a kernel, `None` until the kernel is built. A thread that builds the kernel holds the lock, and other threads that need the kernel
+/// wait.
 type Place = Arc<Mutex<Option<Arc<Kernel>>>>;
 
 /// The kernels of a device, by recipe and [`Device::trusted`]. Each kernel is built once. Several threads may build different kernels.

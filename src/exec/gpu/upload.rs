@@ -58,7 +58,8 @@ impl<'a> Upload<'a> {
         Upload { device, pending: 0, done: 0, total, progress }
     }
 
-    /// Writes a matrix in the layout that the device's kernels read. Returns one sink per piece.
+    /// Writes a matrix in the layout that the device's kernels read. Returns the sinks in order, one per buffer. Each buffer holds a part of the
+    /// matrix.
     pub fn matrix<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         if self.device.caps.in_blocks(spec) {
             self.blocks(spec, source)
@@ -98,7 +99,7 @@ impl<'a> Upload<'a> {
         let whole = &s.region;
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
         let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
-        // The rows before `first` may end within a word, so the offset is counted in bytes.
+        // The rows before `first` may end within a word of 16 bytes, so the offset is counted in bytes.
         self.write(to, s.codes * WORD_BYTES + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
         if encoded.scales.is_empty() {
             return Ok(());

@@ -11,7 +11,7 @@ use crate::words::testing::Case;
 pub enum Extent {
     /// A few cases of every word, in every format that changes the word's kernels.
     Quick,
-    /// All cases of every word in each float format, and a third of the cases in each quantised format.
+    /// All cases of every word in each float format, and a third of the cases that read matrices in each quantised format.
     Full,
 }
 
@@ -36,9 +36,9 @@ fn full(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     coded.into_iter().enumerate().filter(|(i, _)| wanted(*i, n)).map(|(_, case)| case).collect()
 }
 
-/// Returns the quick cases. The first format, the default of models, takes two cases of each word: an odd size (not a multiple of 8) and a
-/// middle size. Every other format takes one of these cases if the format changes the word's kernel: formats differ only in how weights are
-/// decoded.
+/// Returns the quick cases. The first format, the default of models, takes two cases of each word: an odd size (not a multiple of 8) and a middle
+/// size. Every other format takes one of these cases, if the format changes the word's kernels. One case is enough, because formats differ only in
+/// how weights are decoded.
 fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     let mut all: Vec<Case> = (word.cases)().into_iter().filter(|case| takes_quickly(case, format)).collect();
     all.sort_by_key(size);
@@ -60,9 +60,10 @@ fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
     all.into_iter().enumerate().filter_map(kept).collect()
 }
 
-/// Returns the steps of a case for a quick check. Every format takes the step with the fewest tokens. A case that prefills also takes the step
-/// with the most tokens. The first format also takes a step of several slots. For a word with a matrix, this is the step with the most tokens,
-/// which runs the kernels of prefill, so that the driver compiles no further kernels. For other words, this is the step with the most slots.
+/// Returns the steps of a case for a quick check. Every format takes the step with the fewest tokens. A case that prefills also takes the step with
+/// the most tokens. The first format also takes a step of several slots. For a word with a matrix, this is the step of several slots with the most
+/// tokens. On a software adapter, this step runs the same kernels as prefill, so that no further kernels are compiled. For other words, this is the
+/// step with the most slots.
 fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     let steps = &case.steps;
     let by = |key: &dyn Fn(&Step) -> (usize, usize)| (0..steps.len()).rev().max_by_key(|&i| key(&steps[i]));
