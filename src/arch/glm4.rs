@@ -1,8 +1,8 @@
 //! The architecture GLM-4, a transformer with grouped-query attention (arXiv 2406.12793). Its models are ChatGLM3, GLM-4 in two file formats,
 //! GLM-4-0414, and the text halves of vision models such as GLM-4.1V.
 //!
-//! x is the residual stream, x̂ = RMS(x) ⊙ the norm's weight. The equations of one block follow. `Tape::NAME` at the right of a line is the word
-//! (fused operation) that computes the equations from this line on:
+//! x is the residual stream. x̂ = RMS(x) is x after an RMS norm, multiplied by the norm's weight. The equations of one block follow. `Tape::NAME` at
+//! the right of a line is the word (fused operation) that computes the equations from this line on:
 //!
 //! ```text
 //! attention                                                                             Tape::norm_linear

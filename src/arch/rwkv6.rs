@@ -55,7 +55,7 @@ enum Mix {
 impl Mix {
     const ALL: [Mix; 5] = [Mix::W, Mix::K, Mix::V, Mix::R, Mix::G];
 
-    /// Returns the name of the tensor that stores the mix of this lerp, a vector.
+    /// Returns the name of the tensor m_m, a vector: the part of this lerp's weights that does not depend on the token.
     fn tensor(self) -> &'static str {
         match self {
             Mix::W => "time_maa_w",

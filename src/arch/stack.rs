@@ -8,7 +8,7 @@ use crate::tape::{Initial, Matrix, MatrixPart, State, Tape, Var, VectorPart, opt
 use crate::weights::{GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
 use crate::words::{self, Activation, Norm, Projection};
 
-/// The names of the sizes of the published World models.
+/// The names of the sizes of the published World models: RWKV models with a multilingual vocabulary of 65 536 ids.
 pub const SIZES: &[&str] = &["0.1b", "0.4b", "1.5b", "2.9b", "7.2b"];
 
 /// The sizes that models of RWKV-4 to 7 have in common.
