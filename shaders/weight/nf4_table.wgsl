@@ -11,7 +11,7 @@ fn four(w: u32) -> vec4<f32> {
 
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(four(a[i]), four(a[i] >> 16u)); }
 
-// Stores the table.
+// Fills the table `nf4_values`.
 fn begin_weights(lane: u32) {
     if lane == 0u {
         nf4_values = array<f32, 16>(
