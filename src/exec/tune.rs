@@ -68,8 +68,8 @@ fn read(path: &Path) -> Option<Measured> {
 /// The version of [`Tuning`]'s fields and candidates. A file of another version is not read, so the adapter is measured again.
 const LAYOUT: &str = "2";
 
-/// Returns the path of an adapter's file in `folder`, `KIND-HASH.EXTENSION`. The hash depends on the adapter, its driver, the version of wingbeat and
-/// the environment variables that change kernels.
+/// Returns the path of an adapter's file in `folder`, `KIND-HASH.EXTENSION`. The hash depends on the adapter, the driver, the version of wingbeat,
+/// and the features in use: subgroups, cooperative matrices, the largest binding, and bounds checks.
 fn file(adapter: &Adapter, caps: &Caps, folder: &Path, kind: &str, extension: &str) -> PathBuf {
     let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED));
     let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION"), LAYOUT].join("\n");
