@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{Executor, Loaded, selftest};
-use wingbeat::low_level::quant::{FORMATS, floats};
-use wingbeat::low_level::tape::{Caps, Class, MatrixPart, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
+use wingbeat::low_level::quant::{FORMATS, find, floats};
+use wingbeat::low_level::tape::{Caps, Class, DenseFrom, Lowering, MatrixPart, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
 use wingbeat::low_level::words::{Activation, Entry, LAYER_NORM_EPS, Norm, Projection, WORDS};
@@ -200,6 +200,28 @@ fn product(executor: &mut dyn Executor, input: Var, output: Var, rows: Range<usi
 fn dense_products_of_mostly_zeros_equal_their_twins() {
     let sparse = WORDS.iter().filter(|w| w.name == "linear_add_sparse");
     words(sparse, |c| Caps { sparse: false, ..caps(c, Class::Groups) }, true);
+}
+
+/// Tuning chooses for each format from how many tokens on a product of mostly zeros is dense. Every choice is right for every step.
+#[test]
+fn products_of_mostly_zeros_are_right_for_every_choice() {
+    let Some(adapter) = adapter() else { return };
+    let base = Device::open(&adapter, false).unwrap();
+    let word = WORDS.iter().find(|w| w.name == "linear_add_sparse").unwrap();
+    for (format, first) in ["f16", "i8", "i4"].into_iter().flat_map(|format| DenseFrom::CANDIDATES.map(|n| (find(format).unwrap(), n))) {
+        let tuning = Tuning { dense_from: DenseFrom { f16: first, i8: first, i4: first }, ..Tuning::default() };
+        let device = Arc::new(base.with_caps(Caps { cooperative: None, tuning, ..caps(base.caps.clone(), Class::Groups) }));
+        for mut case in (word.cases)().into_iter().filter(|case| case.name.ends_with("65x1000/0.85")) {
+            case.tape.store_as(format);
+            for tokens in [1, 2, 4, 8, 16] {
+                let cx = Lowering { tape: &case.tape, caps: &device.caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
+                let is_sparse = case.tape.words[0].lower(&cx)[0].shader == "linear/sparse";
+                assert_eq!(is_sparse, tokens < first, "{tokens} tokens, dense from {first}");
+            }
+            let outcome = selftest::run(case, format, &device).unwrap();
+            assert!(outcome.is_right(), "{}, dense from {first}: {:.2e}", outcome.case, outcome.error);
+        }
+    }
 }
 
 #[test]

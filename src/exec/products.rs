@@ -4,7 +4,7 @@
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
 use crate::error::Result;
-use crate::tape::{Room, Run, Source, Step, Tape};
+use crate::tape::{Room, Run, Source, Step, Tape, Var};
 use crate::tensor::{DType, View};
 use crate::words::synthetic::Synthetic;
 use std::sync::Arc;
@@ -47,6 +47,13 @@ impl Products {
 pub struct Timer(Box<dyn Executor>);
 
 impl Timer {
+    /// Sets an activation that the steps of `n` tokens read and do not write.
+    pub fn write(&mut self, var: Var, n: usize, values: &[f32]) -> Result<()> {
+        // The first step of a size may replace the buffers of activations.
+        self.best_of(1, n)?;
+        self.0.write_var(var, values)
+    }
+
     /// Plays a step of `n` tokens up to `repeats` times. Stops earlier if the steps take more than 2 s. Returns the time of the fastest
     /// step in seconds.
     pub fn best_of(&mut self, repeats: usize, n: usize) -> Result<f64> {

@@ -52,7 +52,7 @@ pub fn settle(mut device: Device) -> Result<Device> {
     if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
         let mut chunks = products_of_words();
         chunks.iter_mut().for_each(|c| c.steps.retain(|s| s.tokens.len() > BATCH && s.outputs.len() <= s.runs.len()));
-        if let Some(wrong) = first_wrong(&Arc::new(device.with_caps(device.caps.clone())), chunks) {
+        if let Some(wrong) = first_wrong(&Arc::new(device.with_caps(device.caps.clone())), chunks, "f16") {
             log::warn!("this driver's cooperative matrices are wrong and not used: {wrong}");
             device.caps.cooperative = None;
         }
@@ -60,9 +60,10 @@ pub fn settle(mut device: Device) -> Result<Device> {
     Ok(device)
 }
 
-/// Returns a description of the first case that fails: its error and bound, or the driver's error. Returns `None` if all cases pass.
-pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>) -> Option<String> {
-    let format = quant::find("f16").ok()?;
+/// Runs cases with weights of a format. Returns a description of the first case that fails: its error and bound, or the driver's error. Returns
+/// `None` if all cases pass.
+pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>, format: &str) -> Option<String> {
+    let format = quant::find(format).ok()?;
     cases.into_iter().find_map(|case| match run(case, format, device) {
         Ok(o) if o.is_right() => None,
         Ok(o) => Some(format!("{}: expected an error of at most {:.0e}, found {:.1e}", o.case, o.bound, o.error)),

@@ -1,10 +1,12 @@
 //! Tunes the sizes of kernels to an adapter: measures once and keeps the result in a file.
 //!
-//! Sizes change speed, never results. If the file is missing, damaged or made for another driver, the default sizes are used until the next
+//! Sizes change speed, never results. Only the choice between sparse and dense products changes how results are rounded. If the file is missing, damaged or made for another driver, the default sizes are used until the next
 //! measurement.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod measure;
+#[cfg(not(target_arch = "wasm32"))]
+mod sparse;
 
 use super::environment::CHECKED;
 use super::gpu::{Adapter, AdapterKind, Device};
@@ -38,6 +40,7 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
     }
     match cache.and_then(|folder| read(&file(adapter, &device.caps, folder, "tuning", "json"))) {
         Some(found) => {
+            log::debug!("{}: measured before: {found:?}", adapter.name);
             device.caps.tuning = found.tuning;
             device.caps.cooperative = device.caps.cooperative.filter(|_| found.cooperative_is_right);
         }
@@ -66,7 +69,7 @@ fn read(path: &Path) -> Option<Measured> {
 }
 
 /// The version of [`Tuning`]'s fields and candidates. A file of another version is not read, so the adapter is measured again.
-const LAYOUT: &str = "2";
+const LAYOUT: &str = "3";
 
 /// Returns the path of an adapter's file in `folder`, `KIND-HASH.EXTENSION`. The hash depends on the adapter, the driver, the version of wingbeat,
 /// and the features in use: subgroups, cooperative matrices, the largest binding, and bounds checks.

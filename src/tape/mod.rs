@@ -26,7 +26,7 @@ pub use section::{Extent, Held, Section};
 pub use source::Source;
 pub use state::{Initial, State, StateSpec};
 pub use step::{CURSOR_WORDS, Run, Step};
-pub use tuning::{BATCH, FUSED, Tile, Tuning};
+pub use tuning::{BATCH, DenseFrom, FUSED, Tile, Tuning};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 
 use crate::error::{Error, Result};

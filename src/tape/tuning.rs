@@ -1,7 +1,9 @@
 //! Sizes of the kernels for GPUs ([`Class::Groups`](super::Class::Groups)): the defaults, and the candidates that a tuning pass tries.
 //!
-//! The order of a kernel's additions does not depend on these sizes. So the sizes change the speed and never a result.
+//! The order of a kernel's additions does not depend on these sizes. So the sizes change the speed and never a result. The one exception is
+//! [`DenseFrom`], which chooses between two kernels.
 
+use crate::quant::Format;
 use serde::{Deserialize, Serialize};
 
 /// The largest number of tokens for which lanes of a product load weights straight into registers. Steps with more tokens use the tiled product,
@@ -62,6 +64,40 @@ const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
+/// The smallest number of tokens for which a product whose inputs are mostly zeros is dense, for weights of 16 and more bits, of 8 bits and of 4
+/// bits. A step of fewer tokens reads only the columns of W whose input is not zero. If the number is 1, W is stored row-major.
+///
+/// Sparse and dense products add in different orders, so their results are rounded differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DenseFrom {
+    pub f16: usize,
+    pub i8: usize,
+    pub i4: usize,
+}
+
+impl DenseFrom {
+    /// The numbers of tokens that a tuning pass chooses from. If 90 % of the inputs are zeros, a sparse product of 8 tokens reads 80 % of the
+    /// weights, most of them more than once, and a product of 16 tokens reads more than the dense product.
+    pub const CANDIDATES: [usize; 5] = [1, 2, 4, 8, 16];
+
+    /// Returns the number of tokens for weights of the format `format`.
+    pub fn of(&self, format: &dyn Format) -> usize {
+        match format.bits() {
+            ..=4 => self.i4,
+            5..=8 => self.i8,
+            _ => self.f16,
+        }
+    }
+}
+
+impl Default for DenseFrom {
+    /// Returns a number that was calculated and not measured: with 8 tokens and 90 % zeros, the sparse product reads about as many weights as the
+    /// dense product.
+    fn default() -> DenseFrom {
+        DenseFrom { f16: 8, i8: 8, i4: 8 }
+    }
+}
+
 /// The sizes of all kernels of the family [`Class::Groups`](super::Class::Groups).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuning {
@@ -80,6 +116,8 @@ pub struct Tuning {
     pub early_weights: bool,
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
+    /// The numbers of tokens from which products of inputs that are mostly zeros are dense.
+    pub dense_from: DenseFrom,
 }
 
 impl Default for Tuning {
@@ -94,6 +132,7 @@ impl Default for Tuning {
             input_rows: 16,
             early_weights: false,
             tiles: TILES.map(|[first, ..]| first),
+            dense_from: DenseFrom::default(),
         }
     }
 }
@@ -118,7 +157,9 @@ impl Tuning {
     pub fn is_sound(&self) -> bool {
         let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile));
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
-        tiles && rows && BATCH_TOKENS.contains(&self.batch_tokens)
+        let DenseFrom { f16, i8, i4 } = self.dense_from;
+        let dense_from = [f16, i8, i4].iter().all(|n| DenseFrom::CANDIDATES.contains(n));
+        tiles && rows && dense_from && BATCH_TOKENS.contains(&self.batch_tokens)
     }
 
     fn tile_class(n: usize) -> usize {
@@ -126,7 +167,7 @@ impl Tuning {
     }
 
     /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ from this tuning in one size. Only sizes that matter
-    /// for steps of `n` tokens are varied.
+    /// for steps of `n` tokens are varied. [`Tuning::dense_from`] is not varied.
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {

@@ -3,7 +3,7 @@
 //! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. W is the value matrix of the
 //! channel mix, and y comes from relu². If an adapter stores W column-major, a step of a few tokens reads only the columns of W whose input
 //! is not zero. In a step of many tokens, almost every column has a non-zero input for some token, so the dense tiled product reads all
-//! columns. The twin is the reference implementation on the CPU.
+//! columns. [`DenseFrom`](crate::tape::DenseFrom) says how many tokens are many. The twin is the reference implementation on the CPU.
 
 use super::stack::{BY_COLUMNS, Segment, Shape, Stack, Store};
 use super::testing::{Case, steps};
@@ -32,9 +32,6 @@ impl Tape {
     }
 }
 
-/// The smallest number of tokens for which the dense product is used. The sparse kernel reads the columns of each token separately. With eight tokens
-/// and 90 % zeros, the sparse kernel would read about as many weights as the dense product.
-const DENSE_FROM: usize = 8;
 /// The number of consecutive bytes that a workgroup should read from one column of W.
 const CHANNEL_BYTES: usize = 64;
 
@@ -55,7 +52,7 @@ impl Word for LinearAddSparse {
             return self.0.lower(cx);
         }
         let pieces = spec.column_pieces(cx.caps.max_binding);
-        if cx.tokens < DENSE_FROM {
+        if cx.tokens < cx.caps.tuning.dense_from.of(spec.parts[0].format) {
             return self.0.lower_pieces(cx, &sparse, &pieces);
         }
         let by_columns = |piece: &MatrixPiece| {

@@ -1,11 +1,13 @@
 //! Measures candidates for the sizes of kernels, and writes the file of results.
 
+use super::sparse::{self, GAIN, REPEATS, ROUNDS};
 use super::{Measured, file, read};
 use crate::error::{Error, Result};
 use crate::exec::environment::{self, TUNE};
 use crate::exec::gpu::{Adapter, AdapterKind, Device};
 use crate::exec::products::{Products, Timer};
 use crate::exec::selftest::{first_wrong, products_of_words, settle};
+use crate::quant;
 use crate::tape::{Caps, Class, MatrixPart, Rows, Tape, Tuning, vector};
 use crate::weights::{NewFile, Readers};
 use crate::words::{Activation, LAYER_NORM_EPS, Norm, Projection};
@@ -16,12 +18,6 @@ use std::sync::Arc;
 /// The numbers of tokens of the measured steps. Each kernel size in [`Tuning`] applies to a range of token numbers. At least one number of each range
 /// is measured.
 const STEPS: [usize; 7] = [1, 2, 8, 16, 32, 64, 256];
-/// The number of rounds over all candidates.
-const ROUNDS: usize = 3;
-/// The largest number of steps of a candidate in a round.
-const REPEATS: usize = 4;
-/// A candidate replaces the best tuning so far only if the candidate's time is less than this fraction of the best tuning's time.
-const GAIN: f64 = 0.97;
 
 /// Measures an adapter and writes the results to `folder`. Does nothing if `folder` has the results, or if tuning is off for this adapter.
 /// Takes seconds. `progress` is called with the steps done and the total steps. If measuring or writing fails, logs a warning; kernels then
@@ -43,7 +39,7 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
         let place = NewFile::create(&path, Readers::Umask)?;
         let device = settle(Device::open(adapter, false)?)?;
         let cooperative_is_right = device.caps.cooperative == caps.cooperative;
-        let found = Measured { tuning: measure(&Arc::new(device), tape(adapter.kind), progress)?, cooperative_is_right };
+        let found = Measured { tuning: measure(&Arc::new(device), adapter.kind, progress)?, cooperative_is_right };
         log::info!("{}: {found:?}", adapter.name);
         keep(&found, place, &path)
     };
@@ -77,15 +73,15 @@ fn tape(kind: AdapterKind) -> Tape {
     t
 }
 
-fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usize)) -> Result<Tuning> {
-    let products = Products::load(device, tape)?;
+fn measure(device: &Arc<Device>, kind: AdapterKind, progress: &mut dyn FnMut(usize, usize)) -> Result<Tuning> {
+    let products = Products::load(device, tape(kind))?;
     let on = |tuning: &Tuning| device.with_caps(Caps { tuning: tuning.clone(), ..device.caps.clone() });
     let first = device.caps.tuning.clone();
     let mut best = first.clone();
     // With cooperative matrices, larger steps use other kernels, which are not tuned.
     let n_steps = if device.caps.cooperative.is_some() { 4 } else { STEPS.len() };
     for (i, &n) in STEPS[..n_steps].iter().enumerate() {
-        progress(i, n_steps);
+        progress(i, n_steps + sparse::FORMATS.len());
         let candidates = best.candidates(n);
         // Skips candidates that the driver refuses.
         let mut timers: Vec<Option<Timer>> = candidates.iter().map(|t| products.timer_on(on(t)).ok()).collect();
@@ -104,9 +100,11 @@ fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usi
             best = candidates[fastest].clone();
         }
     }
-    progress(n_steps, n_steps);
+    let tuned = Arc::new(on(&best));
+    let mut other_weights = products.timer()?;
+    best.dense_from = sparse::dense_from(&tuned, &mut other_weights, kind, &mut |i| progress(n_steps + i, n_steps + sparse::FORMATS.len()));
     if best != first
-        && let Some(wrong) = first_wrong(&Arc::new(on(&best)), products_of_words())
+        && let Some(wrong) = wrong(&Arc::new(on(&best)), &first)
     {
         log::warn!("the fastest kernels compute wrong results on this driver, so kernels keep their default sizes: {wrong}");
         best = first;
@@ -114,25 +112,71 @@ fn measure(device: &Arc<Device>, tape: Tape, progress: &mut dyn FnMut(usize, usi
     Ok(best)
 }
 
+/// Compares all products with their twins in f16, and sparse products also in each format whose choice is not the one of `first`. Returns a
+/// description of the first wrong product.
+fn wrong(device: &Arc<Device>, first: &Tuning) -> Option<String> {
+    let chosen = device.caps.tuning.dense_from;
+    let changed = |name: &&str| quant::find(name).is_ok_and(|f| chosen.of(f) != first.dense_from.of(f));
+    let of_zeros = || products_of_words().into_iter().filter(|case| case.zeros.is_some()).collect();
+    first_wrong(device, products_of_words(), "f16").or_else(|| {
+        sparse::FORMATS.into_iter().filter(|name| *name != "f16").filter(changed).find_map(|f| first_wrong(device, of_zeros(), f))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::tune::open;
+    use crate::tape::DenseFrom;
 
-    #[test]
-    fn a_damaged_file_is_ignored() {
+    /// Returns an adapter and a folder with a tuning file for it.
+    fn kept(found: &Measured) -> Option<(Adapter, tempfile::TempDir, std::path::PathBuf)> {
         let Some(adapter) = crate::exec::gpu::adapters(Default::default()).into_iter().next() else {
-            return eprintln!("SKIPPED: there is no adapter");
+            eprintln!("SKIPPED: there is no adapter");
+            return None;
         };
         let folder = tempfile::tempdir().unwrap();
         let path = file(&adapter, &adapter.caps(false).unwrap(), folder.path(), "tuning", "json");
         assert_eq!(read(&path), None);
+        keep(found, NewFile::create(&path, Readers::Umask).unwrap(), &path).unwrap();
+        Some((adapter, folder, path))
+    }
+
+    #[test]
+    fn a_damaged_file_is_ignored() {
         let found = Measured { tuning: Tuning::default().candidates(1).pop().unwrap(), cooperative_is_right: false };
-        keep(&found, NewFile::create(&path, Readers::Umask).unwrap(), &path).unwrap();
+        let Some((_, _folder, path)) = kept(&found) else { return };
         assert_eq!(read(&path), Some(found));
         let text = std::fs::read_to_string(&path).unwrap();
-        for broken in [&text[..20], &text.replace("\"rows\": 4", "\"rows\": 5"), &text.replace("64", "6400"), ""] {
+        for (right, wrong) in [("\"rows\": 4", "\"rows\": 5"), ("64", "6400"), ("\"i4\": 8", "\"i4\": 3"), ("dense_from", "dense")] {
+            let broken = text.replace(right, wrong);
+            assert_ne!(broken, text, "{right}");
+            std::fs::write(&path, &broken).unwrap();
+            assert_eq!(read(&path), None, "{broken}");
+        }
+        for broken in [&text[..20], ""] {
             std::fs::write(&path, broken).unwrap();
             assert_eq!(read(&path), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_device_has_the_choices_of_its_file() {
+        let tuning = Tuning { dense_from: DenseFrom { f16: 16, i8: 2, i4: 1 }, ..Tuning::default() };
+        let Some((adapter, folder, _)) = kept(&Measured { tuning: tuning.clone(), cooperative_is_right: true }) else { return };
+        let device = open(&adapter, false, Some(folder.path())).unwrap();
+        assert_eq!(device.caps.tuning, tuning);
+        let mut tape = Tape::new();
+        let (y, x) = (tape.var("y", Rows::Tokens, &[64]), tape.var("x", Rows::Tokens, &[64]));
+        tape.linear_add_sparse(MatrixPart::new("w", 64, 64), y, x);
+        for deterministic in [false, true] {
+            let caps = Caps { class: Class::Groups, batch_invariant: deterministic, ..device.caps.clone() };
+            let by_columns = |format| {
+                tape.store_as(quant::find(format).unwrap());
+                caps.by_columns(&tape.matrices[0])
+            };
+            let expected = if deterministic { [false; 3] } else { [true, true, false] };
+            assert_eq!(["f16", "i8", "i4"].map(by_columns), expected, "deterministic: {deterministic}");
         }
     }
 }
