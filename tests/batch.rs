@@ -165,7 +165,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"gbnf","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"gbnf again","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"schema","prompt":"x","json_schema":{"type":"strin"}}"#, "json_schema"),
-        (r##"{"id":"endless","prompt":"x","json_schema":{"$ref":"#"}}"##, "no token of the vocabulary"),
+        (r##"{"id":"endless","prompt":"x","json_schema":{"$ref":"#"}}"##, "matches no text"),
         (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "the JSON schema is not valid JSON: the JSON ends"),
         (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of the fields grammar"),
     ];
@@ -318,7 +318,7 @@ fn a_line_has_several_texts_and_their_log_probabilities() {
     assert!(error(json!({"id": 1, "prompt": "a", "n": 3})).contains("at most 2 continuations"));
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
     let said = error(json!({"id": 1, "messages": [{"role": "user", "content": "a"}], "tools": tools}));
-    assert!(said.contains("line 1: tools") && said.contains("without tools and tool calls"), "{said}");
+    assert!(said.contains("line 1: tools") && said.contains("does not support tools and tool calls"), "{said}");
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn flags_that_do_not_fit_are_refused_and_no_file_is_harmed() {
     if let Some(glm) = glm4() {
         let glm = glm.path();
         let args = ["batch", path, "-m", glm.to_str().unwrap(), "--vocab", "tiny", "--context", "2000000", "--slots", "1023"];
-        refused(&run(&args), 4, "--slots: 1023 slots need");
+        refused(&run(&args), 4, "--slots: 1023 texts at once need");
     }
     if Path::new("/dev/full").exists() {
         refused(&run(&["batch", path, "-o", "/dev/full"]), 1, "/dev/full");

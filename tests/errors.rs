@@ -61,8 +61,8 @@ fn a_file_of_another_kind_is_named() {
         (lora, "this is a LoRA adapter, not a model", "found a LoRA adapter (merge the adapter into its model"),
         (
             file("cut.state", &whole[..whole.len() / 2]),
-            "(the state file is not whole: save the state again)",
-            "(the state file is not whole",
+            "(the state file is incomplete: save the state again)",
+            "(the state file is incomplete",
         ),
         (file("a.png", b"\x89PNG\r\n\x1a\n........"), "found a PNG image", "found a PNG image (make a state with generate --save-state)"),
         (file("a.zip", zip), "found an empty zip archive", "found an empty zip archive"),
@@ -318,5 +318,5 @@ fn every_sibling_has_a_state_that_is_named() {
     let chat = folder.path().join("talk.state");
     stdout(&feed(&["chat", "--save", chat.to_str().unwrap()], b"light\n"));
     assert!(Path::new(&chat).exists());
-    refused(&run(&["generate", "x", "-m", chat.to_str().unwrap()]), 1, "a saved chat continues with chat --load");
+    refused(&run(&["generate", "x", "-m", chat.to_str().unwrap()]), 1, "continue a saved chat with chat --load");
 }

@@ -53,14 +53,14 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         _ if shapes.metadata("weights_hash").is_some() => {
             let of = shapes.metadata("architecture").unwrap_or("an unknown architecture");
             let e = Error::model(format!("this is a state file of wingbeat for {}, not a model", short(of, 40)));
-            Err(e.hint("load the state with `state` and its model with `model`; a saved chat continues with `chat::load`"))
+            Err(e.hint("pass this file as `state`, and the model that made the state as `model`; continue a saved chat with `chat::load`"))
         }
         _ if shapes.has_att("time_state") => {
             Err(Error::model("this is a tuned initial state, not a model")
-                .hint("load the state with `state` beside the model that it was tuned for"))
+                .hint("pass this file as `state`, and the model for which the state was tuned as `model`"))
         }
         _ if shapes.has_att("wkv") || shapes.shape("model.layers.0.self_attn.k").is_some() => {
-            Err(Error::model("this is a saved state, not a model").hint("load the state with `state` beside its model"))
+            Err(Error::model("this is a saved state, not a model").hint("pass this file as `state`, and the model that made the state as `model`"))
         }
         _ if shapes.find(&|name| name.contains(".lora_A")).is_some() => {
             Err(Error::model("this is a LoRA adapter, not a model").hint("merge the adapter into its model with `Conversion::lora`"))

@@ -85,8 +85,10 @@ impl Architecture for Glm4Arch {
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         let Some(config) = shapes.metadata(GLM) else {
-            return Err(Error::model("config.json is missing: the tensors of a GLM do not determine its heads and norms")
-                .hint("put the model's config.json into the same folder"));
+            return Err(Error::model(
+                "config.json is missing: the tensors of a GLM alone do not determine the number of heads and the norms",
+            )
+            .hint("put the model's config.json into the same folder"));
         };
         let config = Glm::parse(config)?;
         let [n_vocab, n_embd] = dims(shapes, EMBED)?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Returns the error for a request that demands a tool call but declares no tool.
 pub fn undeclared() -> Error {
-    Error::input("a tool call can be demanded only if tools are declared").hint("declare the tools in `tools`")
+    Error::input("a tool call can be required only if tools are declared").hint("declare the tools in `tools`")
 }
 
 /// Returns how the model must write a call, for each tool: the text before the arguments, the JSON schema of the arguments, and the text after
@@ -25,11 +25,11 @@ pub fn demanded(template: &dyn Template, tools: &[Tool], name: Option<&str>) -> 
     }
     let texts = |tool: &&Tool| {
         let Tool::Function(function) = tool else {
-            let e = Error::input(format!("a call of the built-in tool {} cannot be demanded", tool.name()));
+            let e = Error::input(format!("a call of the built-in tool {} cannot be required", tool.name()));
             return Err(e.hint("describe the tool as a function"));
         };
         let [before, after] = template.around_arguments(tool.name()).ok_or_else(|| {
-            Error::input("a call cannot be demanded of this model: its calls are not JSON")
+            Error::input("a tool call cannot be required from this model, because this model's tool calls are not JSON")
                 .hint("set `tool_choice` to auto, so that the model chooses")
         })?;
         let schema = function.object().get("parameters").filter(|schema| schema.as_object().is_some_and(|keys| !keys.is_empty()));

@@ -128,7 +128,7 @@ impl Question {
     pub(crate) fn call_lead(&self, lead: &str) -> Result<String> {
         match self.source {
             Source::Segments if self.place.opening.is_empty() => Ok(String::new()),
-            Source::Segments => Err(Error::input("a call cannot be demanded of a model that begins its answers with a thought")),
+            Source::Segments => Err(Error::input("a tool call cannot be required from a model that begins each answer with a thought")),
             Source::Text | Source::Lines if lead.ends_with([' ', '\n']) => Ok(lead.into()),
             Source::Text | Source::Lines => Ok(format!("{lead}\n")),
         }

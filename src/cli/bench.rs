@@ -240,7 +240,8 @@ fn tests(args: &Args) -> Result<Vec<Test>> {
     for text in &args.pg {
         let pair = text.split_once(',').and_then(|(p, g)| Some((p.trim().parse().ok()?, g.trim().parse().ok()?)));
         kinds.push(pair.ok_or_else(|| {
-            Error::usage(format!("expected P,G, the tokens to prefill and to decode, such as 512,128; found {text:?}")).at("--pg")
+            Error::usage(format!("expected P,G: the number of tokens to prefill and the number to decode, such as 512,128; found {text:?}"))
+                .at("--pg")
         })?);
     }
     kinds.retain(|&kind| kind != (0, 0));

@@ -191,10 +191,18 @@ impl Args {
     fn check(&self) -> Result<()> {
         let refused = |flag: &str, why: &str, hint: &str| Err(Error::usage(why).at(flag).hint(hint));
         if !self.sampling.stop.is_empty() {
-            return refused("--stop", "the format determines where an answer ends", "choose another format with --format");
+            return refused(
+                "--stop",
+                "not supported by chat: the chat format determines where an answer ends",
+                "choose another chat format with --format",
+            );
         }
         if self.sampling.ignore_eos {
-            return refused("--ignore-eos", "the format determines where an answer ends", "/set CHAT_LEN_MAX limits the length");
+            return refused(
+                "--ignore-eos",
+                "not supported by chat: the chat format determines where an answer ends",
+                "leave out --ignore-eos",
+            );
         }
         Ok(())
     }

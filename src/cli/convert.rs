@@ -91,7 +91,9 @@ pub fn run(args: Args) -> Outcome {
     published::check(input)?;
     args.state_of.as_deref().map_or(Ok(()), published::check)?;
     if args.state_of.is_none() && args.state_orientation.is_some() {
-        return Err(Error::usage("--state-orientation works only together with --state-of MODEL").into());
+        return Err(Error::usage("--state-orientation works only together with --state-of MODEL")
+            .hint("add --state-of MODEL, or leave out --state-orientation")
+            .into());
     }
     let extension = output.extension().map(|e| e.to_string_lossy().to_lowercase());
     if let Some(found) = extension.filter(|e| ["pth", "pt", "bin", "gguf"].contains(&e.as_str())) {

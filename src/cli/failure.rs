@@ -80,12 +80,11 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
         ClapKind::UnknownArgument if arg.parse::<f64>().is_ok() && arg.starts_with('-') => {
             let before = given.iter().position(|word| *word == *arg).and_then(|at| given.get(at.checked_sub(1)?)?.to_str());
             let before = before.filter(|word| word.starts_with('-')).unwrap_or("wingbeat");
-            Error::usage(format!("{before} takes no negative number"))
+            Error::usage(format!("{before} does not accept a negative number"))
         }
         ClapKind::UnknownArgument if arg.starts_with('-') => Error::usage("unknown flag").hint("--help-all lists all flags"),
-        ClapKind::UnknownArgument => {
-            Error::usage("one argument too many").hint("leave this argument out; if it is a word of a text or path with spaces, put quotes around the whole text or path; --help shows all arguments")
-        }
+        ClapKind::UnknownArgument => Error::usage("one argument too many")
+            .hint("leave out this argument, or put quotes around a text or path that contains spaces; --help shows all arguments"),
         ClapKind::InvalidValue if value.is_empty() => Error::usage(format!("the value is missing: write {arg}")),
         ClapKind::InvalidValue => {
             let known = all(ContextKind::ValidValue);
@@ -104,7 +103,8 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
             others if others.is_empty() || others[0] == arg => Error::usage("the flag is given twice").hint("give the flag once"),
             others => {
                 let others: Vec<String> = others.iter().map(|other| flag(other)).collect();
-                Error::usage(format!("cannot be used with {}", others.join(" or "))).hint("use only one of them")
+                let argument = if arg.starts_with('-') { "" } else { "this argument " };
+                Error::usage(format!("{argument}cannot be used with {}", others.join(" or "))).hint("use only one of them")
             }
         },
         ClapKind::MissingRequiredArgument => {
@@ -112,7 +112,9 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
             let need = args.iter().find_map(|arg| Some((needing(arg, given)?, flag(arg))));
             let what = match (args.len(), need) {
                 (1, Some((needing, missing))) => {
-                    return Error::usage(format!("this flag needs the flag {missing}, which is missing")).at(needing).hint(format!("add {all}"));
+                    return Error::usage(format!("this flag needs the flag {missing}, which is missing"))
+                        .at(needing)
+                        .hint(format!("add {all}"));
                 }
                 (1, None) => "the argument is missing".into(),
                 (_, Some((needing, missing))) => format!("these arguments are missing; {missing} is needed by {needing}"),
@@ -186,7 +188,7 @@ mod tests {
             ("w generate x y", "y", "one argument too many", Some("quotes")),
             ("w generate x --json --jsonl", "--json", "cannot be used with --jsonl", Some("only one")),
             ("w generate x -n 1 -n 2", "--max-tokens", "the flag is given twice", Some("once")),
-            ("w bench -p -1", "-1", "takes no negative number", None),
+            ("w bench -p -1", "-1", "does not accept a negative number", None),
             ("w generat", "generat", "unknown command", Some("generate")),
             ("w xyzzy", "xyzzy", "unknown command", Some("`wingbeat --help`")),
             ("w batch --json", "--output, <IN.jsonl>", "missing; --output is needed by --json", Some("<IN.jsonl>: File of prompts")),
@@ -198,7 +200,7 @@ mod tests {
             ),
             ("w -v convert a b --dtype f16 --lora=c", "--lora", "this flag needs the flag --lora-alpha", Some("add --lora-alpha <ALPHA>")),
             ("w score --text a --tokens 1", "--text", "cannot be used with --tokens", Some("only one")),
-            ("w generate x --quant i9", "--quant", "unknown weight format \"i9\"", Some("NAME=FORMAT")),
+            ("w generate x --quant i9", "--quant", "unknown weight format \"i9\"", Some("PART=FORMAT")),
             ("w completions", "<SHELL>", "the argument is missing", Some("bash, elvish, fish, powershell, zsh")),
             ("w completions foo", "<SHELL>", "expected one of bash, elvish", None),
             ("w convert a b --lora c --lora-alpha x", "--lora-alpha", "expected a number, found \"x\"", None),

@@ -117,7 +117,7 @@ pub fn run(args: Args) -> Outcome {
         let mut stream = Stream::new(slot, sampler.clone(), &limits);
         stream.begin_after(&loaded.pending, read, model.vocab());
         target.save(&mut |path| save(&args, &loaded, &mut session, read, &stream, path))?;
-        say(format_args!("note: the saved state has read {} of {} tokens of the prompt", read.len(), prompt.len()));
+        say(format_args!("note: the saved state includes {} of {} tokens of the prompt", read.len(), prompt.len()));
     }
     let prefill_ms = prefilled?;
     sampler.read(&prompt);

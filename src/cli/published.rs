@@ -21,7 +21,9 @@ const PAGE: &str = "docs/models.md";
 pub fn check(path: &Path) -> Result<()> {
     let text = path.to_string_lossy();
     if let Some(address) = address(&text) {
-        return Err(Error::file("expected a file, found an address: wingbeat downloads nothing").at(&text).hint(for_address(&address)));
+        return Err(Error::file("expected a file, found a web address: wingbeat does not download models")
+            .at(&text)
+            .hint(for_address(&address)));
     }
     if exists(path) {
         return Ok(());

@@ -47,8 +47,8 @@ fn check_bytes(each: u64, n_slots: usize, free: Option<u64>) -> Result<()> {
     let needed = each.saturating_mul(n_slots as u64);
     match free.filter(|&free| needed > free) {
         Some(free) => {
-            let text = format!("{n_slots} slots need {} of memory, {} are free", size(needed), size(free));
-            Err(Error::memory(text).hint("give fewer slots or a smaller --context"))
+            let text = format!("{n_slots} texts at once need {} of memory, but only {} are free", size(needed), size(free));
+            Err(Error::memory(text).hint("choose fewer texts at once, or a smaller --context"))
         }
         None => Ok(()),
     }
@@ -68,7 +68,7 @@ mod tests {
     fn slots_that_do_not_fit_are_refused() {
         assert!(check_bytes(10, 3, None).is_ok() && check_bytes(10, 3, Some(30)).is_ok());
         let e = check_bytes(1 << 30, 1024, Some(1 << 30)).unwrap_err();
-        assert_eq!((e.kind.exit_code(), e.message.as_str()), (4, "1024 slots need 1.00 TiB of memory, 1.00 GiB are free"));
+        assert_eq!((e.kind.exit_code(), e.message.as_str()), (4, "1024 texts at once need 1.00 TiB of memory, but only 1.00 GiB are free"));
         assert!(check_bytes(u64::MAX, 2, Some(u64::MAX - 1)).is_err());
     }
 }

@@ -127,7 +127,7 @@ impl StateTarget {
             let place = first_free(beside, save).or_else(|| first_free(elsewhere, save));
             error.hint = Some(match place {
                 Some(place) => format!("saved as {} instead", place.display()),
-                None => "it could not be saved elsewhere: nothing is saved".into(),
+                None => "the state could not be saved elsewhere either: nothing is saved".into(),
             });
         }
         Err(error)

@@ -32,7 +32,7 @@ impl TextsArgs {
     /// `Usage` if arguments are given together with `--file` or `--field`, or if no text is given. `File` if the file cannot be read.
     /// `Input` if the input is not UTF-8, or if a line has no text in the field that `--field` names.
     pub fn read(&self, given: Vec<String>, what: &str) -> Result<Vec<Placed>> {
-        let none = || Error::usage(format!("expected at least one {what}: arguments, --file FILE, or lines on standard input"));
+        let none = || Error::usage(format!("expected at least one {what}: give arguments, --file FILE, or lines on standard input"));
         if !given.is_empty() {
             if self.file.is_some() || self.field.is_some() {
                 return Err(Error::usage(format!("a {what} as an argument cannot be used with --file or --field")));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const MEANT: [(&str, &str); 9] = [
     (
         "NoExtensionBias",
-        "the grammar matches no text: no token of the vocabulary can begin a text; look for a rule or \"$ref\" that refers only to itself",
+        "the grammar matches no text that the tokens of the vocabulary can form; look for a rule or \"$ref\" that refers only to itself",
     ),
     ("Current row has", AMBIGUOUS),
     ("Too many items", AMBIGUOUS),

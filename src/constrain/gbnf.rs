@@ -401,7 +401,7 @@ impl<'t> Reader<'t> {
 
     fn expected(&self, what: &str, at: usize) -> Error {
         let found = match self.text[at..].chars().next() {
-            None => "the end".into(),
+            None => "the end of the grammar".into(),
             Some('\n' | '\r') => "the end of the line".into(),
             Some(c) => format!("{c:?}"),
         };

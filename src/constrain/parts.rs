@@ -101,8 +101,8 @@ impl Parts {
             None => Ok(parts),
             Some((Node::Rule(rule), _)) => {
                 let name = short(&rules.names[*rule], 60);
-                Err(Error::input(format!("rule {name} can never match: each of its alternatives needs the rule {name} itself"))
-                    .hint("give the rule an alternative without itself"))
+                Err(Error::input(format!("rule {name} can never match, because each alternative of {name} refers to {name} again"))
+                    .hint("add an alternative that does not refer to the rule itself"))
             }
             Some(_) => Err(Error::input("a class [^…] excludes every character")),
         }

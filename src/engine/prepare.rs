@@ -261,10 +261,10 @@ impl Preparer {
         };
         let refused = |text: &str| Err(Error::input(text).field("tool_choice").hint("set `tool_choice` to auto, or leave it out"));
         if own.is_some() {
-            return refused("a demanded tool call cannot be combined with a grammar or JSON schema for the answer");
+            return refused("a required tool call cannot be combined with a grammar or JSON schema for the answer");
         }
         let Input::Messages(messages) = &request.input else {
-            return refused("a tool call can be demanded in an answer to `messages` only");
+            return refused("a tool call can be required only in an answer to messages");
         };
         let (format, messages) = self.asked(request, messages)?;
         let texts = format.demanded(&messages, name).map_err(|e| e.field("tool_choice"))?;

@@ -220,8 +220,8 @@ fn exception(word: &str) -> Result<Exception> {
     // An exception for tensors by name must contain a dot, so that a misspelt kind is refused.
     let named = || which.contains('.').then(|| Which::Named(which.to_string()));
     let kind = kind.or_else(named).ok_or_else(|| {
-        let text = format!("unknown name {which:?} of an exception, expected {} or a part of a tensor's name with a dot", kinds());
-        Error::usage(text).field("quant").hint("write an exception as NAME=FORMAT, such as head=i8 or att.output=f16")
+        let text = format!("unknown part {which:?} of a model, expected {}, or a piece of a tensor's name that contains a dot", kinds());
+        Error::usage(text).field("quant").hint("write PART=FORMAT, such as head=i8 or att.output=f16")
     })?;
     Ok((kind, format(name)?))
 }
@@ -254,7 +254,7 @@ fn unknown(word: &str) -> Error {
     let names = names.join(", ");
     let text = format!("unknown weight format {word:?}, expected one of f16 (no quantisation), {names}");
     let kinds = kinds();
-    Error::usage(text).field("quant").hint(format!("exceptions follow after commas as NAME=FORMAT, such as i4,head=i8,att.output=f16; NAME is {kinds}, or a part of a tensor's name with a dot"))
+    Error::usage(text).field("quant").hint(format!("to give a part of the model another format, add PART=FORMAT after a comma, such as i4,head=i8,att.output=f16; PART is {kinds}, or a piece of a tensor's name that contains a dot"))
 }
 
 /// Sets the format of every matrix of the stacks `matrices`. `plan` chooses which matrices are quantised, and their formats. `dtype` chooses the

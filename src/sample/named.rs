@@ -118,11 +118,7 @@ static SETTINGS: &[Setting] = &[
         ANY,
         "a number",
     ),
-    share(
-        "penalty-decay",
-        "After each token, multiply the counts of --frequency-penalty by X, so that older tokens count less [default: 0.996]",
-        |s| &mut s.penalty_decay,
-    ),
+    share("penalty-decay", "After each token, multiply the counts of --frequency-penalty by X [default: 0.996]", |s| &mut s.penalty_decay),
     number(
         "repeat-penalty",
         "For each token that was generated before, divide a positive logit by X and multiply a negative logit by X; 1 turns this penalty off [default: 1]",

@@ -183,7 +183,12 @@ fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
 fn too_large(narrowest: &Candidate, machine: &Machine) -> Error {
     let free = machine.adapters.iter().map(|(id, free)| (id.as_str(), *free)).chain([("cpu", machine.host)]);
     let listed: Vec<String> = free.map(|(id, free)| format!("{id} {}", free.map_or("unknown".into(), size))).collect();
-    let text = format!("the model needs {} even as {}; free memory: {}", size(narrowest.all()), narrowest.dtype, listed.join(", "));
+    let text = format!(
+        "the model needs {} of memory even with weights in {}; free memory: {}",
+        size(narrowest.all()),
+        narrowest.dtype,
+        listed.join(", ")
+    );
     Error::memory(text).hint("close other programs, or choose a smaller model, fewer slots or a smaller `context`")
 }
 

@@ -280,5 +280,5 @@ pub(crate) fn end_of_text(model: &Model) -> Result<u32> {
         Purpose::Logits => "a model that predicts tokens",
     };
     let e = Error::model(format!("expected an EmbeddingRWKV model, whose states a reranker scores, found {found}")).at(model.name());
-    Err(e.hint("use an EmbeddingRWKV checkpoint such as rwkv0b1-emb-curriculum.pth with its reranker; `wingbeat embed` compares texts with any model"))
+    Err(e.hint("use an EmbeddingRWKV checkpoint such as rwkv0b1-emb-curriculum.pth with its reranker; `wingbeat embed` computes vectors of texts with any model"))
 }

@@ -35,7 +35,7 @@ impl Snapshot {
     pub fn check_model(&self, model: &Model) -> Result<()> {
         match self.weights == model.weights_hash() {
             true => Ok(()),
-            false => Err(Error::model("the state was made with other weights than those of this model")),
+            false => Err(Error::model("the state was made with the weights of another model")),
         }
     }
 

@@ -179,8 +179,8 @@ impl Snapshot {
         }
         if meta("weights_hash") != model.weights_hash() {
             if !any_weights {
-                return Err(Error::model("the state was made with other weights than those of this model")
-                    .hint("load the model of the state, or accept other weights with `any_weights`"));
+                return Err(Error::model("the state was made with the weights of another model")
+                    .hint("use the model that made the state, or accept the state with `any_weights`"));
             }
             loaded.note = Some("this state belongs to other weights".into());
         }

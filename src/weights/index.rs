@@ -38,9 +38,9 @@ impl Index {
 
     fn parse(json: &[u8]) -> Result<Index> {
         let raw: Raw = serde_json::from_slice(json).map_err(|e| {
-            let message = format!("expected an index of shards: {}", with_place(&e));
+            let message = format!("expected an index that lists the files of a checkpoint: {}", with_place(&e));
             Error::file(message)
-                .hint("give the checkpoint or its folder; if this file should be the index, download the file again")
+                .hint("give the path of the checkpoint or of its folder; if this file is the index, download the file again")
                 .caused_by(e)
         })?;
         let names: BTreeSet<&str> = raw.weight_map.0.iter().map(|(_, shard)| shard.as_str()).collect();
@@ -178,14 +178,14 @@ mod tests {
     #[test]
     fn other_json_is_refused() {
         for json in ["", "{", "[]", "{}", r#"{"weight_map":[]}"#, r#"{"weight_map":"x"}"#, r#"{"weight_map":null}"#, "\u{0}{}"] {
-            assert!(refusal(json).contains("expected an index of shards"), "{json}");
+            assert!(refusal(json).contains("expected an index that lists the files of a checkpoint"), "{json}");
         }
         assert!(refusal(r#"{"weight_map":{"a":1}}"#).contains("instead of a string"));
         assert!(refusal(r#"{"weight_map":{"a":["x"]}}"#).contains("instead of a string"));
         assert!(refusal(r#"{"weight_map":{}}"#).contains("empty"));
         assert!(refusal(r#"{"weight_map":{"a":"x","a":"y"}}"#).contains("tensor a: the index of shards lists this tensor twice"));
         assert!(refusal(r#"{"weight_map":{"a":"x"},"weight_map":{"a":"y"}}"#).contains("twice"));
-        assert!(refusal(&format!(r#"{{"x":{}"#, "[".repeat(100_000))).contains("expected an index of shards"));
+        assert!(refusal(&format!(r#"{{"x":{}"#, "[".repeat(100_000))).contains("expected an index that lists the files of a checkpoint"));
         let many: Vec<String> = (0..5000).map(|i| format!(r#""{i}":"s-{i}""#)).collect();
         assert!(refusal(&format!(r#"{{"weight_map":{{{}}}}}"#, many.join(","))).contains("at most 512 shards, found 5000"));
     }

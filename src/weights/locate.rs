@@ -54,7 +54,7 @@ fn with_extension(path: &Path) -> Result<PathBuf> {
     });
     match tried.into_iter().find(|p| p.is_file()) {
         Some(found) => Ok(found),
-        None => Err(Error::file(format!("no such file, also not with the extension .{}", EXTENSIONS.join(", .")))
+        None => Err(Error::file(format!("no such file or folder, and no such file with the extension .{}", EXTENSIONS.join(", .")))
             .at(path.display())
             .hint("check the path")),
     }

@@ -96,7 +96,7 @@ impl Lora {
         }
         if halves.is_empty() {
             return Err(Error::file("not a LoRA adapter: the file has no pair of lora_A and lora_B")
-                .hint("a model that was trained in full needs no merge"));
+                .hint("if the file is a complete model, pass the file as `model` without `lora`"));
         }
         let mut pairs = BTreeMap::new();
         for (target, found) in halves {

@@ -47,8 +47,10 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
     }
     let contents = pickle::read(&file[range.clone()]).map_err(|e| e.at(name))?;
     if let Some(key) = CONVERTED.iter().find(|k| contents.keys.contains(*k)) {
-        return Err(Error::file(format!("the Python package rwkv converted this checkpoint for one strategy: it has the key {key}"))
-            .hint("use the original .pth file of the model"));
+        return Err(Error::file(format!(
+            "the Python package rwkv converted this checkpoint for one strategy, which only this package can read (found the key {key})"
+        ))
+        .hint("use the original .pth file of the model"));
     }
     let text = |list: &Vec<usize>| list.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let layers = contents.lists.get(RERANKER_LAYERS).map(|list| (RERANKER_LAYERS.to_string(), text(list)));

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
 const AGAIN: &str = "the download may be incomplete: download the file again";
 /// The hint for a truncated state file, which is not a download.
-const STATE: &str = "the state file is not whole: save the state again";
+const STATE: &str = "the state file is incomplete: save the state again";
 const DAMAGED: &str = "the file is damaged: download the file again";
 /// A metadata key that only state files have.
 const STATE_KEY: &[u8] = b"\"weights_hash\"";
@@ -147,7 +147,7 @@ mod tests {
         assert!(refusal(&one("F32", "[1]", 0, 4), 3).contains("download"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("is not the size that its safetensors header describes"));
         let state = one("F32", "[1]", 0, 4).replacen('{', r#"{"__metadata__":{"weights_hash":"x"},"#, 1);
-        assert!(refusal(&state, 3).ends_with("(the state file is not whole: save the state again)"));
+        assert!(refusal(&state, 3).ends_with("(the state file is incomplete: save the state again)"));
         assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("more or fewer bytes"));
         assert!(refusal(&one("F32", "[1]", 4, 8), 8).contains("tensor a: the tensor does not begin"));
         assert!(refusal(&one("Q4", "[1]", 0, 4), 4).contains("Q4"));

@@ -251,7 +251,11 @@ fn an_index_and_its_shards_must_agree() {
     // A config.json is not an index.
     let dir = tempdir().unwrap();
     let text = Checkpoint::open(&put(&dir, "config.json", b"{\"hidden_size\": 4096}")).unwrap_err().to_string();
-    assert!(text.contains("config.json: expected an index of shards") && text.contains("give the checkpoint or its folder"), "{text}");
+    assert!(
+        text.contains("config.json: expected an index that lists the files of a checkpoint")
+            && text.contains("give the path of the checkpoint or of its folder"),
+        "{text}"
+    );
     let file = std::fs::File::create(dir.path().join("model.safetensors.index.json")).unwrap();
     std::io::Write::write_all(&mut &file, b"{\"weight_map\":{").unwrap();
     file.set_len((64 << 20) + 1).unwrap();

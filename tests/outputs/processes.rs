@@ -75,7 +75,7 @@ fn a_prompt_that_is_interrupted_leaves_the_state_so_far() {
     send("TERM", child.id());
     let rest: Vec<String> = said.collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
-    assert!(rest.iter().any(|line| line.starts_with("note: the saved state has read ")), "{rest:?}");
+    assert!(rest.iter().any(|line| line.starts_with("note: the saved state includes ")), "{rest:?}");
     assert!(rest.iter().any(|line| line.starts_with("error: interrupted after ")), "{rest:?}");
     stdout(&run(&["generate", " and", "-n", "2", "--state", text(&state)]));
 }

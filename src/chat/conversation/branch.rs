@@ -195,8 +195,8 @@ fn room(core: &Core, state: &State) -> Result<usize> {
     if left <= BLANK_LINE {
         let n = core.session.n_tokens(state.slot)?;
         let text =
-            format!("no room for a reply: the conversation with this message has {n} tokens, and the context holds {} tokens", n + left);
-        return Err(Error::input(text).hint("take turns back, restart the conversation or set a larger `context`"));
+            format!("no room for an answer: the conversation with this message has {n} tokens, and the context holds {} tokens", n + left);
+        return Err(Error::input(text).hint("take back some turns, restart the conversation, or set a larger `context`"));
     }
     Ok(left - BLANK_LINE)
 }

@@ -94,8 +94,8 @@ impl Record {
         let (slot, state) = core.session.load(path, false)?;
         let read = || {
             let record = state.metadata.get(KEY).ok_or_else(|| {
-                Error::file("expected a saved conversation, found the state of a text")
-                    .hint("save a conversation with `Conversation::save`")
+                Error::file("expected a saved conversation, found a state without a conversation")
+                    .hint("give a file that `Conversation::save` wrote; pass a state as `state`")
             })?;
             let record: Record = serde_json::from_str(record).map_err(|e| {
                 Error::file(format!("the metadata key {KEY} must hold a saved conversation: {}", with_place(&e))).caused_by(e)
@@ -105,10 +105,11 @@ impl Record {
             }
             if record.is_after_state != core.start.is_some() {
                 return Err(match record.is_after_state {
-                    true => Error::file("the saved conversation began from a state, and no state is given")
-                        .hint("give the same state with `state`"),
-                    false => Error::file("the saved conversation began from the empty state, but another state is given")
-                        .hint("leave out `state`"),
+                    true => Error::file("the saved conversation began from a loaded state, but no state is given")
+                        .hint("pass the same state as `state`"),
+                    false => {
+                        Error::file("the saved conversation began without a loaded state, but a state is given").hint("leave out `state`")
+                    }
                 });
             }
             let settings = record.settings(core.session.model().facts().n_vocab)?;

@@ -221,7 +221,7 @@ impl Mode for InLines {
 
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()> {
         if format.lines().is_none() {
-            return Err(Error::input("this conversation has a format of plain lines and cannot change to a chat template"));
+            return Err(Error::input("this conversation uses a chat format without a template, and cannot change to a chat template"));
         }
         self.make_room(core, 1)?;
         let init = begin(core, &format, system)?;

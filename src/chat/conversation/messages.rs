@@ -70,7 +70,7 @@ impl InMessages {
                 "the conversation with this message has {} tokens, but the context holds {context} tokens",
                 prompt.len()
             ));
-            return Err(e.hint("take turns back, restart the conversation or set a larger `context`"));
+            return Err(e.hint("take back some turns, restart the conversation, or set a larger `context`"));
         }
         let most = core.settings.chat_len_max;
         let mut limits =
@@ -367,7 +367,9 @@ impl Branch {
 fn check_vocab(core: &Core, format: &Format) -> Result<()> {
     match &format.kind {
         Kind::Messages(messages) => messages.template.family().check(&core.vocab),
-        Kind::Lines(_) => Err(Error::input("this conversation has a chat template and cannot change to a format of plain lines")),
+        Kind::Lines(_) => {
+            Err(Error::input("this conversation uses a chat template, and cannot change to a chat format without a template"))
+        }
     }
 }
 

@@ -303,7 +303,7 @@ impl Conversation {
     pub fn begin_after(&mut self, start: Slot, tokens: &[u32]) -> Result<()> {
         if self.format().lines().is_none() {
             return Err(Error::input("a conversation that uses a chat template cannot start from a saved state")
-                .hint("choose a chat format of plain lines, such as world"));
+                .hint("choose a chat format without a template, such as world"));
         }
         let before = self.core.start.replace((start, tokens.to_vec()));
         let begun = self.set_system("");

@@ -66,6 +66,6 @@ pub trait Mode: Send {
 }
 
 fn no_tools() -> Error {
-    let e = Error::input("the chat format of this conversation has plain lines, without tools and tool calls");
-    e.hint("use a G1 or GLM-4 model, or set `format` to a format with tools")
+    let e = Error::input("the chat format of this conversation does not support tools and tool calls");
+    e.hint("use an RWKV-7 G1 or GLM-4 model, or set `format` to a chat format that supports tools")
 }

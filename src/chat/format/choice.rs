@@ -45,10 +45,10 @@ impl Format {
             Kind::Lines(_) => {
                 let mut formats: Vec<&str> = ALL.iter().map(|choice| choice.format).collect();
                 formats.dedup();
-                ("has no thoughts", format!("leave out `thinking`, or choose a chat format with thoughts: {}", formats.join(", ")))
+                ("has no choice of thoughts", format!("leave out `thinking`, or choose one of the chat formats {}", formats.join(", ")))
             }
             Kind::Messages(_) => {
-                ("cannot change the thoughts: the model's chat template determines them", "leave out `thinking`".to_owned())
+                ("has no choice of thoughts, because the model's chat template determines the thoughts", "leave out `thinking`".to_owned())
             }
         };
         Err(Error::input(format!("the chat format {:?} {why}", self.name)).hint(hint))

@@ -132,7 +132,7 @@ impl Format {
         match &self.kind {
             Kind::Messages(options) => demanded(options.template.as_ref(), &tools, name),
             Kind::Lines(_) if tools.is_empty() => Err(undeclared()),
-            Kind::Lines(_) => Err(Error::input("this format has no place for tools and tool calls")),
+            Kind::Lines(_) => Err(Error::input("this chat format does not support tools and tool calls")),
         }
     }
 

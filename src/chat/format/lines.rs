@@ -111,7 +111,7 @@ impl Lines {
         let mut text = String::new();
         for message in messages {
             if !message.tools.is_empty() || !message.metadata.is_empty() {
-                return Err(Error::input("the chat format of this model has plain lines, without tools and tool calls").hint(GLM));
+                return Err(Error::input("the chat format of this model does not support tools and tool calls").hint(GLM));
             }
             let name = match message.role {
                 Role::System => "System",
@@ -119,7 +119,7 @@ impl Lines {
                 Role::Assistant => bot,
                 Role::Observation if self.ending == Ending::NextTurn => user,
                 Role::Observation => {
-                    return Err(Error::input("the chat format of this model has plain lines, without tool results").hint(GLM));
+                    return Err(Error::input("the chat format of this model does not support tool results").hint(GLM));
                 }
             };
             let content = match message.role {

@@ -205,7 +205,7 @@ impl Format {
     /// `Input` if the format is a template; `File` if a name is empty or has several lines.
     pub fn with_prompt(mut self, prompt: &InitialPrompt) -> Result<Format> {
         let Kind::Lines(lines) = &mut self.kind else {
-            let e = Error::input("a prompt file needs a chat format of plain lines, but this conversation uses a chat template");
+            let e = Error::input("a prompt file needs a chat format without a template, but this conversation uses a chat template");
             return Err(e.hint("use a system message instead"));
         };
         prompt.check()?;

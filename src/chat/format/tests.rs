@@ -89,11 +89,10 @@ fn messages_become_one_text() {
     let tool = [Message::user("a"), Message::assistant("b"), Message::observation("{\"t\": 7}")];
     assert_eq!(lines("g1").whole(&tool).unwrap(), "User: a\n\nAssistant: b\n\nUser: Function output:\n{\"t\": 7}\n\nAssistant:");
     let refused = |name: &str, messages: &[Message]| lines(name).whole(messages).unwrap_err().to_string();
-    assert!(refused("world", &tool).starts_with("the chat format of this model has plain lines, without tool results"));
+    assert!(refused("world", &tool).starts_with("the chat format of this model does not support tool results"));
     assert!(refused("world", &talk[..3]).starts_with("messages: the last message has the role assistant"));
     assert!(
-        refused("g1", &[Message::call("f", "{}"), Message::user("x")])
-            .starts_with("the chat format of this model has plain lines, without tools")
+        refused("g1", &[Message::call("f", "{}"), Message::user("x")]).starts_with("the chat format of this model does not support tools")
     );
 }
 
@@ -215,6 +214,6 @@ mod with_a_model {
         let said = Format::named("world", &model).unwrap_err().to_string();
         assert!(said.starts_with("this model has a chat template and cannot use the chat format \"world\""), "{said}");
         let said = format.clone().with_prompt(&file("A", "B")).unwrap_err().to_string();
-        assert!(said.starts_with("a prompt file needs a chat format of plain lines"), "{said}");
+        assert!(said.starts_with("a prompt file needs a chat format without a template"), "{said}");
     }
 }

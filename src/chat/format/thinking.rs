@@ -50,7 +50,7 @@ impl FromStr for Thinking {
 
     fn from_str(text: &str) -> Result<Thinking> {
         let found = ALL.iter().find(|choice| choice.name == text).map(|choice| choice.thinking);
-        found.ok_or_else(|| Error::input(format!("expected {} for thoughts, found {:?}", Thinking::expected(), short(text, 40))))
+        found.ok_or_else(|| Error::input(format!("expected {}, found {:?}", Thinking::expected(), short(text, 40))))
     }
 }
 

@@ -60,7 +60,7 @@ fn addresses_are_downloaded_with_curl_or_hf() {
         ("https://ollama.com/library/llama3", "download a checkpoint (.safetensors, .st, .pth, .gguf)"),
     ] {
         let said = said(address);
-        assert!(said.contains("wingbeat downloads nothing") && said.contains(want), "{said}");
+        assert!(said.contains("wingbeat does not download models") && said.contains(want), "{said}");
     }
 }
 

@@ -76,9 +76,9 @@ fn tools_select_the_style_and_the_choice_is_checked() {
     };
     for (request, want) in [
         (ask("h"), "expected the name of a declared tool, found \"h\""),
-        (Request { tools: Vec::new(), ..ask("required") }, "a tool call can be demanded only if tools are declared"),
-        (Request { input: Input::Text("x".into()), ..ask("required") }, "a tool call can be demanded in an answer to `messages` only"),
-        (Request { follows: Some(Follows::Rules(Rules::Value)), ..ask("w") }, "a demanded tool call cannot be combined with a grammar"),
+        (Request { tools: Vec::new(), ..ask("required") }, "a tool call can be required only if tools are declared"),
+        (Request { input: Input::Text("x".into()), ..ask("required") }, "a tool call can be required only in an answer to messages"),
+        (Request { follows: Some(Follows::Rules(Rules::Value)), ..ask("w") }, "a required tool call cannot be combined with a grammar"),
     ] {
         let (field, message) = refused(request);
         assert!(field.as_deref() == Some("tool_choice") && message.starts_with(want), "{field:?}: {message}");
@@ -86,6 +86,6 @@ fn tools_select_the_style_and_the_choice_is_checked() {
     let (field, message) = refused(Request { format: Some("world".into()), ..ask("auto") });
     assert_eq!(
         (field.as_deref(), message.as_str()),
-        (Some("tools"), "the chat format of this model has plain lines, without tools and tool calls")
+        (Some("tools"), "the chat format of this model does not support tools and tool calls")
     );
 }

@@ -65,7 +65,7 @@ impl<'t> Reader<'t> {
         match &self.text[next.clone()] {
             "" => Ok(false),
             ARROW => Ok(true),
-            _ => Err(self.expected("*N, *N+, -> or the end", next)),
+            _ => Err(self.expected("a number of layers (*N or *N+, once per device), -> or the end", next)),
         }
     }
 
@@ -100,7 +100,7 @@ impl<'t> Reader<'t> {
             let all: Vec<&str> = quants().collect();
             let (last, others) = all.split_last().expect("there are formats");
             let formats = format!("{} or {last}", others.join(", "));
-            let text = format!("a dtype: fp32, fp16 or bf16, directly followed by {formats} if wanted, as in fp16i8");
+            let text = format!("a number type: fp32, fp16 or bf16; {formats} may follow directly, as in fp16i8");
             return Err(self.expected(&text, word));
         };
         let quant = quants().find(|q| *q == suffix);
@@ -150,7 +150,7 @@ impl<'t> Reader<'t> {
 
     fn expected(&self, what: &str, part: Range<usize>) -> Error {
         let found = match &self.text[part.clone()] {
-            "" if self.text[part.end..].trim_ascii().is_empty() => "the end".into(),
+            "" if self.text[part.end..].trim_ascii().is_empty() => "the end of the strategy".into(),
             "" => "nothing".into(),
             found => format!("{:?}", short(found, 40)),
         };

@@ -97,7 +97,11 @@ fn an_adapter_that_reports_no_memory_has_room() {
 fn a_model_that_fits_nowhere_is_an_error_with_the_free_memory() {
     let e = fit(&candidates(), &machine(&[100], 100)).unwrap_err();
     assert_eq!(e.kind, Kind::Memory);
-    assert!(e.message.starts_with("the model needs 818.25 MiB even as fp16i4; free memory: gpu:0 374.79 MiB, cpu 374.79 MiB"), "{e}");
+    assert!(
+        e.message
+            .starts_with("the model needs 818.25 MiB of memory even with weights in fp16i4; free memory: gpu:0 374.79 MiB, cpu 374.79 MiB"),
+        "{e}"
+    );
     assert_eq!(fit(&[], &machine(&[100], 100)).unwrap_err().kind, Kind::Usage);
 }
 

@@ -35,7 +35,7 @@ const REFUSED: [(&str, &str); 10] = [
 ];
 /// The hint that lists the supported GLM models.
 pub(super) const DENSE: &str =
-    "GLM models without experts run: GLM-4-9B, GLM-4-32B-0414, GLM-Z1, GLM-Edge, and the text halves of GLM-4.1V and GLM-4.6V-Flash";
+    "wingbeat runs these GLM models: GLM-4-9B, GLM-4-32B-0414, GLM-Z1, GLM-Edge, and GLM-4.1V and GLM-4.6V-Flash without images";
 
 /// The values of a configuration that the loader uses. All other keys are ignored.
 pub(super) trait ModelConfig {
@@ -82,7 +82,7 @@ fn parse(json: &[u8]) -> Result<Box<dyn ModelConfig>> {
             }
             let (found, known) = (short(found, 80), known.join(" or "));
             Err(Error::model(format!("unsupported model_type {found:?} in the configuration, expected an {known} model"))
-                .hint("other models and hybrids do not run"))
+                .hint("wingbeat runs no other models and no hybrids of several architectures"))
         }
     }
 }

@@ -313,7 +313,8 @@ fn a_configuration_that_contradicts_the_tensors_is_refused() {
 
 #[test]
 fn a_glm_without_a_configuration_is_refused() {
-    let why = "the config.json of this GLM is missing: shapes determine neither its heads nor their rotation";
+    let why =
+        "the config.json of this GLM is missing: the shapes of the tensors determine neither the number of heads nor the rotary positions";
     for tensors in [original("transformer."), canonical("glm")] {
         for bin in [false, true] {
             let dir = tempdir().unwrap();

@@ -50,7 +50,7 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
 /// fused tensor has a wrong shape.
 pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
     let Some(glm) = glm else {
-        let text = "the config.json of this GLM is missing: shapes determine neither its heads nor their rotation";
+        let text = "the config.json of this GLM is missing: the shapes of the tensors determine neither the number of heads nor the rotary positions";
         return Err(Error::file(text).hint("download config.json into the same folder"));
     };
     let (mut slots, mut style, mut n_known) = (Vec::with_capacity(tensors.len()), Style::Hf, 0);
@@ -64,7 +64,9 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
                 continue;
             }
             let text = format!("the file has a vision encoder, which is not supported with model_type {}", glm.model_type);
-            return Err(Error::model(text).at(format!("tensor {}", t.name)).hint("the text halves of GLM-4.1V and GLM-4.6V-Flash run"));
+            return Err(Error::model(text)
+                .at(format!("tensor {}", t.name))
+                .hint("of the models with vision, wingbeat runs only GLM-4.1V and GLM-4.6V-Flash, without images"));
         }
         if OWN.iter().any(|own| bare.starts_with(own)) {
             style = Style::ChatGlm;

@@ -71,7 +71,12 @@ fn free_generations_read_their_prompts() {
 #[test]
 fn lines_have_no_tools() {
     let mut chat = bob_and_alice();
-    assert!(chat.observe(&["7"], &mut quiet).unwrap_err().to_string().starts_with("the chat format of this conversation has plain lines"));
+    assert!(
+        chat.observe(&["7"], &mut quiet)
+            .unwrap_err()
+            .to_string()
+            .starts_with("the chat format of this conversation does not support tools")
+    );
     assert!(chat.set_tools(Vec::new()).is_err());
 }
 

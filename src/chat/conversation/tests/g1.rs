@@ -110,7 +110,7 @@ fn thoughts_change_between_answers() {
         assert_eq!(sampling.temperature, want);
     }
     let mut chat = chat_in("world");
-    assert!(chat.set_thinking(Thinking::Fast).unwrap_err().to_string().contains("has no thoughts"));
+    assert!(chat.set_thinking(Thinking::Fast).unwrap_err().to_string().contains("has no choice of thoughts"));
 }
 
 #[test]

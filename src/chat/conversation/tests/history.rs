@@ -232,7 +232,10 @@ fn a_conversation_is_one_file() {
     let mut cases = vec![
         (folder.path().join("none"), "no such file"),
         (folder.path().join("text"), "expected a saved state or a tuned initial state, found text"),
-        (state_only, "expected a saved conversation, found the state of a text (save a conversation with `Conversation::save`)"),
+        (
+            state_only,
+            "expected a saved conversation, found a state without a conversation (give a file that `Conversation::save` wrote; pass a state as `state`)",
+        ),
     ];
     let record = |version: u32, format: &str, settings: &str| {
         format!(r#"{{"version":{version},"format":"{format}","system":"","n_turns":1,"settings":{settings}}}"#)

@@ -92,7 +92,7 @@ fn a_conversation_has_a_history() {
         assert!(said.starts_with("this model has a chat template"), "{said}");
     }
     let lines = Format::named("world", &model()).unwrap();
-    assert!(chat.set_format(lines, greedy()).unwrap_err().to_string().starts_with("this conversation has a chat template"));
+    assert!(chat.set_format(lines, greedy()).unwrap_err().to_string().starts_with("this conversation uses a chat template"));
 }
 
 #[test]
