@@ -1,8 +1,8 @@
-//! RWKV and GLM-4 inference on any GPU, through WebGPU. WGSL compute shaders compute the layers of a model. Rust code schedules these
-//! shaders.
+//! RWKV and GLM-4 inference on any GPU, through WebGPU. WGSL compute shaders compute the layers of a model. Rust code chooses the shaders and the
+//! order in which they run.
 //!
-//! A model is recorded as a *tape*, a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every
-//! word has kernels and a *twin*: a reference implementation on the CPU that the kernels are tested against.
+//! A model is recorded as a *tape*: a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every word has
+//! kernels for GPUs, and a *twin*: a reference implementation on the CPU. Tests compare the kernels with the twin.
 //!
 //! ```
 //! # #[cfg(feature = "embedded-model")]
@@ -39,8 +39,8 @@
 //! | [`error`] | the error type, with a kind for each cause |
 //! | [`low_level`] | checkpoints, architectures, words and kernels, executors, formats: documented, but without a promise of stability |
 //!
-//! `docs/library.md` lists the types that programs use, on one page. Modules form layers: a module imports only modules of lower layers. A
-//! test checks this.
+//! `docs/library.md` lists the types that programs use, on one page. Modules form layers: a module imports only modules of lower layers. A test
+//! checks the imports.
 //!
 //! # Common calls
 //!

@@ -1,5 +1,5 @@
-//! The parts below a session: checkpoints, architectures, words (fused operations), kernels and executors. Documented for authors of
-//! kernels, formats and architectures. Not stable: names may change in any version.
+//! The modules that sessions are built on: checkpoints, architectures, words (fused operations), kernels and executors. These modules are documented
+//! for authors of kernels, formats and architectures. The modules are not stable: names may change in any version.
 
 #[path = "arch/mod.rs"]
 pub mod arch;

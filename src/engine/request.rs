@@ -88,7 +88,8 @@ pub struct Request {
     /// The input to continue.
     pub input: Input,
     /// The maximum number of tokens of each continuation. [`UNLIMITED`] sets no limit. `None` selects
-    /// [`EngineOptions::max_tokens`](super::EngineOptions).
+    /// [`EngineOptions::max_tokens`](super::EngineOptions). For messages, `None` selects the limit in the model's `generation_config.json` if that
+    /// limit is smaller.
     pub max_tokens: Option<usize>,
     /// Stop texts. A continuation ends just before the first occurrence of a stop text. `None` means no stop texts.
     pub stop: Option<Vec<String>>,

@@ -21,7 +21,7 @@ pub struct Running {
     pub cached_tokens: usize,
     /// The namespace in which the slots of the request become cache entries. `None` if the request uses no cache.
     pub namespace: Option<String>,
-    /// The named state that the prompt follows.
+    /// The named state that the prompt follows. `None` if the request begins with an empty state.
     pub state: Option<Arc<State>>,
     /// The namespace and the name under which the state after the text is kept; `None` if the state is not kept.
     pub saves: Option<(String, String)>,
@@ -73,7 +73,7 @@ impl Sequence {
         Sequence { request, index, seed, reader, ..Sequence::default() }
     }
 
-    /// Adds `prompt` to the beginning of the text, and sends it as an event.
+    /// Adds `prompt` to the beginning of the text, and sends the prompt as an event.
     pub fn echo(&mut self, prompt: &str, events: &Outbox) {
         if !prompt.is_empty() {
             self.emit(AnswerPart::Text(prompt), events);

@@ -46,7 +46,8 @@ pub(super) struct Live {
     slot: Slot,
     /// Tokens that the slot has not read: exactly one before each submission.
     pub unread: Vec<u32>,
-    /// True if the device could not sample a token from the logits. Then the host samples from these logits, or returns an error.
+    /// True if the device could not sample a token. Then the slot reads its unread tokens, and the host samples from the slot's logits, or returns an
+    /// error.
     pub is_stuck: bool,
 }
 
@@ -152,8 +153,8 @@ impl Session {
         Ok(took / n.max(1) as u32)
     }
 
-    /// Moves a slot to the page (device memory of states) that the `n` steps of a submission wrote. If one of the sampled tokens does not belong to
-    /// the text, because the text had ended, the slot keeps its old page instead.
+    /// Moves a slot to the page (device memory of states) that the `n` steps of a submission wrote. The slot keeps its old page instead if one of the
+    /// sampled tokens does not belong to the text: the text had ended, or the device could not sample.
     fn arrive(&mut self, l: &mut Live, go: &Move, n: usize) -> Result<()> {
         if l.unread.len() <= n {
             self.pages.cancel(go);

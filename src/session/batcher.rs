@@ -93,7 +93,7 @@ struct Sequence {
     prompt_logprobs: Vec<Logprobs>,
     /// Collects the hidden states of the prompt. `None` if the job requests no vector, or if the vector is complete.
     pool: Option<Pool>,
-    /// True if the slot is kept after the job.
+    /// True if the slot is kept for the caller when the job ends ([`Keeps::end`]).
     keeps_slot: bool,
     /// True if the prompt must be read even if the job may generate no token, because the caller keeps the state.
     reads_prompt: bool,

@@ -16,8 +16,8 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Creates a chunk size for `asked` tokens per step, but at most `max`. `watched` is true if the driver may abort long dispatches. The chunk size
-    /// then begins with at most 32 tokens.
+    /// Creates a chunk size for `asked` tokens per step, but at most `max`. `watched` is true if the driver may abort long dispatches. If `watched`
+    /// is true, the first chunk size is at most 32 tokens.
     pub fn new(asked: usize, watched: bool, max: usize) -> Chunk {
         let asked = asked.clamp(1, max.max(1));
         Chunk { asked, now: if watched { asked.min(FIRST) } else { asked }, watched }

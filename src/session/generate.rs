@@ -191,7 +191,7 @@ impl Session {
     ///
     /// # Errors
     /// `Usage` if a sampler setting is wrong; `Input` if all slots are in use, or the prompt is empty or exceeds the context; `Model` if the model
-    /// is a classifier; `Device` if the device failed.
+    /// does not predict tokens, such as a classifier; `Device` if the device failed.
     pub fn generate<'p>(
         &mut self,
         prompt: impl Into<Prompt<'p>>,
@@ -205,7 +205,8 @@ impl Session {
         result
     }
 
-    /// Returns an error if the model does not predict tokens.
+    /// Returns a `Model` error if the model does not predict tokens: an embedding model, a reranker, a classifier, or a model that was opened for
+    /// hidden states.
     pub(crate) fn check_speaks(&self) -> Result<()> {
         let facts = self.model().facts();
         let refused = |what: &str, hint: &str| Err(Error::model(format!("this model {what} and cannot generate text")).hint(hint));
@@ -267,8 +268,8 @@ impl Session {
     /// measurements.
     ///
     /// # Errors
-    /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model is
-    /// a classifier; `Device` if the device failed; the errors of constraints.
+    /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model does
+    /// not predict tokens, such as a classifier; `Device` if the device failed; the errors of constraints.
     pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], limits: &'a Limits, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
         self.check_speaks()?;
         let vocab = self.model().vocab().cloned();

@@ -195,8 +195,8 @@ impl Model {
         let parts = self.tape().matrices.iter().flat_map(|m| &m.parts);
         8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
     }
-    /// Returns the bytes of device memory that the weights take. If layers are streamed (copied from host memory in every step), only the buffers
-    /// that receive the layers count. On the CPU, host memory and mapped files count.
+    /// Returns the bytes of device memory that the weights take. Streamed layers (copied from host memory in every step) count only with the buffers
+    /// that receive them. On the CPU, host memory and mapped files count.
     pub fn device_bytes(&self) -> u64 {
         self.0.loaded.device_bytes()
     }

@@ -74,8 +74,8 @@ impl Quality {
 /// of the session `reference` interrupts the comparison between two steps.
 ///
 /// # Errors
-/// `Model` if vocabularies differ, a model is a classifier, or a logit is not finite; `Input` if there is no token to predict or a token is out
-/// of range; the errors of [`Session::score`].
+/// `Model` if the vocabularies have different sizes, the reference does not predict tokens, or a logit is not finite; `Input` if there is no token to
+/// predict or a token is out of range; the errors of [`Session::score`].
 pub fn quality(
     reference: &mut Session,
     model: &mut Session,

@@ -15,7 +15,8 @@ use std::sync::atomic::AtomicBool;
 /// The only token that a reranker reads.
 const TOKEN: u32 = 0;
 
-/// Scores documents by how well they answer a query. Needs two models: an embedding model (`reader`) and its reranker (`scorer`).
+/// Scores documents by how well they answer a query. Needs two models: an embedding model, and the reranker that was trained with this embedding
+/// model.
 pub struct Reranker {
     reader: Session,
     scorer: Session,

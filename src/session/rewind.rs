@@ -47,9 +47,9 @@ impl Session {
     }
 
     /// Makes a slot contain exactly `tokens`, with the logits after the last token. Rewinds the slot to the end of the longest common beginning of
-    /// the slot's tokens and `tokens`. If this is not possible, or the slot's tokens are unknown, rewinds the slot to 0 tokens. Then prefills the
-    /// remaining tokens, at least the last token. If the slot already has exactly `tokens` and logits, does nothing. Returns how many of `tokens`
-    /// were not read again.
+    /// the slot's tokens and `tokens`. If the slot cannot be rewound to this position, or the slot's tokens are unknown, rewinds the slot to 0
+    /// tokens. Then prefills the remaining tokens, at least the last token. If the slot already has exactly `tokens` and logits, does nothing.
+    /// Returns how many of `tokens` were not read again.
     ///
     /// # Errors
     /// The errors of [`prefill`](Self::prefill) and [`rewind`](Self::rewind).
@@ -64,7 +64,7 @@ impl Session {
         if known == tokens.len() && known == contents.n_tokens && !contents.logits.is_empty() {
             return Ok(known);
         }
-        // At least the last token must be read, because its logits are needed.
+        // At least the last token must be read, because the logits after this token are needed.
         let mut kept = known.min(tokens.len().saturating_sub(1));
         if kept < contents.n_tokens && !self.model.can_rewind() {
             kept = 0;

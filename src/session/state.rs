@@ -94,7 +94,7 @@ impl Snapshot {
         if let Some(matrices) = tape.states.iter().find(|s| s.is_matrices()) {
             file.put("state_dtype", matrices.format.name().into());
         }
-        // A transformer's slot can be rewound to any token, so the tokens are part of its state.
+        // A session compares the tokens of a slot with later texts (`read_to`), so the file keeps the tokens of a model with attention.
         if let Some(tokens) = tokens.or(Some(self.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
             file.integers("tokens", tokens.iter());
         }

@@ -60,7 +60,7 @@ impl Finish {
 /// for a stream with a processor.
 pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
 
-/// A text that is generated in a slot, with its sampler and the conditions that end it.
+/// A text that is generated in a slot, with its sampler and the conditions that end the text.
 pub struct Stream {
     /// The slot that reads the tokens.
     pub slot: Slot,

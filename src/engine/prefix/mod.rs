@@ -25,7 +25,7 @@ const FEWEST: usize = 4;
 /// The most slots of the device that entries may use.
 const MAX_SLOTS: u64 = 256;
 
-/// The most entries in all tiers together. Finding the least recently used entry visits every entry.
+/// The most entries in all tiers together. The limit exists because finding the least recently used entry visits every entry.
 const MAX_ENTRIES: usize = 4096;
 
 /// The most entries that one prompt leaves at regular distances: see [`CacheOptions::every`].
@@ -120,7 +120,7 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
-            // If the model has a KV cache and a recurrent state, each gets half of the memory.
+            // If the model has a KV cache and recurrent states, the KV cache gets half of the memory and the recurrent states get the other half.
             let share = if model.can_rewind() { options.device_bytes } else { options.device_bytes / 2 };
             let tokens = share / per_token;
             let slots = if model.can_rewind() { tokens / 64 } else { share / model.state_bytes().max(1) };
