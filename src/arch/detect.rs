@@ -67,7 +67,7 @@ pub fn detect(shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         }
         Some(arch) => arch.read(shapes),
         None => Err(Error::model(
-            "unknown model: the file has neither tensors of an RWKV, such as emb.weight and blocks.0.att.key.weight, nor the config.json of a GLM",
+            "unknown model: the file has neither tensors of an RWKV, such as emb.weight and blocks.0.att.key.weight, nor a config.json of a GLM in the same folder",
         )
         .hint("`Checkpoint::names` lists the tensors of the file; for a GLM, put config.json into the same folder")),
     }

@@ -36,7 +36,7 @@ Each line of the input is an object with these fields:
   max_tokens, stop, seed, …   override the flags; also ignore_eos and sampling settings (top_p, …)
   grammar, json_schema, …     override the flags; also json_object, json_value and close
   n                           number of texts to generate for this line, 1 to 128
-  logprobs                    return log-probabilities of each token and of the 0 to 20 likeliest tokens
+  logprobs                    0 to 20: return log-probabilities of each token and of this many likeliest tokens
   echo                        if true, the returned text begins with the prompt
 Three input lines:
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
@@ -76,7 +76,7 @@ pub struct Args {
     max_tokens: usize,
     #[command(flatten)]
     escape: EscapeArgs,
-    /// Run the lines whose result in OUT.jsonl is an error again; requires --output
+    /// Repeat the lines whose result in OUT.jsonl is an error; requires --output
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "output")]
     retry_errors: bool,
     /// Continue OUT.jsonl even if the model, quantisation, sampling, chat format or grammar has changed since the last run; requires --output

@@ -90,13 +90,13 @@ pub struct Args {
     /// Also show the time of every kernel on stderr, for one decoded token and for one prefill step (--chunk)
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     profile: bool,
-    /// Measure nothing, and estimate the speed of --synthetic on another GPU: 4090, 3090, 3060, h100, h200, 7900xtx, 780m or m3
+    /// Estimate the speed of the --synthetic model on another GPU, without a measurement: 4090, 3090, 3060, h100, h200, 7900xtx, 780m or m3
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "GPU", requires = "synthetic", conflicts_with_all = ["model", "write", "profile", "strategy"])]
     predict: Option<String>,
     /// List the devices and exit, the same as `wingbeat devices`
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     list_devices: bool,
-    /// Also draw the results to FILE, an SVG picture. Its three charts show decoding speed by -b, prefill speed by -p, and the share of the device's measured peak speed that each test reaches
+    /// Also draw three charts of the results to FILE, as an SVG picture. The charts show the decoding speed for each -b, the prefill speed for each -p, and how much of the device's measured peak speed each test reaches
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", conflicts_with = "predict")]
     plot: Option<PathBuf>,
     /// Save the model of --synthetic to FILE as a safetensors checkpoint, for other programs

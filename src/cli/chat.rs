@@ -67,7 +67,7 @@ const CHAT: &str = "Chat";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Take the names of user and bot and the text before the first message from a prompt file: wingbeat's .toml, ChatRWKV's .py, or a built-in prompt such as English-2. FILE is not a text, unlike `generate --prompt`
+    /// Begin with a prompt file, which has the names of user and bot and the text before the first message. FILE is wingbeat's .toml, ChatRWKV's .py, or a built-in prompt file such as English-2. FILE is not a text, unlike `generate --prompt`
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     prompt: Option<PathBuf>,
     #[command(flatten)]

@@ -60,13 +60,13 @@ pub struct Args {
     /// Merge the LoRA adapter in FILE into the weights. A tensor that is whole in FILE, not a pair lora_A and lora_B, replaces the model's tensor
     #[arg(hide_short_help = true, long, value_name = "FILE", requires = "lora_alpha")]
     lora: Option<PathBuf>,
-    /// LoRA alpha of the adapter's training, which the adapter's file does not contain; required with --lora. Each weight matrix W becomes W + ALPHA / rank * B * A
+    /// LoRA alpha of the adapter's training, which the adapter's file does not contain; required with --lora. A weight matrix W with the pair (A, B) becomes W + ALPHA / rank * B * A
     #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
     /// Convert a tuned initial state (INPUT, with tensors blocks.N.att.time_state) into a state file for the checkpoint MODEL
     #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "vocab"])]
     state_of: Option<PathBuf>,
-    /// With --state-of: order of the axes of the matrices in the tuned initial state: value-key (RWKV's official trainer, .st files of web-rwkv) or key-value (trainers that write the key axis first) [default: value-key]
+    /// With --state-of: axis order of the matrices in the tuned initial state. value-key: files of RWKV's official trainer and .st files of web-rwkv. key-value: files of trainers that write the key axis first [default: value-key]
     #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
     state_orientation: Option<StateOrientation>,
     #[command(flatten)]

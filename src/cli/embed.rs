@@ -37,15 +37,15 @@ pub struct Args {
     texts: Vec<String>,
     #[command(flatten)]
     input: TextsArgs,
-    /// Write the vectors of all N texts to FILE as an array [N, D]. FILE must end with .npy or .safetensors [default: JSON lines on standard output]
+    /// Write the vectors to FILE, as an array with one row per text. FILE must end with .npy or .safetensors [default: JSON lines on standard output]
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
     #[command(flatten)]
     existing: Existing,
-    /// Scale each vector to the length 1; this is the default
+    /// Scale each vector to the Euclidean length 1; this is the default
     #[arg(long, visible_alias = "normalise", help_heading = OUTPUT, overrides_with = "no_normalize", hide_short_help = true)]
     normalize: bool,
-    /// Do not scale the vectors to the length 1
+    /// Do not scale the vectors to the Euclidean length 1
     #[arg(long, visible_alias = "no-normalise", help_heading = OUTPUT, overrides_with = "normalize")]
     no_normalize: bool,
     /// How hidden states become a vector: last (the state after the last token) or mean (the mean over all tokens). Not for EmbeddingRWKV models [default: last]

@@ -6,7 +6,7 @@ use std::sync::Once;
 
 #[derive(clap::Args)]
 pub struct EscapeArgs {
-    /// In texts on the command line (not in files), replace the escapes \n, \t, \r, \\, \", \xNN and \uNNNN by the characters that they mean
+    /// In texts on the command line (not in files), replace escapes by characters: \n, \t, \r, \\, \", \xNN and \uNNNN
     #[arg(short, long, help_heading = "Input")]
     escape: bool,
 }

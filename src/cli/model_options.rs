@@ -25,7 +25,7 @@ pub struct ModelArgs {
     /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary in the model's file, else a built-in vocabulary or a file in the model's folder, whichever fits the model]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
-    /// Number type of weights that are not quantised: f16, f32 (takes twice the memory), or auto (f16 for each matrix whose values are in the range of f16, else f32)
+    /// Number type of weights that are not quantised: f16, f32 or auto. With auto, a matrix is f16 if all its values are in the range of f16, else f32
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"], hide_possible_values = true, hide_short_help = true)]
     pub dtype: String,
     #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
@@ -59,7 +59,7 @@ pub struct RunArgs {
     /// Base of the rotary position embedding, if the model's files have a wrong value (GLM) [default: the value in the model's files]
     #[arg(long, value_name = "X", value_parser = rope_theta, hide_short_help = true)]
     pub rope_theta: Option<f64>,
-    /// Order of the axes of the matrices in a tuned initial state: value-key (RWKV's official trainer, .st files of web-rwkv) or key-value (trainers that write the key axis first)
+    /// Axis order of the matrices in a tuned initial state. value-key: files of RWKV's official trainer and .st files of web-rwkv. key-value: files of trainers that write the key axis first
     #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true, hide_short_help = true)]
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm (RWKV-5, 6 and 7), if the model was trained with an unusual value [default: the value in the model's file, else 64e-5]

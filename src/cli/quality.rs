@@ -45,7 +45,7 @@ pub struct Args {
     /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
     #[arg(hide_short_help = true, value_parser = model_options::vocab_values(), hide_possible_values = true, long, value_name = "PATH", help_heading = "Model")]
     vocab: Option<PathBuf>,
-    /// Number type of the reference's weights: f16, f32, or auto (f16 for each matrix whose values are in the range of f16, else f32)
+    /// Number type of the reference's weights: f16, f32 or auto. With auto, a matrix is f16 if all its values are in the range of f16, else f32
     #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
     against: String,
     /// Number types to compare with the reference: auto, f16, f32, separated by commas. Without --dtype, --quant and --strategy, all weight formats except the reference's are compared

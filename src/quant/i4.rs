@@ -69,6 +69,10 @@ impl Format for I4 {
         "i4"
     }
 
+    fn about(&self) -> &'static str {
+        "4 bits"
+    }
+
     fn bits(&self) -> usize {
         4
     }

@@ -76,7 +76,7 @@ impl Format for I8 {
     }
 
     fn about(&self) -> &'static str {
-        "nearly lossless"
+        "8 bits, nearly lossless"
     }
 
     fn bits(&self) -> usize {

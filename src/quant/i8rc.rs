@@ -36,7 +36,7 @@ impl Format for I8rc {
     }
 
     fn about(&self) -> &'static str {
-        "the official package's int8"
+        "the int8 of RWKV's Python package"
     }
 
     fn bits(&self) -> usize {

@@ -74,6 +74,10 @@ impl Format for Nf4 {
         "nf4"
     }
 
+    fn about(&self) -> &'static str {
+        "4 bits, NormalFloat"
+    }
+
     fn bits(&self) -> usize {
         4
     }

@@ -117,9 +117,10 @@ pub fn quality(
 /// Returns the error for a text without a token to predict.
 pub(crate) fn too_short(n_tokens: usize) -> Error {
     Error::input(format!(
-        "expected a text of at least 2 tokens, found {n_tokens} {}: the first token has no probability",
+        "expected a text of at least 2 tokens, because the first token has no probability; found {n_tokens} {}",
         if n_tokens == 1 { "token" } else { "tokens" }
     ))
+    .hint("give a longer text")
 }
 
 /// The predictions of one token by both models.
