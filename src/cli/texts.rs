@@ -35,7 +35,7 @@ impl TextsArgs {
         let none = || Error::usage(format!("expected at least one {what}: give arguments, --file FILE, or lines on standard input"));
         if !given.is_empty() {
             if self.file.is_some() || self.field.is_some() {
-                return Err(Error::usage(format!("a {what} as an argument cannot be used with --file or --field")));
+                return Err(Error::usage(format!("{what}s given as arguments cannot be used with --file or --field")));
             }
             return Ok(given.into_iter().enumerate().map(|(i, text)| Placed { place: format!("{what} {}", i + 1), text }).collect());
         }

@@ -189,7 +189,7 @@ fn too_large(narrowest: &Candidate, machine: &Machine) -> Error {
         narrowest.dtype,
         listed.join(", ")
     );
-    Error::memory(text).hint("close other programs, or choose a smaller model, fewer slots or a smaller `context`")
+    Error::memory(text).hint("close other programs, or choose a smaller model, fewer texts at once or a smaller `context`")
 }
 
 #[cfg(test)]

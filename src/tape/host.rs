@@ -68,7 +68,8 @@ impl HostCache {
     pub fn new(spec: &CacheSpec, format: &dyn Format, blocks: usize) -> Result<HostCache> {
         let row = format.size_bytes(spec.width());
         let size = blocks.saturating_mul(TOKENS_PER_BLOCK * row);
-        let bytes = filled(0, size, &spec.name).map_err(|e| Error { hint: Some("use a smaller `context` or fewer slots".into()), ..e })?;
+        let bytes =
+            filled(0, size, &spec.name).map_err(|e| Error { hint: Some("use a smaller `context` or fewer texts at once".into()), ..e })?;
         Ok(HostCache { bytes, row })
     }
 

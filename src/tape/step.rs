@@ -83,7 +83,7 @@ impl Step {
         if n > CURSOR_WORDS {
             let (t, r, o) = (self.tokens.len(), self.runs.len(), self.outputs.len());
             return Err(Error::input(format!("a step of {t} tokens, {r} slots and {o} outputs is too large"))
-                .hint("use a smaller `chunk` or fewer slots"));
+                .hint("use a smaller `chunk` or fewer texts at once"));
         }
         words.clear();
         words.extend([self.tokens.len() as u32, self.runs.len() as u32, self.outputs.len() as u32, runs_at as u32]);

@@ -270,7 +270,7 @@ impl Host {
             lines.push(format!("  {:<8} {}", f.level, f.text));
             lines.extend(f.hint.iter().map(|hint| format!("           {hint}")));
         }
-        lines.extend(["".into(), "devices (* is the one checked here)".into()]);
+        lines.extend(["".into(), "devices (* marks the device that is checked)".into()]);
         lines.extend(self.devices.iter().map(|d| format!("  {}", devices::line(d))));
         lines.join("\n") + "\n"
     }
@@ -278,13 +278,13 @@ impl Host {
 
 impl Results {
     fn page(&self) -> String {
-        let mut lines = vec!["".to_string(), "kernels against their twins".into()];
+        let mut lines = vec!["".to_string(), "kernels, compared with their reference implementations on the CPU".into()];
         let (failed, stopped) = (self.failure.is_some(), self.interrupted);
         if self.kernels.is_empty() {
             lines.push(match (stopped, failed) {
                 (true, _) => "  not checked".into(),
                 (_, true) => "  not examined".into(),
-                _ => "  none: the host's own cores are what kernels are judged by".into(),
+                _ => "  none: the device cpu runs the reference implementations themselves".into(),
             });
         }
         for family in &self.kernels {
@@ -297,7 +297,7 @@ impl Results {
         lines.push(match &self.bandwidth {
             Some(b) => format!("  {:.1} GB/s: {}", b.read_gb_s, b.what),
             None if failed || stopped => "  not measured".into(),
-            None => "  not measured on the host's own cores".into(),
+            None => "  not measured on the device cpu".into(),
         });
         if let Some(failure) = &self.failure {
             lines.extend(["".into(), "failure".into(), format!("  {failure}")]);

@@ -422,7 +422,7 @@ impl Device {
         let limit = self.device.limits().max_buffer_size;
         if size > limit {
             let text = format!("{label} needs one buffer of {size} bytes, but the adapter allows {limit}");
-            return Err(Error::memory(text).hint("use fewer slots, a smaller `chunk` or `context`, or `device=cpu`"));
+            return Err(Error::memory(text).hint("use fewer texts at once, a smaller `chunk` or `context`, or `device=cpu`"));
         }
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false });
         self.faults.check().map_err(|e| e.at(label))?;
@@ -432,10 +432,11 @@ impl Device {
 
 fn explain(error: &wgpu::Error) -> Error {
     match error {
-        wgpu::Error::OutOfMemory { .. } => Error::memory("the device is out of memory")
-            .hint("close other programs that use the GPU, or choose a smaller model, fewer slots, a smaller `context` or `device=cpu`"),
+        wgpu::Error::OutOfMemory { .. } => Error::memory("the device is out of memory").hint(
+            "close other programs that use the GPU, or choose a smaller model, fewer texts at once, a smaller `context` or `device=cpu`",
+        ),
         wgpu::Error::Validation { description, .. } => {
-            Error::device(format!("the device refused a call: {description}")).hint("run `wingbeat doctor` and report its output")
+            Error::device(format!("the device rejected an invalid call: {description}")).hint("run `wingbeat doctor` and report its output")
         }
         wgpu::Error::Internal { description, .. } => {
             Error::device(format!("the driver failed: {description}")).hint("update the driver, or choose another `device`")

@@ -122,7 +122,7 @@ impl Draws {
         }
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
         let buffer = |label: &str, words: usize| {
-            device.check_binding(label, words * 4, "use fewer slots")?;
+            device.check_binding(label, words * 4, "use fewer texts at once")?;
             device.buffer(label, words * 4, usage)
         };
         let row = 4 * sizes.quads();

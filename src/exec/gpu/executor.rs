@@ -84,16 +84,17 @@ impl GpuExecutor {
             model.device.buffer(name, bytes, usage)
         };
         let (tape, own) = (&model.section.tape, &model.section.own);
-        let states = Held::new(&own.states, |i| memory(&tape.states[i].name, tape.states[i].size_bytes(room.pages), "use fewer slots"))?;
+        let states =
+            Held::new(&own.states, |i| memory(&tape.states[i].name, tape.states[i].size_bytes(room.pages), "use fewer texts at once"))?;
         let size_bytes = |numbers: usize| tape.cache_format.size_bytes(numbers);
         let caches = Held::new(&own.caches, |i| {
             let spec = &tape.caches[i];
-            memory(&spec.name, size_bytes(room.blocks * spec.block_len()), "use a smaller `context` or fewer slots")
+            memory(&spec.name, size_bytes(room.blocks * spec.block_len()), "use a smaller `context` or fewer texts at once")
         })?;
         let own_caches = &tape.caches[own.caches.clone()];
         let largest = own_caches.iter().map(|c| size_bytes(c.block_len())).max().unwrap_or(4);
         let passing = model.device.buffer("block", largest, BufferUsages::COPY_SRC | BufferUsages::COPY_DST)?;
-        let blocks = memory("blocks", room.listed.max(1) * 4, "use a smaller `context` or fewer slots")?;
+        let blocks = memory("blocks", room.listed.max(1) * 4, "use a smaller `context` or fewer texts at once")?;
         let rotary = tape.rotary.filter(|_| !own_caches.is_empty());
         if let Some(rotary) = rotary {
             model.device.check_binding("angles", room.context * rotary.size * 4, "use a smaller `context`")?;
@@ -134,7 +135,7 @@ impl GpuExecutor {
         let mut vars = Vec::new();
         for spec in &self.model.tape().vars {
             let bytes = spec.planes * capacity.rows(spec.rows) * spec.stride() * 4;
-            device.check_binding(spec.name, bytes, "use a smaller `chunk` or fewer slots")?;
+            device.check_binding(spec.name, bytes, "use a smaller `chunk` or fewer texts at once")?;
             vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
         }
         self.tables = self.model.weights.tables.iter().map(|table| table.room(device, capacity.tokens)).collect::<Result<_>>()?;
