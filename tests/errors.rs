@@ -56,8 +56,8 @@ fn a_file_of_another_kind_is_named() {
     let zip = b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     std::fs::create_dir(folder.path().join("empty")).unwrap();
     let files = [
-        (saved.clone(), "this is a state file of wingbeat for rwkv7, not a model (load the state with --state", ""),
-        (tuned.clone(), "this is a tuned initial state, not a model (load the state with --state", ""),
+        (saved.clone(), "this is a state file of wingbeat for rwkv7, not a model (pass this file as --state", ""),
+        (tuned.clone(), "this is a tuned initial state, not a model (pass this file as --state", ""),
         (lora, "this is a LoRA adapter, not a model", "found a LoRA adapter (merge the adapter into its model"),
         (
             file("cut.state", &whole[..whole.len() / 2]),
@@ -162,7 +162,7 @@ fn devices_are_named_in_any_case() {
     }
     assert_eq!(code(&run(&words("devices --device AUTO"))), 0);
     refused(&run(&words("generate x -n 1 --device GPU:99")), 3, "--device: ");
-    refused(&run(&words("generate x -n 1 --device Gpu:x")), 2, "--device: expected the number of an adapter after gpu:,");
+    refused(&run(&words("generate x -n 1 --device Gpu:x")), 2, "--device: expected the number of a GPU after gpu:,");
     refused(&run(&["generate", "x", "-n", "1", "--device", ""]), 2, "--device: expected auto, cpu, gpu, gpu:N");
 }
 

@@ -166,7 +166,7 @@ fn a_state_of_other_weights_and_a_damaged_state_are_refused() {
     let mut other = bytes.clone();
     other[at] ^= 1;
     std::fs::write(&path, &other).unwrap();
-    assert!(session.load(&path, false).err().unwrap().to_string().contains("other weights"));
+    assert!(session.load(&path, false).err().unwrap().to_string().contains("weights of another model"));
     let (_, loaded) = session.load(&path, true).unwrap();
     assert!(loaded.note.is_some());
     for cut in [0, 4, 8, 100, bytes.len() / 2, bytes.len() - 1] {

@@ -45,7 +45,7 @@ impl FromStr for DeviceChoice {
         let text = text.trim();
         Ok(match text.to_lowercase().as_str() {
             "" => {
-                let e = Error::usage("expected auto, cpu, gpu, gpu:N or a part of an adapter's name, found an empty text");
+                let e = Error::usage("expected auto, cpu, gpu, gpu:N or a part of a GPU's name, found an empty text");
                 return Err(e.field("device"));
             }
             "auto" => DeviceChoice::Auto,
@@ -53,9 +53,8 @@ impl FromStr for DeviceChoice {
             "gpu" => DeviceChoice::Gpu(None),
             lower => match lower.strip_prefix("gpu:") {
                 Some(n) => {
-                    let wrong = |_| {
-                        Error::usage(format!("expected the number of an adapter after gpu:, such as gpu:0; found {n:?}")).field("device")
-                    };
+                    let wrong =
+                        |_| Error::usage(format!("expected the number of a GPU after gpu:, such as gpu:0; found {n:?}")).field("device");
                     DeviceChoice::Gpu(Some(n.parse().map_err(wrong)?))
                 }
                 None => DeviceChoice::Named(text.to_owned()),
@@ -168,7 +167,7 @@ mod tests {
         for (text, want) in [
             ("", "found an empty text"),
             (" ", "found an empty text"),
-            ("gpu:x", "expected the number of an adapter after gpu:, such as gpu:0; found \"x\""),
+            ("gpu:x", "expected the number of a GPU after gpu:, such as gpu:0; found \"x\""),
         ] {
             let e = of(text).unwrap_err();
             assert!(e.message.contains(want) && e.field_name() == Some("device"), "{e}");

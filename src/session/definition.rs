@@ -115,8 +115,8 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     }
     let mut notes = Vec::new();
     if let Some(first) = unread.first() {
-        let more = if unread.len() > 1 { format!(" and {} more", unread.len() - 1) } else { String::new() };
-        notes.push(format!("the model does not read {first}{more}"));
+        let more = if unread.len() > 1 { format!(" and {} more tensors", unread.len() - 1) } else { String::new() };
+        notes.push(format!("the model does not use the tensor {first}{more}"));
     }
     if !widened.is_empty() {
         let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();

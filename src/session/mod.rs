@@ -148,7 +148,7 @@ impl Session {
         let pages = Pages::new(n_all, draws_ahead);
         let longest = model.loaded().longest_context();
         if let Some(context) = model.context().filter(|&context| context > longest) {
-            let text = format!("expected a context of at most {longest} tokens on this software adapter, found {context} tokens");
+            let text = format!("expected a context of at most {longest} tokens on this software driver, found {context} tokens");
             return Err(Error::input(text).hint("use a smaller `context`, or `device=cpu`"));
         }
         // The number of KV cache blocks of a slot whose context is full.

@@ -182,7 +182,7 @@ impl Snapshot {
                 return Err(Error::model("the state was made with the weights of another model")
                     .hint("use the model that made the state, or accept the state with `any_weights`"));
             }
-            loaded.note = Some("this state belongs to other weights".into());
+            loaded.note = Some("the state was made with the weights of another model".into());
         }
         let n_tokens = number("n_tokens", meta("n_tokens")).and_then(|n| check_length(model, n))?;
         let tape = model.tape().clone();

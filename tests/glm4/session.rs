@@ -119,7 +119,7 @@ fn a_state_without_its_tokens_is_no_prefix() {
     let mut other = options("cpu");
     other.rope_theta = Some(1e4);
     let mut other = Session::new(&tiny(&other).unwrap(), 1).unwrap();
-    assert!(other.load(&path, false).err().unwrap().to_string().contains("other weights"));
+    assert!(other.load(&path, false).err().unwrap().to_string().contains("weights of another model"));
 }
 
 #[test]

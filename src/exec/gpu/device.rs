@@ -432,9 +432,8 @@ impl Device {
 
 fn explain(error: &wgpu::Error) -> Error {
     match error {
-        wgpu::Error::OutOfMemory { .. } => Error::memory("the device is out of memory").hint(
-            "close other programs that use the GPU, or choose a smaller model, fewer texts at once, a smaller `context` or `device=cpu`",
-        ),
+        wgpu::Error::OutOfMemory { .. } => Error::memory("the device is out of memory")
+            .hint("close other GPU programs, or choose a smaller model, fewer texts at once, a smaller `context` or `device=cpu`"),
         wgpu::Error::Validation { description, .. } => {
             Error::device(format!("the device rejected an invalid call: {description}")).hint("run `wingbeat doctor` and report its output")
         }

@@ -85,7 +85,7 @@ impl<'t> Reader<'t> {
         match name {
             "gpu" | "cuda" => match digits(number) {
                 Some(n) => Ok(Device::Gpu(Some(n))),
-                None => Err(self.expected(&format!("the number of an adapter after {name}:"), behind)),
+                None => Err(self.expected(&format!("the number of a GPU after {name}:"), behind)),
             },
             "cpu" => Err(self.refuse(behind.start - 1..behind.end, "cpu takes no number, because a machine has only one CPU device")),
             _ => Err(self.refuse(behind.start - 1..behind.end, &format!("{name} takes no number: only gpu and cuda do"))),
