@@ -42,7 +42,7 @@ pub struct Args {
     /// File to write; with --layout hf, a folder to create
     #[arg(required_unless_present = "model", conflicts_with = "model")]
     output: Option<PathBuf>,
-    /// Checkpoint to read, in place of the argument <INPUT>: `convert -m INPUT OUTPUT`
+    /// Checkpoint to read, in place of the argument INPUT: `convert -m INPUT OUTPUT`
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Number type of the tensors in OUTPUT [default: as in the input; f16 for --layout web-rwkv]

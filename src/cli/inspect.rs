@@ -28,7 +28,7 @@ pub struct Args {
     /// Checkpoint to describe: a file (.pth, .safetensors, .st or .gguf), the file's path without the extension, or the file's folder [default: the tiny embedded model]
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     path: Option<PathBuf>,
-    /// Checkpoint to describe, in place of the argument [MODEL]
+    /// Checkpoint to describe, in place of the argument MODEL
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Also list each tensor with its number type and shape

@@ -37,7 +37,7 @@ pub struct TextArgs {
     /// Input text [default: read from standard input, if no flag gives the input]
     #[arg(conflicts_with_all = ["prompt", "file"], display_order = 0)]
     text: Option<String>,
-    /// Input text, in place of the argument [TEXT]; after this flag, TEXT may begin with a hyphen
+    /// Input text, in place of the argument TEXT; after this flag, TEXT may begin with a hyphen
     #[arg(short, long, visible_alias = "text", value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "file")]
     prompt: Option<String>,
     /// Read the input text from FILE; - is standard input
