@@ -1,0 +1,93 @@
+// Calls the server. Addresses are relative to the page, so the page also works below a path of a proxy.
+
+import { events } from './sse.js';
+
+const KEY = 'wingbeat.key';
+
+/** An error that the server reports, or a server that cannot be reached (`status` 0). */
+export class ApiError extends Error {
+  constructor(message, { status = 0, code = null, type = null, param = null, requestId = null, retryAfter = null } = {}) {
+    super(message);
+    Object.assign(this, { status, code, type, param, requestId, retryAfter });
+  }
+}
+
+let key = '';
+try {
+  key = sessionStorage.getItem(KEY) ?? '';
+} catch {
+  // without storage the key lasts until the page is closed
+}
+
+/** Sets the API key of all further requests. */
+export const setKey = (value) => {
+  key = value.trim();
+  try {
+    sessionStorage.setItem(KEY, key);
+  } catch {
+    // see above
+  }
+};
+
+const reported = (error, response) =>
+  new ApiError(error?.message || `The server answered with status ${response.status}.`, {
+    status: response.status,
+    code: error?.code,
+    type: error?.type,
+    param: error?.param,
+    requestId: error?.request_id ?? response.headers.get('x-request-id'),
+    retryAfter: response.headers.get('retry-after'),
+  });
+
+async function send(path, { method = 'GET', json, body, signal } = {}) {
+  const headers = {};
+  if (key) headers.authorization = `Bearer ${key}`;
+  if (json !== undefined) {
+    headers['content-type'] = 'application/json';
+    body = JSON.stringify(json);
+  }
+  let response;
+  try {
+    response = await fetch(new URL(path, document.baseURI), { method, headers, body, signal });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new ApiError('The server cannot be reached. Check that `wingbeat serve` runs, then send the request again.');
+  }
+  if (response.ok) return response;
+  const text = await response.text().catch(() => '');
+  let error = null;
+  try {
+    error = JSON.parse(text).error;
+  } catch {
+    error = text.trim() && text.length < 500 ? { message: text.trim() } : null;
+  }
+  throw reported(error, response);
+}
+
+const json = async (path, options) => (await send(path, options)).json();
+const state = (name, part = '') => `v1/states/${encodeURIComponent(name)}${part}`;
+
+/** Returns the models of the server. */
+export const models = async () => (await json('v1/models')).data ?? [];
+
+/** Returns the saved states. */
+export const states = async () => (await json('v1/states')).data ?? [];
+
+/** Saves, copies, renames or deletes a state: `{action, name, …}`. */
+export const changeState = (change) => send('v1/states', { method: 'POST', json: change });
+
+export const deleteState = (name) => send(state(name), { method: 'DELETE' });
+export const stateContent = async (name) => (await send(state(name, '/content'))).blob();
+export const uploadState = (name, file) => send(state(name, '/content'), { method: 'PUT', body: file });
+
+/** Yields the chunks of a streamed answer. Throws `ApiError` for an error before or in the stream, and for a stream that is cut. */
+export async function* chat(request, signal) {
+  const response = await send('v1/chat/completions', { method: 'POST', json: request, signal });
+  for await (const data of events(response.body)) {
+    if (data === '[DONE]') return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw reported(chunk.error, response);
+    yield chunk;
+  }
+  throw reported({ message: 'The answer was cut off: the connection ended before the end of the stream.' }, response);
+}

@@ -1,0 +1,86 @@
+// The field for messages, the choice of the model, and the form for the API key.
+
+import { byId, el } from './dom.js';
+
+const input = byId('input');
+
+const fit = () => {
+  input.style.height = 'auto';
+  input.style.height = `${Math.min(input.scrollHeight, innerHeight * 0.4)}px`;
+};
+
+/** Connects the field. `actions.send(text)` returns whether the text was taken; `actions.stop()`, `actions.editLast()`. */
+export const connect = (actions) => {
+  const submit = () => {
+    if (!input.value.trim() || !actions.send(input.value)) return;
+    input.value = '';
+    fit();
+  };
+  byId('composer').addEventListener('submit', (event) => {
+    event.preventDefault();
+    submit();
+  });
+  input.addEventListener('keydown', (event) => {
+    // an input method's Enter ends its composition
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      submit();
+    } else if (event.key === 'ArrowUp' && !input.value) {
+      if (actions.editLast()) event.preventDefault();
+    }
+  });
+  input.addEventListener('input', fit);
+  byId('stop').addEventListener('click', () => {
+    actions.stop();
+    input.focus();
+  });
+};
+
+export const focus = () => input.focus();
+
+/** Shows the button to stop, or the button to send. Focus moves from the button that disappears to the field. */
+export const setRunning = (running) => {
+  const [send, stop] = [byId('send'), byId('stop')];
+  const lost = document.activeElement === (running ? send : stop);
+  send.hidden = running;
+  stop.hidden = !running;
+  if (lost) input.focus();
+};
+
+/** Shows the models and chooses `chosen`, or the first. */
+export const showModels = (models, chosen) => {
+  const known = models.some((model) => model.id === chosen);
+  const options = models.map((model) =>
+    el('option', { value: model.id }, model.status && model.status !== 'ready' ? `${model.id} (${model.status})` : model.id));
+  if (chosen && !known) options.unshift(el('option', { value: chosen }, `${chosen} (not served)`));
+  if (!options.length) options.push(el('option', { value: '' }, 'no model'));
+  const select = byId('model');
+  select.replaceChildren(...options);
+  select.value = chosen || models[0]?.id || '';
+};
+
+/** Connects the choice of the model. */
+export const onModel = (f) => byId('model').addEventListener('change', (event) => f(event.target.value));
+
+let retry = null;
+
+/** Asks for the API key; `then` is called with it. */
+export const askKey = (then) => {
+  retry = then;
+  const form = byId('key');
+  form.hidden = false;
+  byId('key-field').focus();
+};
+
+/** Connects the form for the key. */
+export const onKey = (f) =>
+  byId('key').addEventListener('submit', (event) => {
+    event.preventDefault();
+    const field = byId('key-field');
+    byId('key').hidden = true;
+    f(field.value);
+    field.value = '';
+    input.focus();
+    retry?.();
+    retry = null;
+  });

@@ -1,0 +1,54 @@
+// Makes elements. Text becomes text nodes only: no function of this page parses HTML.
+
+const make = (element, attributes, children) => {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (name === 'value') element.value = value;
+    else element.setAttribute(name, value === true ? '' : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+};
+
+/** Makes an HTML element. Attributes named `on…` are listeners; `false` and `null` leave an attribute or a child out. */
+export const el = (tag, attributes = {}, ...children) => make(document.createElement(tag), attributes, children);
+
+/** Makes an SVG element, with the rules of `el`. */
+export const svg = (tag, attributes = {}, ...children) =>
+  make(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
+
+/** Returns a reference to a symbol of index.html. */
+export const icon = (name) => svg('svg', { class: 'icon', 'aria-hidden': 'true' }, svg('use', { href: `#i-${name}` }));
+
+/** Makes a button with an icon whose text is its label for screen readers and its tooltip. */
+export const iconButton = (name, label, onclick, attributes = {}) =>
+  el('button', { class: 'quiet', type: 'button', 'aria-label': label, title: label, onclick, ...attributes }, icon(name));
+
+/** Returns the element with this id. */
+export const byId = (id) => document.getElementById(id);
+
+/** Saves a text or a blob as a file of the user. */
+export const download = (name, content, type = 'application/json') => {
+  const address = URL.createObjectURL(new Blob([content], { type }));
+  const link = el('a', { href: address, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+};
+
+/** Calls `f` at most once per frame, and always after the last request. */
+export const perFrame = (f) => {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    // a hidden tab paints no frames
+    const later = document.hidden ? (g) => setTimeout(g, 100) : requestAnimationFrame;
+    later(() => {
+      asked = false;
+      f();
+    });
+  };
+};

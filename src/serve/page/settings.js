@@ -1,0 +1,112 @@
+// The dialog of the system prompt and the sampler settings. Each change is stored with the conversation; an empty field is the server's default.
+
+import { byId, el } from './dom.js';
+
+const PRESETS = ['pip', 'demo', 'chat', 'world', 'qa', 'g1', 'g1-think', 'g1-fast', 'g1-tools', 'midi', 'glm', 'greedy', 'creative', 'precise'];
+
+const FIELDS = [
+  { name: 'system', label: 'System prompt', kind: 'text', hint: 'Text before the first message.' },
+  { name: 'preset', label: 'Preset', kind: 'choice', values: PRESETS, hint: 'Named sampler settings. Fields below override it.' },
+  { name: 'thinking', label: 'Thinking', kind: 'choice', values: ['off', 'fast', 'on', 'short', 'long'], hint: 'For models that think before they answer.' },
+  { name: 'temperature', label: 'Temperature', min: 0, hint: '0 always takes the likeliest token.' },
+  { name: 'top_p', label: 'Top-p', min: 0, max: 1, hint: 'Keeps the likeliest tokens up to this total probability.' },
+  { name: 'top_k', label: 'Top-k', min: 0, step: 1, hint: 'Keeps this many of the likeliest tokens.' },
+  { name: 'min_p', label: 'Min-p', min: 0, max: 1, hint: 'Keeps tokens at least this fraction as likely as the likeliest.' },
+  { name: 'presence_penalty', label: 'Presence penalty', hint: 'Subtracted from logits of tokens that occurred.' },
+  { name: 'frequency_penalty', label: 'Frequency penalty', hint: 'Subtracted once per occurrence.' },
+  { name: 'repeat_penalty', label: 'Repeat penalty', min: 0, hint: 'Divides logits of tokens that occurred; 1 is off.' },
+  { name: 'max_tokens', label: 'Token limit', min: 1, step: 1, hint: 'Most tokens of an answer.' },
+  { name: 'seed', label: 'Seed', step: 1, hint: 'The same seed and settings give the same answer.' },
+  { name: 'schema', label: 'JSON schema', kind: 'text', code: true, hint: 'Answers are JSON that matches this schema.' },
+];
+
+const value = (c, name) => (name === 'system' ? c.system : (c.settings[name] ?? ''));
+
+const input = (field, described) => {
+  const common = { id: `set-${field.name}`, 'aria-describedby': described };
+  if (field.kind === 'text') {
+    return el('textarea', { ...common, rows: field.code ? '4' : '3', spellcheck: field.code ? 'false' : null, class: field.code ? 'mono' : null });
+  }
+  if (field.kind === 'choice') {
+    return el('select', common, el('option', { value: '' }, 'default'), field.values.map((name) => el('option', { value: name }, name)));
+  }
+  return el('input', { ...common, type: 'number', min: field.min, max: field.max, step: field.step ?? 'any', placeholder: 'default', inputmode: 'decimal' });
+};
+
+/** Returns what is wrong with a field, or an empty text. */
+const problem = (field, control) => {
+  if (field.name !== 'schema') return control.validationMessage ?? '';
+  if (!control.value.trim()) return '';
+  try {
+    const schema = JSON.parse(control.value);
+    return schema && typeof schema === 'object' ? '' : 'A schema is a JSON object.';
+  } catch (error) {
+    return `Not JSON: ${error.message}`;
+  }
+};
+
+/**
+ * Makes the dialog. `conversation()` returns the current conversation; `changed()` is called after each change. Returns `{open, isValid}`;
+ * `isValid` opens the dialog at the first field with a problem.
+ */
+export const settingsDialog = (conversation, changed) => {
+  const dialog = byId('settings');
+  const rows = FIELDS.map((field) => {
+    const hint = el('p', { class: 'hint', id: `hint-${field.name}` }, field.hint);
+    const wrong = el('p', { class: 'problem', id: `wrong-${field.name}`, role: 'alert', hidden: true });
+    const control = input(field, `${hint.id} ${wrong.id}`);
+    const element = el(
+      'div',
+      { class: field.kind === 'text' ? 'field wide' : 'field' },
+      el('label', { for: control.id }, field.label),
+      control,
+      hint,
+      wrong,
+    );
+    const check = () => {
+      const message = problem(field, control);
+      wrong.textContent = message;
+      wrong.hidden = !message;
+      control.setAttribute('aria-invalid', String(Boolean(message)));
+      return !message;
+    };
+    control.addEventListener('input', () => {
+      const c = conversation();
+      if (field.name === 'system') c.system = control.value;
+      else if (control.value === '') delete c.settings[field.name];
+      else c.settings[field.name] = control.value;
+      changed();
+      // a message while the user still types a schema would only disturb
+      if (!wrong.hidden || field.kind === undefined) check();
+    });
+    control.addEventListener('change', check);
+    const fill = () => {
+      control.value = value(conversation(), field.name);
+      return check();
+    };
+    return { element, control, fill };
+  });
+  byId('fields').append(...rows.map((row) => row.element));
+  const fill = () => rows.map((row) => row.fill());
+  byId('settings-reset').addEventListener('click', () => {
+    const c = conversation();
+    c.system = '';
+    c.settings = {};
+    fill();
+    changed();
+    rows[0].control.focus();
+  });
+  const open = () => {
+    fill();
+    if (!dialog.open) dialog.showModal();
+  };
+  const isValid = () => {
+    const wrong = fill().indexOf(false);
+    if (wrong >= 0) {
+      open();
+      rows[wrong].control.focus();
+    }
+    return wrong < 0;
+  };
+  return { open, isValid };
+};

@@ -1,0 +1,73 @@
+// Plots the tokens per second of the answer that is being received, or of the last one.
+
+import { byId, el, perFrame, svg } from './dom.js';
+
+const WIDTH = 248;
+const HEIGHT = 64;
+const STEP = 100;
+const WINDOW = 600;
+
+let times = [];
+let total = null;
+
+/** Returns tokens per second at each step, averaged over the last `WINDOW`. `times` are in milliseconds, ascending. */
+export const curve = (times) => {
+  const points = [];
+  const end = times.at(-1);
+  let from = 0;
+  let to = 0;
+  for (let t = times[0] + STEP; t <= end || !points.length; t += STEP) {
+    const span = Math.min(WINDOW, t - times[0]);
+    while (to < times.length && times[to] <= t) to += 1;
+    while (times[from] <= t - span && from < to) from += 1;
+    points.push(((to - from) * 1000) / span);
+  }
+  return points;
+};
+
+const draw = perFrame(() => {
+  const box = byId('speed');
+  if (!times.length) {
+    box.textContent = 'Tokens per second appear here during an answer.';
+    return;
+  }
+  const all = curve(times);
+  const points = all.slice(-240);
+  const now = total ?? points.at(-1);
+  const high = Math.max(...points, now, 1);
+  const at = (value, i) => `${((i / Math.max(points.length - 1, 1)) * WIDTH).toFixed(1)} ${(HEIGHT - 2 - (value / high) * (HEIGHT - 12)).toFixed(1)}`;
+  const line = points.length > 1 ? points.map(at).join('L') : `${at(points[0], 0)}H${WIDTH}`;
+  const alternative = `Tokens per second: ${total ? 'average' : 'now'} ${now.toFixed(1)}, highest ${high.toFixed(1)}`;
+  box.replaceChildren(
+    el('p', { class: 'now' }, el('strong', {}, now.toFixed(1)), ` tokens/s${total ? ' on average' : ''}`),
+    svg(
+      'svg',
+      { role: 'img', 'aria-label': alternative, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none' },
+      svg('path', { class: 'area', d: `M0 ${HEIGHT}L${line}V${HEIGHT}Z` }),
+      svg('path', { class: 'line', d: `M${line}` }),
+    ),
+    el('p', { class: 'fine' }, `${times.length.toLocaleString('en')} tokens · highest ${high.toFixed(1)}`),
+  );
+  byId('rate').textContent = total ? '' : `${now.toFixed(0)} tokens/s`;
+});
+
+/** Begins a plot. */
+export const begin = () => {
+  times = [];
+  total = null;
+};
+
+/** Adds a token. */
+export const token = () => {
+  times.push(performance.now());
+  draw();
+};
+
+/** Ends the plot. `rate` is the average of the answer, or `null`. */
+export const end = (rate) => {
+  total = rate || (times.length ? curve(times).at(-1) : null);
+  byId('rate').textContent = '';
+  draw();
+};
+
+draw();

@@ -1,0 +1,89 @@
+// Shows the current branch as a list of messages, and follows the end of a growing answer.
+
+import { byId, perFrame } from './dom.js';
+import { messageView } from './message.js';
+import { path, siblings } from './tree.js';
+
+const scroll = byId('scroll');
+const thread = byId('thread');
+const toEnd = byId('to-end');
+
+let views = new Map();
+let shown = null;
+let follows = true;
+let growing = null;
+
+const atEnd = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
+const calm = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
+
+scroll.addEventListener('scroll', () => {
+  follows = atEnd();
+  toEnd.hidden = follows;
+});
+
+/** Scrolls to the end and follows it from then on. */
+export const goToEnd = (smooth = false) => {
+  follows = true;
+  scroll.scrollTo({ top: scroll.scrollHeight, behavior: smooth && !calm() ? 'smooth' : 'instant' });
+};
+
+toEnd.addEventListener('click', () => {
+  goToEnd(true);
+  byId('input').focus();
+});
+
+const place = (c, node, running) => {
+  const all = siblings(c, node);
+  return { position: all.indexOf(node) + 1, count: all.length, running: running === node.id, head: c.head === node.id };
+};
+
+/** Shows the current branch of `c`. `running` is the id of the answer that is being received, or `null`. Views of other messages stay. */
+export const show = (c, running, actions) => {
+  if (shown !== c) {
+    views.clear();
+    thread.replaceChildren();
+    shown = c;
+    follows = true;
+  }
+  growing = null;
+  const nodes = path(c);
+  const kept = new Map();
+  nodes.forEach((node, i) => {
+    const view = views.get(node.id) ?? messageView(node, actions);
+    view.update(place(c, node, running));
+    if (thread.children[i] !== view.element) thread.insertBefore(view.element, thread.children[i] ?? null);
+    kept.set(node.id, view);
+  });
+  while (thread.children.length > nodes.length) thread.lastChild.remove();
+  views = kept;
+  byId('empty').hidden = nodes.length > 0;
+  if (follows) goToEnd();
+};
+
+const grow = perFrame(() => {
+  // the answer may have ended, or another conversation may be shown since the request for this frame
+  if (!growing) return;
+  const { c, node } = growing;
+  views.get(node.id)?.update(place(c, node, node.id));
+  if (follows) goToEnd();
+});
+
+/** Shows new text of the answer `node`. */
+export const update = (c, node) => {
+  // another conversation's answer must not replace the update of the shown one
+  if (shown !== c) return;
+  growing = { c, node };
+  grow();
+};
+
+/** Begins to edit a message. */
+export const edit = (id) => views.get(id)?.edit?.();
+
+/** Scrolls to a message. */
+export const reveal = (id) => {
+  follows = false;
+  views.get(id)?.element.scrollIntoView({ block: 'start', behavior: calm() ? 'instant' : 'smooth' });
+};
+
+/** Focuses an element of a message's view, for example after its branch changed. */
+export const focus = (id, selector) => views.get(id)?.element.querySelector(selector)?.focus();

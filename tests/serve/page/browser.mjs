@@ -1,0 +1,94 @@
+// Starts Chromium and opens the page. WINGBEAT_URL is the address of a server to test; without it each test starts the mock.
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { start } from './mock.mjs';
+
+// npm packages are outside of the repository; tools/test-page.sh installs them
+const packages = createRequire(join(process.env.WINGBEAT_NPM ?? process.cwd(), 'package.json'));
+const { chromium } = packages('playwright-core');
+export const axe = packages.resolve('axe-core/axe.min.js');
+
+export const real = process.env.WINGBEAT_URL ?? '';
+
+/** Returns the options of a test that needs the mock's scripted answers. */
+export const needsMock = { skip: real ? 'needs the answers of the mock' : false };
+
+const FLAGS = '--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync';
+
+/** Starts a browser; Playwright gives it an empty profile. Returns `{open, close}`. */
+export const launch = async () => {
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: FLAGS.split(' ') });
+
+  /** Opens the page in a fresh context. Returns `{page, server, url, close}`; `close` fails if the page logged an error. */
+  const open = async ({ mock = {}, ...options } = {}) => {
+    const server = real ? null : await start(mock);
+    const own = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options });
+    const page = await own.newPage();
+    page.setDefaultTimeout(real ? 60_000 : 8_000);
+    const problems = [];
+    page.on('pageerror', (error) => problems.push(String(error)));
+    page.on('console', (message) => {
+      // a failed request is also logged; tests of errors expect them
+      if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) problems.push(message.text());
+    });
+    const url = real || server.url;
+    await page.goto(url);
+    await page.locator('#model option:not([value=""])').first().waitFor({ state: 'attached' }).catch(() => {});
+    const close = async () => {
+      await own.close().catch(() => {});
+      await server?.close();
+      if (problems.length) throw new Error(`the page logged: ${problems.join('; ')}`);
+    };
+    return { page, server, url, close };
+  };
+  return { open, close: () => browser.close() };
+};
+
+/**
+ * Starts a browser for the tests of a file. Returns a function `(name, options, run)` that defines a test: `run` gets a fresh page, opened with
+ * `options`. `options.skip` skips the test.
+ */
+export const tests = () => {
+  let browser;
+  before(async () => (browser = await launch()));
+  after(() => browser.close());
+  return (name, { skip = false, ...options }, run) =>
+    test(name, { skip, timeout: real ? 300_000 : 60_000 }, async () => {
+      const opened = await browser.open(options);
+      let passed = false;
+      try {
+        await run(opened);
+        passed = true;
+      } finally {
+        await opened.close().catch((error) => {
+          if (passed) throw error;
+        });
+      }
+    });
+};
+
+/** Sends a message and waits for the end of the answer. Returns the answer's element. */
+export const ask = async (page, text) => {
+  if (real && !(await page.evaluate(() => window.limited))) await limit(page);
+  await page.locator('#input').fill(text);
+  await page.locator('#input').press('Enter');
+  return ended(page);
+};
+
+/** Waits for the end of the answer that is being received. Returns the last answer's element. */
+export const ended = async (page) => {
+  await page.locator('article.assistant').last().waitFor();
+  await page.locator('#send').waitFor({ state: 'visible' });
+  return page.locator('article.assistant').last();
+};
+
+/** Sets a token limit, so the answers of a real model end soon. */
+export const limit = async (page, tokens = 24) => {
+  await page.locator('#settings-open').click();
+  await page.locator('#set-max_tokens').fill(String(tokens));
+  await page.keyboard.press('Escape');
+  await page.evaluate(() => (window.limited = true));
+};
+
+export const texts = (page, selector) => page.locator(selector).allInnerTexts();

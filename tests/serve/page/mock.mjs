@@ -1,0 +1,179 @@
+// A server for the development and the tests of the chat page: the parts of the API that the page calls, with slow streams and scripted answers.
+//
+//   node tests/serve/page/mock.mjs [--port 8090] [--key KEY] [--delay MILLISECONDS]
+//
+// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `cut`, `refuse`, `break`, `long`; anything else is a plain answer.
+import { readFile } from 'node:fs/promises';
+import http from 'node:http';
+import { fileURLToPath } from 'node:url';
+
+const PAGE = fileURLToPath(new URL('../../../src/serve/page/', import.meta.url));
+const POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const TYPES = { html: 'text/html; charset=utf-8', css: 'text/css; charset=utf-8', js: 'text/javascript; charset=utf-8' };
+
+export const HTML = 'Look: <img src=x onerror="window.hacked=1"> and <script>window.hacked=1</script> end </script>.';
+const CODE = 'A state is a list of matrices.\n\n```python\ndef step(state, k, v, w):\n    return state * w + v @ k.T  # one outer product\n```\n\nThe size never grows.';
+const THOUGHTS = 'The reader asks for the memory of the model. A short comparison with attention helps: attention keeps every token, a recurrence keeps one state.';
+const MEMORY =
+  'An RWKV model keeps one state of fixed size. Each token changes the state a little: old facts fade, new facts are written.\n\nThat is why the thousandth token costs as much as the first, and why a saved state is small enough to keep one for each branch of this conversation.';
+
+const answers = [
+  [/think|remember/i, { reasoning: THOUGHTS, content: MEMORY }],
+  [/tool/i, { tools: [{ id: 'call_1', type: 'function', function: { name: 'weather', arguments: '{"city": "Leipzig"}' } }] }],
+  [/code/i, { content: CODE }],
+  [/html/i, { content: HTML }],
+  [/long/i, { content: Array.from({ length: 80 }, (_, i) => `Sentence ${i + 1} of a long answer. `).join('') }],
+];
+
+const pieces = (text) => text?.match(/\s*\S+|\s+$/g) ?? [];
+const tokens = (text) => pieces(text).length;
+
+/** Starts a server. Returns `{url, requests, states, close}`; `requests` has the bodies of all requests for answers. */
+export const start = async ({ port = 0, key = '', delay = 15 } = {}) => {
+  const requests = [];
+  const states = new Map([['greeting', { tokens: 12, content: Buffer.from('state') }]]);
+  // messages after which a state is cached
+  const cache = new Map();
+  let n = 0;
+
+  const reply = (response, status, value, headers = {}) => {
+    response.writeHead(status, { 'content-type': 'application/json', 'x-request-id': `req-${n}`, ...headers });
+    response.end(JSON.stringify(value));
+  };
+  const fail = (response, status, code, message, headers) => {
+    const type = status < 500 ? 'invalid_request_error' : 'server_error';
+    reply(response, status, { error: { message, type, param: null, code, request_id: `req-${n}` } }, headers);
+  };
+  const keep = (name, count, content = Buffer.from(name)) => states.set(name, { tokens: count, content });
+
+  const chat = async (request, response, body) => {
+    requests.push(body);
+    const last = body.messages.at(-1)?.content ?? '';
+    if (/refuse/.test(last)) return fail(response, 429, 'queue_full', 'The queue is full: 64 requests wait. Send the request again later.', { 'retry-after': '2' });
+    if (body.state && !states.has(body.state)) return fail(response, 404, 'state_not_found', `state: no state named ${body.state}`);
+    const scripted = answers.find(([pattern]) => pattern.test(last))?.[1] ?? {
+      content: `You wrote “${last.slice(0, 60)}”. This is answer ${requests.length}. Each answer ends a branch.`,
+    };
+    let open = true;
+    response.on('close', () => (open = false));
+    response.writeHead(200, { 'content-type': 'text/event-stream', 'x-request-id': `req-${n}` });
+    const base = { id: `chatcmpl-${n}`, object: 'chat.completion.chunk', created: 1, model: body.model || 'tiny-rwkv7' };
+    const write = (value) => open && response.write(`data: ${JSON.stringify({ ...base, ...value })}\n\n`);
+    const choice = (delta, finish = null) => write({ choices: [{ index: 0, delta, finish_reason: finish, seed: 7 }] });
+    const started = Date.now();
+    const pause = () => new Promise((done) => setTimeout(done, delay * (0.6 + Math.random() * 0.8)));
+    let count = 0;
+    choice({ role: 'assistant', content: '' });
+    for (const [field, text] of [['reasoning_content', scripted.reasoning], ['content', scripted.content]]) {
+      for (const piece of pieces(text)) {
+        if (!open) return;
+        await pause();
+        choice({ [field]: piece });
+        count += 1;
+        if (/break/.test(last) && count === 4) return response.destroy();
+        if (/cut/.test(last) && count === 4) {
+          response.end(`data: ${JSON.stringify({ error: { message: 'The device was lost. Start the server again.', type: 'server_error', code: 'device_lost', request_id: `req-${n}` } })}\n\n`);
+          return;
+        }
+      }
+    }
+    for (const [index, tool] of (scripted.tools ?? []).entries()) {
+      choice({ tool_calls: [{ index, id: tool.id, type: 'function', function: { name: tool.function.name, arguments: '' } }] });
+      for (const piece of tool.function.arguments.match(/.{1,6}/g)) {
+        await pause();
+        choice({ tool_calls: [{ index, function: { arguments: piece } }] });
+        count += 1;
+      }
+    }
+    choice({}, scripted.tools ? 'tool_calls' : 'stop');
+    const length = (messages) => messages.reduce((sum, { content, reasoning_content }) => sum + 4 + tokens(content) + tokens(reasoning_content), 0);
+    const prompt = length(body.messages);
+    const before = body.messages.map((_, i) => JSON.stringify(body.messages.slice(0, i + 1)));
+    const cached = Math.max(0, ...before.map((text) => cache.get(text) ?? 0));
+    const message = { role: 'assistant', content: scripted.content ?? '' };
+    if (scripted.reasoning) message.reasoning_content = scripted.reasoning;
+    if (scripted.tools) message.tool_calls = scripted.tools;
+    const after = [...body.messages, message];
+    cache.set(JSON.stringify(after), length(after));
+    if (body.session_id) keep(body.session_id, prompt + count);
+    const usage = { prompt_tokens: prompt, completion_tokens: count, total_tokens: prompt + count, prompt_tokens_details: { cached_tokens: cached } };
+    write({ choices: [], usage, timings: { queue_ms: 0, prefill_ms: 5, decode_ms: Date.now() - started } });
+    if (open) response.end('data: [DONE]\n\n');
+  };
+
+  const state = (request, response, name, content, body) => {
+    const known = states.get(name);
+    if (request.method === 'PUT' && content) {
+      keep(name, 3, body);
+      return reply(response, 200, { object: 'state', name });
+    }
+    if (!known) return fail(response, 404, 'state_not_found', `no state named ${name}`);
+    if (request.method === 'DELETE') {
+      states.delete(name);
+      return reply(response, 200, { object: 'state', name, deleted: true });
+    }
+    if (!content) return reply(response, 200, { object: 'state', name, tokens: known.tokens, bytes: known.content.length });
+    response.writeHead(200, { 'content-type': 'application/octet-stream' });
+    response.end(known.content);
+  };
+
+  const change = (response, body) => {
+    if (body.action === 'fork') {
+      if (!states.has(body.from)) return fail(response, 404, 'state_not_found', `no state named ${body.from}`);
+      keep(body.name, states.get(body.from).tokens);
+    } else keep(body.name, tokens(body.messages.map((message) => message.content).join(' ')));
+    reply(response, 200, { object: 'state', name: body.name });
+  };
+
+  const handle = async (request, response) => {
+    n += 1;
+    const { pathname } = new URL(request.url, 'http://localhost');
+    if (pathname === '/' || pathname.startsWith('/page/')) {
+      const name = pathname === '/' ? 'index.html' : pathname.slice('/page/'.length);
+      if (!/^[a-z]+\.(html|css|js)$/.test(name)) return fail(response, 404, null, 'no such file');
+      const content = await readFile(PAGE + name);
+      response.writeHead(200, { 'content-type': TYPES[name.split('.').pop()], 'content-security-policy': POLICY, 'x-content-type-options': 'nosniff' });
+      return response.end(content);
+    }
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const raw = Buffer.concat(chunks);
+    if (key && request.headers.authorization !== `Bearer ${key}`) {
+      return fail(response, 401, 'invalid_api_key', 'The API key is missing or unknown. Send `Authorization: Bearer KEY`.');
+    }
+    if (pathname === '/v1/models') {
+      const model = (id) => ({ id, object: 'model', created: 1, owned_by: 'wingbeat', architecture: 'rwkv7', context: null, slots: 8, status: 'ready' });
+      return reply(response, 200, { object: 'list', data: [model('tiny-rwkv7'), model('rwkv7-g1-1.5b')] });
+    }
+    const [, name, content] = /^\/v1\/states\/([^/]+)(\/content)?$/.exec(pathname) ?? [];
+    if (name) return state(request, response, decodeURIComponent(name), content, raw);
+    const body = raw.length ? JSON.parse(raw) : {};
+    if (pathname === '/v1/chat/completions') return chat(request, response, body);
+    if (pathname === '/v1/states' && request.method === 'POST') return change(response, body);
+    if (pathname === '/v1/states') {
+      const data = [...states].map(([name, { tokens, content }]) => ({ object: 'state', name, model: 'tiny-rwkv7', tokens, bytes: content.length * 4000 }));
+      return reply(response, 200, { object: 'list', data });
+    }
+    return fail(response, 404, null, `${request.method} ${pathname}: unknown endpoint`);
+  };
+
+  const server = http.createServer((request, response) => {
+    handle(request, response).catch((error) => fail(response, 500, null, String(error)));
+  });
+  await new Promise((done) => server.listen(port, '127.0.0.1', done));
+  const close = () => {
+    server.closeAllConnections();
+    return new Promise((done) => server.close(done));
+  };
+  return { url: `http://127.0.0.1:${server.address().port}`, requests, states, close };
+};
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const flag = (name, otherwise) => {
+    const at = process.argv.indexOf(`--${name}`);
+    return at < 0 ? otherwise : process.argv[at + 1];
+  };
+  const { url } = await start({ port: Number(flag('port', 8090)), key: flag('key', ''), delay: Number(flag('delay', 40)) });
+  console.error(`listening on ${url}`);
+}

@@ -1,0 +1,199 @@
+// Tests what surrounds the thread of the chat page: conversations, files, settings, states, themes, narrow windows, accessibility.
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { ask, axe, ended, needsMock, real, tests, texts } from './browser.mjs';
+
+const check = tests();
+
+const row = (page, i = 0) => page.locator('#list li').nth(i);
+
+check('conversations are listed, renamed, deleted and restored', {}, async ({ page }) => {
+  await ask(page, 'apples');
+  await page.keyboard.press('Alt+n');
+  await ask(page, 'pears');
+  assert.deepEqual(await texts(page, '#list .open'), ['pears', 'apples']);
+  await row(page, 1).locator('.open').click();
+  assert.deepEqual(await texts(page, 'article.user .text'), ['apples']);
+  await row(page, 1).hover();
+  await page.getByRole('button', { name: 'Rename apples' }).click();
+  await page.getByLabel('Title of the conversation').fill('Fruit');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.locator('h1').innerText(), 'Fruit');
+  await page.getByRole('button', { name: 'Delete Fruit' }).click();
+  assert.deepEqual(await texts(page, '#list .open'), ['pears']);
+  await page.getByRole('button', { name: 'Undo' }).click();
+  assert.equal(await page.locator('#list li').count(), 2);
+  assert.deepEqual(await texts(page, 'article.user .text'), ['apples']);
+});
+
+check('a conversation is downloaded and uploaded with its branches', {}, async ({ page }) => {
+  await ask(page, 'one');
+  await page.getByRole('button', { name: 'Regenerate' }).click();
+  await ended(page);
+  await row(page).hover();
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download one' }).click()]);
+  const content = await readFile(await file.path(), 'utf8');
+  assert.equal(file.suggestedFilename(), 'one.json');
+  assert.equal(JSON.parse(content).nodes.length, 3);
+  await page.locator('#upload-file').setInputFiles({ name: 'a.json', mimeType: 'application/json', buffer: Buffer.from(content) });
+  await page.waitForFunction(() => document.querySelectorAll('#list li').length === 2);
+  assert.equal(await page.locator('[role=treeitem]').count(), 3);
+  for (const [text, wanted] of [['{', 'not JSON'], ['{"version": 1, "nodes": [{}]}', 'not a conversation']]) {
+    await page.locator('#upload-file').setInputFiles({ name: 'b.json', mimeType: 'application/json', buffer: Buffer.from(text) });
+    await page.locator('#toast', { hasText: wanted }).waitFor();
+  }
+});
+
+check('settings are sent, and empty settings are not', needsMock, async ({ page, server }) => {
+  await ask(page, 'one');
+  assert.deepEqual(Object.keys(server.requests[0]).sort(), ['messages', 'session_id', 'stream', 'stream_options']);
+  await page.keyboard.press('Alt+,');
+  for (const [field, value] of [['system', 'Be brief.'], ['temperature', '0.5'], ['seed', '7']]) await page.locator(`#set-${field}`).fill(value);
+  await page.locator('#set-preset').selectOption('g1');
+  await page.locator('#set-thinking').selectOption('off');
+  await page.locator('#set-schema').fill('{"type":');
+  await page.keyboard.press('Escape');
+  await page.locator('#input').fill('two');
+  await page.keyboard.press('Enter');
+  await page.locator('#wrong-schema', { hasText: 'Not JSON' }).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'set-schema');
+  await page.locator('#set-schema').fill('{"type": "object"}');
+  await page.getByRole('button', { name: 'Done' }).click();
+  await page.locator('#model').selectOption('rwkv7-g1-1.5b');
+  await page.locator('#input').press('Enter');
+  await ended(page);
+  const sent = server.requests[1];
+  assert.deepEqual(sent.messages[0], { role: 'system', content: 'Be brief.' });
+  const { temperature, seed, preset, thinking, model } = sent;
+  assert.deepEqual({ temperature, seed, preset, thinking, model }, { temperature: 0.5, seed: 7, preset: 'g1', thinking: 'off', model: 'rwkv7-g1-1.5b' });
+  assert.deepEqual(sent.response_format.json_schema.schema, { type: 'object' });
+  // a new conversation begins with the settings
+  await page.locator('#new').click();
+  await ask(page, 'three');
+  assert.equal(server.requests[2].temperature, 0.5);
+});
+
+check('a branch is saved as a state, and a conversation begins with the state', {}, async ({ page, server }) => {
+  const state = `test-${Date.now()}`;
+  await ask(page, 'light');
+  await page.keyboard.press('Alt+s');
+  await page.locator('#state-name').fill(state);
+  await page.keyboard.press('Enter');
+  await page.locator('#toast', { hasText: 'Saved the state' }).waitFor();
+  const item = page.locator('#state-list li', { hasText: state });
+  assert.match(await item.innerText(), /\d+ tokens · /);
+  const [file] = await Promise.all([page.waitForEvent('download'), item.getByRole('button', { name: 'Download' }).click()]);
+  const content = await readFile(await file.path());
+  await item.getByRole('button', { name: 'Begin' }).click();
+  assert.equal(await page.locator('#from').innerText(), `from state ${state}`);
+  await ask(page, 'and water');
+  assert.equal(await page.locator('.failure:visible').count(), 0);
+  await ask(page, 'and fire');
+  assert.equal(await page.locator('.failure:visible').count(), 0);
+  if (server) {
+    assert.deepEqual(server.requests.slice(1).map((request) => [request.state, request.messages[0].content]), [[state, 'and water'], [state, 'and water']]);
+  }
+  await page.locator('#states-open').click();
+  await page.locator('#state-name').fill(`${state}-again`);
+  await page.locator('#state-file').setInputFiles({ name: 'x.state', mimeType: 'application/octet-stream', buffer: content });
+  await page.locator('#state-list li', { hasText: `${state}-again` }).waitFor();
+  for (const known of [`${state}-again`, state]) {
+    await page.getByRole('button', { name: `Delete ${known}`, exact: true }).click();
+    await page.getByRole('button', { name: `Delete ${known}`, exact: true }).waitFor({ state: 'detached' });
+  }
+});
+
+check('an error of the states is shown in the dialog', {}, async ({ page }) => {
+  await page.locator('#states-open').click();
+  await page.locator('#state-name').fill('empty');
+  await page.keyboard.press('Enter');
+  await page.locator('#states-error', { hasText: 'The branch has no text' }).waitFor();
+});
+
+check('the list of states asks for the key too', { ...needsMock, mock: { key: 'secret' } }, async ({ page }) => {
+  await page.locator('#states-open').click();
+  await page.locator('#key-field').fill('secret');
+  await page.keyboard.press('Enter');
+  await page.locator('#state-list li', { hasText: 'greeting' }).waitFor();
+});
+
+const background = (page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+
+check('the theme follows the system until the switch is used', { colorScheme: 'dark' }, async ({ page }) => {
+  const dark = await background(page);
+  await page.locator('#theme').click();
+  const light = await background(page);
+  assert.notEqual(dark, light);
+  await page.reload();
+  assert.equal(await background(page), light);
+  assert.equal(await page.locator('#theme').innerText(), 'Theme: light');
+});
+
+check('a window of 320 pixels needs no horizontal scrolling', { viewport: { width: 320, height: 640 } }, async ({ page }) => {
+  await ask(page, real ? 'light' : 'code');
+  await page.locator('#input').fill('x'.repeat(400));
+  const fits = () => page.evaluate(() => [document.documentElement, document.getElementById('scroll')].every((e) => e.scrollWidth <= e.clientWidth));
+  assert.ok(await fits(), 'thread');
+  for (const panel of ['side', 'aside']) {
+    await page.locator(`#${panel}-open`).click();
+    assert.ok(await page.locator(`#${panel}`).isVisible());
+    assert.ok(await page.evaluate((id) => document.getElementById(id).contains(document.activeElement), panel));
+    assert.ok(await fits(), panel);
+    await page.keyboard.press('Escape');
+    assert.equal(await page.locator(`#${panel}`).isVisible(), false);
+    assert.equal(await page.evaluate(() => document.activeElement.id), `${panel}-open`);
+  }
+  for (const dialog of ['settings', 'states']) {
+    await page.locator(`#${dialog}-open`).click();
+    const box = await page.locator(`#${dialog}`).boundingBox();
+    assert.ok(box.x >= 0 && box.x + box.width <= 320 && (await fits()), dialog);
+    assert.ok(await page.locator(`#${dialog}`).evaluate((e) => e.scrollWidth <= e.clientWidth), dialog);
+    await page.keyboard.press('Escape');
+  }
+});
+
+/** Returns the violations of axe-core's rules on the page, one line each. */
+const violations = async (page) => {
+  await page.evaluate(await readFile(axe, 'utf8'));
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`));
+};
+
+for (const colorScheme of ['light', 'dark']) {
+  for (const width of [1280, 320]) {
+    // the policy of the page forbids the evaluation of axe-core's source
+    const options = { colorScheme, viewport: { width, height: 720 }, bypassCSP: true };
+    check(`axe-core finds no violations: ${colorScheme}, ${width} pixels`, options, async ({ page }) => {
+      const clean = async (where) => assert.deepEqual(await violations(page), [], where);
+      await clean('empty');
+      await ask(page, real ? 'light' : 'think about code');
+      if (!real) {
+        await page.locator('summary').first().click();
+        for (const text of ['code', 'tool', 'refuse']) await ask(page, text);
+      }
+      await page.getByRole('button', { name: 'Regenerate' }).last().click();
+      await ended(page);
+      await clean('thread');
+      await page.locator('article.user').last().hover();
+      await page.locator('article.user').last().getByRole('button', { name: 'Edit' }).click();
+      await clean('editor');
+      await page.keyboard.press('Escape');
+      for (const dialog of ['settings', 'states']) {
+        await page.locator(`#${dialog}-open`).click();
+        await page.locator(`#${dialog}[open]`).waitFor();
+        await clean(dialog);
+        await page.keyboard.press('Escape');
+      }
+      if (width < 800) {
+        for (const panel of ['side', 'aside']) {
+          await page.locator(`#${panel}-open`).click();
+          await clean(panel);
+          await page.keyboard.press('Escape');
+        }
+      } else {
+        await page.keyboard.press('Alt+/');
+        await clean('shortcuts');
+      }
+        });
+  }
+}
