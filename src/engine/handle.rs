@@ -116,12 +116,26 @@ impl Engine {
             return Err(Error::input(text).field("n"));
         }
         let state = request.state.as_ref().map(|name| self.shared.states.get(&request.namespace, name).map_err(|e| e.field("state")));
-        let state = state.transpose()?;
-        let mut prepared = self.shared.prepare(request, state.as_deref())?;
+        let (mut prepared, state) = match request.state_is_prefix {
+            true => self.shared.prepare_after(request, state.and_then(Result::ok))?,
+            false => {
+                let state = state.transpose()?;
+                (self.shared.prepare(request, state.as_deref())?, state)
+            }
+        };
         if request.max_tokens.is_none() {
             prepared.limits.max_tokens = prepared.limits.max_tokens.min(self.shared.options.max_tokens);
         }
         self.queue(prepared, request.clone(), state)
+    }
+
+    /// Checks a request like [`submit`](Self::submit), but does not queue it. Returns the prompt's tokens and the settings. The request begins with
+    /// an empty state.
+    ///
+    /// # Errors
+    /// An `Input` or `Usage` error that names the wrong field of the request.
+    pub fn prepare(&self, request: &Request) -> Result<Prepared> {
+        self.shared.prepare(request, None)
     }
 
     /// Queues a prepared request and returns the handle of its events.
@@ -201,6 +215,16 @@ impl Engine {
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain(&self) {
         self.drain_within(Duration::MAX);
+    }
+
+    /// Ends all running continuations after the current step, with [`Finish::Interrupted`](crate::session::Finish). Their texts so far and their
+    /// states are complete results. Requests without slots fail, and new requests are refused.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn interrupt(&self) {
+        let mut state = self.shared.lock();
+        state.is_draining = true;
+        // An engine that has ended has no requests.
+        let _ = self.commands.try_send(Command::Interrupt);
     }
 
     /// Does what [`drain`](Self::drain) does, but blocks for at most `time`. Returns true if all requests are complete, or false if some requests

@@ -105,13 +105,16 @@ impl CacheOptions {
 pub struct StateOptions {
     /// The folder for state files. `None` keeps states in host memory until the engine ends.
     pub folder: Option<PathBuf>,
-    /// The most bytes that states may take in host memory. Without a folder, a state that would exceed this limit is refused. With a folder, the
-    /// least recently used states are removed from memory; their files stay.
+    /// The most bytes that states may take in host memory. Without a folder, a state that would exceed this limit is refused, unless `forgets` is
+    /// true. With a folder, the least recently used states are removed from memory; their files stay.
     pub bytes: u64,
+    /// If true, and without a folder, the least recently used states are removed from memory when a new state needs room. For callers that store
+    /// states elsewhere and load a removed state again.
+    pub forgets: bool,
 }
 
 impl Default for StateOptions {
     fn default() -> StateOptions {
-        StateOptions { folder: None, bytes: 1 << 30 }
+        StateOptions { folder: None, bytes: 1 << 30, forgets: false }
     }
 }

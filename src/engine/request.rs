@@ -122,6 +122,10 @@ pub struct Request {
     pub tool_choice: Option<ToolChoice>,
     /// The name of the saved state that the prompt continues. `None` begins with an empty state.
     pub state: Option<String>,
+    /// If true, the prompt is a whole conversation, and `state` may hold its beginning. If the text of the prompt begins with the text of the
+    /// state, only the rest of the prompt is prefilled, and [`Usage::cached_tokens`](super::Usage) counts the tokens of the state. If the texts
+    /// differ or the name is unknown, the request runs as if `state` were `None`.
+    pub state_is_prefix: bool,
     /// The name under which the state after the text is saved. `None` saves no state.
     pub save_state: Option<String>,
     /// The owner of the named states and cache entries that the request uses and creates. Requests of other namespaces cannot use these states and
@@ -155,6 +159,7 @@ impl Request {
             tools: Vec::new(),
             tool_choice: None,
             state: None,
+            state_is_prefix: false,
             save_state: None,
             namespace: String::new(),
             priority: 0,

@@ -10,7 +10,7 @@ use super::prefix::PrefixCache;
 use super::prepare::Prepared;
 use super::request::Request;
 use super::sequence::{Running, Sequence};
-use super::shared::Shared;
+use super::shared::{Shared, gone};
 use super::states::State;
 use crate::session::{self, Batcher, Done, JobId};
 use async_channel::{Receiver, Sender};
@@ -26,6 +26,9 @@ use web_time::Instant;
 
 pub(super) enum Command {
     Submit(Box<Submission>),
+    /// Asks to end all requests.
+    #[cfg(not(target_arch = "wasm32"))]
+    Interrupt,
     /// Asks for a message on this channel when all requests are complete.
     #[cfg(not(target_arch = "wasm32"))]
     Drain(SyncSender<()>),
@@ -68,6 +71,8 @@ pub(super) struct Scheduler {
     has_paused: bool,
     draining: Vec<SyncSender<()>>,
     n_requests: u64,
+    /// For each namespace, the number of the request of this namespace that last got slots.
+    last_admitted: HashMap<String, u64>,
     /// The number of tokens sampled since the engine started.
     n_drawn: u64,
 }
@@ -90,6 +95,7 @@ impl Scheduler {
             has_paused: false,
             draining: Vec::new(),
             n_requests: 0,
+            last_admitted: HashMap::new(),
             n_drawn: 0,
         }
     }
@@ -186,7 +192,24 @@ impl Scheduler {
                 self.waiting.insert(at, *submission);
             }
             #[cfg(not(target_arch = "wasm32"))]
+            Command::Interrupt => self.interrupt(),
+            #[cfg(not(target_arch = "wasm32"))]
             Command::Drain(done) => self.draining.push(done),
+        }
+    }
+
+    /// Ends all continuations with their texts so far. Requests without slots fail.
+    #[cfg(not(target_arch = "wasm32"))]
+    fn interrupt(&mut self) {
+        for submission in self.waiting.drain(..) {
+            submission.events.send(Event::Failed(gone()));
+        }
+        let jobs: Vec<JobId> = self.sequences.keys().copied().collect();
+        for job in jobs {
+            let Some(output) = self.batcher.cancel(job).transpose() else { continue };
+            let done = Done { job, output };
+            self.keep(std::slice::from_ref(&done));
+            self.end(done);
         }
     }
 

@@ -21,6 +21,8 @@ pub struct Running {
     pub cached_tokens: usize,
     /// The namespace in which the slots of the request become cache entries. `None` if the request uses no cache.
     pub namespace: Option<String>,
+    /// The namespace of the request.
+    pub owner: String,
     /// The named state that the prompt follows. `None` if the request begins with an empty state.
     pub state: Option<Arc<State>>,
     /// The namespace and the name under which the state after the text is kept; `None` if the state is not kept.

@@ -7,7 +7,7 @@ use super::states::{State as NamedState, States};
 use crate::error::{Error, Kind, Result};
 use crate::session::{Model, nothing_to_continue};
 use crate::vocab::Vocab;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts of an engine at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,6 +48,29 @@ impl Shared {
     pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats) -> Shared {
         let state = Mutex::new(State { stats, is_draining: false });
         Shared { model: model.clone(), preparers: Mutex::default(), states, options, state }
+    }
+
+    /// Prepares a request that may continue from a state: see [`Request::state_is_prefix`]. Returns the state if the request continues from it.
+    /// The prompt then begins with the tokens of the state.
+    pub fn prepare_after(&self, request: &Request, state: Option<Arc<NamedState>>) -> Result<(Prepared, Option<Arc<NamedState>>)> {
+        let mut prepared = self.prepare(&Request { state: None, ..request.clone() }, None)?;
+        let scores_prompt = request.echo && request.logprobs.is_some();
+        let state = state.filter(|state| !scores_prompt && state.tokens().is_some_and(|tokens| tokens.len() == state.snapshot.n_tokens()));
+        let (Some(state), Some(vocab)) = (state, self.model.vocab()) else { return Ok((prepared, None)) };
+        let tokens = state.tokens().unwrap_or_default();
+        let rest = match rest_after(tokens, &prepared.prompt, vocab)? {
+            Some(rest) if !rest.is_empty() || state.snapshot.has_logits() => rest,
+            _ => return Ok((prepared, None)),
+        };
+        let (n_old, prompt) = (prepared.prompt.len(), [tokens, &rest].concat());
+        if self.model.context().is_some_and(|context| prompt.len() > context) {
+            return Ok((prepared, None));
+        }
+        // Positions keep their distance to the end of the prompt, because the last tokens are the same.
+        let moved = prepared.ends.iter().filter_map(|end| (prompt.len() + end).checked_sub(n_old)).filter(|end| *end > tokens.len());
+        prepared.ends = moved.collect();
+        prepared.prompt = prompt;
+        Ok((prepared, Some(state)))
     }
 
     /// Prepares a request. If `state` is given, the prompt follows this state. Several threads can prepare requests at once.
@@ -107,6 +130,22 @@ fn check_after(state: &NamedState, prepared: Prepared, request: &Request, contex
         return Err(nothing_to_continue().field(request.input.field()));
     }
     Ok(prepared)
+}
+
+/// Returns the tokens that follow `state` to make the text of `prompt`, or `None` if the text of `prompt` does not begin with the text of
+/// `state`. Only a token of `prompt` that contains the end of the state's text is split and tokenized again.
+fn rest_after(state: &[u32], prompt: &[u32], vocab: &Vocab) -> Result<Option<Vec<u32>>> {
+    let n_common = state.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    let (text, later) = (vocab.decode(&state[n_common..]), &prompt[n_common..]);
+    let (mut n_tokens, mut n_bytes) = (0, 0);
+    while n_bytes < text.len() && n_tokens < later.len() {
+        n_bytes += vocab.token(later[n_tokens]).len();
+        n_tokens += 1;
+    }
+    let covered = vocab.decode(&later[..n_tokens]);
+    let Some(tail) = covered.strip_prefix(text.as_slice()) else { return Ok(None) };
+    let tail = if tail.is_empty() { Vec::new() } else { vocab.encode_further(tail)? };
+    Ok(Some([tail, later[n_tokens..].to_vec()].concat()))
 }
 
 pub(super) fn gone() -> Error {

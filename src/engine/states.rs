@@ -88,6 +88,8 @@ struct Inner {
     folder: Option<PathBuf>,
     /// The most bytes that states may take in host memory.
     bytes: u64,
+    /// True if a state may be removed from memory although no file has it.
+    forgets: bool,
     held: Mutex<Held>,
     /// Signals that a file has been written.
     #[cfg(not(target_arch = "wasm32"))]
@@ -124,6 +126,7 @@ impl States {
             model: model.clone(),
             folder,
             bytes: options.bytes,
+            forgets: options.forgets,
             held: Mutex::default(),
             #[cfg(not(target_arch = "wasm32"))]
             written: Condvar::new(),
@@ -283,14 +286,14 @@ impl States {
 }
 
 impl Inner {
-    /// Keeps a state in memory. If the memory is full and there is a folder, the least recently used states are removed from memory.
+    /// Keeps a state in memory. If the memory is full and states may be removed from memory, the least recently used states are removed.
     ///
     /// # Errors
-    /// `Memory` if the memory is full and there is no folder.
+    /// `Memory` if the memory is full and no state may be removed.
     fn hold(&self, held: &mut Held, key: Key, state: Arc<State>) -> Result<()> {
         let new = state.snapshot.n_bytes();
         let others = |held: &Held| held.states.iter().filter(|(k, _)| **k != key).map(|(_, (s, _))| s.snapshot.n_bytes()).sum::<u64>();
-        if self.folder.is_some() {
+        if self.folder.is_some() || self.forgets && new <= self.bytes {
             while others(held) + new > self.bytes
                 && let Some(oldest) =
                     held.states.iter().filter(|(k, _)| **k != key).min_by_key(|(_, (_, used))| *used).map(|(k, _)| k.clone())

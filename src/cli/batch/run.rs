@@ -25,7 +25,7 @@ pub const BASE: &str = "base";
 pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
     // The only stored state is `base`, so the bytes of states need no limit. Nobody waits for single tokens, so prefill may slow down
     // decoding without a limit.
-    let states = StateOptions { folder: None, bytes: u64::MAX };
+    let states = StateOptions { bytes: u64::MAX, ..StateOptions::default() };
     let cache = CacheOptions::off();
     let engine = Engine::start(model, EngineOptions { slots, cache, states, prefill_slowdown: None, format, ..EngineOptions::default() })?;
     if let Some((snapshot, loaded)) = base {

@@ -30,7 +30,7 @@ pub fn read(name: &str, value: &str) -> Result<Vec<Message>> {
     let all: Vec<Box<RawValue>> = of(name, value, "an array of messages")?;
     let mut messages = Vec::new();
     for (i, one) in all.iter().enumerate() {
-        let place = format!("{name}: message {}", i + 1);
+        let place = format!("{name}[{i}]");
         let mut keys: Map<String, Value> = serde_json::from_str(one.get()).unwrap_or_default();
         let has_content = keys.contains_key("content");
         let is_result = keys.get("role").is_some_and(|role| role == "tool");

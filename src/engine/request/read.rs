@@ -20,7 +20,33 @@ impl Request {
     /// # Errors
     /// `Input` or `Usage`. If a single field is wrong, the error names this field.
     pub fn read(fields: &Fields<'_>) -> Result<(Request, Vec<String>)> {
-        let (mut inputs, mut follows, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        let mut inputs = Vec::new();
+        let (mut request, unknown) = Self::read_into(&mut inputs, fields)?;
+        if inputs.len() != 1 {
+            return Err(Error::input(format!(
+                "expected exactly one of the fields prompt, messages and tokens, found {}",
+                if inputs.is_empty() { "none of them" } else { "several of them" }
+            )));
+        }
+        request.input = inputs.remove(0);
+        Ok((request, unknown))
+    }
+
+    /// Does the same as [`read`](Self::read), but with this input. The fields must not contain an input: `prompt`, `messages` or `tokens`.
+    ///
+    /// # Errors
+    /// The errors of [`read`](Self::read).
+    pub fn read_settings(input: Input, fields: &Fields<'_>) -> Result<(Request, Vec<String>)> {
+        let mut inputs = Vec::new();
+        let (request, unknown) = Self::read_into(&mut inputs, fields)?;
+        match inputs.is_empty() {
+            true => Ok((Request { input, ..request }, unknown)),
+            false => Err(Error::input("expected settings without prompt, messages and tokens")),
+        }
+    }
+
+    fn read_into(inputs: &mut Vec<Input>, fields: &Fields<'_>) -> Result<(Request, Vec<String>)> {
+        let (mut follows, mut unknown) = (Vec::new(), Vec::new());
         let mut request = Request::text("");
         for (name, value) in fields.iter() {
             match name {
@@ -72,13 +98,6 @@ impl Request {
                 },
             }
         }
-        if inputs.len() != 1 {
-            return Err(Error::input(format!(
-                "expected exactly one of the fields prompt, messages and tokens, found {}",
-                if inputs.is_empty() { "none of them" } else { "several of them" }
-            )));
-        }
-        request.input = inputs.remove(0);
         // A field with the value `false` removes default rules, so it does not conflict with a field that sets rules.
         if follows.len() > 1 {
             follows.retain(|f| matches!(f, Follows::Rules(_)));

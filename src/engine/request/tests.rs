@@ -117,7 +117,7 @@ fn errors_name_the_field() {
         (r#"{"tokens":[-1]}"#, "tokens: expected an array of token ids, found [-1]"),
         (
             r#"{"messages":[{"role":"user","content":7}]}"#,
-            "messages: message 1: expected an object with role and content: found the number 7 instead of a string",
+            "messages[0]: expected an object with role and content: found the number 7 instead of a string",
         ),
         (r#"{"prompt":"x","max_tokens":-2}"#, "max_tokens: expected a whole number of at least 0, or -1 for no limit, found -2"),
         (r#"{"prompt":"x","max_tokens":1.5}"#, "max_tokens: expected a whole number"),

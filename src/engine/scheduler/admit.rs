@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Job, Keeps, Model, Slot, caught};
 use crate::vocab::Utf8Stream;
+use std::collections::HashMap;
 use web_time::Instant;
 
 /// The slot from which the jobs of a request continue. A job is a continuation in the batcher. The slot is closed as soon as every job has a
@@ -25,11 +26,13 @@ struct Beginning {
 }
 
 impl Scheduler {
-    /// Gives free slots to waiting requests, in the order of the queue. If too few slots are free for a request, this request and all later
-    /// requests in the queue wait.
+    /// Gives free slots to waiting requests. If too few slots are free for the next request, this request and all later requests wait.
     pub(super) fn admit(&mut self) {
-        while self.waiting.first().is_some_and(|next| self.sequences.len() + next.request.n <= self.shared.options.slots) {
-            let submission = self.waiting.remove(0);
+        while let Some(next) = self.next()
+            && self.sequences.len() + self.waiting[next].request.n <= self.shared.options.slots
+        {
+            let submission = self.waiting.remove(next);
+            self.note_admitted(&submission.request.namespace);
             let events = submission.events.clone();
             if let Err(e) = self.begin(submission) {
                 events.send(Event::Failed(e));
@@ -37,21 +40,51 @@ impl Scheduler {
         }
     }
 
+    /// Returns the index of the waiting request that gets slots next, or `None` if no request waits. Among the requests of the highest priority, a
+    /// request of the namespace with the fewest running continuations is next. Among such namespaces, the namespace that has waited longest since its
+    /// last request got slots is next. Requests of one namespace keep their order.
+    fn next(&self) -> Option<usize> {
+        let first = &self.waiting.first()?.request;
+        // The usual case: one namespace.
+        if self.waiting.iter().all(|other| other.request.namespace == first.namespace) {
+            return Some(0);
+        }
+        let mut running: HashMap<&str, usize> = HashMap::new();
+        self.running.values().for_each(|request| *running.entry(&request.owner).or_default() += request.n_left);
+        let share = |submission: &Submission| {
+            let namespace = submission.request.namespace.as_str();
+            (running.get(namespace).copied().unwrap_or(0), self.last_admitted.get(namespace).map_or(0, |number| number + 1))
+        };
+        let highest = self.waiting.iter().enumerate().take_while(|(_, other)| other.request.priority == first.priority);
+        highest.min_by_key(|(_, submission)| share(submission)).map(|(i, _)| i)
+    }
+
+    /// Records that a request of a namespace gets slots.
+    fn note_admitted(&mut self, namespace: &str) {
+        const MOST: usize = 1024;
+        if self.last_admitted.len() >= MOST && !self.last_admitted.contains_key(namespace) {
+            self.last_admitted.clear();
+        }
+        self.last_admitted.insert(namespace.into(), self.n_requests);
+    }
+
     /// Starts the jobs of a request, one per continuation.
     fn begin(&mut self, submission: Submission) -> Result<()> {
         let began = Instant::now();
         let Submission { prepared, events, request, state, at } = submission;
+        let (prefix, state) = if request.state_is_prefix { (state, None) } else { (None, state) };
         let Prepared { prompt, ends, sampling, limits, constraint, question } = prepared;
         let make = || (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>();
         let constraints = caught(make)?;
         // A vector needs the hidden states after the prompt's tokens. A cache entry lacks hidden states.
         let uses_cache = !request.no_cache && state.is_none() && request.pooling.is_none();
         let scores_prompt = request.echo && request.logprobs.is_some();
-        let from = match &state {
-            Some(state) => self.after_state(state, request.n)?,
+        let from = match (&prefix, &state) {
+            (Some(prefix), _) => self.after_prefix(prefix, &prompt, request.n)?,
+            (None, Some(state)) => self.after_state(state, request.n)?,
             // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the logits after its last token.
-            None if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
-            None => Beginning::default(),
+            (None, None) if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
+            (None, None) => Beginning::default(),
         };
         let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
         let mut jobs = Vec::with_capacity(request.n);
@@ -104,6 +137,7 @@ impl Scheduler {
             self.sequences.insert(job, sequence);
         }
         let namespace = uses_cache.then(|| request.namespace.clone());
+        let owner = request.namespace.clone();
         let saves = request.save_state.map(|name| (request.namespace, name));
         let queue_ms = (began - at).as_secs_f64() * 1e3;
         let running = Running {
@@ -111,6 +145,7 @@ impl Scheduler {
             prompt,
             cached_tokens: from.n_tokens,
             namespace,
+            owner,
             state,
             saves,
             queue_ms,
@@ -130,6 +165,15 @@ impl Scheduler {
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;
         Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
+    }
+
+    /// Opens a slot with a named state that holds the beginning of `prompt`.
+    fn after_prefix(&mut self, state: &State, prompt: &[u32], n: usize) -> Result<Beginning> {
+        self.cache.make_room(n + 1, self.batcher.session_mut());
+        let slot = self.batcher.session_mut().restore(&state.snapshot)?;
+        let n_tokens = state.snapshot.n_tokens();
+        let pending = Utf8Stream::after_tokens(&[], &prompt[..n_tokens], self.shared.model.vocab()).pending().to_vec();
+        Ok(Beginning { slot: Some(slot), n_tokens, pending })
     }
 
     /// Opens a slot with the longest prefix of `prompt` that the cache has, and makes room for `n` jobs, as [`after_state`](Self::after_state) does.

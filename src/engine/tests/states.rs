@@ -20,7 +20,7 @@ fn done(engine: &Engine, request: &Request) -> Completion {
 fn a_text_continues_exactly_from_its_state() {
     let model = model();
     let folder = tempfile::tempdir().unwrap();
-    let states = StateOptions { folder: Some(folder.path().join("states")), bytes: 1 };
+    let states = StateOptions { folder: Some(folder.path().join("states")), bytes: 1, ..StateOptions::default() };
     for options in [EngineOptions::default(), EngineOptions { slots: 1, states, cache: CacheOptions::off(), ..EngineOptions::default() }] {
         let engine = Engine::start(&model, options.clone()).unwrap();
         let first = Request::text("In the beginning").max_tokens(5).set("seed", 3).set("presence_penalty", 0.5);
@@ -65,7 +65,7 @@ fn a_text_continues_exactly_from_its_state() {
 fn wrong_names_and_full_memory_are_errors() {
     let model = model();
     let engine =
-        Engine::start(&model, EngineOptions { states: StateOptions { folder: None, bytes: 10 }, ..EngineOptions::default() }).unwrap();
+        Engine::start(&model, EngineOptions { states: StateOptions { folder: None, bytes: 10, ..StateOptions::default() }, ..EngineOptions::default() }).unwrap();
     let place = |request: &Request| engine.submit(request).unwrap_err().field_name().unwrap().to_string();
     assert_eq!(place(&from("x", Request::text("a"))), "state");
     assert_eq!(place(&from("../x", Request::text("a"))), "state");
@@ -83,7 +83,7 @@ fn wrong_names_and_full_memory_are_errors() {
 fn a_state_is_found_while_its_file_is_written() {
     let model = model();
     let folder = tempfile::tempdir().unwrap();
-    let options = StateOptions { folder: Some(folder.path().into()), bytes: 1 };
+    let options = StateOptions { folder: Some(folder.path().into()), bytes: 1, ..StateOptions::default() };
     let (wake, woken) = async_channel::bounded(1);
     let states = States::new(&model, &options, wake).unwrap();
     let mut session = Session::new(&model, 1).unwrap();
@@ -121,7 +121,7 @@ fn walk(folder: &std::path::Path) -> usize {
 fn a_state_whose_file_cannot_be_written_leaves_the_text() {
     let model = model();
     let folder = tempfile::tempdir().unwrap();
-    let states = StateOptions { folder: Some(folder.path().into()), bytes: 1 << 30 };
+    let states = StateOptions { folder: Some(folder.path().into()), bytes: 1 << 30, ..StateOptions::default() };
     let engine = Engine::start(&model, EngineOptions { slots: 1, states, ..EngineOptions::default() }).unwrap();
     let request = saved(Request::text("a").max_tokens(3).set("seed", 1), "x");
     let info = done(&engine, &request).state.unwrap().unwrap();
