@@ -13,6 +13,7 @@ fn main() {
     visit(&Path::new(&root).join("shaders"), "", &mut table);
     table.push(']');
     fs::write(Path::new(&out).join("shaders.rs"), table).expect("the build folder is writable");
+    write_page(&Path::new(&root).join("src/serve/page"), &Path::new(&out).join("page.rs"));
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build");
     // The standard library has AVX-512 since Rust 1.89.
@@ -25,6 +26,20 @@ fn main() {
     let level = env::var("OPT_LEVEL").unwrap_or_default();
     record("PROFILE", env::var("PROFILE").ok().map(|profile| format!("{profile}, opt-level {level}")));
     record("WGPU", locked(&Path::new(&root).join("Cargo.lock"), "wgpu"));
+}
+
+/// Writes the table `FILES` of the names and contents of the server's page.
+fn write_page(folder: &Path, table: &Path) {
+    println!("cargo:rerun-if-changed={}", folder.display());
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<_> = entries.filter(|path| path.is_file()).collect();
+    files.sort();
+    let lines = files.iter().filter_map(|path| {
+        println!("cargo:rerun-if-changed={}", path.display());
+        Some(format!("({:?}, include_bytes!({:?}).as_slice()),\n", path.file_name()?.to_str()?, path.to_str()?))
+    });
+    let text = format!("const FILES: &[(&str, &[u8])] = &[\n{}];\n", lines.collect::<String>());
+    fs::write(table, text).expect("the build folder is writable");
 }
 
 /// Returns the minor version of the compiler: 89 for Rust 1.89. Returns `None` if the version cannot be read.

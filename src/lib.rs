@@ -154,6 +154,8 @@ pub mod low_level;
 pub mod sample;
 #[cfg(all(test, feature = "cli"))]
 mod seeds;
+#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
+pub mod serve;
 pub mod session;
 pub mod vocab;
 

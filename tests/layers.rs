@@ -19,7 +19,8 @@ const LAYERS: &[&[&str]] = &[
     &["chat"],
     &["engine"],
     &["report"],
-    &["cli", "serve"],
+    &["serve"],
+    &["cli"],
 ];
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {

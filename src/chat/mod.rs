@@ -12,6 +12,7 @@ mod rules;
 mod settings;
 mod think;
 
+pub use crate::template::fill_prompt;
 pub use crate::template::{Message, Role, Tool, ToolCall};
 pub use conversation::{Answer, Conversation, OnRead, Overrides, Stats};
 #[cfg(all(test, feature = "cli"))]

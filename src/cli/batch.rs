@@ -117,7 +117,7 @@ pub fn run(mut args: Args) -> Outcome {
     let rules = args.grammar.asked()?;
     // If no text can follow the grammar, report this before the first line is read.
     rules.as_ref().map(|asked| asked.follower(&mut Followers::new(&model), args.grammar.close(), "").map(drop)).transpose()?;
-    let n_slots = slots::fitting(&model, &args.model.run.on, args.slots.map(|n| n as usize))?;
+    let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?;
     let stop = Arc::default();
     signals::stop_on_interrupt(&stop);
     let base = args.model.read_state(&model)?;

@@ -84,7 +84,7 @@ pub fn run(args: Args) -> Outcome {
         normalise: !args.no_normalize,
     };
     let model = args.model.load_for(Results::Hidden)?;
-    let n_slots = slots::fitting(&model, &args.model.run.on, args.slots.map(|n| n as usize))?.min(texts.len());
+    let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?.min(texts.len());
     let mut embedder = Embedder::new(&model, n_slots, &options)?;
     signals::stop_on_interrupt(&embedder.stop_flag());
     let encoded = texts.iter().map(|placed| embedder.encode(&placed.text).map_err(|e| e.at(&placed.place)));

@@ -13,6 +13,7 @@ use super::style::Color;
 use super::target::Existing;
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals, slots};
+use crate::chat::fill_prompt;
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::Sampler;
@@ -96,7 +97,7 @@ pub fn run(args: Args) -> Outcome {
     let model = args.model.load()?;
     let sampling = args.sampling.sampling(&model)?;
     let follower = args.grammar.follower(&model)?;
-    slots::check(&model, &args.model.run.on, n_trials, "--trials")?;
+    slots::check(&model, &args.model.weights.run.on, n_trials, "--trials")?;
     let mut session = Session::new(&model, n_trials)?;
     signals::stop_on_interrupt(&session.stop_flag());
     let (slot, loaded) = args.model.open_slot(&mut session)?;
@@ -161,7 +162,7 @@ impl MiddleArgs {
     fn prompt(&self, escape: &EscapeArgs) -> Result<Option<String>> {
         let (Some(prefix), Some(suffix)) = (&self.prefix, &self.suffix) else { return Ok(None) };
         let (prefix, suffix) = (escape.text(prefix, "--prefix")?, escape.text(suffix, "--suffix")?);
-        Ok(Some(format!("✿prefix✿✿suffix✿{suffix}✿middle✿{prefix}")))
+        Ok(Some(fill_prompt(&prefix, &suffix)))
     }
 }
 
@@ -251,7 +252,7 @@ fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &T
         out.json(&GenerateReport {
             version: env!("CARGO_PKG_VERSION"),
             model: ModelReport::from(model),
-            device: device_of(model.device(), args.model.run.on.backend()?),
+            device: device_of(model.device(), args.model.weights.run.on.backend()?),
             seed,
             prompt_tokens: timings.prefill_tokens,
             first: ChoiceReport::new(&streams[0], has_vocab),

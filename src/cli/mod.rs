@@ -39,6 +39,8 @@ mod rerank;
 mod resume;
 mod sampling_options;
 mod score;
+#[cfg(feature = "serve")]
+mod serve;
 mod signals;
 mod slots;
 mod style;
@@ -102,6 +104,8 @@ enum Verb {
     Devices(devices::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
+    #[cfg(feature = "serve")]
+    Serve(serve::Args),
     Quality(quality::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -133,6 +137,14 @@ pub fn run() -> ExitCode {
     let json = wants_json(&args);
     memory::speak_json(json);
     memory::explain_crashes();
+    #[cfg(feature = "serve")]
+    let args = match serve::config::is_asked(&args).then(|| command(Shows::All)) {
+        None => args,
+        Some(command) => match serve::config::with_file(args.clone(), command.find_subcommand("serve").unwrap_or(&command)) {
+            Ok(args) => args,
+            Err(e) => return failure::report(e, &args, json),
+        },
+    };
     let parsed = command(Shows::asked(&args))
         .try_get_matches_from(&args)
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, threads_of(&matches))));
@@ -180,6 +192,8 @@ fn run_verb(verb: Verb) -> Outcome {
         Verb::Devices(args) => devices::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
+        #[cfg(feature = "serve")]
+        Verb::Serve(args) => serve::run(args),
         Verb::Quality(args) => quality::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Man(args) => man::run(args),

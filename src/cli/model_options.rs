@@ -22,6 +22,20 @@ pub struct ModelArgs {
     /// Model to run: a checkpoint file (.pth, .safetensors, .st or .gguf), the file's path without the extension, or the file's folder [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub weights: WeightArgs,
+    /// Start from the state in FILE: a state that `generate --save-state` wrote, or an initial state from RWKV's state tuning
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub state: Option<PathBuf>,
+    /// With --state: accept a state that was saved with other weights than this model's
+    #[arg(long, requires = "state", hide_short_help = true)]
+    pub state_any: bool,
+}
+
+/// The options that determine how the weights of a model are stored, and how the model runs.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Model")]
+pub struct WeightArgs {
     /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary in the model's file, else a built-in vocabulary or a file in the model's folder, whichever fits the model]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
@@ -35,12 +49,6 @@ pub struct ModelArgs {
     pub strategy: Option<String>,
     #[command(flatten)]
     pub run: RunArgs,
-    /// Start from the state in FILE: a state that `generate --save-state` wrote, or an initial state from RWKV's state tuning
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub state: Option<PathBuf>,
-    /// With --state: accept a state that was saved with other weights than this model's
-    #[arg(long, requires = "state", hide_short_help = true)]
-    pub state_any: bool,
 }
 
 /// The options that determine how a model runs.
@@ -216,27 +224,12 @@ impl ModelArgs {
     /// Loads a second model, with the device and the weight formats of the first model. The options for a vocabulary and a strategy do not
     /// apply to the second model.
     pub fn load_beside(&self, path: &Path) -> Result<Model> {
-        let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
-        load(&ModelSource::Path(path.to_path_buf()), &Options { dtype, quant, ..self.run.options(None)? })
+        self.weights.load_beside(path)
     }
 
     /// Loads the model. `output` selects the result of the model's steps: logits or hidden states.
     pub fn load_for(&self, output: Results) -> Result<Model> {
-        check(&self.source())?;
-        let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
-        match &strategy {
-            // With `--strategy auto`, loading the model chooses the devices, so no GPU can be measured here. If an earlier run has measured
-            // a GPU, loading uses the result.
-            Some(StrategyChoice::Auto) => {}
-            // Ignore errors here: a part of the strategy that gets no layers may name a missing device. Loading the model reports all other
-            // missing devices.
-            Some(StrategyChoice::Given(strategy)) => {
-                strategy.devices().iter().flat_map(|device| device.parse()).for_each(|device| self.run.measure(&device).unwrap_or(()));
-            }
-            None => self.run.measure_once()?,
-        }
-        let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
-        load(&self.source(), &Options { dtype, quant, strategy, output, ..self.run.options(self.vocab.clone())? })
+        self.weights.load(&self.source(), output)
     }
 
     /// Reads the state file that `--state` names. Returns `None` without the flag.
@@ -255,6 +248,34 @@ impl ModelArgs {
             Some((snapshot, loaded)) => Ok((session.restore(&snapshot)?, loaded)),
             None => Ok((session.open()?, LoadedState::default())),
         }
+    }
+}
+
+impl WeightArgs {
+    /// Loads a model. `output` selects the result of the model's steps: logits or hidden states.
+    pub fn load(&self, source: &ModelSource, output: Results) -> Result<Model> {
+        check(source)?;
+        let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
+        match &strategy {
+            // With `--strategy auto`, loading the model chooses the devices, so no GPU can be measured here. If an earlier run has measured
+            // a GPU, loading uses the result.
+            Some(StrategyChoice::Auto) => {}
+            // Ignore errors here: a part of the strategy that gets no layers may name a missing device. Loading the model reports all other
+            // missing devices.
+            Some(StrategyChoice::Given(strategy)) => {
+                strategy.devices().iter().flat_map(|device| device.parse()).for_each(|device| self.run.measure(&device).unwrap_or(()));
+            }
+            None => self.run.measure_once()?,
+        }
+        let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
+        load(source, &Options { dtype, quant, strategy, output, ..self.run.options(self.vocab.clone())? })
+    }
+
+    /// Loads a second model, with the same device and weight formats. The options for a vocabulary and a strategy do not apply to the second
+    /// model.
+    pub fn load_beside(&self, path: &Path) -> Result<Model> {
+        let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
+        load(&ModelSource::Path(path.to_path_buf()), &Options { dtype, quant, ..self.run.options(None)? })
     }
 }
 

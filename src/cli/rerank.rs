@@ -69,7 +69,7 @@ pub fn run(args: Args) -> Outcome {
         return Err(e.hint("add --reranker PATH, the reranker that belongs to the model, such as rwkv0b1-reranker.pth").into());
     };
     let beside = args.model.load_beside(path)?;
-    let n_slots = slots::fitting(&model, &args.model.run.on, args.slots.map(|n| n as usize))?.min(placed.len());
+    let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?.min(placed.len());
     let mut reranker = Reranker::new(&model, &beside, n_slots)?;
     signals::stop_on_interrupt(&reranker.stop_flag());
     let documents: Vec<&str> = placed.iter().map(|placed| placed.text.as_str()).collect();

@@ -162,6 +162,11 @@ impl Engine {
         self.shared.states.list(namespace)
     }
 
+    /// Returns whether a named state is in memory.
+    pub fn has_state(&self, namespace: &str, name: &str) -> bool {
+        self.shared.states.holds(namespace, name)
+    }
+
     /// Copies the named state `name` to the name `new`. Replaces an older state with the name `new`. Returns the name and the size of the copy.
     ///
     /// # Errors

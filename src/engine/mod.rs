@@ -36,5 +36,5 @@ pub use prepare::{MakeConstraint, Prepared, Preparer};
 pub use request::{Follows, Input, Request, ToolChoice, UNLIMITED};
 pub use rules::{Close, Rules};
 pub use shared::EngineStats;
-pub use states::StateInfo;
+pub use states::{StateInfo, check_name as check_state_name};
 pub use wire::Fields;

@@ -179,6 +179,11 @@ impl States {
         }
     }
 
+    /// Returns whether a state with this name is in memory.
+    pub fn holds(&self, namespace: &str, name: &str) -> bool {
+        self.inner.lock().states.contains_key(&key(namespace, name))
+    }
+
     /// Keeps a state under a name and replaces an older state of that name. With a folder, blocks until the file is written.
     ///
     /// # Errors
@@ -383,8 +388,12 @@ fn info(name: &str, state: &State) -> StateInfo {
     StateInfo { name: name.into(), n_tokens: state.snapshot.n_tokens(), bytes: state.snapshot.n_bytes() }
 }
 
-/// Checks that a name is valid and can be the name of a file.
-pub(super) fn check_name(name: &str) -> Result<()> {
+/// Checks that a text can be the name of a state: 1 to 100 letters, digits, dots, dashes and underscores, without a dot at the beginning. Such a
+/// name is also safe as the name of a file.
+///
+/// # Errors
+/// `Input` if the text is not a name.
+pub fn check_name(name: &str) -> Result<()> {
     let is_name = (1..=MAX_NAME).contains(&name.len())
         && !name.starts_with('.')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));

@@ -30,7 +30,7 @@ pub use files::Files;
 #[cfg(feature = "cli")]
 pub(crate) use files::read_whole;
 pub(crate) use g1::cleaned;
-pub use g1::{G1, Opening, Style};
+pub use g1::{G1, Opening, Style, fill_prompt};
 pub use generation::GenerationConfig;
 pub use glm4::{Glm4, Version};
 pub use jinja::Jinja;

@@ -21,7 +21,7 @@ pub fn run_file(args: &Args, model: &Model, sampling: &Sampling, rules: Option<&
     put("model", model.weights_hash().into());
     put("quantisation", format!("{}, {:.2} bits", model.dtype(), model.bits_per_weight()).into());
     put("vocabulary", model.vocab().map(|v| hash_of_parts((0..=v.max_id()).map(|id| v.token(id)))).into());
-    let run = &args.model.run;
+    let run = &args.model.weights.run;
     put("cache-dtype", model.context().map(|_| run.cache_dtype.as_str()).into());
     put("state-dtype", run.state_dtype.as_str().into());
     put("group-norm-eps", run.group_norm_eps.into());

@@ -64,8 +64,11 @@ fn a_text_continues_exactly_from_its_state() {
 #[test]
 fn wrong_names_and_full_memory_are_errors() {
     let model = model();
-    let engine =
-        Engine::start(&model, EngineOptions { states: StateOptions { folder: None, bytes: 10, ..StateOptions::default() }, ..EngineOptions::default() }).unwrap();
+    let engine = Engine::start(
+        &model,
+        EngineOptions { states: StateOptions { folder: None, bytes: 10, ..StateOptions::default() }, ..EngineOptions::default() },
+    )
+    .unwrap();
     let place = |request: &Request| engine.submit(request).unwrap_err().field_name().unwrap().to_string();
     assert_eq!(place(&from("x", Request::text("a"))), "state");
     assert_eq!(place(&from("../x", Request::text("a"))), "state");

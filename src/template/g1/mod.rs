@@ -154,3 +154,9 @@ impl Template for G1 {
         Some(Arc::new(G1 { opening, ..self.clone() }))
     }
 }
+
+/// Returns the prompt with which a G1 model generates the text between `prefix` and `suffix`. The suffix comes first, so that the model continues
+/// the prefix.
+pub fn fill_prompt(prefix: &str, suffix: &str) -> String {
+    format!("✿prefix✿✿suffix✿{suffix}✿middle✿{prefix}")
+}

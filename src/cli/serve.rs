@@ -1,0 +1,233 @@
+//! `serve`: an HTTP server with OpenAI's API.
+
+pub mod config;
+
+use super::model_options::WeightArgs;
+use super::output::say;
+use super::values::within;
+use super::{Outcome, format_options::FormatArgs, signals, slots};
+use crate::engine::{CacheOptions, Engine, EngineOptions, StateOptions};
+use crate::error::{Error, Result};
+use crate::serve::{Keys, LogFormat, ServeOptions, ServedModel, ServedVectors, Vectors};
+use crate::session::{EmbedOptions, Embedder, ModelSource, Output as Results, Reranker};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The environment variable with API keys, separated by commas.
+const KEYS: &str = "WINGBEAT_API_KEYS";
+
+const EXAMPLES: &str = "\
+Open the address in a browser to chat. docs/server.md describes the API.
+
+Keys are the lines of --key-file, each KEY or NAME KEY, or the environment variable WINGBEAT_API_KEYS (separated by commas). Requests then need the header
+Authorization: Bearer KEY. Callers with different keys cannot see each other's states.
+Ctrl-C and SIGTERM end the server: no new requests are accepted, running requests have --grace seconds, then their texts are cut and their states saved.
+
+Examples:
+  wingbeat serve                                            serves the embedded model
+  wingbeat serve -m g1=rwkv7-g1-1.5b.pth --states ./states  keeps states in a folder
+  wingbeat serve --host 0.0.0.0 --key-file keys.txt         accepts other machines
+  wingbeat serve --config serve.toml
+  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"light\"}]}'";
+
+/// Serve models over HTTP, with OpenAI's API and a chat page
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, args_override_self = true)]
+pub struct Args {
+    /// Model to serve, with the name that requests use [default name: the file's name without its extension; default model: the tiny embedded model]. Repeat the flag for several models
+    #[arg(short, long, value_name = "[NAME=]PATH", help_heading = "Model")]
+    model: Vec<String>,
+    /// Model for /v1/embeddings. Without this flag, the vectors come from the models of --model
+    #[arg(long, value_name = "[NAME=]PATH", help_heading = "Model")]
+    embed: Option<String>,
+    /// Reranker of the model of --embed, for /v1/rerank
+    #[arg(long, value_name = "PATH", requires = "embed", help_heading = "Model")]
+    reranker: Option<PathBuf>,
+    #[command(flatten)]
+    format: FormatArgs,
+    /// Address that accepts connections. An address that other machines can reach needs API keys
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", help_heading = SERVER)]
+    host: String,
+    /// TCP port; 0 selects a free port
+    #[arg(long, value_name = "PORT", default_value = "8080", help_heading = SERVER)]
+    port: u16,
+    /// File with API keys
+    #[arg(long, value_name = "FILE", help_heading = SERVER)]
+    key_file: Option<PathBuf>,
+    /// Read flags from a TOML file: their names without the hyphens at the beginning, and a table `models` of names and paths. Flags of the command line have precedence
+    #[arg(long, value_name = "FILE.toml", help_heading = SERVER)]
+    config: Option<PathBuf>,
+    /// Web page that may use the server, such as https://example.org; * allows all pages. Repeat the flag for several pages
+    #[arg(long, value_name = "ORIGIN", help_heading = SERVER)]
+    cors: Vec<String>,
+    /// Further name of this machine that requests may use, such as gpu.example.org; * allows all names. Repeat the flag for several names
+    #[arg(long, value_name = "NAME", help_heading = SERVER)]
+    allow_host: Vec<String>,
+    /// At the end, wait at most N seconds for running requests
+    #[arg(long, value_name = "N", default_value = "30", value_parser = within(0..=86400), help_heading = SERVER, hide_short_help = true)]
+    grace: u32,
+    /// Refuse larger bodies of requests, in bytes
+    #[arg(long, value_name = "BYTES", default_value = "16777216", help_heading = SERVER, hide_short_help = true)]
+    max_body: usize,
+    /// Time that a client may take to send a header, or a body, in seconds
+    #[arg(long, value_name = "N", default_value = "30", value_parser = within(1..=3600), help_heading = SERVER, hide_short_help = true)]
+    read_timeout: u32,
+    /// Form of the log on stderr: text or json
+    #[arg(long, value_name = "FORM", default_value = "text", value_parser = ["text", "json"], hide_possible_values = true, help_heading = SERVER, hide_short_help = true)]
+    log: String,
+    /// Write the bodies of requests to the log, prompts included
+    #[arg(long, help_heading = SERVER, hide_short_help = true)]
+    log_prompts: bool,
+    /// Answer N requests at once, per model [default: 16, fewer if memory is short]
+    #[arg(long, value_name = "N", value_parser = within(1..=1022), help_heading = LIMITS)]
+    slots: Option<u32>,
+    /// Let at most N requests wait for a slot; further requests get the status 429
+    #[arg(long, value_name = "N", default_value = "256", value_parser = within(1..=100000), help_heading = LIMITS, hide_short_help = true)]
+    queue: u32,
+    /// Most tokens of an answer to a request that sets no limit
+    #[arg(short = 'n', long, value_name = "N", default_value = "4096", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
+    max_tokens: u32,
+    /// Bytes of host memory for the prefix cache, which keeps states of earlier prompts; 0 turns the cache off
+    #[arg(long, value_name = "BYTES", default_value = "1073741824", help_heading = LIMITS, hide_short_help = true)]
+    cache: u64,
+    /// Storage of saved states: a folder, or a URL such as s3://bucket/prefix (in builds with the feature `cloud`) [default: memory, until the server ends]
+    #[arg(long, value_name = "URL", help_heading = LIMITS)]
+    states: Option<String>,
+    /// Bytes of saved states per API key
+    #[arg(long, value_name = "BYTES", default_value = "4294967296", help_heading = LIMITS, hide_short_help = true)]
+    state_quota: u64,
+    #[command(flatten)]
+    weights: WeightArgs,
+}
+
+const SERVER: &str = "Server";
+const LIMITS: &str = "Limits";
+
+pub fn run(args: Args) -> Outcome {
+    let options = options(&args)?;
+    let models = models(&args)?;
+    let args = Arc::new(args);
+    let vectors = args.embed.as_deref().map(named).map(|(name, path)| {
+        let args = args.clone();
+        ServedVectors { name, load: Box::new(move || load_vectors(&args, &path)) }
+    });
+    let models = models.into_iter().map(|(name, source)| {
+        let args = args.clone();
+        ServedModel { name, load: Box::new(move || load_engine(&args, &source)) }
+    });
+    signals::stop_on_interrupt(&options.stop);
+    crate::serve::run(options, models.collect(), vectors.into_iter().collect(), &mut |address| {
+        say(format_args!("listening on http://{address}"))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &Args) -> Result<ServeOptions> {
+    Ok(ServeOptions {
+        host: args.host.clone(),
+        port: args.port,
+        keys: keys(args.key_file.as_deref())?,
+        origins: args.cors.clone(),
+        hosts: args.allow_host.clone(),
+        grace: Duration::from_secs(args.grace.into()),
+        max_body: args.max_body,
+        read_timeout: Duration::from_secs(args.read_timeout.into()),
+        states: args.states.clone(),
+        state_quota: args.state_quota,
+        log: if args.log == "json" { LogFormat::Json } else { LogFormat::Text },
+        log_prompts: args.log_prompts,
+        ..ServeOptions::default()
+    })
+}
+
+/// Reads the API keys of the file and of the environment.
+fn keys(file: Option<&Path>) -> Result<Keys> {
+    let mut keys = Keys::default();
+    if let Some(path) = file {
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io(e, path).at("--key-file"))?;
+        keys = Keys::read(&text).map_err(|e| e.at(path.display()).at("--key-file"))?;
+        if keys.is_empty() {
+            return Err(Error::file("expected at least one key, found none").at(path.display()).at("--key-file"));
+        }
+    }
+    let listed = std::env::var(KEYS).unwrap_or_default();
+    for (i, key) in listed.split(',').map(str::trim).filter(|key| !key.is_empty()).enumerate() {
+        keys.add(&format!("env-{}", i + 1), key).map_err(|e| e.at(KEYS))?;
+    }
+    Ok(keys)
+}
+
+/// Returns the names and sources of the models.
+fn models(args: &Args) -> Result<Vec<(String, ModelSource)>> {
+    let mut models: Vec<(String, ModelSource)> = Vec::new();
+    for text in &args.model {
+        let (name, path) = named(text);
+        if models.iter().any(|(known, _)| *known == name) || args.embed.as_ref().is_some_and(|embed| self::named(embed).0 == name) {
+            let e = Error::usage(format!("two models have the name {name:?}")).at("--model");
+            return Err(e.hint("give the models different names: -m NAME=PATH"));
+        }
+        models.push((name, ModelSource::Path(path)));
+    }
+    if models.is_empty() && args.embed.is_none() {
+        models.push(("tiny-rwkv7".into(), ModelSource::Embedded));
+    }
+    Ok(models)
+}
+
+/// Splits `NAME=PATH`. Without a name, the name is the file's name without its extension.
+fn named(text: &str) -> (String, PathBuf) {
+    let named = text.split_once('=').filter(|(name, _)| !name.is_empty() && !name.contains(['/', '\\']));
+    let path = PathBuf::from(named.map_or(text, |(_, path)| path));
+    let stem = || path.file_stem().map_or_else(|| text.to_string(), |stem| stem.to_string_lossy().into_owned());
+    (named.map_or_else(stem, |(name, _)| name.into()), path)
+}
+
+fn load_engine(args: &Args, source: &ModelSource) -> Result<Engine> {
+    let model = args.weights.load(source, Results::Logits)?;
+    let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
+    let default = CacheOptions::default();
+    let cache = match args.cache {
+        0 => CacheOptions::off(),
+        host_bytes => CacheOptions { host_bytes, ..default },
+    };
+    let format = args.format.asked(&model)?;
+    // The server's storage has the states, so the engine may forget them.
+    let states = StateOptions { forgets: true, ..StateOptions::default() };
+    let options = EngineOptions {
+        slots,
+        queue: args.queue as usize,
+        cache,
+        states,
+        max_tokens: args.max_tokens as usize,
+        format,
+        ..EngineOptions::default()
+    };
+    Engine::start(&model, options)
+}
+
+fn load_vectors(args: &Args, path: &Path) -> Result<Vectors> {
+    let source = ModelSource::Path(path.to_path_buf());
+    let model = args.weights.load(&source, Results::Hidden)?;
+    let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
+    let embedder = Embedder::new(&model, slots, &EmbedOptions::default())?;
+    let reranker = match &args.reranker {
+        Some(path) => Some(Reranker::new(&model, &args.weights.load_beside(path)?, slots)?),
+        None => None,
+    };
+    Ok(Vectors { embedder, reranker })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+
+    #[test]
+    fn a_model_has_a_name() {
+        let split = |text: &str| named(text).0 + " " + &named(text).1.display().to_string();
+        assert_eq!(split("g1=a/b.pth"), "g1 a/b.pth");
+        assert_eq!(split("a/b.pth"), "b a/b.pth");
+        assert_eq!(split("./x=y/b.pth"), "b ./x=y/b.pth");
+    }
+}

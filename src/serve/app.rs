@@ -1,0 +1,87 @@
+//! Data that all handlers share.
+
+use super::ServeOptions;
+use super::failure::{Answer, Failure};
+use super::hosted::{Hosted, Losses};
+use super::ledger::Ledger;
+use super::metrics::Metrics;
+use super::states::States;
+use super::vectors::HostedVectors;
+use crate::error::Error;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{Notify, Semaphore};
+
+/// Data that all requests share.
+pub struct App {
+    pub options: ServeOptions,
+    pub models: Vec<Arc<Hosted>>,
+    /// Models that compute vectors and scores.
+    pub vectors: Vec<Arc<HostedVectors>>,
+    pub states: States,
+    pub metrics: Metrics,
+    /// The requests that are being answered.
+    pub ledger: Arc<Ledger>,
+    /// Bounds how many requests are tokenized and checked at the same time.
+    pub preparing: Semaphore,
+    pub losses: Losses,
+    /// True after the server was asked to end. New requests are refused.
+    pub is_stopping: AtomicBool,
+    /// The error with which the server ends, and a signal that it is set.
+    pub fatal: Mutex<Option<Error>>,
+    pub has_failed: Notify,
+}
+
+impl App {
+    /// Returns the model with this name. If the server has one model, any name selects it.
+    ///
+    /// # Errors
+    /// 404 if several models are served and none has this name.
+    pub fn model(&self, name: Option<&str>) -> Answer<Arc<Hosted>> {
+        let named = name.and_then(|name| self.models.iter().find(|model| model.name == name));
+        match (named, name, self.models.as_slice()) {
+            (Some(model), ..) => Ok(model.clone()),
+            (None, None, [first, ..]) | (None, Some(_), [first]) => Ok(first.clone()),
+            (None, name, _) => {
+                let names: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
+                let known = if names.is_empty() { "this server has no model that generates text".into() } else { names.join(", ") };
+                let e = Error::input(format!("unknown model {:?}", crate::error::short(name.unwrap_or_default(), 60)));
+                Err(Failure {
+                    code: Some("model_not_found"),
+                    status: axum::http::StatusCode::NOT_FOUND,
+                    ..e.hint(format!("models: {known}")).field("model").into()
+                })
+            }
+        }
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    /// Ends the server with an error.
+    pub fn fail(&self, e: Error) {
+        self.fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(e);
+        self.has_failed.notify_one();
+    }
+
+    /// Handles an error of the device of `model`'s engine with this number: loads the model again, or ends the server after a second loss.
+    pub fn on_device_error(self: &Arc<Self>, model: &Arc<Hosted>, number: u32, e: &Error) {
+        if self.is_stopping() || !model.lose(number) {
+            return;
+        }
+        log::warn!("model {}: {e}", model.name);
+        self.metrics.lost_devices.inc();
+        if !self.losses.may_reopen() {
+            return self.fail(Error::device(format!("the device failed twice within ten minutes: {e}")));
+        }
+        log::warn!("model {}: the device is opened again", model.name);
+        let (app, model) = (self.clone(), model.clone());
+        tokio::task::spawn_blocking(move || {
+            if let Err(e) = model.load() {
+                app.fail(Error { kind: crate::error::Kind::Device, ..e });
+            }
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! Reads the bodies of requests.
+
+use super::app::App;
+use super::failure::{Answer, Failure};
+use crate::engine::Fields;
+use crate::error::Error;
+use axum::body::{Bytes, to_bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// The bytes of a body, at most [`ServeOptions::max_body`](super::ServeOptions).
+pub struct Body(pub Bytes);
+
+impl FromRequest<Arc<App>> for Body {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Answer<Body> {
+        read_at_most(request, app.options.max_body, app).await.map(Body)
+    }
+}
+
+/// Reads a body of at most `most` bytes.
+///
+/// # Errors
+/// 413 if the body is larger, 408 if the client is too slow, 400 if the connection breaks.
+pub async fn read_at_most(request: Request, most: usize, app: &App) -> Answer<Bytes> {
+    let too_large = || {
+        let e = Error::input(format!("expected a body of at most {most} bytes, found a larger body"));
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", e)
+    };
+    let stated = request.headers().get("content-length").and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if stated.is_some_and(|length| length > most as u64) {
+        return Err(too_large());
+    }
+    let read = tokio::time::timeout(app.options.read_timeout, to_bytes(request.into_body(), most));
+    match read.await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(e)) => match std::error::Error::source(&e).is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) {
+            true => Err(too_large()),
+            false => Err(Error::input("the connection broke while the body was read").into()),
+        },
+        Err(_) => {
+            let text = format!("the body did not arrive within {} seconds", app.options.read_timeout.as_secs());
+            Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", Error::input(text)))
+        }
+    }
+}
+
+impl Body {
+    /// Parses the body. Unknown fields are ignored.
+    ///
+    /// # Errors
+    /// 400 with the path of the wrong field.
+    pub fn parse<T: DeserializeOwned>(&self) -> Answer<T> {
+        // The check for an object gives a shorter error than serde does.
+        let fields = self.fields()?;
+        drop(fields);
+        let mut parser = serde_json::Deserializer::from_slice(self.json());
+        serde_path_to_error::deserialize(&mut parser).map_err(|e| {
+            let path = e.path().to_string();
+            let inner = e.into_inner();
+            let error = Error::input(crate::error::in_words(&inner)).caused_by(inner);
+            if path == "." { error.into() } else { error.field(&path).into() }
+        })
+    }
+
+    /// Returns the fields of the body.
+    ///
+    /// # Errors
+    /// 400 if the body is not a JSON object.
+    pub fn fields(&self) -> Answer<Fields<'_>> {
+        Ok(Fields::read(self.json())?)
+    }
+
+    fn json(&self) -> &[u8] {
+        self.0.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.0)
+    }
+}

@@ -1,0 +1,58 @@
+//! Accepts connections, within limits on their number, their headers and the time that a header takes.
+
+use super::ServeOptions;
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// The most bytes of a request's line and headers together.
+const MAX_HEADER: usize = 64 << 10;
+/// The most header fields of a request.
+const MAX_FIELDS: usize = 100;
+
+/// Serves connections until `stop` ends. Then waits for open requests, for at most `last`.
+pub async fn serve(listener: TcpListener, router: Router, options: &ServeOptions, stop: impl Future<Output = ()>, last: Duration) {
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(options.read_timeout).max_buf_size(MAX_HEADER).max_headers(MAX_FIELDS);
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(options.max_connections));
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let place = tokio::select! {
+            place = places.clone().acquire_owned() => place,
+            () = &mut stop => break,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                // Too many open files, usually. Other connections will close some.
+                log::warn!("a connection could not be accepted: {e}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        // Tokens are small packets that must not wait for each other.
+        let _ = stream.set_nodelay(true);
+        let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            // An error means that the client sent nonsense or left. Nobody can receive an answer.
+            if let Err(e) = connection.await {
+                log::debug!("connection: {e}");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(last, graceful.shutdown()).await;
+}

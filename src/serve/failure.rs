@@ -1,0 +1,83 @@
+//! Errors as responses: a status and an error object of OpenAI's API.
+
+use crate::error::{Error, Kind};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// An error as a response. The status and the code tell programs what happened, the error tells people.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub status: StatusCode,
+    /// The error's code in OpenAI's API, such as `model_not_found`. `None` if the status says everything.
+    pub code: Option<&'static str>,
+    pub error: Box<Error>,
+    /// The number of seconds after which the client may try again. `None` if trying again does not help.
+    pub retry_after: Option<u32>,
+}
+
+/// The result of a handler.
+pub type Answer<T = Response> = Result<T, Failure>;
+
+impl Failure {
+    pub fn new(status: StatusCode, code: &'static str, error: Error) -> Failure {
+        Failure { status, code: Some(code), error: Box::new(error), retry_after: None }
+    }
+
+    /// Returns a failure with the status 404.
+    pub fn not_found(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, code, Error::input(message))
+    }
+
+    /// Returns a failure with the status 400 that names a field.
+    pub fn field(field: &str, message: impl Into<String>) -> Failure {
+        Error::input(message).field(field).into()
+    }
+
+    /// Returns a failure with the status 503: the same request may succeed after some seconds.
+    pub fn unavailable(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, code, Error::new(Kind::Busy, message)) }
+    }
+
+    /// Returns the error object. `request_id` identifies the request in the log.
+    pub fn body(&self, request_id: &str) -> Value {
+        let kind = match self.status {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_client_error() => "invalid_request_error",
+            _ => "server_error",
+        };
+        let Error { message, hint, place, .. } = &*self.error;
+        let place = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+        let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let detail = self.error.field.as_deref().and_then(|field| field.split_once(": ")).map(|(_, rest)| format!("{rest}: "));
+        let message = format!("{place}{}{message}{hint}", detail.unwrap_or_default());
+        json!({"error": {"message": message, "type": kind, "param": self.error.field_name(), "code": self.code, "request_id": request_id}})
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let (status, code, retry_after) = match error.kind {
+            Kind::Input | Kind::Usage => (StatusCode::BAD_REQUEST, None, None),
+            Kind::Busy => (StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), Some(1)),
+            Kind::Memory => (StatusCode::SERVICE_UNAVAILABLE, Some("out_of_memory"), Some(5)),
+            Kind::Device | Kind::Interrupted => (StatusCode::SERVICE_UNAVAILABLE, Some("device_error"), Some(5)),
+            Kind::File | Kind::Model => (StatusCode::INTERNAL_SERVER_ERROR, None, None),
+        };
+        Failure { status, code, error: Box::new(error), retry_after }
+    }
+}
+
+impl IntoResponse for Failure {
+    /// Returns a response without a body. [`around`](super::around) adds the error object, because the object contains the id of the request.
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}

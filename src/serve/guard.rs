@@ -1,0 +1,135 @@
+//! Decides who may use the server: checks the headers `Host`, `Origin` and `Authorization`.
+
+use super::ServeOptions;
+use super::failure::{Answer, Failure};
+use super::keys::Owner;
+use crate::error::Error;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use std::net::IpAddr;
+
+/// The sender of a request.
+#[derive(Debug, Clone, Default)]
+pub struct Caller {
+    /// The id of the request, for the log and the response.
+    pub request_id: String,
+    /// The name of the caller's key. `None` if the server has no keys.
+    pub key: Option<String>,
+    /// The namespace of the caller's states and cache entries. Empty if the server has no keys.
+    pub namespace: String,
+    /// The value of the header `x-session-id`.
+    pub session: Option<String>,
+}
+
+/// Checks that the header `Host` names this server. A page of a foreign site that resolves its own name to this machine (DNS rebinding) sends a
+/// foreign name.
+///
+/// # Errors
+/// 403 if the name is foreign.
+pub fn check_host(headers: &HeaderMap, options: &ServeOptions) -> Answer<()> {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = without_port(host);
+    let is_own = name.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.eq_ignore_ascii_case(&options.host)
+        || options.hosts.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name));
+    match is_own {
+        true => Ok(()),
+        false => {
+            let e = Error::input(format!("the host {:?} is not a name of this server", crate::error::short(name, 60)));
+            Err(forbidden(e.hint("the server's operator can allow the name with the option `allow-host`")))
+        }
+    }
+}
+
+/// Checks that the header `Origin`, if there is one, is this server or an allowed origin.
+///
+/// # Errors
+/// 403 if the origin is foreign.
+pub fn check_origin(headers: &HeaderMap, options: &ServeOptions) -> Answer<()> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let (origin, host) =
+        (origin.to_str().unwrap_or_default(), headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default());
+    let is_own =
+        origin.split_once("://").is_some_and(|(scheme, rest)| matches!(scheme, "http" | "https") && rest.eq_ignore_ascii_case(host));
+    match is_own || options.origins.iter().any(|known| known == "*" || known == origin) {
+        true => Ok(()),
+        false => {
+            let e = Error::input(format!("pages of {:?} may not use this server", crate::error::short(origin, 60)));
+            Err(forbidden(e.hint("the server's operator can allow the origin with the option `cors`")))
+        }
+    }
+}
+
+fn forbidden(e: Error) -> Failure {
+    Failure { status: StatusCode::FORBIDDEN, ..e.into() }
+}
+
+/// Returns whether a request needs no key: the page, the API document and the health check.
+pub fn is_public(method: &Method, path: &str) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+        && (matches!(path, "/" | "/health" | "/openapi.json" | "/favicon.ico") || path.starts_with("/page/"))
+}
+
+/// Finds the owner of the key in the header `Authorization: Bearer KEY` or `x-api-key: KEY`. Returns `None` if the server has no keys.
+///
+/// # Errors
+/// 401 if the key is missing or unknown.
+pub fn authorize(headers: &HeaderMap, options: &ServeOptions) -> Answer<Option<Owner>> {
+    if options.keys.is_empty() {
+        return Ok(None);
+    }
+    let refused = |text: &str| Err(Failure::new(StatusCode::UNAUTHORIZED, "invalid_api_key", Error::input(text)));
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text(header::AUTHORIZATION).and_then(|value| {
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    match bearer.or_else(|| text(header::HeaderName::from_static("x-api-key"))) {
+        None => refused("an API key is required: send the header Authorization: Bearer KEY"),
+        Some(key) => match options.keys.find(key) {
+            Some(owner) => Ok(Some(owner)),
+            None => refused("the API key is unknown"),
+        },
+    }
+}
+
+/// Returns the host of `host:port` or `[v6]:port`, without brackets.
+fn without_port(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(all: &[(header::HeaderName, &str)]) -> HeaderMap {
+        all.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_foreign_host_is_refused() {
+        let options = ServeOptions { hosts: vec!["box.lan".into()], ..ServeOptions::default() };
+        let is_allowed = |host: &str| check_host(&headers(&[(header::HOST, host)]), &options).is_ok();
+        for host in ["127.0.0.1:8080", "localhost", "LocalHost:1", "[::1]:80", "10.0.0.7:8080", "box.lan:8080"] {
+            assert!(is_allowed(host), "{host}");
+        }
+        for host in ["evil.example:8080", "", "127.0.0.1.evil.example", "localhost.evil.example:80"] {
+            assert!(!is_allowed(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_origin_is_refused() {
+        let options = ServeOptions { origins: vec!["https://a.example".into()], ..ServeOptions::default() };
+        let is_allowed =
+            |origin: &str| check_origin(&headers(&[(header::HOST, "localhost:8080"), (header::ORIGIN, origin)]), &options).is_ok();
+        assert!(check_origin(&HeaderMap::new(), &options).is_ok());
+        assert!(is_allowed("http://localhost:8080") && is_allowed("https://a.example"));
+        for origin in ["null", "http://localhost:8081", "http://a.example", "https://a.example.evil", "file://localhost:8080"] {
+            assert!(!is_allowed(origin), "{origin}");
+        }
+    }
+}

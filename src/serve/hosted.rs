@@ -1,0 +1,113 @@
+//! The models of a server: loading, ready, or failed.
+
+use super::failure::{Answer, Failure};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A function that loads a model and starts its engine. The server calls the function on a thread of its own, and once more after the device was lost.
+pub type LoadEngine = Box<dyn Fn() -> Result<Engine> + Send + Sync>;
+
+/// A model that a server offers.
+pub struct ServedModel {
+    /// The name that requests use.
+    pub name: String,
+    /// Loads the model and starts its engine.
+    pub load: LoadEngine,
+}
+
+/// After this time without a lost device, the device may be opened again.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
+
+/// A model of a running server.
+pub struct Hosted {
+    pub name: String,
+    /// The time when the server started, in seconds since 1970.
+    pub created: u64,
+    load: LoadEngine,
+    phase: Mutex<Phase>,
+    n_loads: AtomicU32,
+}
+
+enum Phase {
+    Loading,
+    /// The engine, and how many engines this model had before.
+    Ready(Box<Engine>, u32),
+    Failed(Error),
+}
+
+impl Hosted {
+    pub fn new(ServedModel { name, load }: ServedModel) -> Hosted {
+        let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Hosted { name, created, load, phase: Mutex::new(Phase::Loading), n_loads: AtomicU32::new(0) }
+    }
+
+    /// Loads the model. Blocks until the engine has started.
+    ///
+    /// # Errors
+    /// The errors of the function that loads the model.
+    pub fn load(&self) -> Result<()> {
+        let loaded = (self.load)();
+        let n_before = self.n_loads.fetch_add(1, Ordering::Relaxed);
+        let mut phase = self.lock();
+        match loaded {
+            Ok(engine) => {
+                *phase = Phase::Ready(Box::new(engine), n_before);
+                Ok(())
+            }
+            Err(e) => {
+                *phase = Phase::Failed(e.clone());
+                Err(e)
+            }
+        }
+    }
+
+    /// Returns the engine and its number, which [`lose`](Self::lose) takes.
+    ///
+    /// # Errors
+    /// 503 if the model is not ready.
+    pub fn engine(&self) -> Answer<(Engine, u32)> {
+        match &*self.lock() {
+            Phase::Ready(engine, number) => Ok(((**engine).clone(), *number)),
+            Phase::Loading => Err(Failure::unavailable("model_loading", format!("the model {} is being loaded", self.name))),
+            Phase::Failed(e) => {
+                Err(Failure { retry_after: None, ..Failure::from(Error::device(format!("the model could not be loaded: {e}"))) })
+            }
+        }
+    }
+
+    /// Returns the engine if the model is ready.
+    pub fn ready(&self) -> Option<Engine> {
+        self.engine().ok().map(|(engine, _)| engine)
+    }
+
+    /// Drops the engine with this number, because its device has failed. Returns false if the engine was dropped before.
+    pub fn lose(&self, number: u32) -> bool {
+        let mut phase = self.lock();
+        let is_current = matches!(&*phase, Phase::Ready(_, current) if *current == number);
+        if is_current {
+            *phase = Phase::Loading;
+        }
+        is_current
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts lost devices. A device is opened again once; after a second loss within ten minutes the server ends.
+#[derive(Default)]
+pub struct Losses(Mutex<Option<Instant>>);
+
+impl Losses {
+    /// Notes a loss. Returns whether the device may be opened again.
+    pub fn may_reopen(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = last.is_none_or(|at| at.elapsed() > FORGIVEN_AFTER);
+        *last = Some(Instant::now());
+        is_first
+    }
+}

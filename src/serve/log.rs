@@ -1,0 +1,57 @@
+//! The log of requests: one line per request on stderr. The log contains no prompt, no answer and no key.
+
+use super::LogFormat;
+use super::app::App;
+use serde::Serialize;
+use std::io::Write;
+
+/// A line of the log.
+#[derive(Debug, Serialize)]
+pub struct Record<'a> {
+    pub request_id: &'a str,
+    pub method: &'a str,
+    /// The route, such as `/v1/states/{name}`.
+    pub route: &'a str,
+    pub status: u16,
+    /// The name of the caller's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<&'a str>,
+    /// The time until the response began. A streamed answer is longer.
+    pub milliseconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'a str>,
+}
+
+impl App {
+    /// Writes a line about a request.
+    pub fn log(&self, record: &Record<'_>) {
+        let time = jiff::Timestamp::now();
+        let line = match self.options.log {
+            LogFormat::Json => {
+                let mut fields = serde_json::to_value(record).unwrap_or_default();
+                fields["time"] = time.to_string().into();
+                fields.to_string()
+            }
+            LogFormat::Text => {
+                let Record { request_id, method, route, status, key, milliseconds, error } = record;
+                let key = key.map(|key| format!(" {key}")).unwrap_or_default();
+                let error = error.map(|error| format!(" {error}")).unwrap_or_default();
+                format!("{time:.0} {method} {route} {status} {milliseconds:.1} ms {request_id}{key}{error}")
+            }
+        };
+        write_line(&line);
+    }
+
+    /// Writes a request's body to the log, if the operator asked for this.
+    pub fn log_body(&self, request_id: &str, body: &[u8]) {
+        if self.options.log_prompts {
+            let text = String::from_utf8_lossy(body);
+            write_line(&serde_json::json!({"request_id": request_id, "body": text}).to_string());
+        }
+    }
+}
+
+/// Writes a line in one piece, so that lines of several threads do not mix. An error is ignored: nobody could read a message about it.
+fn write_line(line: &str) {
+    let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}

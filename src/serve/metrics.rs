@@ -1,0 +1,128 @@
+//! Counters and gauges for Prometheus.
+
+use super::hosted::Hosted;
+use crate::engine::Completion;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Route {
+    route: String,
+    status: u32,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Model {
+    model: String,
+}
+
+/// All metrics of a server.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Route, Counter>,
+    prompt_tokens: Family<Model, Counter>,
+    cached_tokens: Family<Model, Counter>,
+    generated_tokens: Family<Model, Counter>,
+    first_token: Family<Model, Histogram>,
+    per_token: Family<Model, Histogram>,
+    queued: Family<Model, Histogram>,
+    slots: Family<Model, Gauge>,
+    free_slots: Family<Model, Gauge>,
+    running: Family<Model, Gauge>,
+    waiting: Family<Model, Gauge>,
+    cached: Family<Model, Gauge>,
+    pub lost_devices: Counter,
+}
+
+/// Buckets for durations in seconds: 1 ms to 65 s.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 17))
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let mut registry = Registry::with_prefix("wingbeat");
+        macro_rules! family {
+            ($name:literal, $help:literal, $new:expr) => {{
+                let family = $new;
+                registry.register($name, $help, family.clone());
+                family
+            }};
+        }
+        let histogram = || Family::<Model, Histogram>::new_with_constructor(seconds);
+        let requests = family!("requests", "Requests by route and status", Family::default());
+        let prompt_tokens = family!("prompt_tokens", "Tokens of prompts, cached tokens included", Family::default());
+        let cached_tokens = family!("cached_tokens", "Tokens of prompts whose state came from a cache or a kept state", Family::default());
+        let generated_tokens = family!("generated_tokens", "Generated tokens", Family::default());
+        let first_token = family!("time_to_first_token_seconds", "Time from the slot to the first token", histogram());
+        let per_token = family!("time_per_token_seconds", "Mean time between the tokens of an answer", histogram());
+        let queued = family!("queue_seconds", "Time in the queue", histogram());
+        let slots = family!("slots", "Slots", Family::default());
+        let free_slots = family!("free_slots", "Slots without a request", Family::default());
+        let running = family!("running_requests", "Requests with slots", Family::default());
+        let waiting = family!("waiting_requests", "Requests that wait for slots", Family::default());
+        let cached = family!("cache_entries", "Entries of the prefix cache", Family::default());
+        let lost_devices = family!("lost_devices", "Devices that failed", Counter::default());
+        Metrics {
+            registry,
+            requests,
+            prompt_tokens,
+            cached_tokens,
+            generated_tokens,
+            first_token,
+            per_token,
+            queued,
+            slots,
+            free_slots,
+            running,
+            waiting,
+            cached,
+            lost_devices,
+        }
+    }
+}
+
+impl Metrics {
+    pub fn on_response(&self, route: &str, status: u16) {
+        self.requests.get_or_create(&Route { route: route.into(), status: status.into() }).inc();
+    }
+
+    /// Counts a complete continuation.
+    pub fn on_done(&self, model: &str, done: &Completion) {
+        let model = &Model { model: model.into() };
+        if done.index == 0 {
+            self.prompt_tokens.get_or_create(model).inc_by(done.usage.prompt_tokens as u64);
+            self.cached_tokens.get_or_create(model).inc_by(done.usage.cached_tokens as u64);
+            self.queued.get_or_create(model).observe(done.timings.queue_ms / 1e3);
+            self.first_token.get_or_create(model).observe(done.timings.prefill_ms / 1e3);
+        }
+        let n = done.usage.completion_tokens;
+        self.generated_tokens.get_or_create(model).inc_by(n as u64);
+        if n > 1 {
+            self.per_token.get_or_create(model).observe(done.timings.decode_ms / 1e3 / (n - 1) as f64);
+        }
+    }
+
+    /// Returns all metrics of a server with these models, in the text format of OpenMetrics.
+    pub fn text(&self, models: &[Arc<Hosted>]) -> String {
+        for model in models {
+            let label = &Model { model: model.name.clone() };
+            let Some(stats) = model.ready().map(|engine| engine.stats()) else { continue };
+            self.slots.get_or_create(label).set(stats.slots as i64);
+            self.free_slots.get_or_create(label).set(stats.free_slots as i64);
+            self.running.get_or_create(label).set(stats.running as i64);
+            self.waiting.get_or_create(label).set(stats.waiting as i64);
+            self.cached.get_or_create(label).set(stats.cached as i64);
+        }
+        let mut text = String::new();
+        // Writing to a text cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

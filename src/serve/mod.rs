@@ -1,0 +1,33 @@
+//! An HTTP server with OpenAI's API for RWKV and GLM-4 models, and with states as objects of the API.
+//!
+//! The server is a thin layer over [`engine`](crate::engine): each request becomes an engine request, and each event becomes a part of the
+//! response. `openai` has the endpoints of OpenAI's API, `native` has the other endpoints. A new endpoint needs a file in one of these folders and a line in
+//! [`routes`].
+
+mod app;
+mod around;
+mod body;
+mod connections;
+mod failure;
+mod guard;
+mod hosted;
+mod ids;
+mod keys;
+mod ledger;
+mod log;
+mod metrics;
+mod native;
+mod openai;
+mod options;
+mod routes;
+mod run;
+mod states;
+mod store;
+mod tickets;
+mod vectors;
+
+pub use hosted::{LoadEngine, ServedModel};
+pub use keys::Keys;
+pub use options::{LogFormat, ServeOptions};
+pub use run::run;
+pub use vectors::{LoadVectors, ServedVectors, Vectors};

@@ -1,0 +1,40 @@
+//! `GET /`: the chat page. Its files are part of the program.
+
+use crate::serve::failure::{Answer, Failure};
+use axum::extract::Path;
+use axum::http::{HeaderName, header};
+use axum::response::{IntoResponse, Response};
+
+/// The content security policy: the page may load its own files and send requests to this server.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+include!(concat!(env!("OUT_DIR"), "/page.rs"));
+
+pub async fn index() -> Answer {
+    answer("index.html")
+}
+
+pub async fn file(Path(name): Path<String>) -> Answer {
+    answer(&name)
+}
+
+fn answer(name: &str) -> Answer<Response> {
+    let found = FILES.iter().find(|(known, _)| *known == name);
+    let (name, content) = found.ok_or_else(|| Failure::not_found("not_found", "the page has no file with this name"))?;
+    let kind = match name.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "text/plain; charset=utf-8",
+    };
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ];
+    Ok((headers, *content).into_response())
+}

@@ -1,0 +1,92 @@
+//! Parts of answers that several endpoints share: usage, timings, log-probabilities, reasons of the end.
+
+use crate::engine::{Completion, Engine, StateInfo};
+use crate::error::Result;
+use crate::session::{Finish, Logprobs};
+use crate::template::ToolCall;
+use serde_json::{Value, json};
+use std::time::SystemTime;
+
+/// Returns the seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Returns OpenAI's name of the reason why a continuation ended.
+pub fn finish_reason(done: &Completion) -> &'static str {
+    match done.finish {
+        _ if !done.calls.is_empty() => "tool_calls",
+        Finish::Eos | Finish::Stop => "stop",
+        Finish::Length | Finish::Context | Finish::Interrupted => "length",
+    }
+}
+
+/// Sums the tokens of all continuations. A prompt counts once, however many continuations it has.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sum {
+    pub prompt: usize,
+    pub cached: usize,
+    pub completion: usize,
+}
+
+impl Sum {
+    pub fn add(&mut self, done: &Completion) {
+        if done.index == 0 {
+            self.prompt += done.usage.prompt_tokens;
+            self.cached += done.usage.cached_tokens;
+        }
+        self.completion += done.usage.completion_tokens;
+    }
+
+    /// Returns the object `usage` of chat completions and completions.
+    pub fn json(&self) -> Value {
+        let Sum { prompt, cached, completion } = *self;
+        json!({
+            "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        })
+    }
+}
+
+/// Returns the object `timings` of a continuation.
+pub fn timings(done: &Completion) -> Value {
+    let round = |ms: f64| (ms * 1e3).round() / 1e3;
+    let t = &done.timings;
+    json!({"queue_ms": round(t.queue_ms), "prefill_ms": round(t.prefill_ms), "decode_ms": round(t.decode_ms)})
+}
+
+/// Returns the object of a state that was stored, or the error that prevented this. `None` if the request stores no state.
+pub fn state(saved: Option<&Result<StateInfo>>) -> Option<Value> {
+    Some(match saved? {
+        Ok(info) => json!({"name": info.name, "tokens": info.n_tokens, "bytes": info.bytes}),
+        Err(e) => json!({"error": {"message": e.to_string()}}),
+    })
+}
+
+/// Returns the text of a token. Bytes that are no UTF-8 are replaced.
+pub fn token_text(engine: &Engine, token: u32) -> String {
+    String::from_utf8_lossy(token_bytes(engine, token)).into_owned()
+}
+
+fn token_bytes(engine: &Engine, token: u32) -> &[u8] {
+    // `Engine::model` lives as long as the engine.
+    engine.model().vocab().map_or(&[], |vocab| vocab.token(token))
+}
+
+/// Returns an entry of `logprobs.content` of a chat completion.
+pub fn chat_logprobs(engine: &Engine, at: &Logprobs) -> Value {
+    let one = |token: u32, logprob: f32| json!({"token": token_text(engine, token), "logprob": finite(logprob), "bytes": token_bytes(engine, token)});
+    let mut entry = one(at.token, at.logprob);
+    entry["top_logprobs"] = at.top.iter().map(|(token, logprob)| one(*token, *logprob)).collect();
+    entry
+}
+
+/// JSON has no infinity.
+pub fn finite(logprob: f32) -> f32 {
+    logprob.max(-9999.0)
+}
+
+/// Returns the object of a tool call.
+pub fn tool_call(id: &str, call: &ToolCall) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+}

@@ -1,0 +1,250 @@
+//! `POST /v1/chat/completions`: answers messages.
+
+use super::answer::{Sum, chat_logprobs, finish_reason, now, state, timings, tool_call};
+use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, think, without};
+use super::messages::{self, WireMessage};
+use super::stream::{Lines, Out, collect, respond};
+use crate::engine::{Completion, Engine, Event, Input, Request};
+use crate::serve::app::App;
+use crate::serve::body::Body;
+use crate::serve::failure::{Answer, Failure};
+use crate::serve::guard::Caller;
+use crate::serve::ids::new_id;
+use crate::serve::tickets::Ticket;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// A request of a chat completion. Sampler settings and further fields of the engine are read, too.
+#[derive(Debug, Deserialize, ToSchema)]
+pub struct ChatBody {
+    pub messages: Vec<WireMessage>,
+    /// The name of a model. With one model, any name selects it.
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub stream: Option<bool>,
+    #[serde(default)]
+    pub stream_options: Option<StreamOptions>,
+    /// The most tokens of the answer, thoughts included. The same as `max_tokens`.
+    #[serde(default)]
+    pub max_completion_tokens: Option<u32>,
+    /// If true, the answer has the log-probabilities of its tokens.
+    #[serde(default)]
+    pub logprobs: Option<bool>,
+    /// The number of most likely tokens at each position, 0 to 20.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 20)]
+    pub top_logprobs: Option<u32>,
+    #[serde(default)]
+    pub response_format: Option<ResponseFormat>,
+    /// If false, the answer has at most one tool call.
+    #[serde(default)]
+    pub parallel_tool_calls: Option<bool>,
+    /// How much the model thinks: none, minimal, low, medium or high.
+    #[serde(default)]
+    pub reasoning_effort: Option<String>,
+    /// `enable_thinking`: true or false.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// The state at the end of the answer is kept under this name, and the next request with this name continues from it.
+    #[serde(default)]
+    pub session_id: Option<String>,
+    /// If true, the state after the answer is stored, and the answer has its name.
+    #[serde(default)]
+    pub return_state: Option<bool>,
+}
+
+/// The fields of [`ChatBody`] that the engine does not read.
+const OWN: [&str; 13] = [
+    "messages",
+    "prompt",
+    "tokens",
+    "model",
+    "stream",
+    "stream_options",
+    "max_completion_tokens",
+    "logprobs",
+    "top_logprobs",
+    "response_format",
+    "pooling",
+    "session_id",
+    "echo",
+];
+
+pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
+    let asked: ChatBody = body.parse()?;
+    app.log_body(&caller.request_id, &body.0);
+    let fields = body.fields()?;
+    check_sizes(&fields, &app.options)?;
+    let (mut request, _) = Request::read_settings(Input::Messages(messages::read(&asked.messages)), &without(fields, &OWN))?;
+    if let Some(n) = asked.max_completion_tokens {
+        request.max_tokens = Some(n as usize);
+    }
+    if asked.top_logprobs.is_some() && asked.logprobs != Some(true) {
+        return Err(Failure::field("top_logprobs", "expected logprobs = true together with top_logprobs"));
+    }
+    request.logprobs = (asked.logprobs == Some(true)).then(|| asked.top_logprobs.unwrap_or(0) as usize);
+    follow(&mut request, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
+    think(&mut request, asked.reasoning_effort.as_deref(), asked.chat_template_kwargs.as_ref())?;
+    if request.n > app.options.max_n {
+        return Err(Failure::field("n", format!("expected at most {}, found {}", app.options.max_n, request.n)));
+    }
+    let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
+    let (model, n) = (app.model(asked.model.as_deref())?, request.n);
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept).await?;
+    let head = Head {
+        id: new_id("chatcmpl-"),
+        created: now(),
+        model: model.name.clone(),
+        max_calls: if asked.parallel_tool_calls == Some(false) { 1 } else { usize::MAX },
+    };
+    if asked.stream == Some(true) {
+        let usage = asked.stream_options.is_some_and(|options| options.include_usage == Some(true));
+        return Ok(respond(
+            vec![ticket],
+            Chunks { head, usage, sum: Sum::default(), texts: (0..n).map(|_| Choice::default()).collect() },
+            &caller.request_id,
+        ));
+    }
+    let engine = ticket.engine.clone();
+    let all = collect(vec![ticket]).await?.remove(0);
+    Ok(head.completion(&engine, &all))
+}
+
+/// The fields that all chunks of an answer have.
+struct Head {
+    id: String,
+    created: u64,
+    model: String,
+    /// The most tool calls of a choice that are returned.
+    max_calls: usize,
+}
+
+impl Head {
+    fn completion(&self, engine: &Engine, all: &[Completion]) -> Response {
+        let mut sum = Sum::default();
+        let mut answer = json!({"id": self.id, "object": "chat.completion", "created": self.created, "model": self.model, "system_fingerprint": fingerprint(engine)});
+        let choices = all.iter().map(|done| {
+            sum.add(done);
+            self.choice(engine, done)
+        });
+        answer["choices"] = choices.collect();
+        answer["usage"] = sum.json();
+        if let Some(done) = all.first() {
+            answer["timings"] = timings(done);
+            state(done.state.as_ref()).into_iter().for_each(|state| answer["state"] = state);
+        }
+        Json(answer).into_response()
+    }
+
+    fn choice(&self, engine: &Engine, done: &Completion) -> Value {
+        let mut message = json!({"role": "assistant", "content": done.text, "refusal": null});
+        if let Some(thought) = &done.thought {
+            message["reasoning_content"] = thought.as_str().into();
+        }
+        if !done.calls.is_empty() {
+            message["tool_calls"] = done.calls.iter().take(self.max_calls).map(|call| tool_call(&new_id("call_"), call)).collect();
+            if done.text.is_empty() {
+                message["content"] = Value::Null;
+            }
+        }
+        let logprobs = (!done.logprobs.is_empty())
+            .then(|| json!({"content": done.logprobs.iter().map(|at| chat_logprobs(engine, at)).collect::<Vec<_>>(), "refusal": null}));
+        json!({"index": done.index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason(done), "seed": done.seed})
+    }
+}
+
+/// Returns an id of the weights and the version of the program: equal ids mean equal answers for equal seeds, on one device.
+pub fn fingerprint(engine: &Engine) -> String {
+    let hash = engine.model().weights_hash();
+    format!("wingbeat-{}-{}", env!("CARGO_PKG_VERSION"), &hash[..hash.len().min(16)])
+}
+
+/// The state of one choice of a stream.
+#[derive(Default)]
+struct Choice {
+    has_begun: bool,
+    /// Log-probabilities of tokens whose text has not been sent yet.
+    logprobs: Vec<Value>,
+}
+
+/// Writes the chunks of a streamed answer.
+struct Chunks {
+    head: Head,
+    /// True if a last chunk has the usage.
+    usage: bool,
+    sum: Sum,
+    texts: Vec<Choice>,
+}
+
+impl Chunks {
+    fn chunk(&self, choices: Value) -> Value {
+        let Head { id, created, model, .. } = &self.head;
+        let mut chunk = json!({"id": id, "object": "chat.completion.chunk", "created": created, "model": model, "choices": choices});
+        if self.usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
+    }
+
+    /// Sends a change of a choice.
+    fn delta(&mut self, index: usize, mut delta: Value, finish: Option<&str>, more: Value, out: &mut Out) {
+        let Some(choice) = self.texts.get_mut(index) else { return };
+        if !std::mem::replace(&mut choice.has_begun, true) {
+            delta["role"] = "assistant".into();
+        }
+        let logprobs = std::mem::take(&mut choice.logprobs);
+        let logprobs = if logprobs.is_empty() { Value::Null } else { json!({"content": logprobs, "refusal": null}) };
+        let mut entry = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
+        more.as_object().into_iter().flatten().for_each(|(name, value)| entry[name] = value.clone());
+        out.json(&self.chunk(json!([entry])));
+    }
+}
+
+impl Lines for Chunks {
+    fn event(&mut self, _: usize, event: &Event, engine: &Engine, out: &mut Out) {
+        let max_calls = self.head.max_calls;
+        match event {
+            Event::Started { .. } => {
+                for index in 0..self.texts.len() {
+                    self.delta(index, json!({"content": ""}), None, Value::Null, out);
+                }
+            }
+            Event::Text { index, text } => self.delta(*index, json!({"content": text}), None, Value::Null, out),
+            Event::Thought { index, text } => self.delta(*index, json!({"reasoning_content": text}), None, Value::Null, out),
+            Event::Call { index, call, name } if *call < max_calls => {
+                let begun = json!({"index": call, "id": new_id("call_"), "type": "function", "function": {"name": name, "arguments": ""}});
+                self.delta(*index, json!({"tool_calls": [begun]}), None, Value::Null, out);
+            }
+            Event::Arguments { index, call, text } if *call < max_calls => {
+                self.delta(*index, json!({"tool_calls": [{"index": call, "function": {"arguments": text}}]}), None, Value::Null, out);
+            }
+            Event::Logprobs { index, logprobs } => {
+                let entry = chat_logprobs(engine, logprobs);
+                self.texts.get_mut(*index).into_iter().for_each(|choice| choice.logprobs.push(entry.clone()));
+            }
+            Event::Done(done) => {
+                self.sum.add(done);
+                let mut more = json!({"seed": done.seed, "timings": timings(done)});
+                state(done.state.as_ref()).into_iter().for_each(|state| more["state"] = state);
+                self.delta(done.index, json!({}), Some(finish_reason(done)), more, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, out: &mut Out) {
+        if self.usage {
+            let mut chunk = self.chunk(json!([]));
+            chunk["usage"] = self.sum.json();
+            out.json(&chunk);
+        }
+        out.done();
+    }
+}

@@ -1,0 +1,289 @@
+//! `POST /v1/completions`: continues texts and tokens.
+
+use super::answer::{Sum, finish_reason, finite, now, state, timings, token_text};
+use super::chat::fingerprint;
+use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, without};
+use super::stream::{Lines, Out, collect, respond};
+use crate::engine::{Completion, Engine, Event, Input, Request};
+use crate::serve::app::App;
+use crate::serve::body::Body;
+use crate::serve::failure::{Answer, Failure};
+use crate::serve::guard::Caller;
+use crate::serve::hosted::Hosted;
+use crate::serve::ids::new_id;
+use crate::serve::tickets::Ticket;
+use crate::session::Logprobs;
+use axum::extract::State;
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// The most prompts of a request.
+const MAX_PROMPTS: usize = 256;
+
+/// A request of completions. Sampler settings and further fields of the engine are read, too.
+#[derive(Debug, Deserialize, ToSchema)]
+pub struct CompletionBody {
+    pub prompt: Prompts,
+    /// The name of a model. With one model, any name selects it.
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub stream: Option<bool>,
+    #[serde(default)]
+    pub stream_options: Option<StreamOptions>,
+    /// The number of most likely tokens at each position, 0 to 20. The sampled token is always reported.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 20)]
+    pub logprobs: Option<u32>,
+    /// If true, the text begins with the prompt.
+    #[serde(default)]
+    pub echo: Option<bool>,
+    /// The text after a gap that the model fills; `prompt` is the text before the gap. For RWKV-7 G1.
+    #[serde(default)]
+    pub suffix: Option<String>,
+    #[serde(default)]
+    pub response_format: Option<ResponseFormat>,
+    /// The state at the end of the text is kept under this name, and the next request with this name continues from it.
+    #[serde(default)]
+    pub session_id: Option<String>,
+    /// If true, the state after the text is stored, and the answer has its name.
+    #[serde(default)]
+    pub return_state: Option<bool>,
+}
+
+/// One or several prompts, as texts or as token ids.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "found another type than a string, an array of strings, token ids, or arrays of token ids")]
+pub enum Prompts {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+impl Prompts {
+    /// Returns the prompts as inputs of requests.
+    pub fn inputs(self) -> Vec<Input> {
+        match self {
+            Prompts::Text(text) => vec![Input::Text(text)],
+            Prompts::Texts(all) => all.into_iter().map(Input::Text).collect(),
+            Prompts::Tokens(tokens) => vec![Input::Tokens(tokens)],
+            Prompts::TokenLists(all) => all.into_iter().map(Input::Tokens).collect(),
+        }
+    }
+}
+
+/// The fields of [`CompletionBody`] that the engine does not read.
+const OWN: [&str; 13] = [
+    "prompt",
+    "messages",
+    "tokens",
+    "model",
+    "stream",
+    "stream_options",
+    "response_format",
+    "suffix",
+    "pooling",
+    "session_id",
+    "best_of",
+    "echo",
+    "logprobs",
+];
+
+pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
+    let asked: CompletionBody = body.parse()?;
+    app.log_body(&caller.request_id, &body.0);
+    let fields = body.fields()?;
+    check_sizes(&fields, &app.options)?;
+    let (mut settings, _) = Request::read_settings(Input::Text(String::new()), &without(fields, &OWN))?;
+    follow(&mut settings, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
+    (settings.echo, settings.logprobs) = (asked.echo == Some(true), asked.logprobs.map(|n| n as usize));
+    // OpenAI's default.
+    settings.max_tokens.get_or_insert(16);
+    let mut inputs = asked.prompt.inputs();
+    if let Some(suffix) = asked.suffix.filter(|suffix| !suffix.is_empty()) {
+        inputs = inputs.into_iter().map(|input| between(input, &suffix)).collect::<Answer<_>>()?;
+    }
+    if inputs.is_empty() || inputs.len() > MAX_PROMPTS || inputs.len() * settings.n > app.options.max_n.max(MAX_PROMPTS) {
+        let text = format!(
+            "expected 1 to {MAX_PROMPTS} prompts with together at most {} continuations, found {}",
+            app.options.max_n.max(MAX_PROMPTS),
+            inputs.len()
+        );
+        return Err(Failure::field("prompt", text));
+    }
+    if inputs.len() > 1 && (asked.session_id.is_some() || asked.return_state == Some(true) || settings.save_state.is_some()) {
+        return Err(Failure::field("prompt", "expected one prompt together with a session or a saved state, found several"));
+    }
+    // A session in a header suits one conversation, not several prompts.
+    let of_header = Caller { session: caller.session.clone().filter(|_| inputs.len() == 1), ..caller.clone() };
+    let kept = kept(&settings, &of_header, asked.session_id, asked.return_state == Some(true))?;
+    let model = app.model(asked.model.as_deref())?;
+    let n = settings.n;
+    let firsts: Vec<Option<u32>> = match settings.echo && settings.logprobs.is_some() {
+        true => inputs.iter().map(|input| first_token(&model, input)).collect(),
+        false => vec![None; inputs.len()],
+    };
+    let mut tickets = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let request = Request { input, ..settings.clone() };
+        tickets.push(Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept).await?);
+    }
+    let engine = tickets[0].engine.clone();
+    let head = json!({"id": new_id("cmpl-"), "object": "text_completion", "created": now(), "model": model.name, "system_fingerprint": fingerprint(&engine)});
+    if asked.stream == Some(true) {
+        let usage = asked.stream_options.is_some_and(|options| options.include_usage == Some(true));
+        let n_choices = n * tickets.len();
+        let lines =
+            Chunks { head, usage, n, sum: Sum::default(), waiting: (0..n_choices).map(|i| Table::begin(&engine, firsts[i / n])).collect() };
+        return Ok(respond(tickets, lines, &caller.request_id));
+    }
+    let all = collect(tickets).await?;
+    let mut sum = Sum::default();
+    let mut answer = head;
+    let mut choices = Vec::new();
+    for (ticket, done) in all.iter().enumerate().flat_map(|(ticket, all)| all.iter().map(move |done| (ticket, done))) {
+        sum.add(done);
+        let table = (settings.logprobs.is_some()).then(|| Table::of(&engine, done, firsts[ticket]));
+        choices.push(json!({
+            "index": ticket * n + done.index, "text": done.text, "logprobs": table.map(Table::json), "finish_reason": finish_reason(done), "seed": done.seed,
+        }));
+    }
+    answer["choices"] = choices.into();
+    answer["usage"] = sum.json();
+    if let Some(done) = all.first().and_then(|all| all.first()) {
+        answer["timings"] = timings(done);
+        state(done.state.as_ref()).into_iter().for_each(|state| answer["state"] = state);
+    }
+    Ok(Json(answer).into_response())
+}
+
+/// Returns the prompt with which RWKV-7 G1 fills the gap between a prompt and `suffix`.
+fn between(prompt: Input, suffix: &str) -> Answer<Input> {
+    match prompt {
+        Input::Text(prefix) => Ok(Input::Text(crate::chat::fill_prompt(&prefix, suffix))),
+        _ => Err(Failure::field("suffix", "expected prompt as text together with suffix, found token ids")),
+    }
+}
+
+/// Returns the first token of a prompt.
+fn first_token(model: &Hosted, input: &Input) -> Option<u32> {
+    match input {
+        Input::Tokens(tokens) => tokens.first().copied(),
+        Input::Text(text) => model.ready()?.model().vocab()?.encode_prompt(text.as_bytes()).ok()?.first().copied(),
+        Input::Messages(_) => None,
+    }
+}
+
+/// Log-probabilities in the form of completions: one list per kind.
+#[derive(Default)]
+struct Table {
+    tokens: Vec<Value>,
+    logprobs: Vec<Value>,
+    top: Vec<Value>,
+    offsets: Vec<usize>,
+    /// The length of the text so far, in characters.
+    length: usize,
+}
+
+impl Table {
+    /// Returns a table with the first token of a prompt, which has no log-probability.
+    fn begin(engine: &Engine, first: Option<u32>) -> Table {
+        let mut table = Table::default();
+        first.into_iter().for_each(|token| table.push(engine, token, None));
+        table
+    }
+
+    /// Returns the table of a complete text. `first` is the first token of a prompt that the text begins with.
+    fn of(engine: &Engine, done: &Completion, first: Option<u32>) -> Table {
+        let mut table = Table::begin(engine, first);
+        done.prompt_logprobs.iter().chain(&done.logprobs).for_each(|at| table.push(engine, at.token, Some(at)));
+        table
+    }
+
+    fn push(&mut self, engine: &Engine, token: u32, at: Option<&Logprobs>) {
+        let text = token_text(engine, token);
+        self.offsets.push(self.length);
+        self.length += text.chars().count();
+        self.tokens.push(text.into());
+        self.logprobs.push(at.map_or(Value::Null, |at| finite(at.logprob).into()));
+        let top =
+            at.map(|at| at.top.iter().map(|(token, logprob)| (token_text(engine, *token), finite(*logprob).into())).collect::<Map<_, _>>());
+        self.top.push(top.map_or(Value::Null, Value::Object));
+    }
+
+    fn json(self) -> Value {
+        json!({"tokens": self.tokens, "token_logprobs": self.logprobs, "top_logprobs": self.top, "text_offset": self.offsets})
+    }
+
+    /// Returns the entries that were not sent yet, or null.
+    fn take(&mut self) -> Value {
+        if self.tokens.is_empty() {
+            return Value::Null;
+        }
+        let length = self.length;
+        std::mem::replace(self, Table { length, ..Table::default() }).json()
+    }
+}
+
+/// Writes the chunks of streamed texts.
+struct Chunks {
+    head: Value,
+    usage: bool,
+    /// The number of continuations per prompt.
+    n: usize,
+    sum: Sum,
+    /// For each choice, log-probabilities that have not been sent yet.
+    waiting: Vec<Table>,
+}
+
+impl Chunks {
+    fn chunk(&mut self, ticket: usize, index: usize, text: &str, finish: Option<&str>, more: Value, out: &mut Out) {
+        let index = ticket * self.n + index;
+        let Some(waiting) = self.waiting.get_mut(index) else { return };
+        let mut chunk = self.head.clone();
+        chunk["choices"] = json!([{"index": index, "text": text, "logprobs": waiting.take(), "finish_reason": finish}]);
+        more.as_object().into_iter().flatten().for_each(|(name, value)| chunk["choices"][0][name] = value.clone());
+        if self.usage {
+            chunk["usage"] = Value::Null;
+        }
+        out.json(&chunk);
+    }
+}
+
+impl Lines for Chunks {
+    fn event(&mut self, ticket: usize, event: &Event, engine: &Engine, out: &mut Out) {
+        match event {
+            Event::Text { index, text } => self.chunk(ticket, *index, text, None, Value::Null, out),
+            Event::Logprobs { index, logprobs } => {
+                let at = ticket * self.n + index;
+                self.waiting.get_mut(at).into_iter().for_each(|table| table.push(engine, logprobs.token, Some(logprobs)));
+            }
+            Event::Prompt { logprobs } => {
+                for table in self.waiting.iter_mut().skip(ticket * self.n).take(self.n) {
+                    logprobs.iter().for_each(|at| table.push(engine, at.token, Some(at)));
+                }
+            }
+            Event::Done(done) => {
+                self.sum.add(done);
+                let mut more = json!({"seed": done.seed, "timings": timings(done)});
+                state(done.state.as_ref()).into_iter().for_each(|state| more["state"] = state);
+                self.chunk(ticket, done.index, "", Some(finish_reason(done)), more, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, out: &mut Out) {
+        if self.usage {
+            let mut chunk = self.head.clone();
+            (chunk["choices"], chunk["usage"]) = (json!([]), self.sum.json());
+            out.json(&chunk);
+        }
+        out.done();
+    }
+}

@@ -1,0 +1,145 @@
+//! `POST /v1/embeddings`: vectors of texts.
+
+use super::completions::Prompts;
+use crate::engine::{Event, Input, Request};
+use crate::error::Error;
+use crate::serve::app::App;
+use crate::serve::body::Body;
+use crate::serve::failure::{Answer, Failure};
+use crate::serve::guard::Caller;
+use crate::serve::tickets::{Kept, Ticket};
+use crate::session::Pooling;
+use axum::extract::State;
+use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// The most texts of a request.
+const MAX_TEXTS: usize = 2048;
+
+/// A request for vectors.
+#[derive(Debug, Deserialize, ToSchema)]
+pub struct EmbeddingBody {
+    pub input: Prompts,
+    /// The name of a model. A model that was loaded for vectors has precedence if there is no name.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// float or base64 (little-endian f32).
+    #[serde(default)]
+    pub encoding_format: Option<Encoding>,
+    /// Must equal the number of the model's dimensions.
+    #[serde(default)]
+    pub dimensions: Option<u32>,
+    /// last or mean. For models that generate text.
+    #[serde(default)]
+    pub pooling: Option<WirePooling>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    Float,
+    Base64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WirePooling {
+    Last,
+    Mean,
+}
+
+pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Value>> {
+    let asked: EmbeddingBody = body.parse()?;
+    let named = app.vectors.iter().find(|model| asked.model.as_deref().is_none_or(|name| model.name == name));
+    // With one model in all, any name selects it.
+    let only = app.vectors.first().filter(|_| app.models.is_empty() && app.vectors.len() == 1);
+    let (name, vectors, n_tokens) = match named.or(only) {
+        Some(model) => {
+            if asked.pooling.is_some() {
+                return Err(Failure::field("pooling", "this model has its own pooling"));
+            }
+            let texts = texts(asked.input)?;
+            let (name, model) = (model.name.clone(), model.clone());
+            let found = tokio::task::spawn_blocking(move || model.embed(&texts, "input")).await;
+            let found = found.map_err(|_| Error::device("computing the vectors panicked"))??;
+            let n_tokens = found.iter().map(|one| one.n_tokens).sum();
+            (name, found.into_iter().map(|one| one.vector).collect::<Vec<_>>(), n_tokens)
+        }
+        None => of_engine(&app, &caller, asked.input, asked.model.as_deref(), asked.pooling).await?,
+    };
+    let n_dimensions = vectors.first().map_or(0, Vec::len);
+    if let Some(asked) = asked.dimensions.filter(|asked| *asked as usize != n_dimensions) {
+        return Err(Failure::field("dimensions", format!("the model's vectors have {n_dimensions} dimensions, found {asked}")));
+    }
+    let encoded = |vector: &Vec<f32>| match asked.encoding_format {
+        Some(Encoding::Base64) => Value::from(STANDARD.encode(bytemuck::cast_slice::<f32, u8>(vector))),
+        _ => json!(vector),
+    };
+    let data: Vec<Value> =
+        vectors.iter().enumerate().map(|(i, vector)| json!({"object": "embedding", "index": i, "embedding": encoded(vector)})).collect();
+    Ok(Json(json!({"object": "list", "data": data, "model": name, "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens}})))
+}
+
+/// Computes vectors with a model that generates text: the hidden state after the last token, or the mean of all.
+async fn of_engine(
+    app: &Arc<App>,
+    caller: &Caller,
+    input: Prompts,
+    name: Option<&str>,
+    pooling: Option<WirePooling>,
+) -> Answer<(String, Vec<Vec<f32>>, usize)> {
+    let model = app.model(name)?;
+    let inputs = input.inputs();
+    check_count(inputs.len())?;
+    let pooling = if pooling == Some(WirePooling::Mean) { Pooling::Mean } else { Pooling::Last };
+    let (mut vectors, mut n_tokens) = (Vec::with_capacity(inputs.len()), 0);
+    // As many at a time as there are slots, so that one request does not fill the queue.
+    let n_slots = model.engine()?.0.stats().slots.max(1);
+    let mut inputs = inputs.into_iter().enumerate();
+    loop {
+        let mut tickets = Vec::new();
+        for (i, input) in inputs.by_ref().take(n_slots) {
+            let request = Request { pooling: Some(pooling), ..Request::new(input) };
+            let opened = Ticket::open(app, &model, caller, "/v1/embeddings", request, &Kept::default()).await;
+            tickets.push(opened.map_err(|failure| Failure {
+                error: Box::new(Error { field: Some(format!("input[{i}]").into()), ..*failure.error }),
+                ..failure
+            })?);
+        }
+        if tickets.is_empty() {
+            return Ok((model.name.clone(), vectors, n_tokens));
+        }
+        for mut ticket in tickets {
+            while let Some(event) = ticket.next().await {
+                match event {
+                    Event::Vector { vector } => vectors.push(vector),
+                    Event::Done(done) => n_tokens += done.usage.prompt_tokens,
+                    Event::Failed(e) => return Err(e.into()),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Returns the texts of the input. Models for vectors add a token at the end of each text, so they take no token ids.
+fn texts(input: Prompts) -> Answer<Vec<String>> {
+    let texts = input.inputs().into_iter().map(|input| match input {
+        Input::Text(text) => Ok(text),
+        _ => Err(Failure::field("input", "this model takes texts, found token ids")),
+    });
+    let texts = texts.collect::<Answer<Vec<String>>>()?;
+    check_count(texts.len()).map(|()| texts)
+}
+
+fn check_count(n: usize) -> Answer<()> {
+    match (1..=MAX_TEXTS).contains(&n) {
+        true => Ok(()),
+        false => Err(Failure::field("input", format!("expected 1 to {MAX_TEXTS} texts, found {n}"))),
+    }
+}

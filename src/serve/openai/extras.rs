@@ -1,0 +1,155 @@
+//! Fields that several endpoints share, and that the engine does not read itself.
+
+use crate::chat::Thinking;
+use crate::engine::{Fields, Follows, Request, Rules};
+use crate::error::Error;
+use crate::serve::ServeOptions;
+use crate::serve::failure::{Answer, Failure};
+use crate::serve::guard::Caller;
+use crate::serve::ids::new_id;
+use crate::serve::tickets::Kept;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// Options of a stream.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub struct StreamOptions {
+    /// If true, a last chunk has the usage.
+    #[serde(default)]
+    pub include_usage: Option<bool>,
+}
+
+/// The form that an answer must have.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ResponseFormat {
+    Text,
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that matches a schema.
+    JsonSchema {
+        json_schema: NamedSchema,
+    },
+}
+
+/// A JSON schema with a name.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub struct NamedSchema {
+    /// The schema. Without it, any JSON value is allowed.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub schema: Option<Value>,
+}
+
+impl ResponseFormat {
+    /// Returns the rules of this form, or `None` for text.
+    pub fn rules(&self) -> Option<Rules> {
+        match self {
+            ResponseFormat::Text => None,
+            ResponseFormat::JsonObject => Some(Rules::Object),
+            ResponseFormat::JsonSchema { json_schema } => Some(schema_rules(json_schema.schema.as_ref())),
+        }
+    }
+}
+
+/// Returns the rules of a schema. Without a schema, any JSON value is allowed.
+pub fn schema_rules(schema: Option<&Value>) -> Rules {
+    schema.map_or(Rules::Value, |schema| Rules::Schema(schema.to_string()))
+}
+
+/// Sets the rules of an answer that a field demands.
+///
+/// # Errors
+/// 400 if the request also has a grammar or a schema in another field.
+pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str) -> Answer<()> {
+    match (rules, &request.follows) {
+        (None, _) => Ok(()),
+        (Some(_), Some(Follows::Rules(_))) => {
+            Err(Failure::field(field, "the request also has a grammar or a schema in another field; use only one of them"))
+        }
+        (Some(rules), _) => {
+            request.follows = Some(Follows::Rules(rules));
+            Ok(())
+        }
+    }
+}
+
+/// Checks the sizes that one request can ask for: grammars and schemas.
+///
+/// # Errors
+/// 400 with the field that is too large.
+pub fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
+    for (name, value) in fields.iter() {
+        if matches!(name, "grammar" | "json_schema" | "response_format" | "text" | "tools") && value.len() > options.max_schema {
+            let text = format!("expected at most {} bytes, found {}", options.max_schema, value.len());
+            return Err(Failure::field(name, text));
+        }
+    }
+    Ok(())
+}
+
+/// Removes the fields that the server reads itself, so that the engine does not see them.
+pub fn without<'a>(mut fields: Fields<'a>, names: &[&str]) -> Fields<'a> {
+    for name in names {
+        fields.take(name);
+    }
+    fields
+}
+
+/// Sets how the model thinks, from `reasoning_effort` and `chat_template_kwargs`. The engine's own field `thinking` has precedence.
+///
+/// # Errors
+/// 400 if a value is unknown.
+pub fn think(request: &mut Request, effort: Option<&str>, kwargs: Option<&Map<String, Value>>) -> Answer<()> {
+    if request.thinking.is_some() {
+        return Ok(());
+    }
+    let of_kwargs = kwargs.and_then(|kwargs| kwargs.get("enable_thinking").or_else(|| kwargs.get("thinking")));
+    let name = match (of_kwargs, effort) {
+        (Some(Value::Bool(true)), _) => Some("on"),
+        (Some(Value::Bool(false)), _) => Some("off"),
+        (Some(Value::String(name)), _) => Some(name.as_str()),
+        (Some(Value::Null) | None, None) => None,
+        (Some(Value::Null) | None, Some(effort)) => Some(match effort {
+            "none" | "minimal" => "off",
+            "low" => "short",
+            "medium" => "on",
+            "high" | "xhigh" => "long",
+            _ => return Err(Failure::field("reasoning_effort", "expected none, minimal, low, medium or high")),
+        }),
+        (Some(_), _) => return Err(Failure::field("chat_template_kwargs.enable_thinking", "expected true or false")),
+    };
+    if let Some(name) = name {
+        let field = if of_kwargs.is_some() { "chat_template_kwargs" } else { "reasoning_effort" };
+        request.thinking = Some(name.parse::<Thinking>().map_err(|e| e.field(field))?);
+    }
+    Ok(())
+}
+
+/// Returns which states a request continues and stores.
+///
+/// # Errors
+/// 400 if the session's id is not valid as a name, or if the request has several continuations.
+pub fn kept(request: &Request, caller: &Caller, session_id: Option<String>, return_state: bool) -> Answer<Kept> {
+    let session = session_id.or_else(|| caller.session.clone());
+    if let Some(name) = &session {
+        checked_name(name, "session_id")?;
+        if request.n > 1 {
+            return Err(Failure::field("session_id", format!("expected n = 1 together with session_id, found n = {}", request.n)));
+        }
+        if request.state.is_some() || request.save_state.is_some() {
+            return Err(Failure::field("session_id", "expected either session_id or the fields state and save_state, found both"));
+        }
+    }
+    let save = session.clone().or_else(|| (return_state && request.save_state.is_none()).then(|| new_id("state-")));
+    Ok(Kept { resume: session, save })
+}
+
+/// Checks that a name can be the name of a state.
+///
+/// # Errors
+/// 400 with this field.
+pub fn checked_name(name: &str, field: &str) -> Answer<()> {
+    crate::engine::check_state_name(name).map_err(|e: Error| e.field(field).into())
+}

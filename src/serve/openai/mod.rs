@@ -1,0 +1,15 @@
+//! Endpoints of OpenAI's API, and `/v1/rerank`, whose form Jina, Cohere and others share.
+
+mod answer;
+pub mod chat;
+pub mod completions;
+pub mod embeddings;
+mod extras;
+mod messages;
+pub mod models;
+pub mod rerank;
+pub mod responses;
+mod stream;
+
+pub use extras::checked_name;
+pub use messages::{WireMessage, read as read_messages};

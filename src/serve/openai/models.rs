@@ -1,0 +1,41 @@
+//! `GET /v1/models`: the models of the server.
+
+use crate::serve::app::App;
+use crate::serve::failure::{Answer, Failure};
+use crate::serve::hosted::Hosted;
+use axum::Json;
+use axum::extract::{Path, State};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
+    Json(json!({"object": "list", "data": all(&app)}))
+}
+
+pub async fn one(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Value>> {
+    let found = all(&app).into_iter().find(|model| model["id"] == name.as_str());
+    found.map(Json).ok_or_else(|| Failure::not_found("model_not_found", format!("unknown model {:?}", crate::error::short(&name, 60))))
+}
+
+fn all(app: &App) -> Vec<Value> {
+    let of_vectors = app.vectors.iter().map(|model| {
+        let status = if model.is_ready() { "ready" } else { "loading" };
+        json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "wingbeat", "task": "embedding", "status": status})
+    });
+    app.models.iter().map(|model| described(model)).chain(of_vectors).collect()
+}
+
+fn described(model: &Hosted) -> Value {
+    let mut entry = json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "wingbeat", "task": "text"});
+    let Some(engine) = model.ready() else {
+        entry["status"] = "loading".into();
+        return entry;
+    };
+    let (model, facts) = (engine.model(), engine.model().facts());
+    let more = json!({
+        "status": "ready", "architecture": facts.architecture, "parameters": model.n_params(), "context": model.context(), "layers": facts.n_layer,
+        "vocabulary": facts.n_vocab, "dtype": model.dtype(), "device": model.device().name, "slots": engine.stats().slots,
+    });
+    more.as_object().into_iter().flatten().for_each(|(name, value)| entry[name] = value.clone());
+    entry
+}

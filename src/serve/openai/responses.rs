@@ -1,0 +1,116 @@
+//! `POST /v1/responses`: OpenAI's Responses. A response can continue an earlier one: the server keeps the messages and the state after them.
+
+mod body;
+mod items;
+mod lines;
+mod record;
+
+use super::answer::now;
+use super::extras::{check_sizes, follow, kept, think, without};
+use super::stream::{collect, respond};
+use crate::engine::{Input, Request};
+use crate::error::Error;
+use crate::serve::app::App;
+use crate::serve::body::Body;
+use crate::serve::failure::{Answer, Failure};
+use crate::serve::guard::Caller;
+use crate::serve::ids::new_id;
+use crate::serve::states::OF_RESPONSES;
+use crate::serve::tickets::{Kept, Ticket};
+use crate::template::Message;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+pub use body::ResponseBody;
+use items::Head;
+use lines::ResponseLines;
+use record::Record;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The fields of [`ResponseBody`] that the engine does not read.
+const OWN: [&str; 17] = [
+    "input",
+    "prompt",
+    "messages",
+    "tokens",
+    "model",
+    "stream",
+    "instructions",
+    "previous_response_id",
+    "store",
+    "max_output_tokens",
+    "tools",
+    "tool_choice",
+    "text",
+    "reasoning",
+    "pooling",
+    "session_id",
+    "n",
+];
+
+pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
+    let asked: ResponseBody = body.parse()?;
+    app.log_body(&caller.request_id, &body.0);
+    let fields = body.fields()?;
+    check_sizes(&fields, &app.options)?;
+    let model = app.model(asked.model.as_deref())?;
+    let (engine, _) = model.engine()?;
+    let previous = match &asked.previous_response_id {
+        Some(id) => Some(Record::read(&app, &engine, &caller, id).await?.ok_or_else(|| unknown(id, Some("previous_response_id")))?),
+        None => None,
+    };
+    let mut messages = previous.map(|record| record.messages).unwrap_or_default();
+    messages.extend(asked.input.messages()?);
+    let system = asked.instructions.iter().map(Message::system);
+    let all: Vec<Message> = system.chain(messages.iter().cloned()).collect();
+    let (mut request, _) = Request::read_settings(Input::Messages(all), &without(fields, &OWN))?;
+    request.max_tokens = asked.max_output_tokens.map(|n| n as usize).or(request.max_tokens);
+    request.tools = asked.tools()?;
+    request.tool_choice = asked.tool_choice()?;
+    follow(&mut request, asked.rules(), "text")?;
+    think(&mut request, asked.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref()), None)?;
+    let id = new_id(OF_RESPONSES);
+    let is_stored = asked.store != Some(false);
+    // A session would keep the same state a second time.
+    let without_session = Caller { session: None, ..caller.clone() };
+    let mut kept: Kept = kept(&request, &without_session, None, false)?;
+    kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());
+    kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await?;
+    let head = Head { id, created: now(), model: model.name.clone(), echoed: asked.echoed() };
+    let record = is_stored.then(|| Record::begin(&app, &engine, &caller, messages));
+    if asked.stream == Some(true) {
+        return Ok(respond(vec![ticket], ResponseLines::new(head, record), &caller.request_id));
+    }
+    let done = collect(vec![ticket]).await?.remove(0).into_iter().next().ok_or_else(|| Error::device("the engine returned no answer"))?;
+    let answer = head.response(&done);
+    if let Some(record) = record {
+        record.write(&head.id, &done, &answer).await?;
+    }
+    Ok(Json(answer).into_response())
+}
+
+pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Answer<Json<Value>> {
+    for engine in app.models.iter().filter_map(|model| model.ready()) {
+        if let Some(record) = Record::read(&app, &engine, &caller, &id).await? {
+            return Ok(Json(record.response));
+        }
+    }
+    Err(unknown(&id, None))
+}
+
+pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Answer<Json<Value>> {
+    for engine in app.models.iter().filter_map(|model| model.ready()) {
+        if Record::delete(&app, &engine, &caller, &id).await? {
+            return Ok(Json(json!({"id": id, "object": "response.deleted", "deleted": true})));
+        }
+    }
+    Err(unknown(&id, None))
+}
+
+fn unknown(id: &str, field: Option<&str>) -> Failure {
+    let e = Error::input(format!("unknown response {:?}", crate::error::short(id, 100)));
+    Failure { status: StatusCode::NOT_FOUND, code: Some("response_not_found"), ..field.map_or(e.clone(), |field| e.field(field)).into() }
+}

@@ -1,0 +1,76 @@
+//! Responses that the server keeps, beside the states after them.
+
+use crate::engine::{Completion, Engine};
+use crate::error::Error;
+use crate::serve::app::App;
+use crate::serve::failure::Answer;
+use crate::serve::guard::Caller;
+use crate::serve::states::{OF_RESPONSES, folder};
+use crate::template::Message;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A response, and the conversation up to its end.
+#[derive(Serialize, Deserialize)]
+pub struct Record {
+    pub response: Value,
+    /// All messages, without instructions.
+    pub messages: Vec<Message>,
+}
+
+/// A record whose answer is being generated.
+pub struct Begun {
+    app: Arc<App>,
+    engine: Engine,
+    caller: Caller,
+    messages: Vec<Message>,
+}
+
+impl Record {
+    /// Begins a record. `messages` are the messages before the answer.
+    pub fn begin(app: &Arc<App>, engine: &Engine, caller: &Caller, messages: Vec<Message>) -> Begun {
+        Begun { app: app.clone(), engine: engine.clone(), caller: caller.clone(), messages }
+    }
+
+    /// Reads a response. Returns `None` if the caller has no response with this id.
+    pub async fn read(app: &App, engine: &Engine, caller: &Caller, id: &str) -> Answer<Option<Record>> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let Some((content, _)) = app.states.store().get(&folder(engine, caller), &file(id)).await? else { return Ok(None) };
+        Ok(Some(serde_json::from_slice(&content).map_err(|e| Error::file(format!("the stored response is damaged: {e}")))?))
+    }
+
+    /// Deletes a response and its state. Returns false if the caller has no response with this id.
+    pub async fn delete(app: &App, engine: &Engine, caller: &Caller, id: &str) -> Answer<bool> {
+        if !is_id(id) {
+            return Ok(false);
+        }
+        app.states.delete(engine, caller, id).await?;
+        Ok(app.states.store().delete(&folder(engine, caller), &file(id)).await?)
+    }
+}
+
+impl Begun {
+    /// Stores the response.
+    pub async fn write(self, id: &str, done: &Completion, response: &Value) -> Answer<()> {
+        let Begun { app, engine, caller, mut messages } = self;
+        if !done.text.is_empty() || done.calls.is_empty() {
+            messages.push(Message::assistant(&done.text));
+        }
+        messages.extend(done.calls.iter().map(|call| Message::call(&call.name, &call.arguments)));
+        let content = serde_json::to_vec(&Record { response: response.clone(), messages });
+        let content = content.map_err(|e| Error::file(format!("the response could not be stored: {e}")))?;
+        Ok(app.states.store().put(&folder(&engine, &caller), &file(id), content.into()).await?)
+    }
+}
+
+/// Returns whether a text can be the id of a response.
+fn is_id(id: &str) -> bool {
+    id.starts_with(OF_RESPONSES) && crate::engine::check_state_name(id).is_ok()
+}
+
+fn file(id: &str) -> String {
+    format!("{id}.json")
+}

@@ -1,0 +1,126 @@
+//! Streams events of tickets as server-sent events.
+
+use crate::engine::{Completion, Engine, Event};
+use crate::error::Error;
+use crate::serve::failure::{Answer, Failure};
+use crate::serve::tickets::Ticket;
+use axum::response::sse::{Event as Line, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+/// After this time without an event, a comment is sent, so that proxies keep the connection open.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Converts events to the lines of a stream.
+pub trait Lines: Send + 'static {
+    /// Converts an event of the ticket with this index.
+    fn event(&mut self, ticket: usize, event: &Event, engine: &Engine, out: &mut Out);
+    /// Does the last work before [`end`](Self::end): for example, stores the answer.
+    fn before_end(&mut self) -> BoxFuture<'_, Answer<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// Adds the lines after the last event of all tickets.
+    fn end(&mut self, out: &mut Out);
+    /// Adds the lines of an error, which end the stream.
+    fn failed(&mut self, e: &Error, request_id: &str, out: &mut Out) {
+        out.json(&Failure::from(e.clone()).body(request_id));
+    }
+}
+
+/// Lines that wait to be sent.
+#[derive(Default)]
+pub struct Out(VecDeque<Line>);
+
+impl Out {
+    /// Adds a line with JSON.
+    pub fn json(&mut self, data: &Value) {
+        self.0.push_back(Line::default().data(data.to_string()));
+    }
+
+    /// Adds a line with the name of an event and JSON.
+    pub fn named(&mut self, name: &str, data: &Value) {
+        self.0.push_back(Line::default().event(name).data(data.to_string()));
+    }
+
+    /// Adds the line that ends a stream.
+    pub fn done(&mut self) {
+        self.0.push_back(Line::default().data("[DONE]"));
+    }
+}
+
+/// The events of several tickets, each with the index of its ticket.
+type Events = BoxStream<'static, (usize, Event, Engine)>;
+
+fn events(tickets: Vec<Ticket>) -> Events {
+    let of_ticket = |(i, ticket): (usize, Ticket)| {
+        let next = move |mut ticket: Ticket| async move {
+            let event = ticket.next().await?;
+            Some(((i, event, ticket.engine.clone()), ticket))
+        };
+        stream::unfold(ticket, next).boxed()
+    };
+    stream::select_all(tickets.into_iter().enumerate().map(of_ticket)).boxed()
+}
+
+struct Streaming<L> {
+    events: Option<Events>,
+    lines: L,
+    out: Out,
+    request_id: String,
+}
+
+/// Returns a response that streams the events of tickets. When the client leaves, the response is dropped, and the tickets with it.
+pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Response {
+    let streaming = Streaming { events: Some(events(tickets)), lines, out: Out::default(), request_id: request_id.into() };
+    let next = |mut streaming: Streaming<L>| async move {
+        loop {
+            if let Some(line) = streaming.out.0.pop_front() {
+                return Some((Ok::<Line, Infallible>(line), streaming));
+            }
+            let Streaming { events, lines, out, request_id } = &mut streaming;
+            match events.as_mut()?.next().await {
+                Some((_, Event::Failed(e), _)) => {
+                    lines.failed(&e, request_id, out);
+                    // The other tickets are cancelled.
+                    *events = None;
+                }
+                Some((ticket, event, engine)) => lines.event(ticket, &event, &engine, out),
+                None => {
+                    match lines.before_end().await {
+                        Ok(()) => lines.end(out),
+                        Err(failure) => lines.failed(&failure.error, request_id, out),
+                    }
+                    *events = None;
+                }
+            }
+            if streaming.events.is_none() && streaming.out.0.is_empty() {
+                return None;
+            }
+        }
+    };
+    Sse::new(stream::unfold(streaming, next)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// Waits until all tickets are complete. Returns the continuations of each ticket, in order.
+///
+/// # Errors
+/// The error of the first request that failed. The other requests are cancelled.
+pub async fn collect(tickets: Vec<Ticket>) -> Answer<Vec<Vec<Completion>>> {
+    let mut all: Vec<Vec<Completion>> = tickets.iter().map(|_| Vec::new()).collect();
+    let mut events = events(tickets);
+    while let Some((ticket, event, _)) = events.next().await {
+        match event {
+            Event::Done(done) => all[ticket].push(*done),
+            Event::Failed(e) => return Err(e.into()),
+            _ => {}
+        }
+    }
+    all.iter_mut().for_each(|done| done.sort_by_key(|completion| completion.index));
+    Ok(all)
+}

@@ -1,0 +1,119 @@
+//! A ticket is a request that an engine runs for a caller: the events, the states to store, and the entry in the list of open requests.
+
+use super::app::App;
+use super::failure::{Answer, Failure};
+use super::guard::Caller;
+use super::hosted::Hosted;
+use super::ledger::{Entry, Line};
+use crate::engine::{Engine, Event, Generation, Request};
+use crate::error::{Error, Kind};
+use futures_util::StreamExt;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How a request uses kept states, beyond the fields of the engine's request.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// The name of the state from which the conversation continues if its text begins with the text of the state.
+    pub resume: Option<String>,
+    /// The name under which the state after the answer is stored.
+    pub save: Option<String>,
+}
+
+/// A request that runs. Dropping the ticket cancels the request.
+pub struct Ticket {
+    app: Arc<App>,
+    pub model: Arc<Hosted>,
+    pub engine: Engine,
+    number: u32,
+    caller: Caller,
+    generation: Generation,
+    line: Line,
+}
+
+impl Ticket {
+    /// Submits a request to a model's engine.
+    ///
+    /// # Errors
+    /// 400 if a field is wrong; 404 if the named state is unknown; 429 if the queue is full; 503 if the model is not ready or the server ends.
+    pub async fn open(
+        app: &Arc<App>,
+        model: &Arc<Hosted>,
+        caller: &Caller,
+        endpoint: &'static str,
+        request: Request,
+        kept: &Kept,
+    ) -> Answer<Ticket> {
+        if app.is_stopping() {
+            return Err(Failure::unavailable("stopping", "the server is shutting down"));
+        }
+        let (engine, number) = model.engine()?;
+        let mut request = Request { namespace: caller.namespace.clone(), ..request };
+        if let Some(name) = &request.state {
+            if !app.states.bring(&engine, caller, name).await.map_err(|e| in_field(e, "state"))? {
+                return Err(unknown_state(name, Some("state")));
+            }
+        } else if let Some(name) = &kept.resume
+            && app.states.bring(&engine, caller, name).await.map_err(|e| in_field(e, "session_id"))?
+        {
+            (request.state, request.state_is_prefix) = (Some(name.clone()), true);
+        }
+        if request.save_state.is_none() {
+            request.save_state.clone_from(&kept.save);
+        }
+        let entry = Entry {
+            request_id: caller.request_id.clone(),
+            namespace: caller.namespace.clone(),
+            endpoint,
+            model: model.name.clone(),
+            prompt_tokens: 0,
+            cached_tokens: 0,
+            events: 0,
+            began: Instant::now(),
+        };
+        // Closed semaphores do not occur: nobody closes this one.
+        let permit = app.preparing.acquire().await;
+        let submitting = engine.clone();
+        let submitted = tokio::task::spawn_blocking(move || submitting.submit(&request)).await;
+        drop(permit);
+        let generation = submitted.map_err(|_| Error::file("checking the request panicked"))??;
+        let line = Line::open(&app.ledger, entry);
+        Ok(Ticket { app: app.clone(), model: model.clone(), engine, number, caller: caller.clone(), generation, line })
+    }
+
+    /// Returns the next event, or `None` after the last. A state is stored before the event [`Event::Done`] is returned.
+    pub async fn next(&mut self) -> Option<Event> {
+        let mut event = self.generation.next().await?;
+        match &mut event {
+            Event::Started { prompt_tokens, cached_tokens } => {
+                self.line.update(|entry| (entry.prompt_tokens, entry.cached_tokens) = (*prompt_tokens, *cached_tokens));
+            }
+            Event::Text { .. } | Event::Thought { .. } | Event::Arguments { .. } => self.line.update(|entry| entry.events += 1),
+            Event::Done(done) => {
+                if let Some(Ok(info)) = &done.state {
+                    let stored = self.app.states.keep(&self.engine, &self.caller, &info.name).await;
+                    done.state = Some(stored.map_err(|failure| *failure.error));
+                }
+                self.app.metrics.on_done(&self.model.name, done);
+            }
+            Event::Failed(e) if e.kind == Kind::Device => self.app.on_device_error(&self.model, self.number, e),
+            _ => {}
+        }
+        Some(event)
+    }
+}
+
+/// Returns the failure for a state that does not exist, or belongs to another caller.
+pub fn unknown_state(name: &str, field: Option<&str>) -> Failure {
+    let e = Error::input(format!("unknown state {:?}", crate::error::short(name, 100)))
+        .hint("GET /v1/states lists the states of this key and model");
+    Failure {
+        status: axum::http::StatusCode::NOT_FOUND,
+        code: Some("state_not_found"),
+        ..field.map_or(e.clone(), |field| e.field(field)).into()
+    }
+}
+
+fn in_field(failure: Failure, field: &str) -> Failure {
+    Failure { error: Box::new(failure.error.field(field)), ..failure }
+}
