@@ -17,7 +17,7 @@ GPUS    ?= stock
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-all lint check-portable bench gpu-compile gpu-check picture fuzz deny clean
+.PHONY: help demo test test-docs test-page test-all lint check-portable bench gpu-compile gpu-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -36,6 +36,9 @@ test-docs: ## run the examples of the README and of docs/, compare their output,
 	@tools/setup.sh compiler
 	$(CARGO) test --quiet --doc -- pages
 	@tools/test.sh docs::
+
+test-page: ## test the chat page of `serve` in Chromium against a mock server; needs node 20
+	@tools/test-page.sh
 
 test-all: ## repeat the tests with checked shaders, other kernels, split matrices, and SwiftShader if it is installed
 	@tools/setup.sh compiler

@@ -63,12 +63,13 @@ export const showModels = (models, chosen) => {
 export const onModel = (f) => byId('model').addEventListener('change', (event) => f(event.target.value));
 
 let retry = null;
+let tried = false;
 
 /** Asks for the API key; `then` is called with it. */
 export const askKey = (then) => {
   retry = then;
-  const form = byId('key');
-  form.hidden = false;
+  byId('key').hidden = false;
+  if (tried) byId('key-note').textContent = 'The server does not accept this key. Enter another key.';
   byId('key-field').focus();
 };
 
@@ -80,6 +81,7 @@ export const onKey = (f) =>
     byId('key').hidden = true;
     f(field.value);
     field.value = '';
+    tried = true;
     input.focus();
     retry?.();
     retry = null;

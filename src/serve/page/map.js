@@ -63,7 +63,8 @@ export const show = (c, selected) => {
   const current = new Set(path(c).map((node) => node.id));
   const columns = 1 + Math.max(...rows.map((row) => row.column));
   const text = LEFT + columns * COLUMN;
-  const width = Math.max(map.clientWidth - 12, 252, text + 120);
+  // the panel is 304 pixels wide, or 86% of a narrow window; its content is narrower by the padding
+  const width = Math.max(Math.min(304, innerWidth * 0.86) - 42, text + 120);
   // the head's label is bold; all labels are measured as if they were
   pen.font = `600 13px ${getComputedStyle(map).fontFamily}`;
   const items = rows.map((row) => {

@@ -87,7 +87,8 @@ export const messageView = (node, actions) => {
   const again = answer && iconButton('again', 'Regenerate', () => actions.regenerate(node));
   const here = answer && iconButton('branch', 'Continue from here in a new branch', () => actions.continueFrom(node));
   const change = !answer && iconButton('edit', 'Edit', () => edit(), { 'data-edit': true });
-  const buttons = el('span', { class: 'buttons' }, again, change, here, copyButton(node));
+  const copy = copyButton(node);
+  const buttons = el('span', { class: 'buttons' }, again, change, here, copy);
   const bar = el('div', { class: 'bar' }, answer ? [branches, buttons, meta] : [buttons, branches]);
   const main = el('div', { class: 'content' }, answer ? [waiting, details, text.element, tools, failure] : text.element);
   const element = el(
@@ -145,6 +146,7 @@ export const messageView = (node, actions) => {
       meta.replaceChildren(...(running ? [] : numbers(node).map((word) => el('span', {}, word))));
       meta.title = node.seed === undefined || node.seed === null ? '' : `seed ${node.seed}`;
       again.hidden = running;
+      if (copy) copy.hidden = running || !node.content;
       here.hidden = running || head || Boolean(node.error);
     }
     branches.hidden = all < 2;

@@ -90,7 +90,7 @@ export const statesDialog = (conversation, actions) => {
     byId('state-list').replaceChildren(...own.map(row));
     if (!own.length) byId('state-list').append(el('li', { class: 'fine' }, 'No saved states yet.'));
     kept.hidden = !sessions.length;
-    kept.querySelector('summary').textContent = `${sessions.length} kept for conversations`;
+    kept.querySelector('summary').textContent = `${sessions.length === 1 ? '1 state' : `${sessions.length} states`} kept for conversations`;
     kept.querySelector('ul').replaceChildren(...sessions.map(row));
   };
 
