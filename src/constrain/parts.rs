@@ -121,7 +121,7 @@ impl Parts {
         }
     }
 
-    /// Returns the parts, by number, that part number `part` consists of. For a reference to a rule, returns the rule's body.
+    /// Returns the numbers of the children of part number `part`. The only child of a reference to a rule is the rule's body.
     pub fn below(&self, part: usize) -> &[usize] {
         match &self.all[part] {
             Node::Rule(rule) => std::slice::from_ref(&self.bodies[*rule]),

@@ -227,7 +227,8 @@ impl Preparer {
         Question::new(&self.model, &format, &messages).map_err(|e| if request.tools.is_empty() { e } else { e.field("tools") })
     }
 
-    /// Returns the format of the answer, and the messages with the declared tools.
+    /// Returns the chat format with the request's options applied. Also returns the messages, with the request's tools in the system message, and
+    /// with the format's hint on thinking in the user's last message.
     fn asked(&mut self, request: &Request, messages: &[Message]) -> Result<(Format, Vec<Message>)> {
         let mut format = self.format(request.format.as_deref())?;
         let is_declared = !request.tools.is_empty() && request.tool_choice != Some(ToolChoice::None);

@@ -33,7 +33,7 @@ pub enum ResponseFormat {
     },
 }
 
-/// A JSON schema with a name.
+/// The JSON schema that an answer must match, in the form of OpenAI's `json_schema`. The name of the schema is ignored.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub struct NamedSchema {
     /// The schema. Without it, any JSON value is allowed.
