@@ -1,8 +1,8 @@
 // Matrix times up to 16 vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// One workgroup per 4 GROUPS rows and BLOCKS x TOKENS tokens. Each lane multiplies a part of the width. One reduction adds up the sums of
-// all lanes. Weights are read once for all tokens. The inputs of TOKENS tokens are in registers at a time. For the next TOKENS tokens, the
-// weights are still in registers or in the nearest cache. The order of a token's sum is the same for all values of GROUPS, BLOCKS, TOKENS
-// and EARLY.
+// One workgroup per (4 x GROUPS) rows and (BLOCKS x TOKENS) tokens. Each lane multiplies a part of the width. Then one reduction adds up the
+// sums of all lanes. The tokens of a workgroup form BLOCKS blocks of TOKENS tokens. A lane holds the inputs of one block in registers at a
+// time. The first block reads the weights from memory. For the later blocks, the weights are still in registers or in the nearest cache.
+// The products of a row and a token are added in the same order for all values of GROUPS, BLOCKS, TOKENS and EARLY.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::{begin, input4};
 import package::linear::epilogue::finish;

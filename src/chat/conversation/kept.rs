@@ -44,8 +44,8 @@ impl Kept {
         Ok(prompt.len() - known)
     }
 
-    /// Sets the slot to the kept state after the longest beginning of `prompt`. Sets the slot to the empty state if no kept state matches or no slot
-    /// is free for a fork. Returns the number of tokens that the slot has then read.
+    /// Replaces the slot by a fork of the kept state that has read the most tokens of `prompt` ([`find`](Self::find)). Sets the slot to the empty
+    /// state instead if no kept state matches, or if no slot is free for a fork. Returns how many tokens of `prompt` the slot has now read.
     fn return_to(&mut self, core: &mut Core, prompt: &[u32]) -> Result<usize> {
         let fork = self.find(prompt).and_then(|at| Some((at, core.session.fork(self.states[at].slot).ok()?)));
         let Some((at, slot)) = fork else {

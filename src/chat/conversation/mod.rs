@@ -406,8 +406,8 @@ impl Conversation {
         Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
-    /// Returns the messages of all turns, oldest first. In a format of lines (`Name: text`), only the text is stored, and this function splits
-    /// the text at the names.
+    /// Returns the messages of all turns, oldest first. A conversation in a format of lines (`Name: message`) stores its tokens instead of
+    /// messages. This function then decodes the tokens and splits the decoded text at the names.
     pub fn transcript(&self) -> Vec<Message> {
         self.mode.transcript(&self.core)
     }

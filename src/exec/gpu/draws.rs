@@ -17,7 +17,7 @@ use wgpu::BufferUsages;
 /// The number of u32 words in a slot's header in the buffer of ids. The words are the low and the high half of the number of draws, the
 /// step, and an unused word.
 const HEADER: usize = 4;
-/// The number of lanes in a workgroup of the kernels. A lane reads four ids at a time.
+/// The number of lanes in a workgroup of the kernels. A lane processes the logits of four consecutive ids at a time.
 const LANES: usize = 256;
 /// The number of u32 words of a slot in the buffer `tallies`: the largest key, the complement of the smallest key, then the low halves and the
 /// high halves of the sums of 512 bins.
