@@ -1,15 +1,24 @@
 // Requests one answer and fills its node while chunks arrive.
 
 import * as api from './api.js';
-import { messages, session } from './tree.js';
+import { continued, messages, newSession } from './tree.js';
 
 const NUMBERS = ['temperature', 'top_p', 'top_k', 'min_p', 'presence_penalty', 'frequency_penalty', 'repeat_penalty', 'max_tokens', 'seed'];
 
-/** Returns the body of the request for `node`. Throws if the JSON schema of the settings is not JSON. */
-export const request = (c, node) => {
-  const body = { messages: messages(c, node.parent), stream: true, stream_options: { include_usage: true }, session_id: session(c, node) };
+/**
+ * Returns the messages of a request and the names of states. The server finds a session's state by its text. After a saved state the page
+ * does not have the whole text, so it names the state to follow, and sends the messages after this state only.
+ */
+const memory = (c, node, previous) => {
+  const name = previous?.session ?? newSession(c, node);
+  if (!c.state) return { messages: messages(c, node.parent), session_id: name };
+  return { messages: messages(c, node.parent, previous), state: previous ? name : c.state, save_state: name };
+};
+
+/** Returns the body of the request for `node`, which continues the session of the answer `previous` unless `null`. */
+export const request = (c, node, previous) => {
+  const body = { ...memory(c, node, previous), stream: true, stream_options: { include_usage: true } };
   if (c.model) body.model = c.model;
-  if (c.state) body.state = c.state;
   for (const name of NUMBERS) {
     const value = c.settings[name] ?? '';
     if (value !== '') body[name] = Number(value);
@@ -54,6 +63,21 @@ const rate = (node, texts, seconds) => {
   return decode > 0 && tokens > 1 ? tokens / decode : null;
 };
 
+/** Yields the chunks of the answer. A session whose state the server no longer has is begun anew. */
+async function* chunks(c, node, signal) {
+  const previous = continued(c, node);
+  for (const from of previous && c.state ? [previous, null] : [previous]) {
+    const body = request(c, node, from);
+    node.session = body.session_id ?? body.save_state;
+    try {
+      yield* api.chat(body, signal);
+      return;
+    } catch (error) {
+      if (!from || error.code !== 'state_not_found') throw error;
+    }
+  }
+}
+
 /**
  * Fills `node` until the answer ends, `signal` aborts it or an error occurs. The node's `finish` is then the server's reason, `stopped` or
  * `error`. `changed(text)` is called after each chunk; `text` is the new part of the content. Returns the error, or `null`.
@@ -62,9 +86,7 @@ export const fill = async (c, node, { signal, changed, token }) => {
   let texts = 0;
   let first = 0;
   try {
-    const body = request(c, node);
-    node.session = body.session_id;
-    for await (const chunk of api.chat(body, signal)) {
+    for await (const chunk of chunks(c, node, signal)) {
       const before = node.content.length;
       if (addChunk(node, chunk)) {
         texts += 1;

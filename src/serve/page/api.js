@@ -65,20 +65,22 @@ async function send(path, { method = 'GET', json, body, signal } = {}) {
 }
 
 const json = async (path, options) => (await send(path, options)).json();
-const state = (name, part = '') => `v1/states/${encodeURIComponent(name)}${part}`;
+// states belong to a model; without a name, to the first one
+const query = (model) => (model ? `?model=${encodeURIComponent(model)}` : '');
+const state = (name, model, part = '') => `v1/states/${encodeURIComponent(name)}${part}${query(model)}`;
 
 /** Returns the models of the server. */
 export const models = async () => (await json('v1/models')).data ?? [];
 
-/** Returns the saved states. */
-export const states = async () => (await json('v1/states')).data ?? [];
+/** Returns the saved states of a model. */
+export const states = async (model) => (await json(`v1/states${query(model)}`)).data ?? [];
 
 /** Saves, copies, renames or deletes a state: `{action, name, …}`. */
 export const changeState = (change) => send('v1/states', { method: 'POST', json: change });
 
-export const deleteState = (name) => send(state(name), { method: 'DELETE' });
-export const stateContent = async (name) => (await send(state(name, '/content'))).blob();
-export const uploadState = (name, file) => send(state(name, '/content'), { method: 'PUT', body: file });
+export const deleteState = (name, model) => send(state(name, model), { method: 'DELETE' });
+export const stateContent = async (name, model) => (await send(state(name, model, '/content'))).blob();
+export const uploadState = (name, model, file) => send(state(name, model, '/content'), { method: 'PUT', body: file });
 
 /** Yields the chunks of a streamed answer. Throws `ApiError` for an error before or in the stream, and for a stream that is cut. */
 export async function* chat(request, signal) {

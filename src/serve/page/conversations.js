@@ -56,3 +56,15 @@ export const show = (items, current, running, actions) => {
   const again = [...(row?.querySelectorAll('button') ?? [])].find((button) => button.className === kind);
   (again ?? list.querySelector('button') ?? byId('new')).focus();
 };
+
+/** Connects the button that uploads a conversation. `f` gets the file's text. */
+export const onUpload = (f) => {
+  const file = byId('upload-file');
+  byId('upload').addEventListener('click', () => file.click());
+  file.addEventListener('change', async () => {
+    const [chosen] = file.files;
+    // the same file can be chosen again
+    file.value = '';
+    if (chosen) f(await chosen.text());
+  });
+};

@@ -13,6 +13,7 @@ import * as speed from './speed.js';
 import { statesDialog } from './states.js';
 import * as store from './store.js';
 import * as thread from './thread.js';
+import { closeOver } from './panels.js';
 import { toast } from './toast.js';
 import * as tree from './tree.js';
 
@@ -34,6 +35,7 @@ const show = () => {
   thread.show(c, answer, actions);
   map.show(c, (id) => {
     actions.select(id);
+    closeOver();
     thread.reveal(id);
   });
   conversations.show(store.list(), c.id, running, actions);
@@ -105,7 +107,14 @@ const answer = async (user) => {
   if (error?.status === 401) composer.askKey(() => (loadModels(), own === c && actions.resend(node)));
 };
 
-const busy = () => running.has(c.id);
+/** Returns whether a request can begin: one answer at a time, and valid settings. */
+const ready = () => {
+  if (running.has(c.id)) {
+    toast('This conversation receives an answer. Stop the answer first.');
+    return false;
+  }
+  return dialogs.settings.isValid();
+};
 const lastOf = (role) => tree.path(c).findLast((node) => node.role === role);
 
 const open = (next) => {
@@ -115,39 +124,40 @@ const open = (next) => {
   } catch {
     // a full storage is reported when the conversation is saved
   }
+  speed.begin();
   composer.showModels(models, c.model);
   show();
+  if (closeOver()) composer.focus();
 };
 
 const dialogs = {};
 
 const actions = {
   send(text) {
-    if (busy() || !dialogs.settings.isValid()) return false;
+    if (!ready()) return false;
     answer(tree.add(c, c.head, 'user', text));
     return true;
   },
   stop: () => running.get(c.id)?.controller.abort('stopped'),
   regenerate(node = lastOf('assistant')) {
-    if (!node || busy() || !dialogs.settings.isValid()) return;
+    if (!node || !ready()) return;
     answer(tree.get(c, node.parent));
     composer.focus();
   },
   edit(node, text) {
-    if (busy()) return toast('Stop the answer first.');
-    if (!dialogs.settings.isValid()) return;
+    if (!ready()) return;
     answer(tree.add(c, node.parent, 'user', text));
     composer.focus();
   },
   editLast() {
     const node = lastOf('user');
-    if (!node || busy()) return false;
+    if (!node || running.has(c.id)) return false;
     thread.edit(node.id);
     return true;
   },
   /** Requests an answer again. An answer without text is replaced, otherwise it stays as a branch. */
   resend(node) {
-    if (busy() || !dialogs.settings.isValid()) return;
+    if (!ready()) return;
     const user = tree.get(c, node.parent);
     if (!node.content) tree.remove(c, node.id);
     answer(user);
@@ -208,7 +218,7 @@ const actions = {
     else show();
     if (!which) return;
     // the states stay until the deletion can no longer be undone
-    const states = setTimeout(() => tree.sessions(which).forEach((name) => api.deleteState(name).catch(() => {})), 9000);
+    const states = setTimeout(() => tree.sessions(which).forEach((name) => api.deleteState(name, which.model).catch(() => {})), 9000);
     const restore = () => {
       clearTimeout(states);
       save(which);
@@ -236,13 +246,9 @@ byId('states-open').addEventListener('click', actions.states);
 byId('settings-open').addEventListener('click', actions.settings);
 store.onChange(() => conversations.show(store.list(), c.id, running, actions));
 
-const file = byId('upload-file');
-byId('upload').addEventListener('click', () => file.click());
-file.addEventListener('change', async () => {
-  const [chosen] = file.files;
-  file.value = '';
+conversations.onUpload((text) => {
   try {
-    if (chosen) open(tree.parse(await chosen.text()));
+    open(tree.parse(text));
     touch();
   } catch (error) {
     toast(error.message);
@@ -251,4 +257,5 @@ file.addEventListener('change', async () => {
 
 open(store.load(store.current()) ?? store.load(store.list()[0]?.id) ?? c);
 loadModels();
-composer.focus();
+// on a touch screen the focus would open the keyboard
+if (matchMedia('(hover: hover)').matches) composer.focus();

@@ -29,6 +29,7 @@ const draw = perFrame(() => {
   const box = byId('speed');
   if (!times.length) {
     box.textContent = 'Tokens per second appear here during an answer.';
+    byId('rate').textContent = '';
     return;
   }
   const all = curve(times);
@@ -55,6 +56,7 @@ const draw = perFrame(() => {
 export const begin = () => {
   times = [];
   total = null;
+  draw();
 };
 
 /** Adds a token. */

@@ -17,17 +17,18 @@ const isSession = (name) => name.startsWith('page-');
 
 /** Saves the state after the current branch under a name: a copy of the session's state if the server has it, otherwise prefilled messages. */
 const save = async (c, name) => {
+  const model = c.model ? { model: c.model } : {};
   const last = path(c).at(-1);
   if (last?.role === 'assistant' && isTip(c, last)) {
     try {
-      return await api.changeState({ action: 'fork', name, from: last.session });
+      return await api.changeState({ action: 'fork', name, from: last.session, ...model });
     } catch (error) {
       if (error.status !== 404) throw error;
     }
   }
   const list = messages(c, c.head);
   if (!list.length) throw new Error('The branch has no text. Send a message first.');
-  return api.changeState({ action: 'save', name, messages: list, ...(c.model && { model: c.model }), ...(c.state && { from: c.state }) });
+  return api.changeState({ action: 'save', name, messages: list, ...model, ...(c.state && { from: c.state }) });
 };
 
 /** Makes the dialog. `actions.beginFrom(name)` begins a conversation, `actions.failed(error, retry)` asks for the key, `actions.toast(text)`. */
@@ -56,7 +57,7 @@ export const statesDialog = (conversation, actions) => {
   const remove = (state, row) =>
     attempt(async () => {
       const next = row.nextElementSibling ?? row.previousElementSibling;
-      await api.deleteState(state.name);
+      await api.deleteState(state.name, conversation().model);
       row.remove();
       actions.toast(`Deleted the state ${state.name}.`);
       (next?.querySelector('button') ?? name).focus();
@@ -76,7 +77,7 @@ export const statesDialog = (conversation, actions) => {
           actions.beginFrom(state.name);
         } }, 'Begin'),
         iconButton('down', `Download ${state.name}`, () =>
-          attempt(async () => download(`${state.name}.state`, await api.stateContent(state.name), 'application/octet-stream'))),
+          attempt(async () => download(`${state.name}.state`, await api.stateContent(state.name, conversation().model), 'application/octet-stream'))),
         iconButton('delete', `Delete ${state.name}`, () => remove(state, item)),
       ),
     );
@@ -84,7 +85,7 @@ export const statesDialog = (conversation, actions) => {
   };
 
   const list = async () => {
-    const all = await api.states();
+    const all = await api.states(conversation().model);
     const own = all.filter((state) => !isSession(state.name));
     const sessions = all.filter((state) => isSession(state.name));
     byId('state-list').replaceChildren(...own.map(row));
@@ -122,7 +123,7 @@ export const statesDialog = (conversation, actions) => {
       if (!chosen) return;
       const target = name.value || chosen.name.replace(/\.(state|safetensors|pth)$/, '').replace(/[^A-Za-z0-9_.-]/g, '-').slice(0, 100);
       if (!NAME.test(target)) throw new Error(`A name has letters, digits, dot, dash and underscore, at most 100. Found ${JSON.stringify(target)}.`);
-      await api.uploadState(target, chosen);
+      await api.uploadState(target, conversation().model, chosen);
       name.value = '';
       actions.toast(`Uploaded the state ${target}.`);
       await list();

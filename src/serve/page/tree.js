@@ -74,10 +74,14 @@ export const sibling = (c, node, step) => {
   return all[all.indexOf(node) + step] ?? null;
 };
 
-/** Returns the messages of the branch that ends at `id`, as the API takes them. Answers without content are left out. */
-export const messages = (c, id) => {
-  const list = c.system.trim() ? [{ role: 'system', content: c.system }] : [];
-  for (const node of path(c, id)) {
+/**
+ * Returns the messages of the branch that ends at `id`, as the API takes them. Answers without content are left out. With `after`, only the
+ * messages after this node.
+ */
+export const messages = (c, id, after = null) => {
+  const list = c.system.trim() && !after ? [{ role: 'system', content: c.system }] : [];
+  const nodes = path(c, id);
+  for (const node of nodes.slice(nodes.indexOf(after) + 1)) {
     if (node.role === 'user') list.push({ role: 'user', content: node.content });
     else if (node.content || node.tools?.length) {
       list.push({
@@ -96,14 +100,14 @@ export const isTip = (c, node) =>
   Boolean(node?.session && node.finish && !['stopped', 'error'].includes(node.finish)) &&
   !c.nodes.some((other) => other.session === node.session && c.nodes.indexOf(other) > c.nodes.indexOf(node));
 
-/**
- * Returns the session of a new answer. An answer continues the session of its branch if the session's state ends with the previous answer.
- * Otherwise the answer begins a session, so the other branch keeps its state.
- */
-export const session = (c, answer) => {
+/** Returns the previous answer if the state of its session ends with it, otherwise `null`. A new answer can then continue this session. */
+export const continued = (c, answer) => {
   const before = path(c, answer.parent).findLast((node) => node.role === 'assistant');
-  return before && isTip(c, before) ? before.session : `page-${c.id}-${answer.id}`;
+  return before && isTip(c, before) ? before : null;
 };
+
+/** Returns the name of the session that an answer begins. The other branches keep their sessions and states. */
+export const newSession = (c, answer) => `page-${c.id}-${answer.id}`;
 
 /** Returns the names of all sessions. */
 export const sessions = (c) => [...new Set(c.nodes.map((node) => node.session).filter(Boolean))];

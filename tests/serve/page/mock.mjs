@@ -51,6 +51,7 @@ export const start = async ({ port = 0, key = '', delay = 15 } = {}) => {
     requests.push(body);
     const last = body.messages.at(-1)?.content ?? '';
     if (/refuse/.test(last)) return fail(response, 429, 'queue_full', 'The queue is full: 64 requests wait. Send the request again later.', { 'retry-after': '2' });
+    if (body.state && body.session_id) return fail(response, 400, null, 'session_id: expected either session_id or the fields state and save_state, found both');
     if (body.state && !states.has(body.state)) return fail(response, 404, 'state_not_found', `state: no state named ${body.state}`);
     const scripted = answers.find(([pattern]) => pattern.test(last))?.[1] ?? {
       content: `You wrote “${last.slice(0, 60)}”. This is answer ${requests.length}. Each answer ends a branch.`,
@@ -96,7 +97,8 @@ export const start = async ({ port = 0, key = '', delay = 15 } = {}) => {
     if (scripted.tools) message.tool_calls = scripted.tools;
     const after = [...body.messages, message];
     cache.set(JSON.stringify(after), length(after));
-    if (body.session_id) keep(body.session_id, prompt + count);
+    const name = body.session_id ?? body.save_state;
+    if (name) keep(name, prompt + count);
     const usage = { prompt_tokens: prompt, completion_tokens: count, total_tokens: prompt + count, prompt_tokens_details: { cached_tokens: cached } };
     write({ choices: [], usage, timings: { queue_ms: 0, prefill_ms: 5, decode_ms: Date.now() - started } });
     if (open) response.end('data: [DONE]\n\n');

@@ -91,7 +91,14 @@ check('a branch is saved as a state, and a conversation begins with the state', 
   await ask(page, 'and fire');
   assert.equal(await page.locator('.failure:visible').count(), 0);
   if (server) {
-    assert.deepEqual(server.requests.slice(1).map((request) => [request.state, request.messages[0].content]), [[state, 'and water'], [state, 'and water']]);
+    const [first, second] = server.requests.slice(1);
+    assert.deepEqual([first.state, second.state, second.save_state], [state, first.save_state, first.save_state]);
+    assert.deepEqual([first, second].map((request) => request.messages.map((message) => message.content)), [['and water'], ['and fire']]);
+    // a state that the server no longer has: the branch is prefilled again, after the saved state
+    server.states.delete(first.save_state);
+    await ask(page, 'and air');
+    assert.equal(await page.locator('.failure:visible').count(), 0);
+    assert.deepEqual([server.requests.at(-1).state, server.requests.at(-1).messages.length], [state, 5]);
   }
   await page.locator('#states-open').click();
   await page.locator('#state-name').fill(`${state}-again`);
