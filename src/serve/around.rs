@@ -43,7 +43,7 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let status = response.status();
     app.metrics.on_response(&route, status.as_u16());
-    let error = failure.map(|failure| failure.error.message);
+    let error = failure.map(|failure| failure.in_log());
     app.log(&Record {
         request_id: &request_id,
         method: method.as_str(),

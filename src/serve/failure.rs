@@ -39,6 +39,18 @@ impl Failure {
         Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, code, Error::new(Kind::Busy, message)) }
     }
 
+    /// Returns what the log says about the error. The message of a client's error can quote the request, so the log has only the code and the
+    /// name of the field.
+    pub fn in_log(&self) -> String {
+        if self.status.is_server_error() {
+            return self.error.message.clone();
+        }
+        let code = self.code.unwrap_or("invalid_request");
+        // A path such as `logit_bias.12` goes on with a text of the request.
+        let field = self.error.field_name().and_then(|field| field.split(['.', '[', ':']).next());
+        field.map_or_else(|| code.to_owned(), |field| format!("{code} {field}"))
+    }
+
     /// Returns the error object. `request_id` identifies the request in the log.
     pub fn body(&self, request_id: &str) -> Value {
         let kind = match self.status {

@@ -28,6 +28,7 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/v1/rerank", post(rerank::create))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/tokenizer_info", get(tokens::info))
         .route("/apply-template", post(tokens::apply_template))
         .route("/v1/tokens/count", post(tokens::count))
         .route("/v1/states", get(states::list).post(states::act))

@@ -29,6 +29,8 @@ pub struct Ticket {
     caller: Caller,
     generation: Generation,
     line: Line,
+    /// Why the state was not stored.
+    pub refused: Option<Failure>,
 }
 
 impl Ticket {
@@ -78,7 +80,7 @@ impl Ticket {
         drop(permit);
         let generation = submitted.map_err(|_| Error::file("checking the request panicked"))??;
         let line = Line::open(&app.ledger, entry);
-        Ok(Ticket { app: app.clone(), model: model.clone(), engine, number, caller: caller.clone(), generation, line })
+        Ok(Ticket { app: app.clone(), model: model.clone(), engine, number, caller: caller.clone(), generation, line, refused: None })
     }
 
     /// Returns the next event, or `None` after the last. A state is stored before the event [`Event::Done`] is returned.
@@ -92,7 +94,10 @@ impl Ticket {
             Event::Done(done) => {
                 if let Some(Ok(info)) = &done.state {
                     let stored = self.app.states.keep(&self.engine, &self.caller, &info.name).await;
-                    done.state = Some(stored.map_err(|failure| *failure.error));
+                    done.state = Some(stored.map_err(|failure| {
+                        self.refused = Some(failure.clone());
+                        *failure.error
+                    }));
                 }
                 self.app.metrics.on_done(&self.model.name, done);
             }

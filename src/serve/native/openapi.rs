@@ -50,6 +50,7 @@ const ENDPOINTS: &[Endpoint] = &[
     Endpoint("post", "/v1/rerank", "Scores documents for a query", Some("RerankBody"), JSON),
     Endpoint("post", "/tokenize", "Converts a text or messages to token ids", Some("TextBody"), JSON),
     Endpoint("post", "/detokenize", "Converts token ids to a text", Some("TokensBody"), JSON),
+    Endpoint("get", "/tokenizer_info", "Describes the tokenizer, as vLLM does", None, JSON),
     Endpoint("post", "/apply-template", "Renders messages as a prompt", Some("TextBody"), JSON),
     Endpoint("post", "/v1/tokens/count", "Counts the tokens of a text or of messages", Some("TextBody"), JSON),
     Endpoint("get", "/v1/states", "Lists saved states", None, JSON),

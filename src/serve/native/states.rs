@@ -132,7 +132,8 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
     while let Some(event) = ticket.next().await {
         match event {
             Event::Done(done) => match done.state {
-                Some(saved) => return Ok(Json(described(&saved?, model))),
+                Some(Ok(saved)) => return Ok(Json(described(&saved, model))),
+                Some(Err(e)) => return Err(ticket.refused.take().unwrap_or_else(|| e.into())),
                 None => break,
             },
             Event::Failed(e) => return Err(e.into()),

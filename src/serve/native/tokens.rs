@@ -28,7 +28,7 @@ pub struct TextBody {
     #[serde(default)]
     pub model: Option<String>,
     /// If true (the default), the tokens that begin every text are added.
-    #[serde(default)]
+    #[serde(default, alias = "add_special_tokens")]
     pub add_special: Option<bool>,
     /// If true, each token has its text.
     #[serde(default)]
@@ -101,7 +101,20 @@ pub async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<
     if let Some(i) = asked.tokens.iter().position(|token| *token as usize >= n_vocab) {
         return Err(Failure::field(&format!("tokens[{i}]"), format!("expected a token id below {n_vocab}, found {}", asked.tokens[i])));
     }
-    Ok(Json(json!({"content": String::from_utf8_lossy(&vocab.decode(&asked.tokens))})))
+    let text = vocab.decode(&asked.tokens);
+    let text = String::from_utf8_lossy(&text);
+    // llama.cpp's name, and vLLM's.
+    Ok(Json(json!({"content": text, "prompt": text})))
+}
+
+/// Describes the tokenizer as vLLM does. Programs such as lm-evaluation-harness then use `/tokenize` in place of a tokenizer of their own.
+pub async fn info(State(app): State<Arc<App>>) -> Answer<Json<Value>> {
+    let engine = app.model(None)?.engine()?.0;
+    let vocab = engine.model().vocab().ok_or_else(|| Error::input("the model has no vocabulary"))?;
+    Ok(Json(json!({
+        "tokenizer_class": "wingbeat", "vocab_size": vocab.len(), "bos_token": null, "eos_token": "<|endoftext|>", "pad_token": null,
+        "chat_template": null,
+    })))
 }
 
 pub async fn apply_template(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Value>> {

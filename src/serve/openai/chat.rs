@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`: answers messages.
 
 use super::answer::{Sum, chat_logprobs, finish_reason, now, state, timings, tool_call};
-use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, think, without};
+use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, of_schema, think, without};
 use super::messages::{self, WireMessage};
 use super::stream::{Lines, Out, collect, respond};
 use crate::engine::{Completion, Engine, Event, Input, Request};
@@ -89,6 +89,9 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     if asked.top_logprobs.is_some() && asked.logprobs != Some(true) {
         return Err(Failure::field("top_logprobs", "expected logprobs = true together with top_logprobs"));
     }
+    if let Some(n) = asked.top_logprobs.filter(|n| *n > 20) {
+        return Err(Failure::field("top_logprobs", format!("expected a whole number from 0 to 20, found {n}")));
+    }
     request.logprobs = (asked.logprobs == Some(true)).then(|| asked.top_logprobs.unwrap_or(0) as usize);
     follow(&mut request, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
     think(&mut request, asked.reasoning_effort.as_deref(), asked.chat_template_kwargs.as_ref())?;
@@ -97,7 +100,9 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }
     let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
     let (model, n) = (app.model(asked.model.as_deref())?, request.n);
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept).await?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept)
+        .await
+        .map_err(|e| if asked.response_format.is_some() { of_schema(e, "response_format") } else { e })?;
     let head = Head {
         id: new_id("chatcmpl-"),
         created: now(),

@@ -2,7 +2,7 @@
 
 use super::answer::{Sum, finish_reason, finite, now, state, timings, token_text};
 use super::chat::fingerprint;
-use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, without};
+use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, of_schema, without};
 use super::stream::{Lines, Out, collect, respond};
 use crate::engine::{Completion, Engine, Event, Input, Request};
 use crate::serve::app::App;
@@ -131,7 +131,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let mut tickets = Vec::with_capacity(inputs.len());
     for input in inputs {
         let request = Request { input, ..settings.clone() };
-        tickets.push(Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept).await?);
+        let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept).await;
+        tickets.push(opened.map_err(|e| if asked.response_format.is_some() { of_schema(e, "response_format") } else { e })?);
     }
     let engine = tickets[0].engine.clone();
     let head = json!({"id": new_id("cmpl-"), "object": "text_completion", "created": now(), "model": model.name, "system_fingerprint": fingerprint(&engine)});

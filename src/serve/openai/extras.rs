@@ -75,6 +75,14 @@ pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str) -> Answe
     }
 }
 
+/// Names the field that had the schema, if the error is about a schema: the engine knows a schema as `json_schema`.
+pub fn of_schema(failure: Failure, field: &str) -> Failure {
+    match failure.error.field_name() {
+        Some("json_schema") => Failure { error: Box::new(failure.error.field(field)), ..failure },
+        _ => failure,
+    }
+}
+
 /// Checks the sizes that one request can ask for: grammars and schemas.
 ///
 /// # Errors

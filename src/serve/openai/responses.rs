@@ -6,7 +6,7 @@ mod lines;
 mod record;
 
 use super::answer::now;
-use super::extras::{check_sizes, follow, kept, think, without};
+use super::extras::{check_sizes, follow, kept, of_schema, think, without};
 use super::stream::{collect, respond};
 use crate::engine::{Input, Request};
 use crate::error::Error;
@@ -78,7 +78,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let mut kept: Kept = kept(&request, &without_session, None, false)?;
     kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());
     kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| of_schema(e, "text.format"))?;
     let head = Head { id, created: now(), model: model.name.clone(), echoed: asked.echoed() };
     let record = is_stored.then(|| Record::begin(&app, &engine, &caller, messages));
     if asked.stream == Some(true) {
