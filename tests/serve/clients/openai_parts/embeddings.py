@@ -1,0 +1,58 @@
+"""Vectors of texts."""
+
+import base64
+import math
+import struct
+
+import openai
+from server import equal
+
+from .shared import client, refused
+
+
+def embed(given, **more):
+    return client().embeddings.create(model="vectors", input=given, **more)
+
+
+def vectors_have_length_one():
+    done = embed(["light", "darkness"], encoding_format="float")
+    equal([e.index for e in done.data], [0, 1], "indices of two vectors")
+    for entry in done.data:
+        length = math.sqrt(sum(x * x for x in entry.embedding))
+        assert abs(length - 1) < 1e-3, f"length of a vector: expected 1, found {length}"
+    assert done.usage.prompt_tokens > 0, f"usage: expected prompt_tokens, found {done.usage}"
+
+
+def forms_are_equal():
+    """The client asks for base64 if no form is given, and decodes it."""
+    plain, default = embed("light", encoding_format="float").data[0].embedding, embed("light").data[0].embedding
+    raw = embed("light", encoding_format="base64").data[0].embedding
+    decoded = list(struct.unpack(f"<{len(plain)}f", base64.b64decode(raw)))
+    for found, name in ((default, "default"), (decoded, "base64")):
+        worst = max(abs(a - b) for a, b in zip(plain, found))
+        assert len(found) == len(plain) and worst < 1e-6, f"vector in the form {name}: expected the floats, found a difference of {worst}"
+
+
+def tokens_are_texts():
+    """A model for texts gives vectors, too. A model that was made for vectors takes texts only."""
+    ids = client().post("../tokenize", body={"content": "light", "model": "tiny"}, cast_to=object)["tokens"]
+    text, one, two = (client().embeddings.create(model="tiny", input=given, encoding_format="float").data for given in ("light", ids, [ids, [74]]))
+    equal((len(one), len(two)), (1, 2), "vectors of tokens, and of two lists of tokens")
+    for found in (one[0].embedding, two[0].embedding):
+        worst = max(abs(a - b) for a, b in zip(text[0].embedding, found))
+        assert worst < 1e-4, f"vector of tokens: expected the vector of their text, found a difference of {worst}"
+    refused(openai.BadRequestError, lambda: embed([74, 111]), "tokens for the model of vectors")
+
+
+def dimensions_are_fixed():
+    n = len(embed("light").data[0].embedding)
+    equal(len(embed("light", dimensions=n).data[0].embedding), n, "length with its own dimensions")
+    e = refused(openai.BadRequestError, lambda: embed("light", dimensions=n + 1), "other dimensions")
+    equal(e.param, "dimensions", "param of the error")
+
+
+def texts_may_not_be_empty():
+    refused(openai.BadRequestError, lambda: embed([]), "an empty list")
+
+
+CHECKS = [vectors_have_length_one, forms_are_equal, tokens_are_texts, dimensions_are_fixed, texts_may_not_be_empty]
