@@ -17,7 +17,7 @@ GPUS    ?= stock
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-page test-all lint check-portable bench gpu-compile gpu-check picture fuzz deny clean
+.PHONY: help demo test test-docs test-page test-serve test-all lint check-portable bench gpu-compile gpu-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,10 @@ test-docs: ## run the examples of the README and of docs/, compare their output,
 
 test-page: ## test the chat page of `serve` in Chromium against a mock server; needs node 20
 	@tools/test-page.sh
+
+test-serve: ## test `serve` with official clients, under load and in operation; L=long, and parts: T="ops storm"
+	@tools/setup.sh compiler
+	@tools/test-serve.sh $(or $(L),short) $(T)
 
 test-all: ## repeat the tests with checked shaders, other kernels, split matrices, and SwiftShader if it is installed
 	@tools/setup.sh compiler

@@ -3,18 +3,19 @@
 # usage: schema.sh [SECONDS]   (WINGBEAT_URL: address of the server; default 60 s)
 set -euo pipefail
 seconds=${1:-60}
+# schemathesis writes files into the current folder.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
 # A generated request may ask for a very long text: each request has a time limit, and its end cancels the text.
+code=0
 schemathesis run "$WINGBEAT_URL/openapi.json" --url "$WINGBEAT_URL" --checks not_a_server_error --max-time "$seconds" \
   --phases examples,coverage,fuzzing --workers 4 --request-timeout 10 --seed "${SEED:-1}" --no-shrink --suppress-health-check all --warnings off \
-  --continue-on-failure >"${TMPDIR:-/tmp}/wingbeat-schema.$$" 2>&1 && code=0 || code=$?
-report=${TMPDIR:-/tmp}/wingbeat-schema.$$
-trap 'rm -f "$report"' EXIT
-grep -E 'Test cases:|generated|passed|failed|errors?:|Operations:' "$report" | head -12 | sed 's/^ */  /' || true
-if grep -qE 'Server error|5[0-9][0-9]\]' "$report"; then
-  echo "  failed: expected no answer with a status of 500 or more, found:"
-  grep -E -B2 -A16 'Server error' "$report" | head -60
+  --continue-on-failure >report 2>&1 || code=$?
+if [ "$code" != 0 ]; then
+  echo "  failed: expected no answer with a status of 500 or more, found (exit code $code of schemathesis):"
+  tail -80 report
   exit 1
 fi
-# Exit codes of schemathesis above 1, and errors of the schema itself.
-[ "$code" = 0 ] || { tail -60 "$report"; exit 1; }
+grep -E 'generated|Operations:' report | sed 's/^ */  /'
 curl -sf "$WINGBEAT_URL/health" >/dev/null || { echo "  failed: /health after the requests: expected 200"; exit 1; }
