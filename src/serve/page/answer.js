@@ -44,8 +44,8 @@ const addToolCall = (node, part) => {
 const addChunk = (node, chunk) => {
   node.model = chunk.model ?? node.model;
   node.usage = chunk.usage ?? node.usage;
-  node.timings = chunk.timings ?? node.timings;
   const choice = chunk.choices?.[0];
+  node.timings = choice?.timings ?? chunk.timings ?? node.timings;
   if (!choice) return false;
   const delta = choice.delta ?? {};
   if (delta.content) node.content += delta.content;

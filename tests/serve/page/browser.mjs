@@ -14,6 +14,9 @@ export const real = process.env.WINGBEAT_URL ?? '';
 /** Returns the options of a test that needs the mock's scripted answers. */
 export const needsMock = { skip: real ? 'needs the answers of the mock' : false };
 
+/** Returns the options of a test that needs a real server. */
+export const needsServer = { skip: real ? false : 'needs a server (WINGBEAT_URL)' };
+
 const FLAGS = '--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync';
 
 /** Starts a browser; Playwright gives it an empty profile. Returns `{open, close}`. */

@@ -1,6 +1,6 @@
 // Tests the thread of the chat page: streaming, stop, branches, reload, errors, key.
 import assert from 'node:assert/strict';
-import { ask, ended, needsMock, tests, texts } from './browser.mjs';
+import { ask, ended, needsMock, needsServer, tests, texts } from './browser.mjs';
 import { HTML } from './mock.mjs';
 
 const check = tests();
@@ -183,4 +183,39 @@ check('a second message of a branch uses the state of the first', {}, async ({ p
   const words = await (await ask(page, 'and water')).locator('.meta').innerText();
   const [, prompt, cached] = /prompt (\d+), (\d+) cached/.exec(words).map(Number);
   assert.ok(cached > 0 && cached < prompt, words);
+});
+
+check('errors of the real server have a status and a request id', needsServer, async ({ page }) => {
+  await ask(page, 'light');
+  await page.keyboard.press('Alt+,');
+  await page.locator('#set-schema').fill('{"type": "nonsense"}');
+  await page.keyboard.press('Escape');
+  assert.match(await (await ask(page, 'water')).innerText(), /status 400 ·[\s\S]*request \S+/);
+  await page.keyboard.press('Alt+,');
+  await page.locator('#set-schema').fill('');
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: 'Send again' }).click();
+  await ended(page);
+  assert.equal(await page.locator('.failure:visible').count(), 0);
+});
+
+check('a long answer of the real server can be stopped', needsServer, async ({ page }) => {
+  await page.locator('#input').fill('In the beginning');
+  await page.keyboard.press('Enter');
+  await page.locator('article.assistant .text', { hasText: /\w/ }).waitFor();
+  await page.locator('#stop').click();
+  const answer = await ended(page);
+  assert.match(await answer.innerText(), /\w[\s\S]*stopped/);
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
+});
+
+check('every branch of the real server reuses its part of the conversation', needsServer, async ({ page }) => {
+  const cached = async (answer) => Number(/, (\d+) cached/.exec(await answer.locator('.meta').innerText())[1]);
+  await ask(page, 'light');
+  assert.ok((await cached(await ask(page, 'and water'))) > 0, 'the same branch');
+  await page.getByRole('button', { name: 'Regenerate' }).last().click();
+  assert.ok((await cached(await ended(page))) > 0, 'another answer');
+  assert.ok((await cached(await ask(page, 'and fire'))) > 0, 'the new branch');
+  await page.locator('article.assistant').nth(1).getByRole('button', { name: 'Previous branch' }).click();
+  assert.ok((await cached(await ask(page, 'and air'))) > 0, 'the first branch');
 });

@@ -61,7 +61,7 @@ export const start = async ({ port = 0, key = '', delay = 15 } = {}) => {
     response.writeHead(200, { 'content-type': 'text/event-stream', 'x-request-id': `req-${n}` });
     const base = { id: `chatcmpl-${n}`, object: 'chat.completion.chunk', created: 1, model: body.model || 'tiny-rwkv7' };
     const write = (value) => open && response.write(`data: ${JSON.stringify({ ...base, ...value })}\n\n`);
-    const choice = (delta, finish = null) => write({ choices: [{ index: 0, delta, finish_reason: finish, seed: 7 }] });
+    const choice = (delta, finish = null, more = {}) => write({ choices: [{ index: 0, delta, finish_reason: finish, ...more }], usage: null });
     const started = Date.now();
     const pause = () => new Promise((done) => setTimeout(done, delay * (0.6 + Math.random() * 0.8)));
     let count = 0;
@@ -87,7 +87,8 @@ export const start = async ({ port = 0, key = '', delay = 15 } = {}) => {
         count += 1;
       }
     }
-    choice({}, scripted.tools ? 'tool_calls' : 'stop');
+    const timings = { queue_ms: 0, prefill_ms: 5, decode_ms: Date.now() - started };
+    choice({}, scripted.tools ? 'tool_calls' : 'stop', { seed: 7, timings });
     const length = (messages) => messages.reduce((sum, { content, reasoning_content }) => sum + 4 + tokens(content) + tokens(reasoning_content), 0);
     const prompt = length(body.messages);
     const before = body.messages.map((_, i) => JSON.stringify(body.messages.slice(0, i + 1)));
@@ -100,7 +101,7 @@ export const start = async ({ port = 0, key = '', delay = 15 } = {}) => {
     const name = body.session_id ?? body.save_state;
     if (name) keep(name, prompt + count);
     const usage = { prompt_tokens: prompt, completion_tokens: count, total_tokens: prompt + count, prompt_tokens_details: { cached_tokens: cached } };
-    write({ choices: [], usage, timings: { queue_ms: 0, prefill_ms: 5, decode_ms: Date.now() - started } });
+    write({ choices: [], usage });
     if (open) response.end('data: [DONE]\n\n');
   };
 
