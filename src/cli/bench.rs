@@ -96,7 +96,7 @@ pub struct Args {
     /// List the devices and exit, the same as `wingbeat devices`
     #[arg(help_heading = OUTPUT, hide_short_help = true, long)]
     list_devices: bool,
-    /// Also draw three charts of the results to FILE, as an SVG picture. The charts show the decoding speed for each -b, the prefill speed for each -p, and how much of the device's measured peak speed each test reaches
+    /// Also draw charts to FILE, as an SVG picture: the decoding speed for each -b, the prefill speed for each -p, and how much of the device's measured peak speed each test reaches
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", conflicts_with = "predict")]
     plot: Option<PathBuf>,
     /// Save the model of --synthetic to FILE as a safetensors checkpoint, for other programs

@@ -67,7 +67,7 @@ const CHAT: &str = "Chat";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Begin with a prompt file, which has the names of user and bot and the text before the first message. FILE is wingbeat's .toml, ChatRWKV's .py, or a built-in prompt file such as English-2. FILE is not a text, unlike `generate --prompt`
+    /// Begin with a prompt file, which has the names of user and bot and the text before the first message: wingbeat's .toml, ChatRWKV's .py, or a built-in file such as English-2. FILE is not a text, unlike `generate --prompt`
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     prompt: Option<PathBuf>,
     #[command(flatten)]

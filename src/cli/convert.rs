@@ -54,7 +54,7 @@ pub struct Args {
     /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, or hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only)
     #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf"])]
     layout: String,
-    /// Vocabulary to write into the folder of --layout hf: a vocabulary file [default: the model's vocabulary]
+    /// Vocabulary file to write into the folder of --layout hf [default: the model's vocabulary]
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     vocab: Option<PathBuf>,
     /// Merge the LoRA adapter in FILE into the weights. A tensor that is whole in FILE, not a pair lora_A and lora_B, replaces the model's tensor
@@ -66,7 +66,7 @@ pub struct Args {
     /// Convert a tuned initial state (INPUT, with tensors blocks.N.att.time_state) into a state file for the checkpoint MODEL
     #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "vocab"])]
     state_of: Option<PathBuf>,
-    /// With --state-of: axis order of the matrices in the tuned initial state. value-key: files of RWKV's official trainer and .st files of web-rwkv. key-value: files of trainers that write the key axis first [default: value-key]
+    /// With --state-of: axis order of the matrices in the tuned initial state: value-key (files of RWKV's official trainer, .st files of web-rwkv) or key-value (files of trainers that write the key axis first) [default: value-key]
     #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
     state_orientation: Option<StateOrientation>,
     #[command(flatten)]

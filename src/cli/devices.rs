@@ -26,9 +26,9 @@ Environment variables, for tests and for faulty drivers:
   WINGBEAT_CHECKED_SHADERS=1     keep bounds checks in the shaders
   WINGBEAT_MAX_BINDING=BYTES     split matrices that are larger than BYTES
   WINGBEAT_DRAWS=device|host     sample tokens on the GPU (device) or on the CPU (host)
-  WINGBEAT_TUNE=0|1              0: never measure which kernels are fastest; 1: measure software
+  WINGBEAT_TUNE=0|1              0: never measure which kernels are fastest; 1: measure on software
                                  drivers, too, if WINGBEAT_KERNELS=groups is set
-  WINGBEAT_CACHE=FOLDER          keep these measurements and compiled kernels in FOLDER";
+  WINGBEAT_CACHE=FOLDER          keep measured kernel times and compiled kernels in FOLDER";
 
 /// List the devices that models can run on
 #[derive(clap::Args)]

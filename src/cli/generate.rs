@@ -50,7 +50,7 @@ pub struct Args {
     /// Generate K continuations of the prompt in one batch, at most 1024. The first has the seed of --seed, each further one the next higher seed
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "K", default_value_t = 1, value_parser = within(1..=1024))]
     trials: u32,
-    /// At the end, save the model's state (all that the model remembers of prompt and continuation) to FILE. A later run can continue from FILE with --state. Ctrl-C, SIGTERM and SIGHUP also save the state
+    /// At the end, also after Ctrl-C, SIGTERM or SIGHUP, save the model's state (all that the model remembers of prompt and continuation) to FILE. A later run can continue from FILE with --state
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE")]
     save_state: Option<PathBuf>,
     #[command(flatten)]

@@ -36,7 +36,7 @@ pub struct ModelArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct WeightArgs {
-    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary in the model's file, else a built-in vocabulary or a file in the model's folder, whichever fits the model]
+    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
     /// Number type of weights that are not quantised: f16, f32 or auto. With auto, a matrix is f16 if all its values are in the range of f16, else f32
@@ -44,7 +44,7 @@ pub struct WeightArgs {
     pub dtype: String,
     #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
-    /// Place layers on devices, in ChatRWKV's notation; replaces --device, --dtype and --quant. `gpu fp16i8 *10 -> cpu fp32`: 10 layers in 8 bits on the GPU, the rest on the CPU. `gpu fp16 *8+`: 8 layers stay in GPU memory; every step copies the remaining layers to the GPU, which is slow. `auto`: choose a placement that fits the free memory. See docs/strategies.md
+    /// Place layers on devices, in ChatRWKV's notation: `gpu fp16i8 *10 -> cpu fp32` runs 10 layers in 8 bits on the GPU and the rest on the CPU; `auto` chooses a placement that fits the free memory (docs/strategies.md). Replaces --device, --dtype and --quant
     #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], hide_short_help = true)]
     pub strategy: Option<String>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub struct RunArgs {
     /// Base of the rotary position embedding, if the model's files have a wrong value (GLM) [default: the value in the model's files]
     #[arg(long, value_name = "X", value_parser = rope_theta, hide_short_help = true)]
     pub rope_theta: Option<f64>,
-    /// Axis order of the matrices in a tuned initial state. value-key: files of RWKV's official trainer and .st files of web-rwkv. key-value: files of trainers that write the key axis first
+    /// Axis order of the matrices in a tuned initial state: value-key (files of RWKV's official trainer, .st files of web-rwkv) or key-value (files of trainers that write the key axis first)
     #[arg(long, value_name = "ORDER", default_value = "value-key", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true, hide_short_help = true)]
     pub state_orientation: StateOrientation,
     /// Epsilon of the group norm (RWKV-5, 6 and 7), if the model was trained with an unusual value [default: the value in the model's file, else 64e-5]
@@ -121,7 +121,7 @@ fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
     format!(
-        "Quantise the weights: {named}. To give a part of the model another format, add PART=FORMAT after a comma: i4,head=i8,low-rank=f16 (docs/quantisation.md lists the parts). Two more values are for files that are already quantised. `keep` loads the Q4_0 weights of a GGUF as i4 and its other quantised weights as i8. `f16` turns all weights into floats"
+        "Quantise the weights: {named}, keep (for a quantised GGUF: Q4_0 as i4, other quantised weights as i8) or f16 (turn quantised weights into floats). To give a part of the model another format, add PART=FORMAT after a comma: i4,head=i8,low-rank=f16 (docs/quantisation.md lists the parts)"
     )
 }
 

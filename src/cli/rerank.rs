@@ -29,7 +29,7 @@ pub struct Args {
     /// Query that the documents should answer
     #[arg(value_name = "QUERY", help_heading = "Input")]
     query: String,
-    /// Read further queries from FILE, one per line, and sort the documents for each query. The model reads each document only once, and keeps its state in memory until the end
+    /// Read further queries from FILE, one per line, and sort the documents for each query. Each document is prefilled only once; the states of all documents stay in memory
     #[arg(long, value_name = "FILE", help_heading = "Input", hide_short_help = true)]
     queries: Option<PathBuf>,
     /// Documents to sort [default: the lines of standard input, if --file is absent]

@@ -19,11 +19,11 @@ use std::time::Duration;
 const KEYS: &str = "WINGBEAT_API_KEYS";
 
 const EXAMPLES: &str = "\
-Open the address in a browser to chat. docs/server.md describes the API.
+Open http://127.0.0.1:8080 in a browser to chat. docs/server.md describes the API.
 
-Keys are the lines of --key-file, each KEY or NAME KEY, or the environment variable WINGBEAT_API_KEYS (separated by commas). Requests then need the header
-Authorization: Bearer KEY. Callers with different keys cannot see each other's states.
-Ctrl-C and SIGTERM end the server: no new requests are accepted, running requests have --grace seconds, then their texts are cut and their states saved.
+API keys come from --key-file (one key per line, as KEY or NAME KEY; the log shows NAME) and from the environment variable WINGBEAT_API_KEYS (separated by commas).
+If the server has keys, requests need the header Authorization: Bearer KEY. Callers with different keys cannot see each other's states.
+Ctrl-C and SIGTERM end the server: new requests are refused, and running requests have --grace seconds. Then their texts are cut and their states are saved.
 
 Examples:
   wingbeat serve                                            serves the embedded model
@@ -42,7 +42,7 @@ pub struct Args {
     /// Model for /v1/embeddings. Without this flag, the vectors come from the models of --model
     #[arg(long, value_name = "[NAME=]PATH", help_heading = "Model")]
     embed: Option<String>,
-    /// Reranker of the model of --embed, for /v1/rerank
+    /// Checkpoint of the reranker that was trained with the model of --embed, for /v1/rerank
     #[arg(long, value_name = "PATH", requires = "embed", help_heading = "Model")]
     reranker: Option<PathBuf>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct Args {
     /// File with API keys
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     key_file: Option<PathBuf>,
-    /// Read flags from a TOML file: their names without the hyphens at the beginning, and a table `models` of names and paths. Flags of the command line have precedence
+    /// Read flags from a TOML file with lines such as `port = 9000`; its table `models` has lines NAME = "PATH". Flags of the command line have precedence
     #[arg(long, value_name = "FILE.toml", help_heading = SERVER)]
     config: Option<PathBuf>,
     /// Web page that may use the server, such as https://example.org; * allows all pages. Repeat the flag for several pages
@@ -65,13 +65,13 @@ pub struct Args {
     /// Further name of this machine that requests may use, such as gpu.example.org; * allows all names. Repeat the flag for several names
     #[arg(long, value_name = "NAME", help_heading = SERVER)]
     allow_host: Vec<String>,
-    /// At the end, wait at most N seconds for running requests
+    /// After Ctrl-C or SIGTERM, wait at most N seconds for running requests
     #[arg(long, value_name = "N", default_value = "30", value_parser = within(0..=86400), help_heading = SERVER, hide_short_help = true)]
     grace: u32,
-    /// Refuse larger bodies of requests, in bytes
+    /// Refuse requests whose body has more than this many bytes
     #[arg(long, value_name = "BYTES", default_value = "16777216", help_heading = SERVER, hide_short_help = true)]
     max_body: usize,
-    /// Time that a client may take to send a header, or a body, in seconds
+    /// Refuse requests whose header or body takes more than N seconds to arrive
     #[arg(long, value_name = "N", default_value = "30", value_parser = within(1..=3600), help_heading = SERVER, hide_short_help = true)]
     read_timeout: u32,
     /// Form of the log on stderr: text or json
@@ -86,7 +86,7 @@ pub struct Args {
     /// Let at most N requests wait for a slot; further requests get the status 429
     #[arg(long, value_name = "N", default_value = "256", value_parser = within(1..=100000), help_heading = LIMITS, hide_short_help = true)]
     queue: u32,
-    /// Most tokens of an answer to a request that sets no limit
+    /// Generate at most N tokens for a request that sets no limit
     #[arg(short = 'n', long, value_name = "N", default_value = "4096", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
     max_tokens: u32,
     /// Bytes of host memory for the prefix cache, which keeps states of earlier prompts; 0 turns the cache off
@@ -95,7 +95,7 @@ pub struct Args {
     /// Storage of saved states: a folder, or a URL such as s3://bucket/prefix (in builds with the feature `cloud`) [default: memory, until the server ends]
     #[arg(long, value_name = "URL", help_heading = LIMITS)]
     states: Option<String>,
-    /// Bytes of saved states per API key
+    /// Store at most this many bytes of states per API key and model
     #[arg(long, value_name = "BYTES", default_value = "4294967296", help_heading = LIMITS, hide_short_help = true)]
     state_quota: u64,
     #[command(flatten)]

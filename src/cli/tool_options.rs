@@ -17,7 +17,7 @@ pub struct ToolArgs {
     /// Let the model call the tools (functions) that FILE declares as a JSON array, as in OpenAI's field `tools`. Chat asks you to type the result of each call, unless --tool-command is given
     #[arg(long, value_name = "FILE", conflicts_with = "load")]
     tools: Option<PathBuf>,
-    /// Run PROGRAM without a shell for each tool call. PROGRAM reads {"name", "arguments"} as JSON from standard input and writes the result to standard output. Put this flag last, or end ARGS with `;`
+    /// Run PROGRAM for each tool call, without a shell: standard input is the call as JSON {"name", "arguments"}, standard output is the result. Put this flag last, or end ARGS with `;`
     #[arg(hide_short_help = true, long, value_name = "PROGRAM [ARGS]", num_args = 1.., allow_hyphen_values = true, value_terminator = ";")]
     tool_command: Vec<String>,
     /// Stop the program of --tool-command after this many seconds; the model then gets an error as the result

@@ -2,7 +2,7 @@
 
 use super::super::wire::{nested, of};
 use crate::chat::{Message, Role};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -33,6 +33,10 @@ pub fn read(name: &str, value: &str) -> Result<Vec<Message>> {
         let place = format!("{name}[{i}]");
         let mut keys: Map<String, Value> = serde_json::from_str(one.get()).unwrap_or_default();
         let has_content = keys.contains_key("content");
+        if let Some(content) = keys.get("content").filter(|content| !matches!(content, Value::String(_) | Value::Array(_) | Value::Null)) {
+            let text = format!("expected a string or an array of text parts, found {}", short(&content.to_string(), 40));
+            return Err(Error::input(text).field("content").field(&place));
+        }
         let is_result = keys.get("role").is_some_and(|role| role == "tool");
         let calls = keys.remove("tool_calls").filter(|calls| !calls.is_null());
         let message: Message = if is_result || calls.is_some() {

@@ -115,10 +115,7 @@ fn errors_name_the_field() {
         (r#"{"prompt":"x","tokens":[1]}"#, "expected exactly one of the fields prompt, messages and tokens, found several of them"),
         (r#"{"prompt":7}"#, "prompt: expected a string, found 7"),
         (r#"{"tokens":[-1]}"#, "tokens: expected an array of token ids, found [-1]"),
-        (
-            r#"{"messages":[{"role":"user","content":7}]}"#,
-            "messages[0]: expected an object with role and content: found the number 7 instead of a string",
-        ),
+        (r#"{"messages":[{"role":"user","content":7}]}"#, "messages[0].content: expected a string or an array of text parts, found 7"),
         (r#"{"prompt":"x","max_tokens":-2}"#, "max_tokens: expected a whole number of at least 0, or -1 for no limit, found -2"),
         (r#"{"prompt":"x","max_tokens":1.5}"#, "max_tokens: expected a whole number"),
         (r#"{"prompt":"x","n":0}"#, "n: expected a whole number from 1 to 128, found 0"),
