@@ -27,6 +27,7 @@ fn lowerings(mut tape: Tape, format: &'static dyn Format, sizes: &[usize], each:
             Caps { cooperative: Some(16), ..plain.clone() },
             Caps { cooperative: Some(8), ..plain.clone() },
             Caps { sparse: false, ..plain.clone() },
+            Caps { tuning: Tuning::unmeasured("metal", ""), ..plain.clone() },
             plain,
         ];
         for caps in variants {

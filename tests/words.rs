@@ -5,7 +5,8 @@ use crate::support::{adapter, caps, nmse};
 use std::ops::Range;
 use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
-use wingbeat::low_level::exec::{Executor, Loaded, selftest};
+use wingbeat::low_level::exec::selftest::{self, Extent};
+use wingbeat::low_level::exec::{Executor, Loaded};
 use wingbeat::low_level::quant::{FORMATS, find, floats};
 use wingbeat::low_level::tape::{Caps, Class, DenseFrom, Lowering, MatrixPart, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
@@ -221,6 +222,28 @@ fn products_of_mostly_zeros_are_right_for_every_choice() {
             let outcome = selftest::run(case, format, &device).unwrap();
             assert!(outcome.is_right(), "{}, dense from {first}: {:.2e}", outcome.case, outcome.error);
         }
+    }
+}
+
+/// On GPUs with few registers, a lane loads fewer units of quantised low-rank matrices ahead.
+#[test]
+fn low_rank_matrices_are_right_with_few_registers() {
+    let Some(adapter) = adapter() else { return };
+    let base = Device::open(&adapter, false).unwrap();
+    let few = Caps { tuning: Tuning::unmeasured("metal", ""), cooperative: None, ..caps(base.caps.clone(), Class::Groups) };
+    let device = Arc::new(base.with_caps(few));
+    let recurrences = WORDS.iter().filter(|w| ["wkv6", "wkv7"].contains(&w.name));
+    for (word, (format, expected)) in recurrences.flat_map(|word| [("f16", 4), ("i8", 2)].map(|f| (word, f))) {
+        let mut units = Vec::new();
+        for mut case in selftest::cases(word, find(format).unwrap(), Extent::Quick) {
+            case.tape.store_as(find(format).unwrap());
+            let cx = Lowering { tape: &case.tape, caps: &device.caps, tokens: 1, runs: 1, outputs: 1, capacity: 1, context: 1 };
+            let dispatches = case.tape.words.iter().flat_map(|w| w.lower(&cx)).filter(|d| d.shader == "rwkv/head");
+            units.extend(dispatches.flat_map(|d| d.constants).filter(|(name, _)| *name == "AHEAD").map(|(_, n)| n));
+            let outcome = selftest::run(case, find(format).unwrap(), &device).unwrap();
+            assert!(outcome.is_right(), "{}: {:.2e}", outcome.case, outcome.error);
+        }
+        assert!(!units.is_empty() && units.iter().all(|&n| n == expected), "{} {format}: {units:?}", word.name);
     }
 }
 

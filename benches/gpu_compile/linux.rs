@@ -7,6 +7,7 @@ use clap::Parser;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use wingbeat::low_level::tape::Tuning;
 
 /// Compiles every kernel for GPUs with a GPU's compiler
 #[derive(Parser)]
@@ -46,7 +47,7 @@ type Outcome = Result<Compiled, String>;
 pub fn main() -> i32 {
     let arguments = Arguments::parse();
     let Some(gpu) = &arguments.gpu else {
-        let wrong = hlsl::write_all(&recipes::all(None), &arguments.hlsl.expect("clap asks for a GPU or a folder"));
+        let wrong = hlsl::write_all(&recipes::all(None, &Tuning::default()), &arguments.hlsl.expect("clap asks for a GPU or a folder"));
         return report("hlsl", &wrong);
     };
     let started = Instant::now();
@@ -57,7 +58,7 @@ pub fn main() -> i32 {
             return 3;
         }
     };
-    let mut kernels = recipes::all(driver.cooperative);
+    let mut kernels = recipes::all(driver.cooperative, &Tuning::unmeasured("vulkan", &driver.version));
     kernels.retain(|kernel| arguments.only.as_ref().is_none_or(|text| kernel.name.contains(text)));
     let compile = |kernel: &recipes::Kernel| spirv::write(&kernel.recipe).and_then(|shader| driver.compile(&shader));
     let outcomes: Vec<Outcome> = kernels.par_iter().map(compile).collect();

@@ -20,8 +20,9 @@ const TOKENS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 256, 512];
 /// of these two layers.
 const WORDS_OF_TWO_LAYERS: usize = 20;
 
-/// Returns all kernels, in the order of their names. `cooperative` is the size of the driver's cooperative matrices.
-pub fn all(cooperative: Option<usize>) -> Vec<Kernel> {
+/// Returns all kernels, in the order of their names. `cooperative` is the size of the driver's cooperative matrices, and `tuning` has the kernel
+/// sizes without a measurement.
+pub fn all(cooperative: Option<usize>, tuning: &Tuning) -> Vec<Kernel> {
     let mut seen = HashSet::new();
     let mut kernels = Vec::new();
     let mut add = |dispatch: Dispatch| {
@@ -31,15 +32,15 @@ pub fn all(cooperative: Option<usize>) -> Vec<Kernel> {
         }
     };
     DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatches().into_iter().for_each(&mut add);
-    published(cooperative, &mut add);
+    published(cooperative, tuning, &mut add);
     tuned(&mut add);
     kernels.sort_by(|a, b| a.name.cmp(&b.name));
     kernels
 }
 
 /// Calls `add` with the dispatches of the published models: each architecture, variant and format, with and without subgroups.
-fn published(cooperative: Option<usize>, add: &mut dyn FnMut(Dispatch)) {
-    let plain = Caps::plain(Class::Groups, (2 << 30) - 4);
+fn published(cooperative: Option<usize>, tuning: &Tuning, add: &mut dyn FnMut(Dispatch)) {
+    let plain = Caps { tuning: tuning.clone(), ..Caps::plain(Class::Groups, (2 << 30) - 4) };
     let mut variants =
         vec![plain.clone(), Caps { subgroups: true, ..plain.clone() }, Caps { batch_invariant: true, subgroups: true, ..plain.clone() }];
     variants.extend(cooperative.map(|size| Caps { subgroups: true, cooperative: Some(size), ..plain }));

@@ -63,6 +63,8 @@ const ROWS: [usize; 3] = [4, 8, 16];
 const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
+/// The values of [`Tuning::low_rank_ahead`]: the default, and the value for GPUs with few registers per lane.
+const LOW_RANK_AHEAD: [usize; 2] = [4, 2];
 
 /// The smallest number of tokens for which a product whose inputs are mostly zeros is dense, for weights of 16 and more bits, of 8 bits and of 4
 /// bits. A step of fewer tokens reads only the columns of W whose input is not zero. If the number is 1, W is stored row-major.
@@ -116,6 +118,9 @@ pub struct Tuning {
     pub early_weights: bool,
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
+    /// The number of units (eight weights) of a quantised low-rank matrix that a lane of rwkv/head loads before it uses the first unit. Decoding
+    /// needs registers, which the lane also needs for a row of the state. Not tuned.
+    pub low_rank_ahead: usize,
     /// The numbers of tokens from which products of inputs that are mostly zeros are dense.
     pub dense_from: DenseFrom,
 }
@@ -132,6 +137,7 @@ impl Default for Tuning {
             input_rows: 16,
             early_weights: false,
             tiles: TILES.map(|[first, ..]| first),
+            low_rank_ahead: LOW_RANK_AHEAD[0],
             dense_from: DenseFrom::default(),
         }
     }
@@ -145,7 +151,7 @@ impl Tuning {
             return Tuning::default();
         }
         let tiles = [TILES[0][0], TILES[1][0], TILES[2][1]];
-        Tuning { batch_tokens: 2, input_rows: 8, tiles, ..Tuning::default() }
+        Tuning { batch_tokens: 2, input_rows: 8, low_rank_ahead: LOW_RANK_AHEAD[1], tiles, ..Tuning::default() }
     }
 
     /// Returns the tile for a step of `n` tokens.
@@ -159,7 +165,7 @@ impl Tuning {
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
         let DenseFrom { f16, i8, i4 } = self.dense_from;
         let dense_from = [f16, i8, i4].iter().all(|n| DenseFrom::CANDIDATES.contains(n));
-        tiles && rows && dense_from && BATCH_TOKENS.contains(&self.batch_tokens)
+        tiles && rows && dense_from && LOW_RANK_AHEAD.contains(&self.low_rank_ahead) && BATCH_TOKENS.contains(&self.batch_tokens)
     }
 
     fn tile_class(n: usize) -> usize {

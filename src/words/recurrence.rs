@@ -9,7 +9,7 @@
 use super::moments;
 use super::stack::{Stack, fuses};
 use super::windows::ALIGN;
-use crate::quant::padded;
+use crate::quant::{Scaling, padded};
 use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Rows, Run, State, Tape, Var, Vector, WINDOW_BYTES};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -96,8 +96,8 @@ pub struct Head<'a> {
 /// The number of lanes of the kernel rwkv/head. The kernel has one lane per channel, so this is also the largest head size that it
 /// supports.
 const HEAD_LANES: usize = 64;
-/// The number of units (eight weights) of a low-rank matrix that a lane of rwkv/head loads before it uses the first unit.
-const AHEAD: u32 = 4;
+/// The number of units (eight weights) of a low-rank matrix of floats that a lane of rwkv/head loads before it uses the first unit.
+const AHEAD: usize = 4;
 /// The number of rows of the state per workgroup of rwkv/wkv: the constants LANES of rwkv/feed and rwkv/feed_window.
 const ROWS: usize = 64;
 const WINDOW_ROWS: usize = 8;
@@ -151,6 +151,7 @@ impl Recurrence {
         let mut lora = vec![[0; 4]; 4];
         let mut modules = vec![("head", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
+        let mut ahead = AHEAD;
         // Without low-rank matrices, these modules only fill the shader slots. The kernel does not call them.
         let mut matrix = vec![("weight", "weight::f16".into()), ("scale", "scale::none".into()), ("matrix", "matrix::rows".into())];
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
@@ -160,6 +161,9 @@ impl Recurrence {
                 lora[segment.part] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
             }
             matrix = pieces[0].segments[0].region.modules();
+            if pieces[0].format.scaling() != Scaling::None {
+                ahead = cx.caps.tuning.low_rank_ahead;
+            }
             weight = Binding::Piece(stack.matrix, 0);
             bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
         }
@@ -173,7 +177,7 @@ impl Recurrence {
                 ("HEAD", self.head_size as u32),
                 ("QUARTERS", (self.head_stride() / 4) as u32),
                 ("DELTA", u32::from(self.rule == Rule::Delta)),
-                ("AHEAD", AHEAD),
+                ("AHEAD", ahead as u32),
             ],
             params: vec![
                 ("width", self.width(tape).into()),
