@@ -55,9 +55,9 @@ def keys_are_checked():
 
 
 def full_queues_are_429():
-    with Server("--slots", "1", "--queue", "1") as server:
+    with Server("--slots", "1", "--queue", "1", "--grace", "0") as server:
         # These requests hold the slot and the queue until they are closed.
-        long = {"model": "tiny", "messages": USER, "max_tokens": 100000, "stream": True, "extra_body": {"ignore_eos": True}}
+        long = {"model": "any", "prompt": "In the beginning", "max_tokens": 10_000_000, "stream": True, "extra_body": {"ignore_eos": True}}
         held, errors = [], []
         for _ in range(6):
             thread = threading.Thread(target=hold, args=(server, long, held, errors), daemon=True)
@@ -75,7 +75,7 @@ def full_queues_are_429():
 
 def hold(server, fields, held, errors):
     try:
-        held.append(client(server, timeout=30).chat.completions.create(**fields))
+        held.append(client(server, timeout=30).completions.create(**fields))
     except Exception as e:  # noqa: BLE001
         errors.append(e)
 

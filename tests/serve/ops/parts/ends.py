@@ -1,7 +1,10 @@
 """Ends of a server: SIGTERM with a running stream, kill -9, and the time in which models load."""
 
+import http.client
 import json
+import random
 import signal
+import threading
 import time
 
 from server import Server, equal, folder, models
@@ -77,6 +80,37 @@ def states_survive_a_kill():
             equal(answer.status, 200, f"a response that continues after a kill: {answer.body[:300]!r}")
 
 
+def kills_leave_whole_files():
+    """States are overwritten without a pause, and the server is killed at any moment: each state is the old or the new one."""
+    rng = random.Random(1)
+    with folder() as path:
+        for _ in range(4):
+            server = Server("--states", path)
+            writers = [threading.Thread(target=overwrite, args=(server, f"state-{i}"), daemon=True) for i in range(3)]
+            for writer in writers:
+                writer.start()
+            time.sleep(0.3 + rng.random() / 3)
+            server.stop(signal.SIGKILL)
+            for writer in writers:
+                writer.join(10)
+        with Server("--states", path) as server:
+            names = [state["name"] for state in server.get("/v1/states").json["data"]]
+            equal(names, ["state-0", "state-1", "state-2"], "states after four kills")
+            for name in names:
+                answer = server.post("/v1/completions", {"prompt": "a", "state": name, "max_tokens": 1})
+                equal(answer.status, 200, f"an answer from the state {name} after four kills: {answer.body[:200]!r}")
+
+
+def overwrite(server, name):
+    number = 0
+    try:
+        while True:
+            number += 1
+            server.post("/v1/states", {"action": "save", "name": name, "prompt": f"In the beginning {number}"})
+    except (OSError, http.client.HTTPException):
+        pass  # The server was killed.
+
+
 def health_while_loading():
     flags = [flag for version in (4, 5, 6) for flag in ("-m", f"m{version}={models()}/tiny-rwkv{version}.safetensors")]
     with Server(*flags, wait=False) as server:
@@ -96,4 +130,4 @@ def sigterm_while_loading():
     equal(server.stop(), 0, "exit code after SIGTERM while a model loads")
 
 
-CHECKS = [sigterm_ends_streams, sigterm_waits_for_answers, sigint_ends_the_server, states_survive_a_kill, health_while_loading, sigterm_while_loading]
+CHECKS = [sigterm_ends_streams, sigterm_waits_for_answers, sigint_ends_the_server, states_survive_a_kill, kills_leave_whole_files, health_while_loading, sigterm_while_loading]

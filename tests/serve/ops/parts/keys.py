@@ -76,7 +76,7 @@ def caches_belong_to_keys():
 def slots_show_own_requests():
     from .shared import LONG, Background
 
-    with folder() as path, serve(path) as server:
+    with folder() as path, serve(path, "--grace", "0") as server:
         stream = Background(server, LONG, headers=with_key(ADA))
         equal(len(server.get("/slots", headers=with_key(ADA)).json[0]["requests"]), 1, "requests in /slots of their own key")
         equal(server.get("/slots", headers=with_key(BOB)).json[0]["requests"], [], "requests in /slots of another key")

@@ -89,7 +89,7 @@ def drip(connection):
 
 
 def full_queues_are_429():
-    with Server("--slots", "1", "--queue", "1") as server:
+    with Server("--slots", "1", "--queue", "1", "--grace", "0") as server:
         stream = Background(server, LONG)
         waiting = socket.create_connection((server.host, server.port))
         body = json.dumps(LONG)
