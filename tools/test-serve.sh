@@ -44,7 +44,7 @@ install_python() {
 }
 
 install_node() {
-  install "$cache/node.stamp" $tests/clients/package.json bash -c "mkdir -p '$cache/node' && cp $tests/clients/package.json '$cache/node/' && npm install --silent --no-audit --no-fund --prefix '$cache/node'"
+  install "$cache/node.stamp" $tests/clients/package.json bash -c "mkdir -p '$cache/node' && cp $tests/clients/package.json '$cache/node/' && npm install --loglevel error --no-audit --no-fund --prefix '$cache/node'"
 }
 
 # Runs a client with a server whose address is in WINGBEAT_URL.

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Runs one curl line per endpoint, and the curl lines of docs/server.md. WINGBEAT_URL is the address of the server.
+# Runs one curl line or more per endpoint. WINGBEAT_URL is the address of the server. The lines of docs/server.md are run by `make test-docs`.
 set -euo pipefail
-cd "$(dirname "$0")/../../.."
 url=$WINGBEAT_URL
 passed=0 failed=0
 
@@ -48,19 +47,5 @@ check '"again"' -X PUT "$url/v1/states/again/content" --data-binary "@$file"
 check '"tokens"' "$url/v1/states/again"
 for name in story later copy again; do check '' -X DELETE "$url/v1/states/$name"; done
 
-# The lines of the documentation that begin with `curl`, with the address of this server. A line that ends with `\` goes on. Lines with a
-# key or a state that the page makes up are marked in the page with `# example`.
-for page in docs/server.md; do
-  [ -e "$page" ] || continue
-  while IFS= read -r line; do
-    line=${line//http:\/\/127.0.0.1:8080/$url}
-    if output=$(cd "$(mktemp -d)" && bash -c "${line/curl /curl -sS --max-time 60 --fail-with-body }" 2>&1); then
-      passed=$((passed + 1))
-    else
-      failed=$((failed + 1))
-      printf '  failed %s of %s: expected exit code 0, found %s\n' "$line" "$page" "${output:0:300}"
-    fi
-  done < <(sed -e ':a' -e '/\\$/{N;s/\\\n *//;ta}' "$page" | sed -nE 's/^(\$ )?(curl .*)$/\2/p' | grep -v '# example' || true)
-done
 echo "  $passed checks passed, $failed failed"
 [ "$failed" = 0 ]
