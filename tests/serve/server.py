@@ -163,6 +163,10 @@ def models():
     for version in (4, 5, 6):
         name = f"tiny-rwkv{version}.safetensors"
         (path / name).symlink_to(ROOT / "tests/models" / name)
+    (path / "tiny-glm4").mkdir()
+    for file in (ROOT / "tests/models/tiny-glm4").iterdir():
+        (path / "tiny-glm4" / file.name).symlink_to(file)
+    (path / "tiny-glm4/vocab.txt").symlink_to(ROOT / "assets/vocab/tiny.txt")
     return path
 
 
