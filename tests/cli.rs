@@ -121,7 +121,7 @@ fn usage_errors_exit_with_2_and_bad_ids_with_1() {
     refused(&run(&words("generate --tokens 1,x")), 2, "--tokens");
     refused(&run(&words("generate x -f y")), 2, "cannot be used with");
     refused(&run(&words("generate --tokens 5,99999 -n 1")), 1, "99999");
-    assert_eq!(code(&run(&["serve"])), 2);
+    refused(&run(&words("serve --host 0.0.0.0")), 2, "API keys");
 }
 
 #[test]
