@@ -5,8 +5,10 @@
 
 mod links;
 mod page;
+mod server;
 
 use page::{Command, commands, matches};
+use server::{Server, is_server};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -46,8 +48,8 @@ fn sandbox() -> tempfile::TempDir {
     folder
 }
 
-/// Runs a command in bash. The folder of the program is the first in `PATH`.
-fn run(command: &str, input: &str, folder: &Path) -> Output {
+/// Returns a process that runs a command in bash. The folder of the program is the first in `PATH`.
+fn bash(command: &str, folder: &Path) -> std::process::Command {
     let program = Path::new(env!("CARGO_BIN_EXE_wingbeat")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
     let mut bash = std::process::Command::new("bash");
@@ -56,6 +58,12 @@ fn run(command: &str, input: &str, folder: &Path) -> Output {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WINGBEAT_") || name == "RUST_LOG") {
         bash.env_remove(name);
     }
+    bash
+}
+
+/// Runs a command in bash.
+fn run(command: &str, input: &str, folder: &Path) -> Output {
+    let mut bash = bash(command, folder);
     let typed = folder.join(".typed");
     fs::write(&typed, input).unwrap();
     bash.stdin(fs::File::open(typed).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -67,16 +75,17 @@ fn said(shown: &[String], name: &str) -> Vec<String> {
     shown.iter().filter_map(|line| line.strip_prefix(name)).map(String::from).collect()
 }
 
-/// Returns whether a command needs a program that this machine does not have.
-fn is_skipped(command: &Command) -> bool {
-    let needs_jq = command.text.contains("| jq ");
-    needs_jq && std::process::Command::new("jq").arg("--version").output().is_err()
+/// Returns the program that a command needs and this machine does not have, or `None` if the command can run.
+fn missing(command: &Command) -> Option<&'static str> {
+    let is_missing = |program: &str| std::process::Command::new(program).arg("--version").output().is_err();
+    let is_needed = |program: &str| command.text.starts_with(&format!("{program} ")) || command.text.contains(&format!("| {program} "));
+    ["jq", "curl"].into_iter().find(|program| is_needed(program) && is_missing(program))
 }
 
 /// Runs a command. Returns a description of what is wrong, or `None` if the output agrees with the page.
 fn fault(command: &Command, folder: &Path) -> Option<String> {
-    if is_skipped(command) {
-        eprintln!("SKIPPED: {} (no jq)", command.text);
+    if let Some(program) = missing(command) {
+        eprintln!("SKIPPED: {} (no {program})", command.text);
         return None;
     }
     let is_talk = command.text.starts_with("wingbeat chat") && !command.text.contains('|');
@@ -106,11 +115,23 @@ fn check(page: &str) {
     for (name, content) in page::files(&text) {
         fs::write(folder.path().join(name), content).unwrap();
     }
-    let faults = commands(&text).into_iter().filter_map(|command| {
-        let fault = fault(&command, folder.path())?;
+    let mut server = None;
+    let faults = commands(&text).into_iter().filter_map(|mut command| {
+        let fault = if is_server(&command.text) {
+            // The earlier server ends first.
+            drop(server.take());
+            Server::start(&command.text, folder.path()).map(|started| server = Some(started)).err()
+        } else {
+            if let Some(server) = &server {
+                command.text = server.at_address(&command.text);
+                command.shown.iter_mut().flatten().for_each(|line| *line = server.at_address(line));
+            }
+            fault(&command, folder.path())
+        }?;
         Some(format!("{page}:{}: {}\n{fault}", command.line, command.text))
     });
     let faults: Vec<String> = faults.collect();
+    drop(server);
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
@@ -127,6 +148,7 @@ pages! {
     architecture "docs/ARCHITECTURE.md"
     batch "docs/batch.md"
     chat "docs/chat.md"
+    deployment "docs/deployment.md"
     devices "docs/devices.md"
     embeddings "docs/embeddings.md"
     environment "docs/environment.md"
@@ -140,6 +162,7 @@ pages! {
     quantisation "docs/quantisation.md"
     safety "docs/safety.md"
     sampling "docs/sampling.md"
+    server "docs/server.md"
     state_files "docs/state-files.md"
     strategies "docs/strategies.md"
 }
