@@ -36,6 +36,7 @@
 //! | [`chat`] | conversations: formats, settings, turns, branches |
 //! | [`sample`], [`vocab`] | from logits to token ids, and from token ids to text |
 //! | [`constrain`] | grammars and JSON schemas for the output |
+//! | `serve` | an HTTP server with OpenAI's API (feature `serve`) |
 //! | [`error`] | the error type, with a kind for each cause |
 //! | [`low_level`] | checkpoints, architectures, words and kernels, executors, formats: documented, but without a promise of stability |
 //!
@@ -138,6 +139,8 @@
 //! * `cli` (default) adds the command line, with an argument parser and a logger. `cli` turns on `embedded-model` and `grammar`.
 //! * `embedded-model` adds the tiny trained model with its vocabulary, and the World vocabulary.
 //! * `grammar` adds grammars and JSON schemas.
+//! * `serve` (default) adds the module `serve`, an HTTP server, and with `cli` the subcommand `serve`. `serve` turns on `grammar`.
+//! * `cloud` adds object storage (S3, Google Cloud Storage, Azure) for the states of the server. `cloud` turns on `serve`.
 
 #![deny(missing_docs)]
 
