@@ -39,8 +39,7 @@ pub fn sources(folder: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
     files(&root, &mut found);
-    let texts = found.iter().filter(|p| p.extension().is_none_or(|extension| extension != "png"));
-    texts.map(|p| (p.strip_prefix(&root).unwrap().display().to_string(), fs::read_to_string(p).unwrap())).collect()
+    found.iter().filter_map(|p| Some((p.strip_prefix(&root).unwrap().display().to_string(), fs::read_to_string(p).ok()?))).collect()
 }
 
 fn layer(module: &str) -> Option<usize> {

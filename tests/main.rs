@@ -31,6 +31,8 @@ mod quality;
 mod resume;
 mod rules;
 mod safety;
+#[cfg(feature = "serve")]
+mod serve;
 mod session;
 mod shaders;
 mod spans;

@@ -2,7 +2,7 @@
 
 pub mod config;
 
-use super::model_options::WeightArgs;
+use super::model_options::{WeightArgs, check};
 use super::output::say;
 use super::values::within;
 use super::{Outcome, format_options::FormatArgs, signals, slots};
@@ -108,6 +108,8 @@ const LIMITS: &str = "Limits";
 pub fn run(args: Args) -> Outcome {
     let options = options(&args)?;
     let models = models(&args)?;
+    // A wrong path is reported before the server accepts requests.
+    models.iter().try_for_each(|(_, source)| check(source))?;
     let args = Arc::new(args);
     let vectors = args.embed.as_deref().map(named).map(|(name, path)| {
         let args = args.clone();

@@ -10,9 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 
 /// The most bytes of a request's line and headers together.
 const MAX_HEADER: usize = 64 << 10;
+/// The longest time that a client may leave a response unread. Such a client keeps slots.
+const UNREAD: Duration = Duration::from_secs(60);
 /// The most header fields of a request.
 const MAX_FIELDS: usize = 100;
 
@@ -43,7 +46,9 @@ pub async fn serve(listener: TcpListener, router: Router, options: &ServeOptions
         };
         // Tokens are small packets that must not wait for each other.
         let _ = stream.set_nodelay(true);
-        let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(UNREAD));
+        let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router.clone()));
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             // An error means that the client sent nonsense or left. Nobody can receive an answer.

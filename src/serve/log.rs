@@ -22,16 +22,53 @@ pub struct Record<'a> {
     pub error: Option<&'a str>,
 }
 
+/// A line of the log about a complete continuation.
+#[derive(Debug, Serialize)]
+pub struct DoneRecord<'a> {
+    pub request_id: &'a str,
+    pub model: &'a str,
+    pub index: usize,
+    pub finish: &'a str,
+    pub prompt_tokens: usize,
+    pub cached_tokens: usize,
+    pub completion_tokens: usize,
+    pub queue_ms: f64,
+    pub prefill_ms: f64,
+    pub decode_ms: f64,
+}
+
 impl App {
+    /// Writes a line about a complete continuation.
+    pub fn log_done(&self, record: &DoneRecord<'_>) {
+        let time = jiff::Timestamp::now();
+        write_line(&match self.options.log {
+            LogFormat::Json => with_time(record, time),
+            LogFormat::Text => {
+                let DoneRecord {
+                    request_id,
+                    model,
+                    index,
+                    finish,
+                    prompt_tokens,
+                    cached_tokens,
+                    completion_tokens,
+                    queue_ms,
+                    prefill_ms,
+                    decode_ms,
+                } = record;
+                format!(
+                    "{time:.0} {request_id} done: {model} [{index}] {finish}, {prompt_tokens} prompt tokens ({cached_tokens} cached) in {prefill_ms:.1} ms \
+                     after {queue_ms:.1} ms in the queue, {completion_tokens} tokens in {decode_ms:.1} ms"
+                )
+            }
+        });
+    }
+
     /// Writes a line about a request.
     pub fn log(&self, record: &Record<'_>) {
         let time = jiff::Timestamp::now();
         let line = match self.options.log {
-            LogFormat::Json => {
-                let mut fields = serde_json::to_value(record).unwrap_or_default();
-                fields["time"] = time.to_string().into();
-                fields.to_string()
-            }
+            LogFormat::Json => with_time(record, time),
             LogFormat::Text => {
                 let Record { request_id, method, route, status, key, milliseconds, error } = record;
                 let key = key.map(|key| format!(" {key}")).unwrap_or_default();
@@ -49,6 +86,13 @@ impl App {
             write_line(&serde_json::json!({"request_id": request_id, "body": text}).to_string());
         }
     }
+}
+
+/// Returns a record as JSON, with the time.
+fn with_time(record: &impl Serialize, time: jiff::Timestamp) -> String {
+    let mut fields = serde_json::to_value(record).unwrap_or_default();
+    fields["time"] = time.to_string().into();
+    fields.to_string()
 }
 
 /// Writes a line in one piece, so that lines of several threads do not mix. An error is ignored: nobody could read a message about it.

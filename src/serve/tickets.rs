@@ -5,6 +5,7 @@ use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
 use super::ledger::{Entry, Line};
+use super::log::DoneRecord;
 use crate::engine::{Engine, Event, Generation, Request};
 use crate::error::{Error, Kind};
 use futures_util::StreamExt;
@@ -100,6 +101,18 @@ impl Ticket {
                     }));
                 }
                 self.app.metrics.on_done(&self.model.name, done);
+                self.app.log_done(&DoneRecord {
+                    request_id: &self.caller.request_id,
+                    model: &self.model.name,
+                    index: done.index,
+                    finish: done.finish.name(),
+                    prompt_tokens: done.usage.prompt_tokens,
+                    cached_tokens: done.usage.cached_tokens,
+                    completion_tokens: done.usage.completion_tokens,
+                    queue_ms: done.timings.queue_ms,
+                    prefill_ms: done.timings.prefill_ms,
+                    decode_ms: done.timings.decode_ms,
+                });
             }
             Event::Failed(e) if e.kind == Kind::Device => self.app.on_device_error(&self.model, self.number, e),
             _ => {}

@@ -2,6 +2,7 @@
 
 mod cache;
 mod calls;
+mod serving;
 mod slow;
 mod states;
 mod storm;

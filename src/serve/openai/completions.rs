@@ -189,12 +189,15 @@ struct Table {
     offsets: Vec<usize>,
     /// The length of the text so far, in characters.
     length: usize,
+    /// Log-probabilities of generated tokens that wait until the log-probabilities of the prompt have come. `None` if the prompt has none, or
+    /// they have come.
+    early: Option<Vec<Logprobs>>,
 }
 
 impl Table {
     /// Returns a table with the first token of a prompt, which has no log-probability.
     fn begin(engine: &Engine, first: Option<u32>) -> Table {
-        let mut table = Table::default();
+        let mut table = Table { early: first.map(|_| Vec::new()), ..Table::default() };
         first.into_iter().for_each(|token| table.push(engine, token, None));
         table
     }
@@ -221,9 +224,23 @@ impl Table {
         json!({"tokens": self.tokens, "token_logprobs": self.logprobs, "top_logprobs": self.top, "text_offset": self.offsets})
     }
 
+    /// Adds the log-probabilities of the prompt, and of tokens that came before them.
+    fn add_prompt(&mut self, engine: &Engine, logprobs: &[Logprobs]) {
+        let early = self.early.take().unwrap_or_default();
+        logprobs.iter().chain(&early).for_each(|at| self.push(engine, at.token, Some(at)));
+    }
+
+    /// Adds the log-probabilities of a generated token.
+    fn add(&mut self, engine: &Engine, at: &Logprobs) {
+        match &mut self.early {
+            Some(early) => early.push(at.clone()),
+            None => self.push(engine, at.token, Some(at)),
+        }
+    }
+
     /// Returns the entries that were not sent yet, or null.
     fn take(&mut self) -> Value {
-        if self.tokens.is_empty() {
+        if self.tokens.is_empty() || self.early.is_some() {
             return Value::Null;
         }
         let length = self.length;
@@ -262,11 +279,11 @@ impl Lines for Chunks {
             Event::Text { index, text } => self.chunk(ticket, *index, text, None, Value::Null, out),
             Event::Logprobs { index, logprobs } => {
                 let at = ticket * self.n + index;
-                self.waiting.get_mut(at).into_iter().for_each(|table| table.push(engine, logprobs.token, Some(logprobs)));
+                self.waiting.get_mut(at).into_iter().for_each(|table| table.add(engine, logprobs));
             }
             Event::Prompt { logprobs } => {
                 for table in self.waiting.iter_mut().skip(ticket * self.n).take(self.n) {
-                    logprobs.iter().for_each(|at| table.push(engine, at.token, Some(at)));
+                    table.add_prompt(engine, logprobs);
                 }
             }
             Event::Done(done) => {

@@ -1,0 +1,154 @@
+//! Tests of the server with the embedded model on the CPU: endpoints, states, keys, limits, the end.
+
+mod chat;
+mod guards;
+mod program;
+mod responses;
+mod states;
+mod texts;
+
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use ureq::Agent;
+use wingbeat::engine::{Engine, EngineOptions, StateOptions};
+use wingbeat::error::Result;
+use wingbeat::serve::{Keys, LoadEngine, ServeOptions, ServedModel, run};
+
+/// A running server.
+pub struct Server {
+    /// `http://127.0.0.1:PORT`.
+    pub url: String,
+    agent: Agent,
+    key: Option<String>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+/// A response: the status, the headers that tests read, and the body.
+pub struct Answer {
+    pub status: u16,
+    pub headers: ureq::http::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    /// Returns the body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    /// Returns the body of a successful response as JSON.
+    pub fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text);
+        self.json()
+    }
+
+    /// Returns the JSON of all events of a stream. The last line must be `[DONE]`.
+    pub fn events(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.text);
+        let mut lines: Vec<&str> = self.text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        assert_eq!(lines.pop(), Some("[DONE]"), "{}", self.text);
+        lines.into_iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+impl Server {
+    /// Starts a server without keys.
+    pub fn start() -> Server {
+        Self::with(ServeOptions::default())
+    }
+
+    /// Starts a server with 4 slots and waits until its model is ready.
+    pub fn with(options: ServeOptions) -> Server {
+        let states = StateOptions { forgets: true, ..StateOptions::default() };
+        Self::with_engine(options, EngineOptions { slots: 4, states, ..EngineOptions::default() })
+    }
+
+    pub fn with_engine(options: ServeOptions, engine: EngineOptions) -> Server {
+        let load: LoadEngine = Box::new(move || {
+            let mut options = super::support::options("cpu");
+            options.deterministic = true;
+            Engine::start(&super::support::tiny(&options), engine.clone())
+        });
+        let server = Self::loading(options, load);
+        let began = Instant::now();
+        while server.get("/health").status != 200 {
+            assert!(began.elapsed() < Duration::from_secs(60), "the model was not loaded");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        server
+    }
+
+    /// Starts a server and returns while its model may be loading.
+    pub fn loading(options: ServeOptions, load: LoadEngine) -> Server {
+        let stop = options.stop.clone();
+        let options = ServeOptions { port: 0, ..options };
+        let (address, listens) = channel();
+        let models = vec![ServedModel { name: "tiny".into(), load }];
+        let thread = std::thread::spawn(move || run(options, models, Vec::new(), &mut |at| address.send(at).unwrap()));
+        let address = listens.recv_timeout(Duration::from_secs(30)).expect("the server listens");
+        let config = Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(120)));
+        Server { url: format!("http://{address}"), agent: config.build().into(), key: None, stop, thread: Some(thread) }
+    }
+
+    /// Returns a client of the same server that sends a key.
+    pub fn as_caller(&self, key: &str) -> Server {
+        Server { url: self.url.clone(), agent: self.agent.clone(), key: Some(key.into()), stop: Arc::default(), thread: None }
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], &[])
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[], body.to_string().as_bytes())
+    }
+
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let mut response = self.agent.run(request.body(body).unwrap()).unwrap();
+        let text = String::from_utf8_lossy(&response.body_mut().read_to_vec().unwrap()).into_owned();
+        Answer { status: response.status().as_u16(), headers: response.headers().clone(), text }
+    }
+
+    /// Returns the bytes of a successful download.
+    pub fn download(&self, path: &str) -> Vec<u8> {
+        let mut response = self.agent.get(format!("{}{path}", self.url)).call().unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        response.body_mut().read_to_vec().unwrap()
+    }
+
+    /// Asks the server to end. Returns its result.
+    pub fn end(mut self) -> Result<()> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns two keys: `key-of-ada` and `key-of-bob`.
+pub fn keys() -> Keys {
+    Keys::read("ada key-of-ada\nbob key-of-bob").unwrap()
+}

@@ -1,0 +1,133 @@
+//! Who may use the server, and how much.
+
+use super::{Server, keys};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use wingbeat::engine::EngineOptions;
+use wingbeat::error::{Error, Kind};
+use wingbeat::serve::{ServeOptions, run};
+
+#[test]
+fn a_key_is_required() {
+    let server = Server::with(ServeOptions { keys: keys(), ..ServeOptions::default() });
+    let wrong = server.as_caller("key-of-eve");
+    for (caller, path, status) in [
+        (&server, "/v1/models", 401),
+        (&wrong, "/v1/models", 401),
+        (&wrong, "/metrics", 401),
+        (&server, "/health", 200),
+        (&server, "/", 200),
+    ] {
+        let answer = caller.get(path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.text);
+        assert!(!answer.text.contains("key-of-eve"));
+    }
+    let refused = wrong.post("/v1/completions", &json!({"prompt": "a"}));
+    assert_eq!(refused.json()["error"]["code"], "invalid_api_key");
+    server.as_caller("key-of-bob").get("/v1/models").ok();
+}
+
+#[test]
+fn foreign_hosts_and_origins_are_refused() {
+    let server = Server::start();
+    let status = |headers: &[(&str, &str)]| server.send("GET", "/v1/models", headers, &[]).status;
+    assert_eq!((status(&[("host", "evil.example")]), status(&[("origin", "https://evil.example")])), (403, 403));
+    assert_eq!(status(&[("origin", &server.url)]), 200);
+    // Without an allowed origin, no header tells a browser that other pages may read the answer.
+    assert_eq!(server.get("/v1/models").header("access-control-allow-origin"), "");
+    let open = Server::with(ServeOptions { origins: vec!["https://a.example".into()], ..ServeOptions::default() });
+    let answer = open.send("GET", "/v1/models", &[("origin", "https://a.example")], &[]);
+    assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, "https://a.example"));
+}
+
+#[test]
+fn an_open_address_needs_keys() {
+    for host in ["0.0.0.0", "::"] {
+        let options = ServeOptions { host: host.into(), port: 0, ..ServeOptions::default() };
+        let e = run(options, Vec::new(), Vec::new(), &mut |_| ()).unwrap_err();
+        assert_eq!((e.kind, e.field_name()), (Kind::Usage, Some("host")), "{e}");
+    }
+}
+
+#[test]
+fn sizes_are_limited() {
+    let server = Server::with(ServeOptions { max_body: 1000, read_timeout: Duration::from_millis(500), ..ServeOptions::default() });
+    let long = server.post("/v1/completions", &json!({"prompt": "a".repeat(2000)}));
+    assert_eq!((long.status, &long.json()["error"]["code"]), (413, &json!("body_too_large")));
+    // A client that announces a body and sends nothing.
+    let address = server.url.strip_prefix("http://").unwrap();
+    let exchange = |text: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    let slow = exchange("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{");
+    assert!(slow.starts_with("HTTP/1.1 408"), "{slow}");
+    // A header that never ends, and headers that are too long.
+    exchange("GET /health HTTP/1.1\r\nhost: loc");
+    let huge = exchange(&format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(300 << 10)));
+    assert!(huge.is_empty() || huge.starts_with("HTTP/1.1 431"), "{}", &huge[..huge.len().min(60)]);
+    server.get("/health").ok();
+}
+
+#[test]
+fn a_full_queue_is_429_and_a_client_that_leaves_frees_its_slot() {
+    let engine = EngineOptions { slots: 1, queue: 1, ..EngineOptions::default() };
+    let server = Server::with_engine(ServeOptions::default(), engine);
+    let address = server.url.strip_prefix("http://").unwrap();
+    let body = json!({"prompt": "a", "max_tokens": -1, "ignore_eos": true, "stream": true}).to_string();
+    let endless = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        stream.read_exact(&mut [0; 12]).unwrap();
+        stream
+    };
+    let first = endless();
+    until(&server, "running", 1);
+    let second = endless();
+    until(&server, "waiting", 1);
+    let full = server.post("/v1/completions", &json!({"prompt": "a"}));
+    assert_eq!((full.status, full.header("retry-after"), &full.json()["error"]["type"]), (429, "1", &json!("rate_limit_error")));
+    assert_eq!(server.get("/slots").ok()[0]["requests"].as_array().unwrap().len(), 2);
+    drop((second, first));
+    until(&server, "free_slots", 1);
+    server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 2})).ok();
+}
+
+/// Waits until a count of `/slots` has this value.
+fn until(server: &Server, name: &str, value: u64) {
+    let began = std::time::Instant::now();
+    while server.get("/slots").ok()[0][name] != value {
+        assert!(began.elapsed() < Duration::from_secs(60), "{name}: {}", server.get("/slots").text);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_server_answers_while_its_model_loads() {
+    let (go, may_go) = channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let load = Box::new(move || {
+        let _ = may_go.lock().unwrap().recv();
+        Err(Error::model("no such model"))
+    });
+    let server = Server::loading(ServeOptions::default(), load);
+    let health = server.get("/health");
+    assert_eq!((health.status, &health.json()["status"]), (503, &json!("loading")));
+    let early = server.post("/v1/completions", &json!({"prompt": "a"}));
+    assert_eq!((early.status, early.header("retry-after"), &early.json()["error"]["code"]), (503, "5", &json!("model_loading")));
+    drop(go);
+    // A model that cannot be loaded ends the server.
+    let began = std::time::Instant::now();
+    while TcpStream::connect(server.url.strip_prefix("http://").unwrap()).is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(server.end().unwrap_err().message, "no such model");
+}

@@ -1,0 +1,99 @@
+//! `wingbeat serve` as a program: flags, the config file, the end by signals, the log.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_wingbeat");
+
+/// A running program and the lines of its stderr.
+struct Program {
+    child: Child,
+    lines: BufReader<std::process::ChildStderr>,
+    url: String,
+}
+
+impl Program {
+    fn start(args: &[&str], keys: &str) -> Program {
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--device", "cpu", "--port", "0"]).args(args).env("WINGBEAT_API_KEYS", keys);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_string();
+        let program = Program { child, lines, url };
+        while ureq::get(format!("{}/health", program.url)).call().is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        program
+    }
+
+    /// Sends a signal and returns the exit code and the rest of stderr.
+    #[cfg(unix)]
+    fn end(mut self, signal: nix::sys::signal::Signal) -> (Option<i32>, String) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn sigterm_completes_streams_and_keeps_states() {
+    let folder = tempfile::tempdir().unwrap();
+    let states = folder.path().join("states");
+    let config = folder.path().join("serve.toml");
+    std::fs::write(&config, format!("grace = 0\nlog = \"json\"\nslots = 2\nstates = {:?}\n", states.display().to_string())).unwrap();
+    let program = Program::start(&["--config", config.to_str().unwrap()], "key-of-ada");
+    let body = json!({"prompt": "In the secret beginning", "max_tokens": -1, "ignore_eos": true, "stream": true, "session_id": "s"});
+    let agent: ureq::Agent = ureq::Agent::config_builder().build().into();
+    let response =
+        agent.post(format!("{}/v1/completions", program.url)).header("authorization", "Bearer key-of-ada").send_json(&body).unwrap();
+    let mut lines = BufReader::new(response.into_body().into_reader()).lines();
+    lines.next().unwrap().unwrap();
+    let url = program.url.clone();
+    let (code, log) = program.end(nix::sys::signal::Signal::SIGTERM);
+    let rest: Vec<String> = lines.map_while(Result::ok).filter(|line| line.starts_with("data: ")).collect();
+    assert_eq!((code, rest.last().map(String::as_str)), (Some(0), Some("data: [DONE]")), "{url} {log}");
+    assert!(rest[rest.len() - 2].contains("\"finish_reason\":\"length\""));
+    // The log has one JSON object per line, and no key, prompt or name.
+    let records: Vec<Value> = log.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(
+        records.iter().any(|record| record["route"] == "/v1/completions" && record["status"] == 200 && record["key"] == "env-1"),
+        "{log}"
+    );
+    assert!(!log.contains("secret") && !log.contains("key-of-ada"), "{log}");
+    // Another program continues from the state.
+    let program = Program::start(&["--states", states.to_str().unwrap()], "key-of-ada");
+    let body = json!({"prompt": "", "max_tokens": 3, "state": "s"});
+    let mut answer =
+        agent.post(format!("{}/v1/completions", program.url)).header("authorization", "Bearer key-of-ada").send_json(&body).unwrap();
+    assert_eq!(answer.body_mut().read_json::<Value>().unwrap()["usage"]["completion_tokens"], 3);
+    assert_eq!(program.end(nix::sys::signal::Signal::SIGKILL).0, None);
+}
+
+#[test]
+fn wrong_flags_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    std::fs::write(&config, "porte = 1").unwrap();
+    let config = config.to_str().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (args, code, want) in [
+        (vec!["--host", "0.0.0.0"], 2, "API keys"),
+        (vec!["--port", &port], 2, "in use"),
+        (vec!["--config", config], 2, "porte: unknown key"),
+        (vec!["--key-file", config], 1, "expected a key, or a name and a key"),
+        (vec!["-m", "a=x.pth", "-m", "a=y.pth"], 2, "two models have the name"),
+        (vec!["-m", "a=x.pth"], 1, "x.pth"),
+        (vec!["--states", "nonsense://x"], 2, "--states"),
+    ] {
+        let output = Command::new(PROGRAM).args(["serve", "--device", "cpu", "--port", "0"]).args(&args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(want), "{args:?}: {said}");
+    }
+}

@@ -1,0 +1,52 @@
+//! `/v1/responses`.
+
+use super::Server;
+use serde_json::{Value, json};
+
+#[test]
+fn a_response_continues_an_earlier_one() {
+    let server = Server::start();
+    let one = server.post("/v1/responses", &json!({"input": "light", "max_output_tokens": 8, "seed": 1, "instructions": "Speak."})).ok();
+    assert_eq!(
+        (&one["object"], &one["status"], &one["incomplete_details"]["reason"]),
+        (&json!("response"), &json!("incomplete"), &json!("max_output_tokens"))
+    );
+    let text = one["output"][0]["content"][0]["text"].as_str().unwrap();
+    assert!(!text.is_empty());
+    let two = json!({"input": [{"role": "user", "content": "darkness"}], "max_output_tokens": 4, "seed": 1, "previous_response_id": one["id"], "instructions": "Speak."});
+    let two = server.post("/v1/responses", &two).ok();
+    assert!(two["usage"]["input_tokens_details"]["cached_tokens"].as_u64() >= one["usage"]["total_tokens"].as_u64(), "{two}");
+    let path = format!("/v1/responses/{}", one["id"].as_str().unwrap());
+    assert_eq!(server.get(&path).ok(), one);
+    assert_eq!(server.send("DELETE", &path, &[], &[]).ok()["deleted"], true);
+    assert_eq!(server.get(&path).status, 404);
+    let lost = server.post("/v1/responses", &json!({"input": "a", "previous_response_id": one["id"]}));
+    assert_eq!((lost.status, &lost.json()["error"]["param"]), (404, &json!("previous_response_id")));
+    let unkept = server.post("/v1/responses", &json!({"input": "a", "max_output_tokens": 1, "store": false})).ok();
+    assert_eq!(server.get(&format!("/v1/responses/{}", unkept["id"].as_str().unwrap())).status, 404);
+    assert_eq!(server.post("/v1/responses", &json!({"input": []})).json()["error"]["param"], "input");
+    assert_eq!(
+        server.post("/v1/responses", &json!({"input": "a", "tools": [{"type": "web_search"}]})).json()["error"]["param"],
+        "tools[0]"
+    );
+    // States of responses are not in the list of saved states.
+    assert_eq!(server.get("/v1/states").ok()["data"], json!([]));
+}
+
+#[test]
+fn events_of_a_stream_are_in_order() {
+    let server = Server::start();
+    let answer = server.post("/v1/responses", &json!({"input": "light", "max_output_tokens": 8, "seed": 1, "stream": true}));
+    let events: Vec<Value> = answer.text.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect();
+    let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds[..4], ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"]);
+    let last = ["response.output_text.done", "response.content_part.done", "response.output_item.done", "response.incomplete"];
+    assert_eq!(kinds[kinds.len() - 4..], last);
+    assert!(events.iter().enumerate().all(|(i, event)| event["sequence_number"] == i));
+    let text: String =
+        events.iter().filter(|event| event["type"] == "response.output_text.delta").filter_map(|event| event["delta"].as_str()).collect();
+    let response = &events[events.len() - 1]["response"];
+    assert_eq!(response["output"][0]["content"][0]["text"], text);
+    let id = response["id"].as_str().unwrap();
+    assert_eq!(&server.get(&format!("/v1/responses/{id}")).ok(), response);
+}

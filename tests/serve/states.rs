@@ -1,0 +1,121 @@
+//! States: sessions, saved states, uploads, quotas, and who can see them.
+
+use super::{Server, keys};
+use serde_json::{Value, json};
+use wingbeat::serve::ServeOptions;
+
+fn in_folder(folder: &std::path::Path) -> ServeOptions {
+    ServeOptions { states: Some(folder.display().to_string()), ..ServeOptions::default() }
+}
+
+#[test]
+fn a_session_reads_only_new_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::with(in_folder(folder.path()));
+    let mut messages = vec![json!({"role": "user", "content": "light"})];
+    let ask = |server: &Server, messages: &[Value]| {
+        server.post("/v1/chat/completions", &json!({"messages": messages, "max_tokens": 8, "seed": 1, "session_id": "talk"})).ok()
+    };
+    let answer = ask(&server, &messages);
+    messages.extend([answer["choices"][0]["message"].clone(), json!({"role": "user", "content": "darkness"})]);
+    drop(server);
+    // The next server has no prefix cache of this conversation, only the folder.
+    let server = Server::with(in_folder(folder.path()));
+    let usage = ask(&server, &messages)["usage"].clone();
+    let (prompt, cached) = (usage["prompt_tokens"].as_u64().unwrap(), usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap());
+    assert!(cached >= answer["usage"]["total_tokens"].as_u64().unwrap() && cached < prompt, "{usage}");
+    assert_eq!(server.get("/v1/states").ok()["data"][0]["name"], "talk");
+    // An edit goes back to an earlier state, or to the beginning.
+    messages[0]["content"] = "water".into();
+    let edited = ask(&server, &messages)["usage"].clone();
+    assert!(edited["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() < cached, "{edited}");
+    // The header does the same as the field.
+    let body = json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}).to_string();
+    server.send("POST", "/v1/chat/completions", &[("x-session-id", "by-header")], body.as_bytes()).ok();
+    server.get("/v1/states/by-header").ok();
+}
+
+#[test]
+fn a_state_is_saved_copied_and_carried_to_another_server() {
+    let server = Server::start();
+    let saved = server.post("/v1/states", &json!({"action": "save", "name": "intro", "prompt": "In the beginning God created"})).ok();
+    assert_eq!((&saved["name"], saved["tokens"].as_u64().unwrap() > 3), (&json!("intro"), true));
+    let continued = |server: &Server, name: &str| {
+        let body = json!({"prompt": " the heaven", "state": name, "max_tokens": 8, "seed": 1});
+        server.post("/v1/completions", &body).ok()["choices"][0]["text"].clone()
+    };
+    let text = continued(&server, "intro");
+    let whole = json!({"prompt": "In the beginning God created the heaven", "max_tokens": 8, "seed": 1});
+    assert_eq!(server.post("/v1/completions", &whole).ok()["choices"][0]["text"], text);
+    server.post("/v1/states", &json!({"action": "fork", "from": "intro", "name": "copy"})).ok();
+    server.post("/v1/states", &json!({"action": "rename", "from": "copy", "name": "other"})).ok();
+    let names = |server: &Server| {
+        server.get("/v1/states").ok()["data"].as_array().unwrap().iter().map(|state| state["name"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&server), ["intro", "other"]);
+    let file = server.download("/v1/states/intro/content");
+    let other = Server::start();
+    assert_eq!(other.send("PUT", "/v1/states/mine/content", &[], &file).status, 201);
+    assert_eq!(continued(&other, "mine"), text);
+    assert_eq!(server.send("DELETE", "/v1/states/intro", &[], &[]).status, 200);
+    assert_eq!((names(&server), server.send("DELETE", "/v1/states/intro", &[], &[]).status), (vec![json!("other")], 404));
+    let gone = server.post("/v1/completions", &json!({"prompt": "a", "state": "intro"}));
+    assert_eq!(
+        (gone.status, &gone.json()["error"]["code"], &gone.json()["error"]["param"]),
+        (404, &json!("state_not_found"), &json!("state"))
+    );
+    // The answer names a state that the request did not name.
+    let returned = server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1, "return_state": true})).ok();
+    assert!(names(&server).contains(&returned["state"]["name"]));
+}
+
+#[test]
+fn a_hostile_upload_is_refused() {
+    let server = Server::start();
+    server.post("/v1/states", &json!({"action": "save", "name": "good", "prompt": "a"})).ok();
+    let file = server.download("/v1/states/good/content");
+    let put = |name: &str, content: &[u8]| server.send("PUT", &format!("/v1/states/{name}/content"), &[], content);
+    // NaN in a number of the first layer.
+    let mut nan = file.clone();
+    let n_header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&file[8..8 + n_header]).unwrap();
+    let at = 8 + n_header + header["blocks.0.att.wkv"]["data_offsets"][0].as_u64().unwrap() as usize;
+    nan[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    for (content, what) in [(&nan[..], "finite"), (&file[..file.len() / 2], ""), (b"nonsense", ""), (b"", "")] {
+        let answer = put("bad", content);
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("invalid_state")), "{}", answer.text);
+        assert!(answer.text.contains(what) && !answer.text.contains("/tmp"), "{}", answer.text);
+    }
+    for name in ["..%2Fx", "%2e%2e%2fx", ".x", "a%20b", "a%00"] {
+        assert_eq!(put(name, &file).status, 400, "{name}");
+    }
+    assert_eq!(server.get("/v1/states").ok()["data"].as_array().unwrap().len(), 1);
+    let small = Server::with(ServeOptions { state_quota: file.len() as u64 * 3 / 2, ..ServeOptions::default() });
+    assert_eq!(small.send("PUT", "/v1/states/a/content", &[], &file).status, 201);
+    let full = small.send("PUT", "/v1/states/b/content", &[], &file);
+    assert_eq!((full.status, &full.json()["error"]["code"]), (413, &json!("quota_exceeded")), "{}", full.text);
+    // The same name replaces the state, which needs no further room.
+    assert_eq!(small.send("PUT", "/v1/states/a/content", &[], &file).status, 201);
+}
+
+#[test]
+fn callers_do_not_see_each_other() {
+    let server = Server::with(ServeOptions { keys: keys(), ..ServeOptions::default() });
+    let (ada, bob) = (server.as_caller("key-of-ada"), server.as_caller("key-of-bob"));
+    let prompt = "And it came to pass in those days, that there went out a decree".repeat(3);
+    ada.post("/v1/states", &json!({"action": "save", "name": "secret", "prompt": prompt})).ok();
+    assert_eq!(bob.get("/v1/states").ok()["data"], json!([]));
+    for path in ["/v1/states/secret", "/v1/states/secret/content"] {
+        assert_eq!((bob.get(path).status, ada.get(path).status), (404, 200), "{path}");
+    }
+    assert_eq!(bob.send("DELETE", "/v1/states/secret", &[], &[]).status, 404);
+    assert_eq!(bob.post("/v1/completions", &json!({"prompt": "a", "state": "secret"})).status, 404);
+    let cached = |caller: &Server| {
+        caller.post("/v1/completions", &json!({"prompt": prompt, "max_tokens": 1})).ok()["usage"]["prompt_tokens_details"].clone()
+    };
+    cached(&ada);
+    assert_eq!((cached(&bob)["cached_tokens"].as_u64(), cached(&ada)["cached_tokens"].as_u64() > Some(0)), (Some(0), true));
+    let kept = ada.post("/v1/responses", &json!({"input": "a", "max_output_tokens": 1})).ok()["id"].clone();
+    let path = format!("/v1/responses/{}", kept.as_str().unwrap());
+    assert_eq!((bob.get(&path).status, ada.get(&path).status), (404, 200));
+}

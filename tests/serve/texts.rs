@@ -1,0 +1,87 @@
+//! `/v1/completions`, `/v1/embeddings`, tokens, and the server's descriptions of itself.
+
+use super::Server;
+use serde_json::json;
+
+#[test]
+fn texts_continue_prompts() {
+    let server = Server::start();
+    let body = json!({"prompt": ["In the beginning", "And God"], "max_tokens": 4, "temperature": 0, "echo": true, "logprobs": 2});
+    let whole = server.post("/v1/completions", &body).ok();
+    let choices = whole["choices"].as_array().unwrap();
+    assert_eq!(choices.iter().map(|choice| choice["index"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1]);
+    for (choice, prompt) in choices.iter().zip(["In the beginning", "And God"]) {
+        let text = choice["text"].as_str().unwrap();
+        let logprobs = &choice["logprobs"];
+        let tokens: String = logprobs["tokens"].as_array().unwrap().iter().map(|token| token.as_str().unwrap()).collect();
+        assert!(text.starts_with(prompt) && text == tokens, "{text} {tokens}");
+        let values = logprobs["token_logprobs"].as_array().unwrap();
+        assert!(values[0].is_null() && values[1..].iter().all(|value| value.as_f64().unwrap() <= 0.0));
+        assert_eq!(
+            (values.len(), logprobs["top_logprobs"][1].as_object().unwrap().len()),
+            (logprobs["text_offset"].as_array().unwrap().len(), 2)
+        );
+    }
+    // Tokens give the same text as their text, streamed or not.
+    let tokens = server.post("/tokenize", &json!({"content": "In the beginning"})).ok()["tokens"].clone();
+    let stream = json!({"prompt": tokens, "max_tokens": 4, "temperature": 0, "echo": true, "logprobs": 2, "stream": true});
+    let events = server.post("/v1/completions", &stream).events();
+    let text: String = events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+    assert_eq!(text, choices[0]["text"].as_str().unwrap());
+    let streamed: Vec<_> =
+        events.iter().filter_map(|event| event["choices"][0]["logprobs"]["token_logprobs"].as_array()).flatten().collect();
+    assert_eq!(streamed, choices[0]["logprobs"]["token_logprobs"].as_array().unwrap().iter().collect::<Vec<_>>());
+    assert_eq!(server.post("/v1/completions", &json!({"prompt": [[1, 2], [70000]]})).json()["error"]["param"], "tokens");
+    assert_eq!(server.post("/v1/completions", &json!({"prompt": []})).json()["error"]["param"], "prompt");
+}
+
+#[test]
+fn vectors_have_the_length_1() {
+    let server = Server::start();
+    let both = server.post("/v1/embeddings", &json!({"input": ["light", "darkness"], "model": "tiny"})).ok();
+    let vector = |i: usize| both["data"][i]["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    assert!((dot(&vector(0), &vector(0)) - 1.0).abs() < 1e-5 && dot(&vector(0), &vector(1)) < 0.999);
+    let coded = server.post("/v1/embeddings", &json!({"input": "light", "encoding_format": "base64"})).ok();
+    assert_eq!(coded["data"][0]["embedding"].as_str().unwrap().len(), (vector(0).len() * 4).div_ceil(3) * 4);
+    assert_eq!(server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 3})).json()["error"]["param"], "dimensions");
+    assert_eq!(server.post("/v1/rerank", &json!({"query": "a", "documents": ["b"]})).status, 400);
+}
+
+#[test]
+fn tokens_and_templates() {
+    let server = Server::start();
+    let tokens = server.post("/tokenize", &json!({"content": "In the beginning", "with_pieces": true})).ok()["tokens"].clone();
+    let pieces: String = tokens.as_array().unwrap().iter().map(|token| token["piece"].as_str().unwrap()).collect();
+    assert_eq!(pieces, "In the beginning");
+    let ids: Vec<_> = tokens.as_array().unwrap().iter().map(|token| token["id"].clone()).collect();
+    assert_eq!(server.post("/detokenize", &json!({"tokens": ids})).ok()["content"], "In the beginning");
+    let messages = json!({"messages": [{"role": "user", "content": "light"}]});
+    assert_eq!(server.post("/apply-template", &messages).ok()["prompt"], "User: light\n\nAssistant:");
+    let n = server.post("/v1/tokens/count", &messages).ok()["tokens"].as_u64().unwrap();
+    let used = server.post("/v1/chat/completions", &json!({"messages": messages["messages"], "max_tokens": 1})).ok();
+    assert_eq!(used["usage"]["prompt_tokens"], n);
+    assert_eq!(server.post("/tokenize", &json!({})).status, 400);
+    assert_eq!(server.post("/detokenize", &json!({"tokens": [1, 99999]})).json()["error"]["param"], "tokens[1]");
+}
+
+#[test]
+fn the_server_describes_itself() {
+    let server = Server::start();
+    let models = server.get("/v1/models").ok();
+    assert_eq!((&models["data"][0]["id"], &models["data"][0]["status"]), (&json!("tiny"), &json!("ready")));
+    assert_eq!((server.get("/v1/models/tiny").ok()["architecture"].clone(), server.get("/v1/models/x").status), (json!("rwkv7"), 404));
+    server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 3})).ok();
+    let metrics = server.get("/metrics").text;
+    assert!(metrics.contains("wingbeat_generated_tokens_total{model=\"tiny\"} 3") && metrics.ends_with("# EOF\n"), "{metrics}");
+    let slots = server.get("/slots").ok();
+    assert_eq!((&slots[0]["free_slots"], &slots[0]["requests"]), (&json!(4), &json!([])));
+    let api = server.get("/openapi.json").ok();
+    assert!(
+        api["paths"]["/v1/chat/completions"]["post"].is_object()
+            && api["components"]["schemas"]["ChatBody"]["properties"]["top_k"].is_object()
+    );
+    let page = server.get("/");
+    assert!(page.header("content-type").starts_with("text/html") && page.header("content-security-policy").contains("default-src 'none'"));
+    assert_eq!((server.get("/page/none.js").status, server.get("/nothing").status, server.get("/v1/completions").status), (404, 404, 405));
+}
