@@ -17,16 +17,24 @@ const OPTIONS: &[(&str, &str)] = &[
     ("context", "--context"),
     ("device", "--device"),
     ("dtype", "--dtype"),
+    #[cfg(feature = "serve")]
+    ("host", "--host"),
+    #[cfg(feature = "serve")]
+    ("key_file", "--key-file"),
     ("layout", "--layout"),
     ("lora", "--lora"),
     ("lora_alpha", "--lora-alpha"),
     ("model", "-m"),
     ("pooling", "--pooling"),
+    #[cfg(feature = "serve")]
+    ("port", "--port"),
     ("profile", "--profile"),
     ("quant", "--quant"),
     ("rope_theta", "--rope-theta"),
     ("state", "--state"),
     ("state_dtype", "--state-dtype"),
+    #[cfg(feature = "serve")]
+    ("states", "--states"),
     ("strategy", "--strategy"),
     ("synthetic", "--synthetic"),
     ("task", "--task"),

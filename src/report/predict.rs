@@ -1,4 +1,4 @@
-//! The JSON of `wingbeat bench --predict`: estimates of speed.
+//! The JSON of predictions of `wingbeat bench`: estimates of speed on a GPU that is not there.
 
 use serde::Serialize;
 

@@ -118,7 +118,9 @@ static SETTINGS: &[Setting] = &[
         ANY,
         "a number",
     ),
-    share("penalty-decay", "After each token, multiply the counts of --frequency-penalty by X [default: 0.996]", |s| &mut s.penalty_decay),
+    share("penalty-decay", "After each token, multiply the counts of the frequency penalty by X [default: 0.996]", |s| {
+        &mut s.penalty_decay
+    }),
     number(
         "repeat-penalty",
         "For each token that was generated before, divide a positive logit by X and multiply a negative logit by X; 1 turns this penalty off [default: 1]",
@@ -129,7 +131,7 @@ static SETTINGS: &[Setting] = &[
     setting(
         "repeat-last-n",
         "N",
-        "Apply --repeat-penalty only to the last N tokens, including tokens of the prompt [default: all generated tokens, without the prompt]",
+        "Apply the repeat penalty only to the last N tokens, including tokens of the prompt [default: all generated tokens, without the prompt]",
         Field::Last(|s| &mut s.repeat_last_n),
     ),
     positive(
@@ -139,7 +141,7 @@ static SETTINGS: &[Setting] = &[
     ),
     number(
         "dry-base",
-        "DRY: multiply the penalty by X for each token of the repetition beyond --dry-allowed-length [default: 1.75]",
+        "DRY: multiply the penalty by X for each token of the repetition beyond the allowed length [default: 1.75]",
         |s| &mut s.dry_base,
         1.0..=f32::MAX,
         "a number of at least 1",
@@ -173,7 +175,7 @@ static SETTINGS: &[Setting] = &[
     setting(
         "seed",
         "N",
-        "Seed of the random numbers that choose tokens; -1 means a random seed. The same seed, model and settings give the same text [default: a random seed, which --json shows]",
+        "Seed of the random numbers that choose tokens; -1 means a random seed. The same seed, model and settings give the same text [default: a random seed, which the JSON output shows]",
         Field::Seed,
     ),
 ];

@@ -9,6 +9,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The bytes of a body, at most [`ServeOptions::max_body`](super::ServeOptions).
 pub struct Body(pub Bytes);
@@ -32,6 +33,7 @@ pub async fn read_at_most(request: Request, most: usize, app: &App) -> Answer<By
     };
     let stated = request.headers().get("content-length").and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if stated.is_some_and(|length| length > most as u64) {
+        discard(request).await;
         return Err(too_large());
     }
     let read = tokio::time::timeout(app.options.read_timeout, to_bytes(request.into_body(), most));
@@ -46,6 +48,13 @@ pub async fn read_at_most(request: Request, most: usize, app: &App) -> Answer<By
             Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", Error::input(text)))
         }
     }
+}
+
+/// Reads the beginning of a body that is refused, because many clients read no answer before they have sent their body.
+async fn discard(request: Request) {
+    const MOST: usize = 4 << 20;
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let _ = tokio::time::timeout(PATIENCE, to_bytes(request.into_body(), MOST)).await;
 }
 
 impl Body {

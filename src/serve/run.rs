@@ -88,7 +88,7 @@ async fn listen(options: &ServeOptions) -> Result<TcpListener> {
     let all: Vec<SocketAddr> = tokio::net::lookup_host((options.host.as_str(), options.port)).await.map_err(at)?.collect();
     if options.keys.is_empty() && all.iter().any(|address| !address.ip().is_loopback()) {
         let text = format!("{named} can be reached from other machines, and the server has no API keys");
-        return Err(Error::usage(text).field("host").hint("give a file of keys with `key-file`, or use the host 127.0.0.1"));
+        return Err(Error::usage(text).field("host").hint("give a file of keys with `key_file`, or use the host 127.0.0.1"));
     }
     TcpListener::bind(all.as_slice()).await.map_err(|e| match e.kind() {
         std::io::ErrorKind::AddrInUse => Error::usage(format!("the address {named} is in use by another program"))

@@ -171,9 +171,9 @@ pub async fn upload(
 ) -> Answer {
     let model = app.model(query.model.as_deref())?;
     let engine = model.engine()?.0;
-    checked_name(&name, "name")?;
     let most = app.states.quota().min(usize::MAX as u64) as usize;
     let content = read_at_most(request, most, &app).await?;
+    checked_name(&name, "name")?;
     let info = app.states.upload(&engine, &caller, &name, content).await?;
     Ok((StatusCode::CREATED, Json(described(&info, &model))).into_response())
 }
