@@ -3,7 +3,7 @@
 use super::ServeOptions;
 use super::failure::{Answer, Failure};
 use super::keys::Owner;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use std::net::IpAddr;
 
@@ -39,6 +39,27 @@ pub fn check_host(headers: &HeaderMap, options: &ServeOptions) -> Answer<()> {
             Err(forbidden(e.hint("the server's operator can allow the name with the option `allow-host`")))
         }
     }
+}
+
+/// Checks the origins of the option `cors`. A browser sends a scheme, a host and perhaps a port; any other text would never match.
+///
+/// # Errors
+/// `Usage` if a text is not an origin.
+pub fn check_options(options: &ServeOptions) -> Result<()> {
+    let is_origin =
+        |text: &str| text == "*" || text.split_once("://").is_some_and(|(scheme, host)| is_word(scheme, "+-.") && is_word(host, "-._:[]"));
+    match options.origins.iter().find(|origin| !is_origin(origin)) {
+        None => Ok(()),
+        Some(origin) => {
+            let e = Error::usage(format!("expected an origin such as https://example.org, found {:?}", crate::error::short(origin, 60)));
+            Err(e.field("cors").hint("an origin has no path and no slash at its end"))
+        }
+    }
+}
+
+/// Returns whether a text has letters, digits and the characters of `more`, and no others.
+fn is_word(text: &str, more: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
 }
 
 /// Checks that the header `Origin`, if there is one, is this server or an allowed origin.
@@ -118,6 +139,17 @@ mod tests {
         }
         for host in ["evil.example:8080", "", "127.0.0.1.evil.example", "localhost.evil.example:80"] {
             assert!(!is_allowed(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_option_must_be_an_origin() {
+        let check = |origin: &str| check_options(&ServeOptions { origins: vec![origin.into()], ..ServeOptions::default() }).is_ok();
+        for origin in ["*", "https://a.example", "http://localhost:8081", "http://[::1]:80", "chrome-extension://abcdef"] {
+            assert!(check(origin), "{origin}");
+        }
+        for origin in ["", "a.example", "https://a.example/", "https://a.example/page", "https://", "no origin", "https://*.example"] {
+            assert!(!check(origin), "{origin}");
         }
     }
 

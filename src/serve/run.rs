@@ -33,6 +33,7 @@ pub fn run(
     vectors: Vec<ServedVectors>,
     listening: &mut dyn FnMut(SocketAddr),
 ) -> Result<()> {
+    super::guard::check_options(&options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("serve").build();
     let runtime = runtime.map_err(|e| Error::memory(format!("the server's threads could not be started: {e}")).caused_by(e))?;
     let result = runtime.block_on(serve(options, models, vectors, listening));
