@@ -7,14 +7,14 @@ seconds=${1:-60}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-# A generated request may ask for a very long text: each request has a time limit, and its end cancels the text.
+# One worker: CPython 3.11 cannot parse syntax trees in several threads, and schemathesis does. A generated request may ask for a very long text: each request has a time limit, and its end cancels the text.
 code=0
 schemathesis run "$WINGBEAT_URL/openapi.json" --url "$WINGBEAT_URL" --checks not_a_server_error --max-time "$seconds" \
-  --phases examples,coverage,fuzzing --workers 4 --request-timeout 10 --seed "${SEED:-1}" --no-shrink --suppress-health-check all --warnings off \
+  --phases examples,coverage,fuzzing --workers 1 --request-timeout 10 --seed "${SEED:-1}" --no-shrink --suppress-health-check all --warnings off \
   --continue-on-failure >report 2>&1 || code=$?
 if [ "$code" != 0 ]; then
   echo "  failed: expected no answer with a status of 500 or more, found (exit code $code of schemathesis):"
-  tail -80 report
+  cut -c1-300 report | tail -80
   exit 1
 fi
 grep -E 'generated|Operations:' report | sed 's/^ */  /'
