@@ -3,6 +3,8 @@
 mod ahead;
 mod batch;
 mod batcher;
+#[cfg(feature = "serve")]
+mod bench_serve;
 mod chat;
 mod cli;
 mod coded;

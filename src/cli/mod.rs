@@ -5,6 +5,8 @@
 
 mod batch;
 mod bench;
+#[cfg(feature = "serve")]
+mod bench_serve;
 mod ceiling;
 mod chat;
 mod classify;
@@ -106,6 +108,8 @@ enum Verb {
     Bench(bench::Args),
     #[cfg(feature = "serve")]
     Serve(serve::Args),
+    #[cfg(feature = "serve")]
+    BenchServe(bench_serve::Args),
     Quality(quality::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -194,6 +198,8 @@ fn run_verb(verb: Verb) -> Outcome {
         Verb::Bench(args) => bench::run(args),
         #[cfg(feature = "serve")]
         Verb::Serve(args) => serve::run(args),
+        #[cfg(feature = "serve")]
+        Verb::BenchServe(args) => bench_serve::run(args),
         Verb::Quality(args) => quality::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Man(args) => man::run(args),

@@ -16,6 +16,10 @@ pub enum Unit {
     Prompts,
     /// Prompts whose total number is unknown.
     EndlessPrompts,
+    #[cfg(feature = "serve")]
+    Requests,
+    #[cfg(feature = "serve")]
+    Seconds,
 }
 
 pub struct Progress {
@@ -42,6 +46,10 @@ impl Progress {
                 Unit::Steps => "{msg} {bar:30} {pos}/{len}, {elapsed} elapsed, {eta} left",
                 Unit::Checks => "{msg} {bar:30} {pos}/{len} checks, {elapsed} elapsed, {eta} left",
                 Unit::Prompts => "{msg} {bar:30} {pos}/{len} prompts {prefix}, {elapsed} elapsed, {eta} left",
+                #[cfg(feature = "serve")]
+                Unit::Requests => "{msg} {bar:30} {pos}/{len} requests, {prefix}, {elapsed} elapsed",
+                #[cfg(feature = "serve")]
+                Unit::Seconds => "{msg} {bar:30} {pos}/{len} s, {prefix}",
                 Unit::EndlessPrompts => "{msg} {pos} prompts {prefix}, {elapsed} elapsed",
             };
             let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -60,7 +68,7 @@ impl Progress {
         self.is_terminal
     }
 
-    /// Shows text in the bar beside the counts. Only bars that count prompts have a place for text.
+    /// Shows text in the bar beside the counts. Only bars that count prompts, requests or seconds have a place for text.
     pub fn note(&self, text: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
             bar.set_prefix(text());

@@ -77,6 +77,9 @@ doctor --quick
 bench -o xml
 bench -p -1
 bench -r 0
+bench-serve -c 1,x
+bench-serve --seed x
+bench-serve -r 2 -s 2
 quality --window 1
 quality --against i8
 completions
@@ -161,6 +164,9 @@ doctor --out DIR/absent/new
 bench --synthetic foo
 bench --pg 4
 bench -b 0
+bench-serve https://127.0.0.1:1
+bench-serve http://127.0.0.1:1
+bench-serve --key-file DIR/absent
 quality --text x
 quality -f DIR/absent";
 

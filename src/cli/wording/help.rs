@@ -26,7 +26,7 @@ pub fn all() -> Vec<(String, String)> {
 fn text(command: Command, seen: &mut HashSet<String>) -> (String, String) {
     let shared: Vec<String> =
         command.get_arguments().filter(|arg| !seen.insert(rendered(arg))).map(|arg| arg.get_id().to_string()).collect();
-    let name = command.get_display_name().unwrap_or(command.get_name()).replace('-', " ");
+    let name = command.get_display_name().unwrap_or(command.get_name()).replacen('-', " ", 1);
     let shorter = command.mut_args(|arg| if shared.contains(&arg.get_id().to_string()) { arg.hide(true) } else { arg });
     let mut text = shorter.term_width(WIDTH).render_help().to_string();
     if !shared.is_empty() {
