@@ -95,9 +95,9 @@ pub struct Args {
     /// Storage of saved states: a folder, or a URL such as s3://bucket/prefix (in builds with the feature `cloud`) [default: memory, until the server ends]
     #[arg(long, value_name = "URL", help_heading = LIMITS)]
     states: Option<String>,
-    /// Store at most this many bytes of states per API key and model
-    #[arg(long, value_name = "BYTES", default_value = "4294967296", help_heading = LIMITS, hide_short_help = true)]
-    state_quota: u64,
+    /// Store at most this many bytes of states per API key and model [default: 4294967296 with --states, else 1073741824]
+    #[arg(long, value_name = "BYTES", help_heading = LIMITS, hide_short_help = true)]
+    state_quota: Option<u64>,
     #[command(flatten)]
     weights: WeightArgs,
 }
@@ -110,6 +110,8 @@ pub fn run(args: Args) -> Outcome {
     let models = models(&args)?;
     // A wrong path is reported before the server accepts requests.
     models.iter().try_for_each(|(_, source)| check(source))?;
+    let more = args.embed.iter().map(|text| named(text).1).chain(args.reranker.clone());
+    more.into_iter().try_for_each(|path| check(&ModelSource::Path(path)))?;
     let args = Arc::new(args);
     let vectors = args.embed.as_deref().map(named).map(|(name, path)| {
         let args = args.clone();
@@ -137,7 +139,7 @@ fn options(args: &Args) -> Result<ServeOptions> {
         max_body: args.max_body,
         read_timeout: Duration::from_secs(args.read_timeout.into()),
         states: args.states.clone(),
-        state_quota: args.state_quota,
+        state_quota: args.state_quota.unwrap_or(if args.states.is_some() { 4 << 30 } else { 1 << 30 }),
         log: if args.log == "json" { LogFormat::Json } else { LogFormat::Text },
         log_prompts: args.log_prompts,
         ..ServeOptions::default()

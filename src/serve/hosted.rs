@@ -111,3 +111,30 @@ impl Losses {
         is_first
     }
 }
+
+#[cfg(all(test, feature = "embedded-model"))]
+mod tests {
+    use super::*;
+    use crate::engine::EngineOptions;
+    use crate::session::{Model, ModelSource, Options};
+
+    #[test]
+    fn a_lost_engine_is_loaded_again() {
+        let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
+        let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
+        let load: LoadEngine = Box::new(move || Engine::start(&model, EngineOptions::default()));
+        let hosted = Hosted::new(ServedModel { name: "x".into(), load });
+        assert_eq!(hosted.engine().unwrap_err().code, Some("model_loading"));
+        hosted.load().unwrap();
+        let (_, number) = hosted.engine().unwrap();
+        // Several requests report the same loss.
+        assert!(hosted.lose(number) && !hosted.lose(number));
+        assert!(hosted.ready().is_none());
+        hosted.load().unwrap();
+        let (_, next) = hosted.engine().unwrap();
+        // A late report of the old engine's loss does not end the new engine.
+        assert!(next != number && !hosted.lose(number) && hosted.ready().is_some());
+        let losses = Losses::default();
+        assert!(losses.may_reopen() && !losses.may_reopen());
+    }
+}

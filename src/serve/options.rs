@@ -67,7 +67,7 @@ impl Default for ServeOptions {
             max_n: 128,
             max_schema: 256 << 10,
             states: None,
-            state_quota: 4 << 30,
+            state_quota: 1 << 30,
             log: LogFormat::Text,
             log_prompts: false,
             stop: Arc::default(),

@@ -8,12 +8,12 @@ use super::openai::{chat, completions, embeddings, models, rerank, responses};
 use crate::error::Error;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 /// Returns the router of a server.
 pub fn router(app: &Arc<App>) -> Router {
@@ -60,10 +60,10 @@ fn cors(origins: &[String]) -> CorsLayer {
         true => AllowOrigin::any(),
         false => AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok())),
     };
-    let session = HeaderName::from_static("x-session-id");
     CorsLayer::new()
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, session])
+        // Clients in pages send headers of their own, such as `x-stainless-lang`.
+        .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([super::around::REQUEST_ID, header::RETRY_AFTER])
 }

@@ -217,8 +217,12 @@ async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> A
     let load = move || -> Result<()> {
         let file = tempfile::NamedTempFile::new().map_err(|e| Error::io(e, "a temporary file".as_ref()))?;
         std::fs::write(file.path(), &content).map_err(|e| Error::io(e, file.path()))?;
-        // The path of the temporary file means nothing to the caller.
-        engine.load_state(&namespace, &name, file.path()).map(drop).map_err(|e| Error { place: None, ..e })
+        // The path of the temporary file means nothing to the caller, and hints name calls of the library.
+        let refused = |e: Error| {
+            Error { place: None, hint: None, ..e }
+                .hint("upload a file that this server, or `wingbeat generate`, saved with the same weights")
+        };
+        engine.load_state(&namespace, &name, file.path()).map(drop).map_err(refused)
     };
     let loaded = tokio::task::spawn_blocking(load).await.map_err(|_| Error::file("reading the state panicked"))?;
     loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
