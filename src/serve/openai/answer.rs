@@ -1,4 +1,4 @@
-//! Parts of answers that several endpoints share: usage, timings, log-probabilities, reasons of the end.
+//! Parts of answers that several endpoints share: usage, timings, log-probabilities, finish reasons.
 
 use crate::engine::{Completion, Engine, StateInfo};
 use crate::error::Result;
@@ -55,7 +55,8 @@ pub fn timings(done: &Completion) -> Value {
     json!({"queue_ms": round(t.queue_ms), "prefill_ms": round(t.prefill_ms), "decode_ms": round(t.decode_ms)})
 }
 
-/// Returns the object of a state that was stored, or the error that prevented this. `None` if the request stores no state.
+/// Returns the object `state` of an answer: the state that was stored, or the error because of which no state was stored. `None` if the request
+/// stores no state.
 pub fn state(saved: Option<&Result<StateInfo>>) -> Option<Value> {
     Some(match saved? {
         Ok(info) => json!({"name": info.name, "tokens": info.n_tokens, "bytes": info.bytes}),
@@ -63,13 +64,12 @@ pub fn state(saved: Option<&Result<StateInfo>>) -> Option<Value> {
     })
 }
 
-/// Returns the text of a token. Bytes that are no UTF-8 are replaced.
+/// Returns the text of a token. Bytes that are not UTF-8 become U+FFFD.
 pub fn token_text(engine: &Engine, token: u32) -> String {
     String::from_utf8_lossy(token_bytes(engine, token)).into_owned()
 }
 
 fn token_bytes(engine: &Engine, token: u32) -> &[u8] {
-    // `Engine::model` lives as long as the engine.
     engine.model().vocab().map_or(&[], |vocab| vocab.token(token))
 }
 
@@ -81,7 +81,7 @@ pub fn chat_logprobs(engine: &Engine, at: &Logprobs) -> Value {
     entry
 }
 
-/// JSON has no infinity.
+/// Returns the log-probability, but at least -9999, because JSON has no infinity.
 pub fn finite(logprob: f32) -> f32 {
     logprob.max(-9999.0)
 }

@@ -19,24 +19,24 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// A request of a chat completion. Sampler settings and further fields of the engine are read, too.
+/// A request for a chat completion. Sampler settings, rules and names of states are further fields of the same object.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct ChatBody {
     pub messages: Vec<WireMessage>,
-    /// The name of a model. With one model, any name selects it.
+    /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     #[serde(default)]
     pub model: Option<String>,
     #[serde(default)]
     pub stream: Option<bool>,
     #[serde(default)]
     pub stream_options: Option<StreamOptions>,
-    /// The most tokens of the answer, thoughts included. The same as `max_tokens`.
+    /// The maximum number of tokens of the answer, thoughts included. Has precedence over `max_tokens`.
     #[serde(default)]
     pub max_completion_tokens: Option<u32>,
-    /// If true, the answer has the log-probabilities of its tokens.
+    /// If true, the answer contains the log-probability of each of its tokens.
     #[serde(default)]
     pub logprobs: Option<bool>,
-    /// The number of most likely tokens at each position, 0 to 20.
+    /// How many of the most likely tokens are returned at each position, with log-probabilities: 0 to 20. Needs `logprobs`.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u32>,
@@ -48,19 +48,21 @@ pub struct ChatBody {
     /// How much the model thinks: none, minimal, low, medium or high.
     #[serde(default)]
     pub reasoning_effort: Option<String>,
-    /// `enable_thinking`: true or false.
+    /// The key `enable_thinking` (true or false) turns thinking on or off. Has precedence over `reasoning_effort`.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
-    /// The state at the end of the answer is kept under this name, and the next request with this name continues from it.
+    /// The id of a session. The state after the answer is kept under this id. The next request with this id continues from that state if its
+    /// messages begin with the same text.
     #[serde(default)]
     pub session_id: Option<String>,
-    /// If true, the state after the answer is stored, and the answer has its name.
+    /// If true, the state after the answer is stored, and `state.name` in the answer is its name. The server chooses the name, unless `save_state`
+    /// or `session_id` sets a name.
     #[serde(default)]
     pub return_state: Option<bool>,
 }
 
-/// The fields of [`ChatBody`] that the engine does not read.
+/// Fields of the body that are removed before the engine reads the remaining fields as its settings.
 const OWN: [&str; 13] = [
     "messages",
     "prompt",
@@ -122,12 +124,12 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     Ok(head.completion(&engine, &all))
 }
 
-/// The fields that all chunks of an answer have.
+/// Fields that an answer and all its chunks have, and a limit.
 struct Head {
     id: String,
     created: u64,
     model: String,
-    /// The most tool calls of a choice that are returned.
+    /// The maximum number of tool calls in a choice. Further calls are not returned.
     max_calls: usize,
 }
 
@@ -165,13 +167,13 @@ impl Head {
     }
 }
 
-/// Returns an id of the weights and the version of the program: equal ids mean equal answers for equal seeds, on one device.
+/// Returns the `system_fingerprint` of an answer: the version of the program and the beginning of the weights' hash.
 pub fn fingerprint(engine: &Engine) -> String {
     let hash = engine.model().weights_hash();
     format!("wingbeat-{}-{}", env!("CARGO_PKG_VERSION"), &hash[..hash.len().min(16)])
 }
 
-/// The state of one choice of a stream.
+/// One choice of a streamed answer: what has been sent, and what waits to be sent.
 #[derive(Default)]
 struct Choice {
     has_begun: bool,
@@ -182,7 +184,7 @@ struct Choice {
 /// Writes the chunks of a streamed answer.
 struct Chunks {
     head: Head,
-    /// True if a last chunk has the usage.
+    /// True if the stream ends with a chunk that contains the usage.
     usage: bool,
     sum: Sum,
     texts: Vec<Choice>,
@@ -198,7 +200,7 @@ impl Chunks {
         chunk
     }
 
-    /// Sends a change of a choice.
+    /// Sends a chunk with the `delta` of one choice. `more` contains further fields of the choice.
     fn delta(&mut self, index: usize, mut delta: Value, finish: Option<&str>, more: Value, out: &mut Out) {
         let Some(choice) = self.texts.get_mut(index) else { return };
         if !std::mem::replace(&mut choice.has_begun, true) {

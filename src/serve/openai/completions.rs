@@ -24,18 +24,18 @@ use utoipa::ToSchema;
 /// The most prompts of a request.
 const MAX_PROMPTS: usize = 256;
 
-/// A request of completions. Sampler settings and further fields of the engine are read, too.
+/// A request to continue one or several prompts. Sampler settings, rules and names of states are further fields of the same object.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct CompletionBody {
     pub prompt: Prompts,
-    /// The name of a model. With one model, any name selects it.
+    /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     #[serde(default)]
     pub model: Option<String>,
     #[serde(default)]
     pub stream: Option<bool>,
     #[serde(default)]
     pub stream_options: Option<StreamOptions>,
-    /// The number of most likely tokens at each position, 0 to 20. The sampled token is always reported.
+    /// If set, each token is returned with its log-probability, and with this number of most likely tokens at its position: 0 to 20.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 20)]
     pub logprobs: Option<u32>,
@@ -47,10 +47,12 @@ pub struct CompletionBody {
     pub suffix: Option<String>,
     #[serde(default)]
     pub response_format: Option<ResponseFormat>,
-    /// The state at the end of the text is kept under this name, and the next request with this name continues from it.
+    /// The id of a session. The state after the text is kept under this id. The next request with this id continues from that state if its
+    /// prompt begins with the same text.
     #[serde(default)]
     pub session_id: Option<String>,
-    /// If true, the state after the text is stored, and the answer has its name.
+    /// If true, the state after the text is stored, and `state.name` in the answer is its name. The server chooses the name, unless `save_state`
+    /// or `session_id` sets a name.
     #[serde(default)]
     pub return_state: Option<bool>,
 }
@@ -77,7 +79,7 @@ impl Prompts {
     }
 }
 
-/// The fields of [`CompletionBody`] that the engine does not read.
+/// Fields of the body that are removed before the engine reads the remaining fields as its settings.
 const OWN: [&str; 13] = [
     "prompt",
     "messages",
@@ -110,16 +112,17 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }
     if inputs.is_empty() || inputs.len() > MAX_PROMPTS || inputs.len() * settings.n > app.options.max_n.max(MAX_PROMPTS) {
         let text = format!(
-            "expected 1 to {MAX_PROMPTS} prompts with together at most {} continuations, found {}",
+            "expected 1 to {MAX_PROMPTS} prompts and at most {} continuations in all, found {} prompts with n = {}",
             app.options.max_n.max(MAX_PROMPTS),
-            inputs.len()
+            inputs.len(),
+            settings.n
         );
         return Err(Failure::field("prompt", text));
     }
     if inputs.len() > 1 && (asked.session_id.is_some() || asked.return_state == Some(true) || settings.save_state.is_some()) {
         return Err(Failure::field("prompt", "expected one prompt together with a session or a saved state, found several"));
     }
-    // A session in a header suits one conversation, not several prompts.
+    // With several prompts, the header `x-session-id` is ignored: a session has one text.
     let of_header = Caller { session: caller.session.clone().filter(|_| inputs.len() == 1), ..caller.clone() };
     let kept = kept(&settings, &of_header, asked.session_id, asked.return_state == Some(true))?;
     let model = app.model(asked.model.as_deref())?;
@@ -163,7 +166,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     Ok(Json(answer).into_response())
 }
 
-/// Returns the prompt with which RWKV-7 G1 fills the gap between a prompt and `suffix`.
+/// Returns the input with which RWKV-7 G1 writes the text between `prompt` and `suffix`.
 fn between(prompt: Input, suffix: &str) -> Answer<Input> {
     match prompt {
         Input::Text(prefix) => Ok(Input::Text(crate::chat::fill_prompt(&prefix, suffix))),
@@ -180,7 +183,7 @@ fn first_token(model: &Hosted, input: &Input) -> Option<u32> {
     }
 }
 
-/// Log-probabilities in the form of completions: one list per kind.
+/// Log-probabilities in the format of `/v1/completions`: lists with one entry per token.
 #[derive(Default)]
 struct Table {
     tokens: Vec<Value>,
@@ -189,20 +192,20 @@ struct Table {
     offsets: Vec<usize>,
     /// The length of the text so far, in characters.
     length: usize,
-    /// Log-probabilities of generated tokens that wait until the log-probabilities of the prompt have come. `None` if the prompt has none, or
-    /// they have come.
+    /// Log-probabilities of generated tokens that arrived before the log-probabilities of the prompt. `None` if the latter have arrived or are
+    /// not returned.
     early: Option<Vec<Logprobs>>,
 }
 
 impl Table {
-    /// Returns a table with the first token of a prompt, which has no log-probability.
+    /// Returns a table that begins with the prompt token `first`, which has no log-probability. Returns an empty table if `first` is `None`.
     fn begin(engine: &Engine, first: Option<u32>) -> Table {
         let mut table = Table { early: first.map(|_| Vec::new()), ..Table::default() };
         first.into_iter().for_each(|token| table.push(engine, token, None));
         table
     }
 
-    /// Returns the table of a complete text. `first` is the first token of a prompt that the text begins with.
+    /// Returns the table of a complete text. `first` is the first token of the prompt if the text contains the prompt.
     fn of(engine: &Engine, done: &Completion, first: Option<u32>) -> Table {
         let mut table = Table::begin(engine, first);
         done.prompt_logprobs.iter().chain(&done.logprobs).for_each(|at| table.push(engine, at.token, Some(at)));
@@ -224,7 +227,7 @@ impl Table {
         json!({"tokens": self.tokens, "token_logprobs": self.logprobs, "top_logprobs": self.top, "text_offset": self.offsets})
     }
 
-    /// Adds the log-probabilities of the prompt, and of tokens that came before them.
+    /// Adds the log-probabilities of the prompt, then those of generated tokens that arrived earlier.
     fn add_prompt(&mut self, engine: &Engine, logprobs: &[Logprobs]) {
         let early = self.early.take().unwrap_or_default();
         logprobs.iter().chain(&early).for_each(|at| self.push(engine, at.token, Some(at)));
@@ -238,7 +241,7 @@ impl Table {
         }
     }
 
-    /// Returns the entries that were not sent yet, or null.
+    /// Removes and returns the entries that have not been sent. Returns null if the table is empty or waits for the prompt's log-probabilities.
     fn take(&mut self) -> Value {
         if self.tokens.is_empty() || self.early.is_some() {
             return Value::Null;

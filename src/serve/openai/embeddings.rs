@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: vectors of texts.
+//! `POST /v1/embeddings`: computes vectors of texts.
 
 use super::completions::Prompts;
 use crate::engine::{Event, Input, Request};
@@ -25,16 +25,16 @@ const MAX_TEXTS: usize = 2048;
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct EmbeddingBody {
     pub input: Prompts,
-    /// The name of a model. A model that was loaded for vectors has precedence if there is no name.
+    /// The name of a model. By default, the server's embedding model, or the first model that generates text if the server has no embedding model.
     #[serde(default)]
     pub model: Option<String>,
-    /// float or base64 (little-endian f32).
+    /// The encoding of a vector: float (default) or base64 (of little-endian f32).
     #[serde(default)]
     pub encoding_format: Option<Encoding>,
-    /// Must equal the number of the model's dimensions.
+    /// The length of a vector. Must equal the length of the model's vectors.
     #[serde(default)]
     pub dimensions: Option<u32>,
-    /// last or mean. For models that generate text.
+    /// The hidden state that becomes the vector: of the last token (last, default), or the mean over all tokens (mean). Not for embedding models.
     #[serde(default)]
     pub pooling: Option<WirePooling>,
 }
@@ -56,12 +56,12 @@ pub enum WirePooling {
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Value>> {
     let asked: EmbeddingBody = body.parse()?;
     let named = app.vectors.iter().find(|model| asked.model.as_deref().is_none_or(|name| model.name == name));
-    // With one model in all, any name selects it.
+    // If the server has only this model, any name selects the model.
     let only = app.vectors.first().filter(|_| app.models.is_empty() && app.vectors.len() == 1);
     let (name, vectors, n_tokens) = match named.or(only) {
         Some(model) => {
             if asked.pooling.is_some() {
-                return Err(Failure::field("pooling", "this model has its own pooling"));
+                return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
             }
             let texts = texts(asked.input)?;
             let (name, model) = (model.name.clone(), model.clone());
@@ -74,7 +74,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     };
     let n_dimensions = vectors.first().map_or(0, Vec::len);
     if let Some(asked) = asked.dimensions.filter(|asked| *asked as usize != n_dimensions) {
-        return Err(Failure::field("dimensions", format!("the model's vectors have {n_dimensions} dimensions, found {asked}")));
+        return Err(Failure::field("dimensions", format!("expected {n_dimensions}, the length of the model's vectors, found {asked}")));
     }
     let encoded = |vector: &Vec<f32>| match asked.encoding_format {
         Some(Encoding::Base64) => Value::from(STANDARD.encode(bytemuck::cast_slice::<f32, u8>(vector))),
@@ -85,7 +85,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     Ok(Json(json!({"object": "list", "data": data, "model": name, "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens}})))
 }
 
-/// Computes vectors with a model that generates text: the hidden state after the last token, or the mean of all.
+/// Computes vectors with a model that generates text: the hidden state after the last token, or the mean of the hidden states after all
+/// tokens.
 async fn of_engine(
     app: &Arc<App>,
     caller: &Caller,
@@ -98,7 +99,7 @@ async fn of_engine(
     check_count(inputs.len())?;
     let pooling = if pooling == Some(WirePooling::Mean) { Pooling::Mean } else { Pooling::Last };
     let (mut vectors, mut n_tokens) = (Vec::with_capacity(inputs.len()), 0);
-    // As many at a time as there are slots, so that one request does not fill the queue.
+    // Submits at most one text per slot at a time, so that one request does not fill the queue.
     let n_slots = model.engine()?.0.stats().slots.max(1);
     let mut inputs = inputs.into_iter().enumerate();
     loop {
@@ -131,7 +132,7 @@ async fn of_engine(
 fn texts(input: Prompts) -> Answer<Vec<String>> {
     let texts = input.inputs().into_iter().map(|input| match input {
         Input::Text(text) => Ok(text),
-        _ => Err(Failure::field("input", "this model takes texts, found token ids")),
+        _ => Err(Failure::field("input", "expected a text or texts, found token ids: an embedding model takes no token ids")),
     });
     let texts = texts.collect::<Answer<Vec<String>>>()?;
     check_count(texts.len()).map(|()| texts)

@@ -1,4 +1,4 @@
-//! Fields that several endpoints share, and that the engine does not read itself.
+//! Fields of requests that several endpoints share, and that the server reads, not the engine.
 
 use crate::chat::Thinking;
 use crate::engine::{Fields, Follows, Request, Rules};
@@ -15,12 +15,12 @@ use utoipa::ToSchema;
 /// Options of a stream.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct StreamOptions {
-    /// If true, a last chunk has the usage.
+    /// If true, the stream ends with a chunk that contains the usage: the numbers of tokens.
     #[serde(default)]
     pub include_usage: Option<bool>,
 }
 
-/// The form that an answer must have.
+/// The format that an answer must have.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResponseFormat {
@@ -43,7 +43,7 @@ pub struct NamedSchema {
 }
 
 impl ResponseFormat {
-    /// Returns the rules of this form, or `None` for text.
+    /// Returns the rules that make an answer follow this format, or `None` for `Text`.
     pub fn rules(&self) -> Option<Rules> {
         match self {
             ResponseFormat::Text => None,
@@ -58,7 +58,7 @@ pub fn schema_rules(schema: Option<&Value>) -> Rules {
     schema.map_or(Rules::Value, |schema| Rules::Schema(schema.to_string()))
 }
 
-/// Sets the rules of an answer that a field demands.
+/// Sets the rules of a request's answer. `field` is the field of the body from which `rules` come.
 ///
 /// # Errors
 /// 400 if the request also has a grammar or a schema in another field.
@@ -75,7 +75,8 @@ pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str) -> Answe
     }
 }
 
-/// Names the field that had the schema, if the error is about a schema: the engine knows a schema as `json_schema`.
+/// Replaces the field name `json_schema` of an error by `field`. The engine names `json_schema` in every error about a schema, but the caller
+/// sent the schema in `field`.
 pub fn of_schema(failure: Failure, field: &str) -> Failure {
     match failure.error.field_name() {
         Some("json_schema") => Failure { error: Box::new(failure.error.field(field)), ..failure },
@@ -83,7 +84,7 @@ pub fn of_schema(failure: Failure, field: &str) -> Failure {
     }
 }
 
-/// Checks the sizes that one request can ask for: grammars and schemas.
+/// Checks that no grammar, schema or list of tools is larger than `max_schema` bytes.
 ///
 /// # Errors
 /// 400 with the field that is too large.
@@ -97,7 +98,7 @@ pub fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
     Ok(())
 }
 
-/// Removes the fields that the server reads itself, so that the engine does not see them.
+/// Returns `fields` without the fields `names`, which the server reads itself. The engine reads the returned fields.
 pub fn without<'a>(mut fields: Fields<'a>, names: &[&str]) -> Fields<'a> {
     for name in names {
         fields.take(name);
@@ -135,10 +136,10 @@ pub fn think(request: &mut Request, effort: Option<&str>, kwargs: Option<&Map<St
     Ok(())
 }
 
-/// Returns which states a request continues and stores.
+/// Returns the name of the state that a request's session resumes, and the name under which the state after the answer is stored.
 ///
 /// # Errors
-/// 400 if the session's id is not valid as a name, or if the request has several continuations.
+/// 400 if the session id is not valid as a name, or if a request with a session has several continuations, `state` or `save_state`.
 pub fn kept(request: &Request, caller: &Caller, session_id: Option<String>, return_state: bool) -> Answer<Kept> {
     let session = session_id.or_else(|| caller.session.clone());
     if let Some(name) = &session {
@@ -157,7 +158,7 @@ pub fn kept(request: &Request, caller: &Caller, session_id: Option<String>, retu
 /// Checks that a name can be the name of a state.
 ///
 /// # Errors
-/// 400 with this field.
+/// 400 that names `field` if the name is not valid.
 pub fn checked_name(name: &str, field: &str) -> Answer<()> {
     crate::engine::check_state_name(name).map_err(|e: Error| e.field(field).into())
 }

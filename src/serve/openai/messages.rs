@@ -11,7 +11,7 @@ pub struct WireMessage {
     pub role: WireRole,
     #[serde(default)]
     pub content: Option<Content>,
-    /// The calls of an assistant's message.
+    /// The tool calls in an assistant's message.
     #[serde(default)]
     pub tool_calls: Option<Vec<WireCall>>,
 }
@@ -25,7 +25,7 @@ pub enum WireRole {
     Developer,
     User,
     Assistant,
-    /// The result of a call.
+    /// The result of a tool call.
     Tool,
     /// GLM-4's name of `tool`.
     Observation,

@@ -19,13 +19,13 @@ const MAX_DOCUMENTS: usize = 2048;
 pub struct RerankBody {
     pub query: String,
     pub documents: Vec<Document>,
-    /// The name of a model with a reranker.
+    /// The name of a model with a reranker. By default, the server's first embedding model.
     #[serde(default)]
     pub model: Option<String>,
-    /// The number of best documents in the answer. By default, all.
+    /// How many documents the answer contains, best first. By default, all documents.
     #[serde(default)]
     pub top_n: Option<u32>,
-    /// If true, the results have the documents' texts.
+    /// If true, the results contain the texts of the documents.
     #[serde(default)]
     pub return_documents: Option<bool>,
 }
@@ -61,7 +61,7 @@ pub async fn create(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Valu
     let named = app.vectors.iter().find(|model| asked.model.as_deref().is_none_or(|name| model.name == name));
     let Some(model) = named.or_else(|| app.vectors.first().filter(|_| app.vectors.len() == 1)).cloned() else {
         let e = Error::input("this server has no model with a reranker").field("model");
-        return Err(e.hint("the server's operator can add one with the options `embed` and `reranker`").into());
+        return Err(e.hint("the server's operator can add a reranker with the options `embed` and `reranker`").into());
     };
     let name = model.name.clone();
     let (logits, documents) = tokio::task::spawn_blocking(move || {

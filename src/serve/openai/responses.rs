@@ -1,4 +1,5 @@
-//! `POST /v1/responses`: OpenAI's Responses. A response can continue an earlier one: the server keeps the messages and the state after them.
+//! `POST /v1/responses`: OpenAI's Responses API. The server keeps each response with its messages and its state, so that a later request can
+//! continue from the response.
 
 mod body;
 mod items;
@@ -29,7 +30,7 @@ use record::Record;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The fields of [`ResponseBody`] that the engine does not read.
+/// Fields of the body that are removed before the engine reads the remaining fields as its settings.
 const OWN: [&str; 17] = [
     "input",
     "prompt",
@@ -73,7 +74,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     think(&mut request, asked.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref()), None)?;
     let id = new_id(OF_RESPONSES);
     let is_stored = asked.store != Some(false);
-    // A session would keep the same state a second time.
+    // The header `x-session-id` is ignored: the state is kept under the id of the response.
     let without_session = Caller { session: None, ..caller.clone() };
     let mut kept: Kept = kept(&request, &without_session, None, false)?;
     kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());

@@ -87,7 +87,7 @@ pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Re
             match events.as_mut()?.next().await {
                 Some((_, Event::Failed(e), _)) => {
                     lines.failed(&e, request_id, out);
-                    // The other tickets are cancelled.
+                    // Dropping the events cancels the other tickets.
                     *events = None;
                 }
                 Some((ticket, event, engine)) => lines.event(ticket, &event, &engine, out),

@@ -9,14 +9,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-/// A request for a response. Sampler settings and further fields of the engine are read, too.
+/// A request for a response. Sampler settings, rules and names of states are further fields of the same object.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct ResponseBody {
     pub input: ResponseInput,
-    /// The name of a model. With one model, any name selects it.
+    /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     #[serde(default)]
     pub model: Option<String>,
-    /// The system message. Not part of the conversation that a later response continues.
+    /// The system message of this response. Later responses that continue this response do not have the system message.
     #[serde(default)]
     pub instructions: Option<String>,
     /// The id of the response that this response continues.
@@ -42,7 +42,7 @@ pub struct ResponseBody {
     pub reasoning: Option<Reasoning>,
 }
 
-/// The form of the text.
+/// Options for the text of the response.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub struct TextOptions {
     #[serde(default)]
@@ -77,7 +77,7 @@ pub enum ResponseInput {
     Items(Vec<Item>),
 }
 
-/// A message, a call of a function, or its result.
+/// A message, a function call, the result of a function call, or a thought.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(
     untagged,
@@ -101,7 +101,7 @@ pub enum Item {
 }
 
 impl ResponseInput {
-    /// Returns the messages.
+    /// Returns the input as messages.
     ///
     /// # Errors
     /// 400 if there is no message.
@@ -136,7 +136,7 @@ impl ResponseBody {
             let field = format!("tools[{i}]");
             match tool["type"].as_str() {
                 Some("function") => {
-                    // The form of chat completions is accepted, too.
+                    // A tool in the format of `/v1/chat/completions` is accepted, too.
                     let mut described = if tool["function"].is_object() { tool["function"].clone() } else { tool.clone() };
                     described.as_object_mut().into_iter().for_each(|keys| {
                         keys.shift_remove("type");
@@ -163,7 +163,7 @@ impl ResponseBody {
         }
     }
 
-    /// Returns the rules of the text.
+    /// Returns the rules that `text.format` sets, or `None` for plain text.
     pub fn rules(&self) -> Option<Rules> {
         match self.text.as_ref()?.format.as_ref()? {
             TextFormat::Text => None,

@@ -5,7 +5,7 @@ use crate::serve::ids::new_id;
 use crate::serve::openai::answer::{finish_reason, timings};
 use serde_json::{Value, json};
 
-/// The fields that a response has before its output.
+/// The fields of a response that are known before the model writes its output.
 pub struct Head {
     pub id: String,
     pub created: u64,

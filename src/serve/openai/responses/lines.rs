@@ -47,7 +47,7 @@ impl ResponseLines {
         out.named(name, &data);
     }
 
-    /// Begins an item, unless an item of this kind is open.
+    /// Finishes the open item and begins an item of this kind. Does nothing if the open item is of the same kind.
     fn begin(&mut self, kind: Kind, out: &mut Out) {
         if self.open.as_ref().is_some_and(|open| open.kind == kind) {
             return;

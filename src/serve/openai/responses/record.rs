@@ -1,4 +1,4 @@
-//! Responses that the server keeps, beside the states after them.
+//! Stores responses. The state after a response is stored in the same folder.
 
 use crate::engine::{Completion, Engine};
 use crate::error::Error;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A response, and the conversation up to its end.
+/// A stored response, and the conversation with which a later request continues.
 #[derive(Serialize, Deserialize)]
 pub struct Record {
     pub response: Value,
-    /// All messages, without instructions.
+    /// All messages of the conversation, the answer included. `instructions` are left out.
     pub messages: Vec<Message>,
 }
 
