@@ -61,7 +61,7 @@ fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostP
     if let Some((k, scales)) = stored
         && let Some(Bytes { owner, range }) = source.share(&part.tensor, &part.shape())?
     {
-        // The rows of a slice are contiguous.
+        // If the matrix is a slice of a tensor, its rows are consecutive rows of the tensor.
         let row = part.format.size_bytes(k);
         let start = range.start + part.first_row() * row;
         let codes = Bytes { owner, range: start..start + part.rows * row };
@@ -147,11 +147,11 @@ struct CpuExecutor {
     /// One bit per id. A set bit means that the token does not count in penalties.
     exempt: Vec<u32>,
     begun: Begun,
-    /// The logits that `finish` takes.
+    /// The logits of the begun step. `finish` returns them.
     logits: Vec<f32>,
-    /// The ids that `finish_ahead` takes.
+    /// The ids that `begin_ahead` sampled. `finish_ahead` returns them.
     ids: Vec<u32>,
-    /// The values that `finish_read` takes, one list per excerpt (a part of the executor's memory).
+    /// One list of values per excerpt (a part of the executor's memory). `finish_read` returns these lists.
     read: Vec<Vec<f32>>,
 }
 

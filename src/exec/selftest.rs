@@ -35,15 +35,15 @@ impl Outcome {
     }
 }
 
-/// The smallest bound for the error of a case on a device with cooperative matrices, which round activations to f16.
+/// A case on a device with cooperative matrices has at least this bound, because such a device rounds activations to f16.
 const COOPERATIVE_BOUND: f64 = 1e-5;
 
-/// The smallest bound for the error of a case with an f16 state. Device and twin may round nearly equal numbers to different f16 values, and later
+/// A case with an f16 state has at least this bound. Device and twin may round nearly equal numbers to different f16 values, and later
 /// steps start from the rounded values.
 const HALF_STATE_BOUND: f64 = 1e-7;
 
-/// The smallest bound for the error of a case with an f16 state on a device that computes the recurrence in spans of 16 tokens. The device rounds the
-/// state once per span, and the twin rounds the state after each token. So the two results differ by the rounding errors that only the twin makes.
+/// A case with an f16 state has at least this bound on a device that computes the recurrence in spans of 16 tokens. The device rounds the state once
+/// per span, and the twin rounds the state after each token. So the two results differ by the rounding errors that only the twin makes.
 const HALF_STATE_IN_SPANS_BOUND: f64 = 1e-5;
 
 /// Returns the device, without cooperative matrices if their products differ from the twin's products. Cooperative matrices are

@@ -1,7 +1,7 @@
 //! Tunes the sizes of kernels to an adapter: measures once and keeps the result in a file.
 //!
-//! Sizes change speed, never results. Only the choice between sparse and dense products changes how results are rounded. If the file is missing, damaged or made for another driver, the default sizes are used until the next
-//! measurement.
+//! The file also holds the choice between sparse and dense products. This choice changes how results are rounded. The sizes change only the speed.
+//! If the file is missing, damaged or made for another driver, the defaults are used until the next measurement.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod measure;

@@ -147,7 +147,7 @@ impl Adapter {
         if self.kind == AdapterKind::Cpu { host_memory() } else { memory::of(&self.inner) }
     }
 
-    /// Returns whether the driver may abort a dispatch that runs for seconds.
+    /// Returns `true` unless the adapter is a discrete GPU. The driver of a slow adapter may abort a dispatch that runs for seconds.
     pub fn is_slow(&self) -> bool {
         self.kind != AdapterKind::Discrete
     }
@@ -164,7 +164,7 @@ impl Adapter {
         let subgroups = wanted(SUBGROUPS, self.subgroups.is_some_and(|(smallest, _)| smallest >= 4))?;
         let uses_matrices = wanted(COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
         let cooperative = self.cooperative.filter(|_| uses_matrices);
-        // By default, integrated GPUs use no spans: they have few cores and little bandwidth for the dispatch of all spans.
+        // By default, integrated GPUs use no spans: the dispatch that computes all spans in parallel needs many cores and much bandwidth.
         let spans = environment::value(SPANS)?.map_or(self.kind != AdapterKind::Integrated, |on| on == "1");
         let tuning = Tuning::unmeasured(&self.backend, &self.driver);
         Ok(Caps { batch_invariant, subgroups, cooperative, spans, tuning, ..Caps::plain(class, max_binding) })
@@ -316,7 +316,7 @@ impl Device {
         })
     }
 
-    /// Keeps compiled kernels in the file `path`, if the backend has pipeline caches. Drops the kernels that this device has built.
+    /// Keeps the kernels that are built after this call in the file `path`, if the backend has pipeline caches. Drops all earlier kernels.
     pub fn keep_kernels(&mut self, path: std::path::PathBuf) {
         self.kernels = Arc::new(Kernels::new(Stored::open(&self.device, path)));
     }

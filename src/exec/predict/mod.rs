@@ -26,8 +26,9 @@ const TILED: f64 = 0.33;
 const FEW: f64 = 0.5;
 /// The time in seconds that a workgroup of rwkv/wkv takes for a token.
 const WKV_TOKEN: f64 = 0.3e-6;
-/// The time in seconds that a workgroup of rwkv/wkv_span takes for a span, and the number of workgroups that a core runs at the same time.
+/// The time in seconds that a workgroup of rwkv/wkv_span takes for a span.
 const WKV_SPAN: f64 = 5.3e-6;
+/// The number of workgroups of rwkv/wkv_span that a core runs at the same time.
 const WKV_SPANS_PER_CORE: f64 = 4.0;
 /// The time in seconds that a workgroup of rwkv/wkv_chain takes for a span.
 const WKV_CHAIN: f64 = 1.4e-6;
@@ -145,7 +146,8 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64,
 fn waits(dispatch: &Dispatch, gpu: &Gpu, load: Load, width: usize) -> f64 {
     let constant = |wanted: &str| dispatch.constants.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value as usize);
     match dispatch.shader {
-        // A product that computes its inputs: each workgroup reads the whole row first, 256 elements at a time, and adds up twice.
+        // The product computes its input, such as a norm. Before that, each workgroup reads the whole row of x, 256 elements at a time. Then its
+        // lanes add up twice, as in a layer norm.
         "linear/matvec" if dispatch.modules.iter().any(|(slot, module)| *slot == "input" && module != "linear::input") => {
             width.div_ceil(256) as f64 * gpu.cache + 0.4e-6
         }
@@ -166,7 +168,8 @@ fn waits(dispatch: &Dispatch, gpu: &Gpu, load: Load, width: usize) -> f64 {
     }
 }
 
-/// Returns how often a lane of rwkv/head waits for loads: once per `ahead` units of each low-rank matrix.
+/// Returns how often a lane of rwkv/head waits for loads: once per `ahead` units of each low-rank matrix. `param` has one row per low-rank matrix,
+/// with the matrix's number of units at index 1.
 fn rows(param: &Param, ahead: usize) -> usize {
     match param {
         Param::Rows(rows) => rows.iter().map(|row| (row[1] as usize).div_ceil(ahead)).sum(),

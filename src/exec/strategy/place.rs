@@ -2,8 +2,8 @@
 //! layers.
 //!
 //! A model of L blocks has L + 1 layers: the first includes the embedding, the last is the final norm and the head. The `rwkv` package
-//! follows the same rules, except for a segment that requests no layers (`*0`). The package then fails with a division by zero; this module
-//! accepts the strategy.
+//! follows the same rules, with one exception: if one segment requests no layers (`*0`) and another segment has no number, the package fails with
+//! a division by zero. This module accepts such a strategy.
 
 use super::{DType, Layers, Segment, Strategy};
 use crate::error::{Error, Result};

@@ -49,7 +49,7 @@ fn layers_are_placed_as_the_package_does() {
         ("cuda fp16 *25 -> cuda:1 fp16 *0+", &["gpu f16 0..25"]),
         ("cuda fp16 *10+ -> cpu fp32", &["gpu f16 0..25 10 stay"]),
         ("cpu fp32 -> cuda fp16 *0+", &["gpu f16 0..25 0 stay"]),
-        // The package divides by zero here, or gives layers to a segment that requests no layers.
+        // The package fails with a division by zero here.
         ("cuda fp16 *0 -> cpu fp32", &["cpu f32 0..25"]),
         ("cuda fp16 -> cpu fp32 *0", &["gpu f16 0..25"]),
         ("cuda fp16 *0 -> cuda:1 fp16 -> cpu fp32", &["gpu:1 f16 0..12", "cpu f32 12..25"]),

@@ -112,8 +112,8 @@ fn measure(device: &Arc<Device>, kind: AdapterKind, progress: &mut dyn FnMut(usi
     Ok(best)
 }
 
-/// Compares all products with their twins in f16, and sparse products also in each format whose choice is not the one of `first`. Returns a
-/// description of the first wrong product.
+/// Compares all products with their twins in f16. Also compares products of inputs that are mostly zeros in each other format for which the choice
+/// between sparse and dense differs from the choice in `first`. Returns a description of the first wrong product.
 fn wrong(device: &Arc<Device>, first: &Tuning) -> Option<String> {
     let chosen = device.caps.tuning.dense_from;
     let changed = |name: &&str| quant::find(name).is_ok_and(|f| chosen.of(f) != first.dense_from.of(f));

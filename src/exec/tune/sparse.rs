@@ -14,7 +14,7 @@ pub const ROUNDS: usize = 3;
 pub const REPEATS: usize = 4;
 /// A candidate replaces the best choice so far only if the candidate's time is less than this fraction of the best choice's time.
 pub const GAIN: f64 = 0.97;
-/// The formats that are measured: one of each field of [`DenseFrom`].
+/// The formats that are measured, one for each field of [`DenseFrom`].
 pub const FORMATS: [&str; 3] = ["f16", "i8", "i4"];
 /// The numbers of tokens of the measured steps.
 const STEPS: [usize; 4] = [1, 2, 4, 8];
@@ -23,9 +23,9 @@ const ALWAYS_SPARSE: usize = 16;
 /// The fraction of zeros in the inputs. In trained models, 86 to 90 % of the inputs are zeros.
 const ZEROS: f32 = 0.9;
 
-/// Measures each format, with the kernel sizes in `device.caps.tuning`. A format that cannot be measured keeps its number. `other_weights` is played
-/// between the measured steps, so that the GPU's caches do not have the measured weights. `progress` is called with the number of measured
-/// formats.
+/// Measures, for each format, the number of tokens from which products are dense. Uses the kernel sizes in `device.caps.tuning`. A format that cannot
+/// be measured keeps its number in `device.caps.tuning.dense_from`. `other_weights` is played between the measured steps, so that the GPU's caches do
+/// not have the measured weights. `progress` is called with the number of measured formats.
 pub fn dense_from(device: &Arc<Device>, other_weights: &mut Timer, kind: AdapterKind, progress: &mut dyn FnMut(usize)) -> DenseFrom {
     let mut found = device.caps.tuning.dense_from;
     for (i, format) in FORMATS.into_iter().enumerate() {
@@ -61,7 +61,8 @@ fn tape(kind: AdapterKind, format: &str) -> Result<(Tape, Var, usize)> {
     Ok((t, y, k))
 }
 
-/// Returns the smallest number of tokens for which the dense product of a format is faster. `first` is the number without a measurement.
+/// Returns the smallest number of tokens for which the dense product of a format is faster. `first` is the number that applied before the
+/// measurement, and is replaced only if the gain is clear.
 fn measure(device: &Arc<Device>, other_weights: &mut Timer, kind: AdapterKind, format: &str, first: usize) -> Result<usize> {
     let on = |n: usize| {
         let tuning = Tuning { dense_from: DenseFrom { f16: n, i8: n, i4: n }, ..device.caps.tuning.clone() };
