@@ -66,8 +66,9 @@ const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 /// The values of [`Tuning::low_rank_ahead`]: the default, and the value for GPUs with few registers per lane.
 const LOW_RANK_AHEAD: [usize; 2] = [4, 2];
 
-/// The smallest number of tokens for which a product whose inputs are mostly zeros is dense, for weights of 16 and more bits, of 8 bits and of 4
-/// bits. A step of fewer tokens reads only the columns of W whose input is not zero. If the number is 1, W is stored row-major.
+/// The smallest number of tokens for which a product whose inputs are mostly zeros is dense. Each field applies to one width of weights: 16 and more
+/// bits, 8 bits, 4 bits. A step of fewer tokens reads only the columns of the matrix whose input is not zero. If the number is 1, every step is
+/// dense, and the matrix is stored row-major.
 ///
 /// Sparse and dense products add in different orders, so their results are rounded differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,8 +79,8 @@ pub struct DenseFrom {
 }
 
 impl DenseFrom {
-    /// The numbers of tokens that a tuning pass chooses from. If 90 % of the inputs are zeros, a sparse product of 8 tokens reads 80 % of the
-    /// weights, most of them more than once, and a product of 16 tokens reads more than the dense product.
+    /// The numbers of tokens that a tuning pass chooses from. If 90 % of the inputs are zeros, a sparse product reads a tenth of the weights for
+    /// each token. With 16 tokens, it reads more than the dense product, which reads each weight once.
     pub const CANDIDATES: [usize; 5] = [1, 2, 4, 8, 16];
 
     /// Returns the number of tokens for weights of the format `format`.
@@ -93,8 +94,8 @@ impl DenseFrom {
 }
 
 impl Default for DenseFrom {
-    /// Returns a number that was calculated and not measured: with 8 tokens and 90 % zeros, the sparse product reads about as many weights as the
-    /// dense product.
+    /// Returns 8 tokens for every width of weights. This number was calculated, not measured: with 8 tokens and 90 % zeros, the sparse product reads
+    /// about as many weights as the dense product.
     fn default() -> DenseFrom {
         DenseFrom { f16: 8, i8: 8, i4: 8 }
     }

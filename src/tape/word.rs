@@ -112,9 +112,9 @@ impl Caps {
         self.class == Class::Lanes && matrix.fits_windows()
     }
 
-    /// Returns whether this adapter stores a matrix column-major and reads only the columns of non-zero inputs. An adapter does not if its tuning
-    /// found dense products faster. Software adapters never do: they read rows from uniform buffers many times faster than columns from storage
-    /// buffers.
+    /// Returns whether this adapter stores a matrix column-major and reads only the columns of non-zero inputs. Returns `false` if the tuning found
+    /// dense products faster even for one token. Always returns `false` for software adapters, which read rows from uniform buffers many times
+    /// faster than columns from storage buffers.
     pub fn by_columns(&self, matrix: &MatrixSpec) -> bool {
         let is_allowed = self.sparse && self.class == Class::Groups && !self.batch_invariant;
         is_allowed && matrix.has_sparse_input && matrix.parts.iter().all(|p| self.tuning.dense_from.of(p.format) > 1)
