@@ -30,12 +30,12 @@ pub struct Attention {
     pub n_kv_heads: usize,
     /// D, the number of channels of a head with its padding, a multiple of 8.
     pub head_size: usize,
-    /// The number of channels at the end of each head that are always zero. The D of the scale 1/√D does not count these channels.
+    /// The number of channels at the end of each head that are always zero. The factor for q does not count these channels: it is 1/√(D − padding).
     pub padding: usize,
 }
 
 impl Attention {
-    /// Returns the factor 1/√D for q.
+    /// Returns the factor for q, 1/√(D − padding).
     fn scale(&self) -> f32 {
         1.0 / ((self.head_size - self.padding) as f32).sqrt()
     }

@@ -98,11 +98,13 @@ pub struct Head<'a> {
 const HEAD_LANES: usize = 64;
 /// The number of units (eight weights) of a low-rank matrix of floats that a lane of rwkv/head loads before it uses the first unit.
 const AHEAD: usize = 4;
-/// The number of rows of the state per workgroup of rwkv/wkv: the constants LANES of rwkv/feed and rwkv/feed_window.
+/// The number of rows of the state per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
 const ROWS: usize = 64;
+/// The number of rows of the state per workgroup of rwkv/wkv with the module rwkv/feed_window: the module's constant LANES.
 const WINDOW_ROWS: usize = 8;
-/// The largest number of tokens whose vectors rwkv/wkv keeps in workgroup memory, and the largest number of bytes of these vectors.
+/// The largest number of tokens whose vectors rwkv/wkv keeps in workgroup memory.
 const STAGE: usize = 4;
+/// The largest number of bytes of these vectors, unless the vectors of one token are larger.
 const STAGE_BYTES: usize = 8 << 10;
 
 /// How the recurrence reads the vectors of a token.
