@@ -65,8 +65,8 @@ pub trait Architecture: Sync {
     /// Returns the supported versions as messages name them, such as `RWKV-7 (x070)`.
     fn about(&self) -> &'static str;
 
-    /// Returns true if the checkpoint has a tensor name or a metadata key that no later architecture in [`ARCHS`] uses. One such name is enough.
-    /// If other tensors are missing, [`read`](Self::read) reports them.
+    /// Returns true if the checkpoint has a tensor name or a metadata key that no architecture after this one in the list [`ARCHS`] uses. One such
+    /// name is enough. If other tensors are missing, [`read`](Self::read) reports them.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 
     /// Reads the hyper-parameters from shapes and metadata.
