@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 use utoipa::OpenApi;
 
-/// The schemas of all bodies.
+/// The schemas of all request bodies.
 #[derive(OpenApi)]
 #[openapi(components(schemas(
     ChatBody,
@@ -32,7 +32,7 @@ pub async fn document() -> Json<Value> {
     Json(DOCUMENT.clone())
 }
 
-/// An endpoint: method, path, summary, the schema of the body, and the kind of the response.
+/// An endpoint: method, path, summary, the name of the schema of the request body (or its media type), and the media type of the response.
 struct Endpoint(&'static str, &'static str, &'static str, Option<&'static str>, &'static str);
 
 const JSON: &str = "application/json";
@@ -59,7 +59,7 @@ const ENDPOINTS: &[Endpoint] = &[
     Endpoint("delete", "/v1/states/{name}", "Deletes a saved state", None, JSON),
     Endpoint("get", "/v1/states/{name}/content", "Downloads a saved state", None, BYTES),
     Endpoint("put", "/v1/states/{name}/content", "Uploads a state file, or a tuned state", Some(BYTES), JSON),
-    Endpoint("get", "/health", "Says whether the server can answer", None, JSON),
+    Endpoint("get", "/health", "Reports whether the server is ready", None, JSON),
     Endpoint("get", "/slots", "Lists slots and open requests", None, JSON),
     Endpoint("get", "/metrics", "Returns metrics in the text format of OpenMetrics", None, "application/openmetrics-text"),
 ];
@@ -68,7 +68,7 @@ const ENDPOINTS: &[Endpoint] = &[
 const FAILURES: [(&str, &str); 8] = [
     ("400", "The request is wrong; `param` names the field"),
     ("401", "The API key is missing or unknown"),
-    ("403", "The header Host or Origin is foreign"),
+    ("403", "The host name or the web page may not use this server"),
     ("404", "The model, the state or the response is unknown"),
     ("408", "The body arrived too slowly"),
     ("413", "The body, or the caller's states, are too large"),
@@ -156,10 +156,10 @@ fn add_settings(properties: &mut Value) {
         ("grammar", "string", "A GBNF grammar for the text"),
         ("json_object", "boolean", "If true, the text is a JSON object"),
         ("json_value", "boolean", "If true, the text is a JSON value"),
-        ("thinking", "string", "off, fast, on, short or long"),
+        ("thinking", "string", "How much the model thinks: off, fast, on, short or long"),
         ("format", "string", "The name of a chat format"),
-        ("add_bos", "boolean", "If true, the prompt begins with token 0 (G1)"),
-        ("state", "string", "The name of the saved state that the prompt follows"),
+        ("add_bos", "boolean", "If true, the prompt begins with token 0 (RWKV-7 G1)"),
+        ("state", "string", "The name of the saved state from which the prompt continues"),
         ("save_state", "string", "The name under which the state after the text is saved"),
         ("no_cache", "boolean", "If true, the prefix cache is neither used nor filled"),
         ("priority", "integer", "Requests with a higher priority leave the queue first"),

@@ -1,4 +1,4 @@
-//! `/v1/states`: saved states as objects.
+//! `/v1/states`: lists, saves, copies, renames, deletes, downloads and uploads states.
 
 use crate::engine::Event;
 use crate::engine::{Input, Request, StateInfo};
@@ -26,19 +26,19 @@ pub struct StateBody {
     pub action: Action,
     /// The name of the new state, or of the state to delete: 1 to 100 letters, digits, dots, dashes and underscores.
     pub name: String,
-    /// fork and rename: the name of the existing state. save: the state that the text follows.
+    /// For fork and rename: the name of the existing state. For save: the name of the state from which the new text continues, if any.
     #[serde(default)]
     pub from: Option<String>,
-    /// The name of a model. With one model, any name selects it.
+    /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     #[serde(default)]
     pub model: Option<String>,
-    /// save: the text to prefill.
+    /// For save: the text to prefill. Exactly one of `prompt`, `tokens` and `messages` is required.
     #[serde(default)]
     pub prompt: Option<String>,
-    /// save: the tokens to prefill.
+    /// For save: the tokens to prefill. Exactly one of `prompt`, `tokens` and `messages` is required.
     #[serde(default)]
     pub tokens: Option<Vec<u32>>,
-    /// save: the messages to prefill.
+    /// For save: the messages to prefill. Exactly one of `prompt`, `tokens` and `messages` is required.
     #[serde(default)]
     pub messages: Option<Vec<WireMessage>>,
 }
@@ -46,7 +46,7 @@ pub struct StateBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Prefills a text, tokens or messages, and saves the state.
+    /// Prefills a text, tokens or messages, and saves the state after them.
     Save,
     /// Copies the state `from`.
     Fork,
@@ -59,7 +59,7 @@ pub enum Action {
 /// Selects a model.
 #[derive(Debug, Default, Deserialize)]
 pub struct ModelQuery {
-    /// The name of a model. With one model, any name selects it.
+    /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     pub model: Option<String>,
 }
 
@@ -101,7 +101,7 @@ pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
     let model = app.model(asked.model.as_deref())?;
     let engine = model.engine()?.0;
     checked_name(&asked.name, "name")?;
-    let from = || asked.from.as_deref().ok_or_else(|| Failure::field("from", "the name of the existing state is missing"));
+    let from = || asked.from.as_deref().ok_or_else(|| Failure::field("from", "expected the name of an existing state, found no name"));
     match asked.action {
         Action::Save => save(&app, &model, &caller, asked).await,
         Action::Delete => remove(&app, &model, &caller, &asked.name).await,

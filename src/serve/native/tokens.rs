@@ -24,27 +24,27 @@ pub struct TextBody {
     pub prompt: Option<String>,
     #[serde(default)]
     pub messages: Option<Vec<WireMessage>>,
-    /// The name of a model. With one model, any name selects it.
+    /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     #[serde(default)]
     pub model: Option<String>,
     /// If true (the default), the tokens that begin every text are added.
     #[serde(default, alias = "add_special_tokens")]
     pub add_special: Option<bool>,
-    /// If true, each token has its text.
+    /// If true, each token is returned with its text.
     #[serde(default)]
     pub with_pieces: Option<bool>,
 }
 
-/// Token ids.
+/// Token ids to convert to a text.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct TokensBody {
     pub tokens: Vec<u32>,
-    /// The name of a model. With one model, any name selects it.
+    /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     #[serde(default)]
     pub model: Option<String>,
 }
 
-/// The tokens of a body's text or conversation, and the model's engine.
+/// Returns the parsed body, the engine of its model, and the tokens of its text or conversation. The parsed body no longer contains the text.
 async fn encoded(app: &Arc<App>, body: &Body) -> Answer<(TextBody, crate::engine::Engine, Vec<u32>)> {
     let mut asked: TextBody = body.parse()?;
     let engine = app.model(asked.model.as_deref())?.engine()?.0;
@@ -70,7 +70,7 @@ async fn encoded(app: &Arc<App>, body: &Body) -> Answer<(TextBody, crate::engine
     Ok((asked, engine, tokens))
 }
 
-/// Returns the settings of a body that change its prompt, such as `tools`, `format` and `thinking`.
+/// Returns the settings of a body, without its text. Some settings change the prompt: `tools`, `format` and `thinking`, for example.
 fn without_text(body: &Body) -> Answer<Request> {
     let mut fields = body.fields()?;
     ["content", "prompt", "messages", "tokens", "model", "stream"].iter().for_each(|name| {
@@ -86,7 +86,7 @@ pub async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Va
     }
     let piece = |token: &u32| {
         let bytes = engine.model().vocab().map_or(&[][..], |vocab| vocab.token(*token));
-        // A piece that is no UTF-8 is a list of bytes, as in llama.cpp.
+        // A piece that is not UTF-8 is a list of bytes, as in llama.cpp.
         let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), Value::from);
         json!({"id": token, "piece": piece})
     };
@@ -103,7 +103,7 @@ pub async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<
     }
     let text = vocab.decode(&asked.tokens);
     let text = String::from_utf8_lossy(&text);
-    // llama.cpp's name, and vLLM's.
+    // llama.cpp names the text `content`, vLLM names it `prompt`.
     Ok(Json(json!({"content": text, "prompt": text})))
 }
 
