@@ -23,21 +23,21 @@ pub struct App {
     pub metrics: Metrics,
     /// The requests that are being answered.
     pub ledger: Arc<Ledger>,
-    /// Bounds how many requests are tokenized and checked at the same time.
+    /// Limits how many requests are tokenized and checked at the same time.
     pub preparing: Semaphore,
     pub losses: Losses,
     /// True after the server was asked to end. New requests are refused.
     pub is_stopping: AtomicBool,
-    /// The error with which the server ends, and a signal that it is set.
+    /// The error with which the server ends. `has_failed` signals that the error is set.
     pub fatal: Mutex<Option<Error>>,
     pub has_failed: Notify,
 }
 
 impl App {
-    /// Returns the model with this name. If the server has one model, any name selects it.
+    /// Returns the model with this name, or the first model if `name` is `None`. If the server has only one model, any name selects this model.
     ///
     /// # Errors
-    /// 404 if several models are served and none has this name.
+    /// 404 if the server has no model that generates text, or several models but no model with this name.
     pub fn model(&self, name: Option<&str>) -> Answer<Arc<Hosted>> {
         let named = name.and_then(|name| self.models.iter().find(|model| model.name == name));
         match (named, name, self.models.as_slice()) {
@@ -45,12 +45,16 @@ impl App {
             (None, None, [first, ..]) | (None, Some(_), [first]) => Ok(first.clone()),
             (None, name, _) => {
                 let names: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
-                let known = if names.is_empty() { "this server has no model that generates text".into() } else { names.join(", ") };
+                let known = if names.is_empty() {
+                    "this server has no model that generates text".into()
+                } else {
+                    format!("models: {}", names.join(", "))
+                };
                 let e = Error::input(format!("unknown model {:?}", crate::error::short(name.unwrap_or_default(), 60)));
                 Err(Failure {
                     code: Some("model_not_found"),
                     status: axum::http::StatusCode::NOT_FOUND,
-                    ..e.hint(format!("models: {known}")).field("model").into()
+                    ..e.hint(known).field("model").into()
                 })
             }
         }
@@ -66,7 +70,8 @@ impl App {
         self.has_failed.notify_one();
     }
 
-    /// Handles an error of the device of `model`'s engine with this number: loads the model again, or ends the server after a second loss.
+    /// Handles the failure of the device of `model`'s engine. Loads the model again, or ends the server if a device failed within the last ten
+    /// minutes. `number` is the number of the engine. Does nothing if a newer engine has replaced this engine.
     pub fn on_device_error(self: &Arc<Self>, model: &Arc<Hosted>, number: u32, e: &Error) {
         if self.is_stopping() || !model.lose(number) {
             return;

@@ -20,7 +20,7 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let began = Instant::now();
     let request_id = request_id(request.headers());
     let method = request.method().clone();
-    // The route, not the path: paths have names of states, and their number has no bound.
+    // The log and the metrics have the route, not the path: a path can contain the name of a state, and the number of paths is unbounded.
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_string();
     let checked = admitted(&app, &request, &request_id);
     let key = checked.as_ref().ok().and_then(|caller| caller.key.clone());
@@ -77,5 +77,5 @@ fn request_id(headers: &HeaderMap) -> String {
 
 /// Returns the response after a handler panicked.
 pub fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
-    Failure::from(crate::error::Error::file("the server has a fault; the log has more")).into_response()
+    Failure::from(crate::error::Error::file("internal error of the server; its log has the details")).into_response()
 }

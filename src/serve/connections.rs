@@ -14,12 +14,12 @@ use tokio_io_timeout::TimeoutStream;
 
 /// The most bytes of a request's line and headers together.
 const MAX_HEADER: usize = 64 << 10;
-/// The longest time that a client may leave a response unread. Such a client keeps slots.
+/// The longest time that a client may leave a response unread. An unread response occupies slots.
 const UNREAD: Duration = Duration::from_secs(60);
 /// The most header fields of a request.
 const MAX_FIELDS: usize = 100;
 
-/// Serves connections until `stop` ends. Then waits for open requests, for at most `last`.
+/// Serves connections until `stop` is complete. Then waits for open requests, at most for the time `last`.
 pub async fn serve(listener: TcpListener, router: Router, options: &ServeOptions, stop: impl Future<Output = ()>, last: Duration) {
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(options.read_timeout).max_buf_size(MAX_HEADER).max_headers(MAX_FIELDS);
@@ -38,13 +38,13 @@ pub async fn serve(listener: TcpListener, router: Router, options: &ServeOptions
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(e) => {
-                // Too many open files, usually. Other connections will close some.
+                // The usual cause is too many open files. Connections that end close files, so the next try may succeed.
                 log::warn!("a connection could not be accepted: {e}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        // Tokens are small packets that must not wait for each other.
+        // Sends each packet at once: the packet of a token must not wait for the next token.
         let _ = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(UNREAD));

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// An error as a response. The status and the code tell programs what happened, the error tells people.
+/// An error as a response. Programs read the status and the code, people read the error.
 #[derive(Debug, Clone)]
 pub struct Failure {
     pub status: StatusCode,
@@ -39,14 +39,14 @@ impl Failure {
         Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, code, Error::new(Kind::Busy, message)) }
     }
 
-    /// Returns what the log says about the error. The message of a client's error can quote the request, so the log has only the code and the
-    /// name of the field.
+    /// Returns the text for the log: the message of an error of the server, or the code and the field of an error of the client. The message of a
+    /// client's error can quote the request, so the log must not contain this message.
     pub fn in_log(&self) -> String {
         if self.status.is_server_error() {
             return self.error.message.clone();
         }
         let code = self.code.unwrap_or("invalid_request");
-        // A path such as `logit_bias.12` goes on with a text of the request.
+        // The end of a path such as `logit_bias.12` is text from the request, so the log has only the beginning.
         let field = self.error.field_name().and_then(|field| field.split(['.', '[', ':']).next());
         field.map_or_else(|| code.to_owned(), |field| format!("{code} {field}"))
     }

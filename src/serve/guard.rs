@@ -12,9 +12,9 @@ use std::net::IpAddr;
 pub struct Caller {
     /// The id of the request, for the log and the response.
     pub request_id: String,
-    /// The name of the caller's key. `None` if the server has no keys.
+    /// The name of the caller's key. `None` if the server has no keys, or if the endpoint needs no key.
     pub key: Option<String>,
-    /// The namespace of the caller's states and cache entries. Empty if the server has no keys.
+    /// The namespace of the caller's states and cache entries. Empty if `key` is `None`.
     pub namespace: String,
     /// The value of the header `x-session-id`.
     pub session: Option<String>,
@@ -57,12 +57,12 @@ pub fn check_options(options: &ServeOptions) -> Result<()> {
     }
 }
 
-/// Returns whether a text has letters, digits and the characters of `more`, and no others.
+/// Returns whether a text has at least one character, and only ASCII letters, digits and characters of `more`.
 fn is_word(text: &str, more: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
 }
 
-/// Checks that the header `Origin`, if there is one, is this server or an allowed origin.
+/// Checks the header `Origin`, if present: the origin must be this server or an allowed origin.
 ///
 /// # Errors
 /// 403 if the origin is foreign.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A function that loads a model and starts its engine. The server calls the function on a thread of its own, and once more after the device was lost.
+/// A function that loads a model and starts its engine. The server calls the function on a separate thread: at the start, and again after the
+/// device was lost.
 pub type LoadEngine = Box<dyn Fn() -> Result<Engine> + Send + Sync>;
 
 /// A model that a server offers.
@@ -18,7 +19,7 @@ pub struct ServedModel {
     pub load: LoadEngine,
 }
 
-/// After this time without a lost device, the device may be opened again.
+/// After this time without a lost device, a lost device may be opened again.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
 /// A model of a running server.
@@ -33,7 +34,7 @@ pub struct Hosted {
 
 enum Phase {
     Loading,
-    /// The engine, and how many engines this model had before.
+    /// The engine, and the engine's number: how often the server had tried to load the model before.
     Ready(Box<Engine>, u32),
     Failed(Error),
 }
@@ -103,7 +104,7 @@ impl Hosted {
 pub struct Losses(Mutex<Option<Instant>>);
 
 impl Losses {
-    /// Notes a loss. Returns whether the device may be opened again.
+    /// Records a loss. Returns whether the device may be opened again.
     pub fn may_reopen(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = last.is_none_or(|at| at.elapsed() > FORGIVEN_AFTER);

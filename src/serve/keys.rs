@@ -29,8 +29,8 @@ impl Keys {
     /// Reads a list of keys: one `KEY` or `NAME KEY` per line. Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
-    /// `File` if a line has more than two words, a key has fewer than 8 or more than 512 bytes, or a name or key occurs twice. The error does not
-    /// contain the key.
+    /// `File` if a line has more than two words, a key is not 8 to 512 printable ASCII characters, or a name or key occurs twice. The error
+    /// does not contain the key.
     pub fn read(text: &str) -> Result<Keys> {
         let mut keys = Keys::default();
         for (i, line) in text.lines().enumerate() {
@@ -50,7 +50,7 @@ impl Keys {
     /// Adds a key with a name for the log.
     ///
     /// # Errors
-    /// `File` if the key has fewer than 8 or more than 512 bytes, or if the name or the key is already in the list.
+    /// `File` if the key is not 8 to 512 printable ASCII characters, or if the name or the key is already in the list.
     pub fn add(&mut self, name: &str, key: &str) -> Result<()> {
         if !(8..=MAX_KEY).contains(&key.len()) || !key.bytes().all(|b| b.is_ascii_graphic()) {
             let text = format!("expected a key of 8 to {MAX_KEY} printable ASCII characters, found {} bytes", key.len());
@@ -69,8 +69,8 @@ impl Keys {
         self.0.is_empty()
     }
 
-    /// Returns the caller with this key, or `None` if the key is unknown. The time does not depend on the key's characters: all hashes are
-    /// compared, each in constant time.
+    /// Returns the owner of this key, or `None` if the key is unknown. The time of the search does not depend on the key's characters: all hashes
+    /// are compared, each in constant time.
     pub(super) fn find(&self, key: &str) -> Option<Owner> {
         let found = hash(key);
         let (mut at, mut is_known) = (0u32, Choice::from(0));

@@ -21,7 +21,7 @@ pub struct Entry {
     pub model: String,
     pub prompt_tokens: usize,
     pub cached_tokens: usize,
-    /// The number of pieces of text that were sent.
+    /// The number of events with text that the engine has sent for the request.
     pub events: usize,
     pub began: Instant,
 }
@@ -40,7 +40,7 @@ impl Ledger {
     }
 }
 
-/// Removes its entry from the ledger when it is dropped.
+/// Owns one entry of the ledger. Dropping a line removes its entry.
 pub struct Line {
     ledger: Arc<Ledger>,
     id: u64,

@@ -1,11 +1,12 @@
-//! The log of requests: one line per request on stderr. The log contains no prompt, no answer and no key.
+//! The log of requests on stderr: one line per response and one line per complete continuation. The log contains no answers and no keys. It
+//! contains prompts only if `log_prompts` is set.
 
 use super::LogFormat;
 use super::app::App;
 use serde::Serialize;
 use std::io::Write;
 
-/// A line of the log.
+/// A line of the log about a response.
 #[derive(Debug, Serialize)]
 pub struct Record<'a> {
     pub request_id: &'a str,
@@ -16,7 +17,7 @@ pub struct Record<'a> {
     /// The name of the caller's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'a str>,
-    /// The time until the response began. A streamed answer is longer.
+    /// The time until the response began. A streamed answer continues after this time.
     pub milliseconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'a str>,
@@ -64,7 +65,7 @@ impl App {
         });
     }
 
-    /// Writes a line about a request.
+    /// Writes a line about a response.
     pub fn log(&self, record: &Record<'_>) {
         let time = jiff::Timestamp::now();
         let line = match self.options.log {

@@ -40,7 +40,7 @@ pub struct Metrics {
     pub lost_devices: Counter,
 }
 
-/// Buckets for durations in seconds: 1 ms to 65 s.
+/// Returns a histogram of durations in seconds, with buckets from 1 ms to 65 s.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
 }
@@ -58,9 +58,14 @@ impl Default for Metrics {
         let histogram = || Family::<Model, Histogram>::new_with_constructor(seconds);
         let requests = family!("requests", "Requests by route and status", Family::default());
         let prompt_tokens = family!("prompt_tokens", "Tokens of prompts, cached tokens included", Family::default());
-        let cached_tokens = family!("cached_tokens", "Tokens of prompts whose state came from a cache or a kept state", Family::default());
+        let cached_tokens = family!(
+            "cached_tokens",
+            "Tokens of prompts that were not prefilled, because a cached or kept state contained them",
+            Family::default()
+        );
         let generated_tokens = family!("generated_tokens", "Generated tokens", Family::default());
-        let first_token = family!("time_to_first_token_seconds", "Time from the slot to the first token", histogram());
+        let first_token =
+            family!("time_to_first_token_seconds", "Time from the moment when a request gets its slots to its first token", histogram());
         let per_token = family!("time_per_token_seconds", "Mean time between the tokens of an answer", histogram());
         let queued = family!("queue_seconds", "Time in the queue", histogram());
         let slots = family!("slots", "Slots", Family::default());
@@ -121,7 +126,7 @@ impl Metrics {
             self.cached.get_or_create(label).set(stats.cached as i64);
         }
         let mut text = String::new();
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

@@ -1,8 +1,8 @@
-//! An HTTP server with OpenAI's API for RWKV and GLM-4 models, and with states as objects of the API.
+//! An HTTP server with OpenAI's API for RWKV and GLM-4 models, and with endpoints for saved states.
 //!
 //! The server is a thin layer over [`engine`](crate::engine): each request becomes an engine request, and each event becomes a part of the
-//! response. `openai` has the endpoints of OpenAI's API, `native` has the other endpoints. A new endpoint needs a file in one of these folders and a line in
-//! [`routes`].
+//! response. `openai` has the endpoints of OpenAI's API, `native` has the other endpoints. A new endpoint needs a file in one of these folders, a
+//! line in [`routes`], and a line in the list of `native/openapi.rs`.
 
 mod app;
 mod around;

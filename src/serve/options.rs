@@ -18,7 +18,7 @@ pub struct ServeOptions {
     pub origins: Vec<String>,
     /// Further names in the header `Host` that the server accepts; `*` accepts all. IP addresses, `localhost` and `host` are always accepted.
     pub hosts: Vec<String>,
-    /// After `stop` is set, the time that running requests have until their texts are cut.
+    /// The time for running requests to complete after `stop` is set. After this time, their texts are cut.
     pub grace: Duration,
     /// The most bytes of a request's body. Uploaded states may be larger: see `state_quota`.
     pub max_body: usize,
@@ -33,9 +33,9 @@ pub struct ServeOptions {
     /// The URL of the storage of states: a folder (`file:///path`, or a path), or an address of object storage such as `s3://bucket/prefix`. `None`
     /// keeps states in memory until the server ends.
     pub states: Option<String>,
-    /// The most bytes of stored states per API key.
+    /// The most bytes of stored states per API key and model.
     pub state_quota: u64,
-    /// The form of the log on stderr.
+    /// The format of the log on stderr.
     pub log: LogFormat,
     /// If true, the log contains the bodies of requests. These contain prompts.
     pub log_prompts: bool,
@@ -43,7 +43,7 @@ pub struct ServeOptions {
     pub stop: Arc<AtomicBool>,
 }
 
-/// The form of the log.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// One line of text per request.

@@ -21,12 +21,12 @@ const LAST: Duration = Duration::from_secs(5);
 /// The most requests that are tokenized and checked at the same time.
 const PREPARING: usize = 4;
 
-/// Runs a server until `options.stop` is set and the open requests are complete. `listening` is called with the address when the server accepts
-/// connections. The models load after that.
+/// Runs a server until `options.stop` is set and the open requests are complete or cut. Calls `listening` with the address when the server accepts
+/// connections. The models load after this call.
 ///
 /// # Errors
-/// `Usage` if the address is not allowed or the options are wrong; `File` if the address cannot be bound; the errors of loading a model; `Device` if a
-/// device failed and could not be opened again.
+/// `Usage` if an option is wrong, or if the address is unknown, in use or not allowed; `File` if the folder of states cannot be made; `Memory` if
+/// no thread can be started; the errors of loading a model; `Device` if a device failed and could not be opened again.
 pub fn run(
     options: ServeOptions,
     models: Vec<ServedModel>,

@@ -1,4 +1,4 @@
-//! Named states of callers. The storage has the files; an engine's memory has copies of those that were used last.
+//! Named states of callers. The storage has a file for each state. The memory of an engine has copies of the states that were used last.
 
 use super::failure::{Answer, Failure};
 use super::guard::Caller;
@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The extension of a state's file.
 const EXTENSION: &str = ".state";
-/// The beginning of the names of states that the server keeps for `/v1/responses`. Listings leave these states out, and the oldest are deleted if a
-/// caller's quota is full.
+/// The beginning of the names of states that the server keeps for `/v1/responses`. Listings leave out these states. If a caller's quota is full,
+/// the oldest of these states are deleted.
 pub const OF_RESPONSES: &str = "resp_";
 /// The most bytes that the safetensors header of a state can have.
 const MAX_HEADER: u64 = 1 << 20;
@@ -42,7 +42,7 @@ impl States {
         States { store, quota, held: Mutex::default() }
     }
 
-    /// The storage, for other objects of a caller.
+    /// Returns the storage. Responses are stored there, too.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -51,7 +51,7 @@ impl States {
         self.quota
     }
 
-    /// Gives the engine the current version of a state. Returns false if there is no such state.
+    /// Loads the current version of a state into the engine, unless the engine has this version. Returns false if the storage has no such state.
     ///
     /// # Errors
     /// 400 if the name is not valid or the file does not suit the model; 500 if the storage fails.
@@ -105,7 +105,7 @@ impl States {
         Ok(self.store.get(&folder(engine, caller), &file(name)?).await?.map(|(content, _)| content))
     }
 
-    /// Copies a state. Returns `None` if there is no state `from`.
+    /// Copies the state `from` to the state `name`. Returns `None` if there is no state `from`.
     ///
     /// # Errors
     /// 413 if the quota is full.
@@ -140,7 +140,7 @@ impl States {
         Ok(all)
     }
 
-    /// Returns what a listing says of one state.
+    /// Returns the entry of one state in a listing, or `None` if there is no such state.
     pub async fn info(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<Option<Listed>> {
         let (folder, file) = (folder(engine, caller), file(name)?);
         match self.store.list(&folder).await?.into_iter().find(|stored| stored.name == file) {
@@ -168,7 +168,8 @@ impl States {
         Ok(())
     }
 
-    /// Checks that a new state of `bytes` fits into the caller's quota. Deletes the oldest states of responses if they are in the way.
+    /// Checks that a new state of `bytes` fits into the caller's quota. If the quota is full, deletes states of responses, the oldest first, until
+    /// the new state fits.
     async fn check_room(&self, engine: &Engine, caller: &Caller, name: &str, bytes: u64) -> Answer<()> {
         let (folder, file) = (folder(engine, caller), file(name)?);
         let mut all = self.store.list(&folder).await?;
@@ -186,8 +187,12 @@ impl States {
         if used + bytes <= self.quota {
             return Ok(());
         }
-        let text = format!("the state has {}, and {} of the quota of {} are used", size(bytes), size(used), size(self.quota));
-        Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "quota_exceeded", Error::input(text).hint("delete a state")))
+        let text = format!("the state needs {}, and other states use {} of the quota of {}", size(bytes), size(used), size(self.quota));
+        Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "quota_exceeded",
+            Error::input(text).hint("delete states with DELETE /v1/states/NAME"),
+        ))
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Version>> {
@@ -259,7 +264,7 @@ fn check_finite(content: &[u8]) -> Answer<()> {
             safetensors::Dtype::F16 => tensor.data().chunks_exact(2).all(|x| half::f16::from_le_bytes([x[0], x[1]]).is_finite()),
             _ => true,
         };
-        // RWKV-4 has -1e38 as its smallest exponent, which is finite.
+        // A state of RWKV-4 that has seen no token contains -1e38, which is finite.
         if !is_finite {
             return Err(invalid(format!("expected finite numbers, found NaN or infinity in {name}")));
         }

@@ -62,7 +62,7 @@ impl Store {
         let folder = std::path::Path::new(path);
         let made = || {
             std::fs::create_dir_all(folder)?;
-            // States contain what was typed, so only the owner may read the folder.
+            // A state reveals its text, so only the owner may read the folder.
             #[cfg(unix)]
             std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
             Ok(())
@@ -76,7 +76,7 @@ impl Store {
         folder.split('/').chain(Some(name)).fold(self.root.clone(), |path, part| path.join(part))
     }
 
-    /// Writes a file. A reader sees either the old or the new content, also if the process is killed.
+    /// Writes a file. A reader sees either the old or the new content, even if the process is killed while it writes.
     pub async fn put(&self, folder: &str, name: &str, content: Bytes) -> Result<()> {
         self.inner.put(&self.at(folder, name), content.into()).await.map(drop).map_err(failed)
     }

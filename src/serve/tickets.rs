@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How a request uses kept states, beyond the fields of the engine's request.
+/// States that a request resumes and saves without its fields `state` and `save_state`: those of sessions and responses.
 #[derive(Debug, Clone, Default)]
 pub struct Kept {
     /// The name of the state from which the conversation continues if its text begins with the text of the state.
@@ -30,7 +30,7 @@ pub struct Ticket {
     caller: Caller,
     generation: Generation,
     line: Line,
-    /// Why the state was not stored.
+    /// The error because of which the state was not stored.
     pub refused: Option<Failure>,
 }
 
@@ -74,7 +74,7 @@ impl Ticket {
             events: 0,
             began: Instant::now(),
         };
-        // Closed semaphores do not occur: nobody closes this one.
+        // `acquire` fails only after the semaphore was closed, and no code closes it.
         let permit = app.preparing.acquire().await;
         let submitting = engine.clone();
         let submitted = tokio::task::spawn_blocking(move || submitting.submit(&request)).await;

@@ -1,4 +1,4 @@
-//! Models that compute vectors and scores. Such a model runs on a thread of its own, one request after the other.
+//! Models that compute vectors and scores. Such a model handles one request after the other.
 
 use super::failure::{Answer, Failure};
 use crate::error::Result;
@@ -88,7 +88,7 @@ impl HostedVectors {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Vectors) -> Answer<T>) -> Answer<T> {
-        // The lock also keeps other requests waiting.
+        // Other requests wait for this lock until the work is done.
         let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
         match vectors.as_mut() {
             Some(vectors) => work(vectors),
