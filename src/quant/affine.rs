@@ -116,7 +116,7 @@ impl Survey {
         Survey { found }
     }
 
-    /// Takes row `i` in the first pass. This pass computes my. If the matrix does not have more columns than rows, the pass also computes mx,
+    /// Takes row `i` in the first pass. This pass computes my. If the matrix has at most as many columns as rows, the pass computes mx before my,
     /// because my then depends on mx.
     pub fn first(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;

@@ -84,8 +84,8 @@ pub trait Vector: Copy {
     unsafe fn total(self) -> f32;
 }
 
-/// Fetches `n` bytes of memory at `address` to the second-level cache, on x86-64 only. `address` may be any address, even an invalid one. A core can
-/// wait for more lines of the second-level cache than of the first-level cache.
+/// Fetches `n` bytes of memory at `address` to the second-level cache, on x86-64 only. `address` may be any address, even an invalid one. The
+/// first-level cache is not used, because a core can have fewer fetches to it under way at a time.
 #[inline(always)]
 pub fn prefetch(address: *const u8, n: usize) {
     const LINE_BYTES: usize = 64;
@@ -289,7 +289,7 @@ pub fn sum(a: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     total(sums)
 }
 
-/// Pads `end`, at most [`LANES`] numbers, with zeros. A loop over a constant number of lanes keeps its sums in registers.
+/// Pads `end`, at most [`LANES`] numbers, with zeros. The result has a constant length, so a loop over it can keep its sums in registers.
 #[inline(always)]
 pub fn whole(end: &[f32]) -> [f32; LANES] {
     let mut whole = [0f32; LANES];

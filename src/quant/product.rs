@@ -102,7 +102,7 @@ fn floats(lines: &mut Vec<Line>, n: usize) -> &mut [f32] {
 }
 
 thread_local! {
-    /// The panel of each thread. One list per thread saves an allocation per task.
+    /// The panel of each thread. The tasks of a thread reuse its memory, which saves an allocation per task.
     static PANEL: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 

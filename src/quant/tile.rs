@@ -109,7 +109,8 @@ mod x86 {
         }};
     }
 
-    /// Adds up the lanes of four registers: lanes i and i + 8, then i + 4, i + 2 and i + 1. Adds the four sums to `out`.
+    /// Adds up the 8 lanes of each register: lanes at distance 4 first, then the sums at distance 2 and 1. Adds the totals of the four registers to
+    /// the four floats at `out`.
     #[inline(always)]
     unsafe fn add(a: [__m256; STRIP], out: *mut f32) {
         // SAFETY: the caller guarantees the CPU's features and room for four floats.
