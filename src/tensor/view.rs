@@ -93,8 +93,8 @@ impl<'a> View<'a> {
         self.coded.as_ref().filter(|_| !self.is_scaled())
     }
 
-    /// Returns the tensor without the scales of its quantised matrix: reading then returns the value of each code, not multiplied by a scale. Returns
-    /// a tensor that is not quantised unchanged.
+    /// Returns the tensor without the scales of its quantised matrix: reading then returns the value of each code, not multiplied by a scale. A
+    /// tensor that is not quantised stays the same.
     pub fn unscaled(self) -> View<'a> {
         View { coded: self.coded.map(|coded| coded.unscaled()), ..self }
     }

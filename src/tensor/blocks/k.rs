@@ -44,8 +44,9 @@ fn two_bits(n: &[u8], run: usize, l: usize) -> u8 {
     n[run / 4 * 32 + l] >> (run % 4 * 2) & 3
 }
 
-/// Returns s[i] - 32, the scale of sub-block i in a Q3_K block. The low four bits of s[0..8] are the low nibbles of bytes 0..8 of `p`. The low
-/// four bits of s[8..16] are the high nibbles of these bytes. The high two bits of s[i] are bits 2 (i / 4) and 2 (i / 4) + 1 of byte 8 + i % 4.
+/// Returns s[i] - 32, where s[i] is the six-bit scale of sub-block i in a Q3_K block. The low four bits of s[0..8] are the low nibbles of bytes
+/// 0..8 of `p`. The low four bits of s[8..16] are the high nibbles of these bytes. The high two bits of s[i] are bits 2 (i / 4) and 2 (i / 4) + 1
+/// of byte 8 + i % 4.
 fn six_bits(p: &[u8], i: usize) -> i8 {
     let (low, high) = (p[i % 8] >> (i / 8 * 4) & 15, p[8 + i % 4] >> (i / 4 * 2) & 3);
     (low | high << 4) as i8 - 32
