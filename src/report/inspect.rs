@@ -43,8 +43,8 @@ pub struct InspectReport {
     pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of weight bytes that decoding one token reads, for each weight format that the matrices can be stored in.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// The memory that the model needs. Matrices that the file or the option `quant` quantises count in their quantised format. All other
-    /// matrices count as f16. `None` if the model cannot run.
+    /// The memory that the model needs. Matrices that are quantised in the file, or that the option `quant` selects, count in their quantised
+    /// format. All other matrices count as f16. `None` if the model cannot run.
     pub memory: Option<MemoryReport>,
     /// The weight formats that `memory` assumes, joined by `+`.
     pub weights: String,

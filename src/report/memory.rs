@@ -20,8 +20,8 @@ pub struct MemoryReport {
     pub scratch: u64,
 }
 
-/// Returns the memory of a model in the formats of `tape`. `context` is the number of tokens that one slot has room for, or 0 for a
-/// recurrent model.
+/// Returns the memory that a model needs with the weight formats that `tape` has. `context` is the number of tokens that one slot has room for,
+/// or 0 for a recurrent model.
 pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
     let blocks = context.div_ceil(TOKENS_PER_BLOCK);
     let room = Room { pages: 1, blocks, listed: blocks, context };

@@ -1,8 +1,8 @@
-//! The JSON of predictions of `wingbeat bench`: estimates of speed on a GPU that is not there.
+//! The JSON of predictions of `wingbeat bench`: estimates of speed on a GPU that this machine need not have.
 
 use serde::Serialize;
 
-/// The estimated speed of a model on a GPU that is not at hand.
+/// The estimated speed of a model on a GPU that this machine need not have.
 #[derive(Debug, Clone, Serialize)]
 pub struct PredictReport {
     /// Always `true`: no number was measured.
