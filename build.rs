@@ -28,7 +28,7 @@ fn main() {
     record("WGPU", locked(&Path::new(&root).join("Cargo.lock"), "wgpu"));
 }
 
-/// Writes the table `FILES` of the names and contents of the server's page.
+/// Writes the table `FILES`: the name and the content of each file in `folder`, the folder of the server's web page.
 fn write_page(folder: &Path, table: &Path) {
     println!("cargo:rerun-if-changed={}", folder.display());
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -55,7 +55,7 @@ fn checked_out(git: &Path) -> Option<Found> {
             hash(text.trim())
         }
         Err(_) => {
-            // The branch has no file yet. The next commit creates the branch's file, so watch the nearest folder above this file.
+            // The branch has no file of its own yet. The next commit creates that file, so watch the nearest folder that exists above its path.
             watch.extend(loose.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_path_buf));
             let all = fs::read_to_string(&packed).unwrap_or_default();
             watch.extend(packed.is_file().then_some(packed));
