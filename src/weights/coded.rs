@@ -10,7 +10,7 @@ use crate::tensor::{DType, dense_strides};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// The metadata key under which a file describes its quantised tensors: a JSON object that maps tensor names to descriptions.
+/// The metadata key under which a file describes its quantised tensors. The value is a JSON object that maps tensor names to descriptions.
 const KEY: &str = "wingbeat.coded";
 
 /// The description of a quantised tensor, as the JSON under [`KEY`] stores it.

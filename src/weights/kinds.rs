@@ -75,7 +75,7 @@ fn is_vocabulary(text: &str) -> bool {
 /// The most bytes of a JSON file that are read to detect what the file is. No tokenizer.json is larger.
 const MAX_JSON_BYTES: usize = 64 << 20;
 
-/// The top-level keys that distinguish JSON files.
+/// The top-level keys by which kinds of JSON files are recognised. A key that the file lacks is `None`.
 #[derive(Deserialize)]
 struct Fields {
     weight_map: Option<IgnoredAny>,

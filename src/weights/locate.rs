@@ -43,8 +43,8 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Appends each of [`EXTENSIONS`] to `path` and returns the first file that exists. The path's own extension is never replaced, because names
-/// such as `model-1.5B` contain a dot.
+/// Tries `path` followed by each of [`EXTENSIONS`] in turn, and returns the first file that exists. The path's own extension is never replaced,
+/// because names such as `model-1.5B` contain a dot.
 fn with_extension(path: &Path) -> Result<PathBuf> {
     let tried = EXTENSIONS.map(|extension| {
         let mut longer = OsString::from(path);

@@ -104,7 +104,7 @@ trait Family: Sync {
 /// All families. The first family that recognises a file is chosen. RWKV is last, because it accepts any names.
 static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
-/// Adds a hint to an error of kind `File`, unless the error has a hint already. Other errors stay unchanged.
+/// Adds the hint that the file is damaged or unsupported to an error of kind `File` without a hint. Other errors stay unchanged.
 fn or_damaged(e: Error) -> Error {
     if e.kind == Kind::File { e.hint("the file is damaged or unsupported: download the file again") } else { e }
 }

@@ -168,7 +168,7 @@ fn the_configuration_is_read_and_checked() {
     assert!(refusal(json!({"hidden_size": "x".repeat(2 << 20)})).contains("at most 1048576 bytes"));
     put(&dir, "config.json", b"[[[");
     assert!(open().unwrap_err().to_string().contains("config.json: expected the configuration of a model as JSON"));
-    // A file without a standard name of `transformers` ignores the config.json.
+    // The config.json is ignored, because `mine.pth` is not a standard name of `transformers`.
     Checkpoint::open(&put(&dir, "mine.pth", &as_pth(&official("v4")))).unwrap();
 
     let dir = tempdir().unwrap();

@@ -28,8 +28,8 @@ pub struct Entry<'a> {
 
 /// Writes a safetensors file under a temporary name, then renames it to `path`. After an error, no new file remains.
 ///
-/// Tensors of the type with the most bytes per element come first. Tensors of equally large types keep the given order. `progress` is called
-/// with the bytes written so far and the bytes in total. A new file gets its permissions from the umask.
+/// Tensors are ordered by the bytes per element of their type, most bytes first. Tensors with equally many bytes per element keep the given order.
+/// `progress` is called with the bytes written so far and the bytes in total. A new file gets its permissions from the umask.
 ///
 /// # Errors
 ///

@@ -20,7 +20,8 @@ pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
 /// The metadata key for the ε of all layer norms. Without this key, ε is 1e-5.
 pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
 
-/// The relatives of GLM-4 with other formulas, as pairs (beginning of the model type, description). The first pair that matches is used.
+/// The relatives of GLM-4 that are refused because they have other formulas, as pairs (beginning of the model type, description). The error has the
+/// description of the first pair that matches.
 const REFUSED: [(&str, &str); 10] = [
     ("glm4_moe_lite", "GLM-4.7-Flash has experts and latent attention (MLA)"),
     ("glm4_moe", "GLM-4.5, 4.6 and 4.7 have experts (MoE)"),

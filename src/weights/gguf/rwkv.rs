@@ -36,10 +36,10 @@ const KEPT: [(&str, &str); 11] = [
     ("channel_mix_receptance", "ffn.receptance"),
 ];
 
-/// The form of an official tensor. A GGUF file can store a tensor of this form with another shape or orientation.
+/// The official form of a tensor, and how the tensor in a GGUF file may differ from this form.
 #[derive(Clone, Copy)]
 enum Form {
-    /// A vector with the shape `[1, 1, C]`. C is the width of the model.
+    /// A vector with the shape `[1, 1, C]`, which the file may store with fewer dimensions. C is the width of the model.
     Vector,
     /// A matrix of a low-rank pair. The file stores this matrix with its last two dimensions swapped.
     Swapped,
@@ -197,7 +197,7 @@ impl Model {
         Ok(self.version.fused.iter().take(n).enumerate().map(vector).collect())
     }
 
-    /// Changes the shape and the strides of a tensor to the official form.
+    /// Changes the shape and the strides of the tensor `t` of the file to the official form `form`.
     fn formed(&self, mut t: Located, form: Form) -> Result<Located> {
         let n_dims = t.shape.len();
         let len: usize = t.shape.iter().product();

@@ -165,7 +165,7 @@ fn a_converted_model_is_the_official_one() {
     for (architecture, model) in [("rwkv6", filled(v6())), ("rwkv7", filled(v7(true)))] {
         let metadata = [("wkv.head_size", 16), ("rescale_every_n_layers", if architecture == "rwkv6" { 2 } else { 0 })];
         for quantised in [false, true] {
-            // Rescaled tensors are written in F32 and not in blocks.
+            // Even if `quantised`, the GGUF file has its rescaled tensors in F32 and not in blocks.
             let c = open(&dir, &written(architecture, &metadata, &model, quantised));
             for (layout, file) in [(Layout::Official, "o.safetensors"), (Layout::WebRwkv, "w.st")] {
                 let out = dir.path().join(file);

@@ -17,7 +17,7 @@ const PARTS: [(&str, &str); 9] = [
     ("attn.o_proj.", "att.output."),
     ("attn.", "att."),
 ];
-/// The official names of the mixes in the rows of the stacked tensor `x_x`.
+/// The official names of the mixes that the stacked tensor `x_x` holds, in the order of its rows.
 const STACK: [&str; 6] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
 
 /// Returns true if the tensors have names of flash-linear-attention. Prefixes that wrappers such as DDP add must already be stripped.

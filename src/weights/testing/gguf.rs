@@ -68,7 +68,7 @@ impl Gguf {
         self.text("tokenizer.ggml.model", kind).texts("tokenizer.ggml.tokens", &texts).value("tokenizer.ggml.token_type", ARRAY, &types)
     }
 
-    /// Adds an entry of the tensor list without data. The dimensions are in ggml's order, the contiguous dimension first.
+    /// Adds an entry to the tensor list, but no data. The dimensions are in ggml's order, the contiguous dimension first.
     pub fn info(&mut self, name: &[u8], dims: &[u64], kind: u32, offset: u64) -> &mut Self {
         self.n_tensors += 1;
         string(&mut self.infos, name);

@@ -108,7 +108,7 @@ fn the_text_half_of_a_vision_model_is_read_from_both_places() {
     let whole = json!({"model_type": "glm46v", "text_config": text.clone(), "eos_token_id": 7, "tie_word_embeddings": true});
     let said = read(&whole).unwrap();
     assert_eq!((said.glm.eos, said.is_tied), (vec![7], true));
-    // The head size and the default of the rotation differ from glm4.
+    // Without `partial_rotary_factor`, all channels of a head are rotated. The head size is the width divided by the number of heads.
     let small = json!({"hidden_size": 2048, "rope_scaling": null, "partial_rotary_factor": null, "num_key_value_heads": null});
     let glm = read(&with(vision(), small)).unwrap().glm;
     assert_eq!((glm.head_size, glm.rotary_size, glm.n_kv_head), (64, 64, 32));
