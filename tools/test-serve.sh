@@ -7,7 +7,7 @@
 # WINGBEAT_REQUIRE_REGISTRIES   1: a part whose packages cannot be installed fails; otherwise it is skipped
 # WINGBEAT_TEST_VERBOSE         1: prints each check and its time
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 tests=tests/serve
 cache=${WINGBEAT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat-tests}
@@ -19,7 +19,7 @@ parts=("${@:-${all[@]}}")
 for part in "${parts[@]}"; do
   [[ " ${all[*]} " == *" $part "* ]] || { echo "error: unknown part $part; parts: ${all[*]}" >&2; exit 2; }
 done
-if [ $length = long ]; then storm=120 schema=300 turns=20; else storm=6 schema=12 turns=20; fi
+if [ "$length" = long ]; then storm=120 schema=300 turns=20; else storm=6 schema=12 turns=20; fi
 storm=${STORM_SECONDS:-$storm} schema=${SCHEMA_SECONDS:-$schema}
 
 if [ -z "${WINGBEAT_BIN:-}" ]; then
@@ -39,8 +39,12 @@ install() { # STAMP FILE COMMAND…
   "$@" >"$cache/install.log" 2>&1 && cp "$file" "$stamp"
 }
 
-install_python() {
-  install "$cache/python.stamp" $tests/requirements.txt bash -c "python3 -m venv '$cache/venv' && '$cache/venv/bin/pip' install --quiet --disable-pip-version-check -r $tests/requirements.txt"
+# Installs the packages of requirements.txt (20 MB), and with the argument `more` also those of requirements-more.txt (0.9 GB).
+install_python() { # [more]
+  local file
+  for file in requirements ${1:+requirements-$1}; do
+    install "$cache/$file.stamp" "$tests/$file.txt" bash -c "python3 -m venv '$cache/venv' && '$cache/venv/bin/pip' install --quiet --disable-pip-version-check -r $tests/$file.txt" || return
+  done
 }
 
 install_node() {
@@ -71,7 +75,8 @@ run() {
 # Prints why a part cannot run, or nothing.
 missing() {
   case $1 in
-    openai_python | langchain | lm_eval | schema) install_python >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
+    openai_python) install_python >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
+    langchain | lm_eval | schema) install_python more >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
     openai_node)
       if ! command -v npm node >/dev/null; then
         echo "no node and npm (Debian: apt-get install nodejs npm)"

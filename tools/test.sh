@@ -22,4 +22,11 @@ if [ $# -eq 0 ]; then
   done
 fi
 # Runs the other tests after a failure.
-"${run[@]}" --no-fail-fast "$@"
+failed=0
+"${run[@]}" --no-fail-fast "$@" || failed=1
+# Official clients and the operation of the server, with the program that the tests have built. A part is skipped if its packages cannot be installed.
+if [ $# -eq 0 ] && [ -z "${WINGBEAT_SKIP_CLIENTS:-}" ]; then
+  printf '\n== the server with official clients\n'
+  WINGBEAT_BIN=$(tools/setup.sh program debug) tools/test-serve.sh short openai_python openai_node curl conversation ops || failed=1
+fi
+exit $failed
