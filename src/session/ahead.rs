@@ -167,8 +167,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the unread tokens of texts that ended, one token per step. The submission also read one token per step, so the resulting state is
-    /// bit-identical to the state that the submission computed.
+    /// Reads the unread tokens of texts that ended, one token per step. Each step of the last submission also read one token per slot, so the slot's
+    /// state is bit-identical to the state that the submission had computed after the same tokens.
     pub(super) fn settle(&mut self, ended: &[Live]) -> Result<()> {
         let work: Vec<(Slot, &[u32])> = ended.iter().map(|l| (l.slot, l.unread.as_slice())).collect();
         self.read(work.as_slice(), Cut::OneByOne, (Wanted::Last, None), &mut |_, _| ())

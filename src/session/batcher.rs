@@ -83,8 +83,8 @@ struct Sequence {
     /// Jobs with the same prompt as this job, which wait until this job has read the prompt. Then each waiting job continues in a fork of this job's
     /// slot. An entry has the waiting job's id, stream and `keeps_slot`. Until the fork, a waiting job has an empty slot.
     continuations: Vec<(JobId, Stream, bool)>,
-    /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`], ascending. Each position is stored as the number of prompt
-    /// tokens after the position, so the slot reaches the last entry first.
+    /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`]. An entry is the number of prompt tokens after the position.
+    /// Entries ascend, so the slot reaches the position of the last entry first.
     marks: Vec<usize>,
     /// The number of most likely tokens whose log-probabilities are computed with each prompt token. `None` if the job requests no
     /// log-probabilities of the prompt, or if the log-probabilities of the whole prompt have been computed.
@@ -133,7 +133,8 @@ impl Sequence {
         &self.unread[..n.min(self.unread.len())]
     }
 
-    /// Returns whether the prompt must be read although the text has ended: for log-probabilities, for a vector, or because the caller keeps the state.
+    /// Returns whether the slot must read its whole prompt even if the job's text has ended, for example at a limit of 0 tokens. This is needed for
+    /// log-probabilities, for a vector, or because the caller keeps the state.
     fn has_to_read(&self) -> bool {
         (self.n_prompt_logprobs.is_some() || self.pool.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
     }
@@ -298,7 +299,7 @@ impl Batcher {
     }
 
     /// Returns the vectors of the prompts that were completely read since the last call, for jobs that request a vector ([`Job::pooling`]). A vector
-    /// is `[n_embd]` and has the length 1.
+    /// is `[n_embd]` and has the Euclidean length 1.
     pub fn take_pooled(&mut self) -> Vec<(JobId, Vec<f32>)> {
         std::mem::take(&mut self.pooled)
     }
@@ -348,8 +349,8 @@ impl Batcher {
     }
 
     /// Ends a job and returns its text so far. Returns `None` if the job had ended before. The job's slot is closed at once, or when the current step
-    /// is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead. Exception: the slot of a job is always closed
-    /// while another job of the same [`add_alike`](Self::add_alike) call reads the prompt for this job.
+    /// is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead. A job that still waits for another job of the
+    /// same [`add_alike`](Self::add_alike) call to read the prompt has an empty slot, which is closed in any case.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.

@@ -10,7 +10,7 @@ use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Suffix of the tensor names in a file with a tuned initial state: a trained state in which a text begins.
+/// Suffix of tensor names in the file of a tuned initial state. A text can begin in such a state, which was trained, instead of the empty state.
 pub const TUNED: &str = ".att.time_state";
 
 /// Returns whether a file is a tuned initial state and not a model.

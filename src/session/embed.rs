@@ -31,7 +31,7 @@ pub struct EmbedOptions {
     /// The task of an embedding model, which selects the layers after pooling. `None` means [`Task::Retrieval`]. Must be `None` for any other
     /// model.
     pub task: Option<Task>,
-    /// True if vectors are scaled to the length 1.
+    /// True if vectors are scaled to the Euclidean length 1.
     pub normalise: bool,
 }
 
@@ -228,7 +228,7 @@ impl Embedder {
     }
 
     /// Returns the vector of a text from its mean hidden state. Applies the layers of the task for an embedding model. Scales the vector to the
-    /// length 1 if the options say so.
+    /// Euclidean length 1 if the options say so.
     ///
     /// # Errors
     /// `Model` if a number of the vector is not finite.
@@ -242,7 +242,7 @@ impl Embedder {
     }
 }
 
-/// Scales a vector to the length 1. A vector of zeros stays as it is.
+/// Scales a vector to the Euclidean length 1. A vector of zeros stays as it is.
 ///
 /// # Errors
 /// `Model` if a number of the vector is not finite.

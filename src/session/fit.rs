@@ -7,10 +7,11 @@
 //! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
 //!    every token.
 //! 2. All layers on several adapters, which are filled one after another, in the order of [`Machine::adapters`].
-//! 3. In the narrowest format, with some layers in host memory. The faster of two ways is chosen. Streaming: the adapter with room for most layers
-//!    runs all layers, and layers in host memory are copied to this adapter in every step. CPU: the adapters are filled in order, and the CPU runs
-//!    the layers in host memory. The time per token is estimated as bytes divided by speed: the bytes of the layers in host memory, and the speed of
-//!    the bus (streaming) or of the CPU. If the times are equal, streaming is chosen, because all tokens of a chunk share the copies.
+//! 3. In the narrowest format, with some layers in host memory. The faster of two ways is chosen. Streaming: one adapter runs all layers, the adapter
+//!    whose memory holds the largest number of layers. Layers in host memory are copied to this adapter in every step. CPU: the adapters are filled
+//!    in order, and the CPU runs the layers in host memory. The time per token is estimated as bytes divided by speed: the bytes of the layers in
+//!    host memory, and the speed of the bus (streaming) or of the CPU. If the times are equal, streaming is chosen, because all tokens of a chunk
+//!    share the copies.
 //! 4. All layers on the CPU, if no adapter has room for even one layer.
 //!
 //! On each device, some free memory is left unused: drivers allocate in large blocks, and other programs need memory.

@@ -5,9 +5,9 @@ use crate::error::Result;
 use crate::tape::{Source, Tape};
 use sha2::{Digest, Sha256};
 
-/// The most tensors whose weights enter the hash. The names and shapes of all tensors enter the hash.
+/// The most blocks of weights that enter the hash. A block is a range of consecutive weights of one tensor. Each block is from a different tensor.
 const BLOCKS: usize = 64;
-/// The most consecutive weights of one tensor that enter the hash.
+/// The most weights of a block.
 const NUMBERS: usize = 256;
 
 /// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some weights from up to 64 tensors.

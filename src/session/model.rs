@@ -200,8 +200,8 @@ impl Model {
     pub fn device_bytes(&self) -> u64 {
         self.0.loaded.device_bytes()
     }
-    /// Returns the bytes of device memory for one copy of a slot's recurrent states. Vectors that a step both reads and writes count twice, because
-    /// the device keeps two buffers for each such vector. The KV cache does not count.
+    /// Returns the bytes of device memory for one page: the recurrent states of one slot. Some state vectors are stored twice in a page, because a
+    /// step reads one copy and writes the other copy. Both copies count. The KV cache does not count.
     pub fn state_bytes(&self) -> u64 {
         self.tape().states.iter().map(|s| s.size_bytes(1) as u64).sum()
     }
@@ -210,8 +210,8 @@ impl Model {
     pub fn sparse_bytes(&self) -> u64 {
         self.0.loaded.sparse_bytes()
     }
-    /// Returns the bytes of device memory that one slot takes at most: two copies of its recurrent states, and its KV cache with a full context. The
-    /// second copy receives the states when the slot must not change the first copy.
+    /// Returns the bytes of device memory that one slot takes at most: two pages ([`state_bytes`](Self::state_bytes) each), and a KV cache with a
+    /// full context. The second page receives the new states when a step must not change the first page.
     pub fn slot_bytes(&self) -> u64 {
         let room = Room {
             pages: Pages::new(1, true).len() - 1,

@@ -18,8 +18,9 @@ pub struct Pages {
     half: Vec<usize>,
 }
 
-/// The places that a step of one slot reads (`in`) and writes (`out`). `page` is the index of a page, the memory of one slot's states. Each page has
-/// two halves for the shift vectors (the inputs of the previous token). `shift` is the index of a half: twice the page's index, plus 0 or 1.
+/// The places that a step of one slot reads (`page_in`, `shift_in`) and writes (`page_out`, `shift_out`). The `page` fields are indices of pages: the
+/// memory of one slot's states. Each page has two halves for the shift vectors (the inputs of the previous token). The `shift` fields are indices of
+/// halves: twice the page's index, plus 0 or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub page_in: usize,

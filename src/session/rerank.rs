@@ -102,8 +102,9 @@ impl Reranker {
         Ok(scores)
     }
 
-    /// Reads documents once, for several queries. Calls `progress(tokens read so far, total tokens)` after each step. The result holds the states
-    /// after the documents in host memory: [`Documents::size_bytes`], 2.3 MiB per document for an embedding model of 0.1 billion parameters.
+    /// Reads documents once, for several queries. Calls `progress(tokens read so far, total tokens)` after each step. The result holds one state
+    /// per document, in host memory. A state takes 2.3 MiB for an embedding model of 0.1 billion parameters ([`Documents::size_bytes`] returns the
+    /// sum).
     ///
     /// # Errors
     /// `Input` if a document is empty, or if the model has no vocabulary; `Interrupted` by the stop flag; `Device` if a device failed.
@@ -265,7 +266,7 @@ impl Documents {
     }
 }
 
-/// Returns the beginning of the text that a reranker was trained with, up to the query. The caller appends a blank and the query.
+/// Returns the text before the query, in the form that rerankers were trained with. The caller appends a blank and the query.
 fn before_query(document: &str) -> String {
     format!("Instruct: Given a query, retrieve documents that answer the query\nDocument: {document}\nQuery:")
 }

@@ -5,7 +5,7 @@ use crate::vocab::Vocab;
 use crate::weights::hf_folder::SideFile;
 use crate::weights::{Checkpoint, read_small};
 
-/// The names of the files that are copied if the input model is in a Hugging Face folder, too.
+/// The names of the files that are copied from the folder of the input model, if that folder is a Hugging Face folder.
 const COPIED: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",

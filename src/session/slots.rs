@@ -68,7 +68,7 @@ struct Place {
 }
 
 impl Slots {
-    /// Creates `n` free slots, with a new session id.
+    /// Creates `n` free slots of a new session. A number in each handle identifies the session.
     pub fn new(n: usize) -> Slots {
         static N_SESSIONS: AtomicU32 = AtomicU32::new(0);
         let session = N_SESSIONS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

@@ -35,7 +35,7 @@ pub enum Finish {
     Eos,
     /// A stop text ended the text.
     Stop,
-    /// The text has the most tokens that [`Limits::max_tokens`] allows.
+    /// The text reached its limit, [`Limits::max_tokens`].
     Length,
     /// The slot's context was full before the text had [`Limits::max_tokens`] tokens.
     Context,
@@ -262,7 +262,8 @@ impl Stream {
         }
     }
 
-    /// Returns how many more tokens the text may have before its limit. Returns 1 if the limit is reached.
+    /// Returns how many more tokens the text may have before its limit. The result is at least 1, because a text that has reached its limit may
+    /// continue until its last character is complete (`grace`).
     pub(super) fn n_left(&self) -> usize {
         self.limit.saturating_sub(self.tokens.len()).max(1)
     }

@@ -32,7 +32,7 @@ pub struct Job {
     /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these
     /// log-probabilities. `None` reports no log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
-    /// Requests a vector of the prompt: its hidden states, pooled to one vector and scaled to the length 1.
+    /// Requests a vector of the prompt: its hidden states, pooled to one vector and scaled to the Euclidean length 1.
     /// [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. To compute only the vector, set a limit of 0 tokens: the job still
     /// reads its prompt. `None` requests no vector.
     pub pooling: Option<Pooling>,

@@ -19,7 +19,8 @@ impl Pool {
         self.pooling == Pooling::Mean
     }
 
-    /// Adds the hidden state after a token. `is_last` is true for the last token of the prompt.
+    /// Adds `row`, the hidden state after a token, to the sum. Does nothing if the pooling is [`Pooling::Last`] and `is_last` is false. `is_last` is
+    /// true for the last token of the prompt.
     pub fn add(&mut self, row: &[f32], is_last: bool) {
         if self.needs_all() || is_last {
             self.sum.resize(row.len(), 0.0);

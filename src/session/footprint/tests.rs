@@ -51,7 +51,7 @@ fn only_states_and_activations_grow_with_slots() {
     let (one, eight) = (footprint("rwkv7-0.1b", &sizes(1, 0)), footprint("rwkv7-0.1b", &sizes(8, 0)));
     let all = 0..one.layers.len();
     assert_eq!(one.weights(all.clone()), eight.weights(all.clone()));
-    // A session with one slot has two pages (memory of recurrent states); a session with eight slots has nine.
+    // `sizes` has one page (memory of recurrent states) more than slots: two pages for one slot, nine pages for eight slots.
     assert_eq!(one.slots(all.clone()) * 9, eight.slots(all) * 2);
     assert!(one.scratch < eight.scratch, "more rows of logits");
 }
