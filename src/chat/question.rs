@@ -36,7 +36,7 @@ pub struct Question {
     declared: Declared,
 }
 
-/// The origin of a prompt. The origin determines how a reader splits the answer.
+/// The kind of format that rendered a prompt. This kind determines how a reader splits the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// A format of lines.

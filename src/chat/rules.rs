@@ -12,7 +12,7 @@ pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send
 /// The text before an answer, and the token that may end the answer.
 #[derive(Debug, Clone)]
 pub struct AnswerPlace {
-    /// The part of the answer that the prompt already contains, such as ` <think`.
+    /// The beginning of the model's reply (thought and answer) that the prompt already contains, such as ` <think`.
     pub opening: String,
     /// The text that the model writes between the prompt and the answer. Used only if `opening` is empty.
     pub lead: &'static str,
@@ -129,7 +129,7 @@ impl Constraint for AnswerConstraint {
 
 /// Recognises the end of the thought before an answer.
 struct Thought {
-    /// The last bytes of the text so far (the prompt's opening, then the thought), in which the closing tag is searched.
+    /// The last bytes of the text so far (the prompt's opening, then the thought). The closing tag is searched for in these bytes.
     read: Vec<u8>,
     /// One bit per token, set if the token has a text.
     texts: Vec<u32>,

@@ -204,7 +204,7 @@ enum Rest {
     IsNothing,
 }
 
-/// Returns the length in bytes of the longest end of `text` that is a beginning of `mark`, but not the whole `mark`. Returns 0 if no end matches.
+/// Returns the length in bytes of the longest suffix of `text` that is a prefix of `mark`, but not the whole `mark`. Returns 0 if no suffix matches.
 fn begun(text: &str, mark: &str) -> usize {
     (1..mark.len()).rev().find(|&n| text.ends_with(&mark[..n])).unwrap_or(0)
 }

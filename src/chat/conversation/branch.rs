@@ -22,7 +22,7 @@ const BLANK_LINE: usize = 4;
 pub struct Branch {
     pub format: Format,
     pub system: String,
-    /// The state after the text before the first turn: the system message and the format's initial text.
+    /// The state in which the first turn begins. The slot has read the system message and the format's initial text.
     pub init: SharedState,
     /// The state after the last turn.
     pub chat: SharedState,
@@ -39,9 +39,9 @@ pub struct Branch {
 pub struct Asked {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: SharedState,
-    /// The state before the beginning of a thought, such as ` <think`, with which the format ends the prompt. Also the tokens of the prompt that
-    /// still follow this state before the reply's text (usually none). To keep a reply without its thought, the conversation continues from this
-    /// state and prefills these tokens and the reply's text. `None` if replies end at a blank line, because such replies have no thought.
+    /// The state from which the reply is prefilled again, without its thought. The format ends the prompt with the beginning of a thought, such as
+    /// ` <think`, and this state has read the tokens before that beginning. The list has the tokens of the prompt that are still missing between this
+    /// state and the reply's text (usually none). `None` if replies end at a blank line, because such replies have no thought.
     pub lead: Option<(SharedState, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
@@ -59,7 +59,7 @@ pub struct Reply {
 }
 
 impl Branch {
-    /// Makes a branch without turns. `init` is the state after the text before the first turn.
+    /// Makes a branch without turns. `init` is the state in which the first turn begins.
     pub fn new(format: Format, system: String, init: SharedState) -> Branch {
         let chat = init.clone();
         Branch { format, system, init, chat, asked: None, undo: VecDeque::new(), n_turns: 0 }

@@ -57,8 +57,8 @@ pub struct Core {
     pub on_read: OnRead,
     /// The state in which every text begins: its slot and its tokens. `None` for the empty state.
     pub start: Option<(Slot, Vec<u32>)>,
-    /// The position in the random stream of the seed. In lines, this is the number of tokens that were sampled so far. In messages, an answer of n
-    /// tokens adds n + 1, and the sum is added to the seed of the next answer.
+    /// The position in the random stream of the seed. In a conversation in lines, this is the number of tokens that were sampled so far. In a
+    /// conversation in messages, an answer of n tokens adds n + 1, and the sum is added to the seed of the next answer.
     pub draws: u64,
 }
 

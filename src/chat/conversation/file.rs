@@ -149,8 +149,8 @@ impl Record {
         format
     }
 
-    /// Returns the error for a saved conversation of the other kind: in messages instead of lines, or in lines instead of messages. The session has
-    /// too few free slots to begin a conversation of this kind.
+    /// Returns the error for a saved conversation that is in messages while the current conversation is in lines, or the reverse. The error says that
+    /// the session has too few free slots for the saved conversation.
     pub fn other_kind(&self) -> Error {
         let name = short(&self.format, 40);
         Error::file(format!("the format {name:?} of the saved conversation needs more free slots than the session has"))

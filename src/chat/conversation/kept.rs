@@ -15,7 +15,7 @@ struct State {
 /// The slot of a conversation, and the kept states of a recurrent model.
 pub struct Kept {
     pub slot: Slot,
-    /// Kept states. Each is the state after a beginning that several prompts share. The most recently used state comes last.
+    /// Kept states. The tokens of a kept state are the first tokens of several prompts. The most recently used state comes last.
     states: Vec<State>,
 }
 
@@ -25,8 +25,8 @@ impl Kept {
     }
 
     /// Changes the slot to the state after `prompt`. Prefills only the tokens after the beginning that the slot (model with attention) or a kept
-    /// state (recurrent model) has already read. With a recurrent model, later prompts begin with the first `stays` tokens of `prompt`, so the state
-    /// after these tokens is kept. Returns the number of tokens that were prefilled.
+    /// state (recurrent model) has already read. Later prompts also begin with the first `stays` tokens of `prompt`. So if the model is recurrent,
+    /// the state after these tokens is kept. Returns the number of tokens that were prefilled.
     pub fn read(&mut self, core: &mut Core, prompt: &[u32], stays: usize) -> Result<usize> {
         if core.session.model().can_rewind() {
             return Ok(prompt.len() - core.session.read_to_with(self.slot, prompt, &mut *core.on_read)?);
@@ -59,8 +59,8 @@ impl Kept {
         Ok(n)
     }
 
-    /// Returns the index of the kept state with the most tokens, among the states whose tokens are the beginning of `prompt`. Returns `None` if no
-    /// state matches.
+    /// Returns the index of the kept state that has read the most tokens, among the states whose tokens are the first tokens of `prompt`. Returns
+    /// `None` if no state matches.
     fn find(&self, prompt: &[u32]) -> Option<usize> {
         let begins = |state: &State| !state.tokens.is_empty() && prompt.starts_with(&state.tokens);
         (0..self.states.len()).filter(|&at| begins(&self.states[at])).max_by_key(|&at| self.states[at].tokens.len())

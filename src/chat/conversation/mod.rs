@@ -141,8 +141,9 @@ impl Conversation {
         if model.can_rewind() { 1 } else { (STATES_BYTES / each.max(1)).clamp(*SLOTS.start(), *SLOTS.end()) as usize }
     }
 
-    /// Begins a conversation and prefills the text with which the format begins. The session must have [`slots`](Self::slots) free slots. The
-    /// conversation calls `on_read(prefilled tokens, all tokens of the prompt)` during this prefill and during the prefill before every answer.
+    /// Begins a conversation and prefills the text with which the format begins. The session must have as many free slots as
+    /// [`slots`](Self::slots) returns. The conversation calls `on_read(prefilled tokens, all tokens of the prompt)` during this prefill and during
+    /// the prefill before every answer.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary or the vocabulary lacks a special token; `Model` if the model is a classifier; `Usage` if a
@@ -296,7 +297,7 @@ impl Conversation {
 
     /// Restarts the conversation after a loaded state, without a system message. From now on, the conversation and free texts begin in the
     /// state of `start` instead of the empty state. The slot `start` must be opened before [`new`](Self::new), so the session needs one slot
-    /// more than [`slots`](Self::slots). `tokens` are the tokens that `start` has read. An empty list means that these tokens are unknown.
+    /// more than [`slots`](Self::slots) returns. `tokens` are the tokens that `start` has read. An empty list means that these tokens are unknown.
     ///
     /// # Errors
     /// `Input` if the format is a template; the errors of [`Session::prefill`]. After an error, the conversation is unchanged.

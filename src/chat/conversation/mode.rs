@@ -27,7 +27,7 @@ pub struct View<'a> {
     pub tokens: &'a [u32],
 }
 
-/// A kind of conversation. [`Conversation`](super::Conversation) has methods of the same names with documentation.
+/// A kind of conversation. A method without documentation here does what the method of [`Conversation`](super::Conversation) with the same name does.
 pub trait Mode: Send {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer>;
     fn observe(&mut self, _core: &mut Core, _results: &[&str], _on_part: &mut OnPart<'_>) -> Result<Answer> {

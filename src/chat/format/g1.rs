@@ -88,8 +88,8 @@ impl Format {
         }
     }
 
-    /// Returns the format with or without token 0 (`<|endoftext|>`) at the beginning of a prompt. In the official template of G1 models the
-    /// variable `rwkv_add_bos` has this choice, and its default is without the token.
+    /// Returns the format with or without token 0 (`<|endoftext|>`) at the beginning of a prompt. In the official template of G1 models, the
+    /// variable `rwkv_add_bos` makes this choice, and the default is a prompt without the token.
     ///
     /// # Errors
     /// `Input` if `has_bos` is true and the format is not a format of G1.

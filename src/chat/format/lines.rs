@@ -38,7 +38,7 @@ pub enum Ending {
 }
 
 impl Lines {
-    /// Returns the user's message or the system message in the form of the training data.
+    /// Returns `text`, a message of the user or a system message, in the form of the training data: trimmed, and without blank lines.
     pub fn clean(&self, text: &str) -> String {
         match self.ending {
             Ending::BlankLine => folded(text),
@@ -46,7 +46,8 @@ impl Lines {
         }
     }
 
-    /// Returns a turn: the user's message `text`, which must be clean, and the bot's name.
+    /// Returns the part of a turn before the reply: the user's name and message, then the bot's name. `text` is the message in the form that
+    /// [`clean`](Self::clean) returns.
     pub fn turn(&self, text: &str) -> String {
         let Lines { user, bot, interface, .. } = self;
         format!("{user}{interface} {text}\n\n{bot}{interface}")
