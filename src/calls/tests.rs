@@ -70,7 +70,7 @@ const CALLS: [(&str, &str); 28] = [
     ("*`<{ {\"name\":\"x\"} {\"name\":\"f\",\"arguments\":{}}", "*`<{ {\"name\":\"x\"} @f {}@"),
 ];
 
-/// Answers that only look like calls.
+/// Answers without a call. Many of these answers look like calls.
 const TEXTS: [&str; 22] = [
     "",
     "Hello **there** `x` <b> {y}",
