@@ -316,7 +316,7 @@ impl Device {
         })
     }
 
-    /// Keeps the kernels that are built after this call in the file `path`, if the backend has pipeline caches. Drops all earlier kernels.
+    /// From now on, keeps compiled kernels in the file `path`, if the backend has pipeline caches. Drops the kernels that were built so far.
     pub fn keep_kernels(&mut self, path: std::path::PathBuf) {
         self.kernels = Arc::new(Kernels::new(Stored::open(&self.device, path)));
     }

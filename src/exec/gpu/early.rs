@@ -53,7 +53,7 @@ impl Drop for Early {
     }
 }
 
-/// Returns the kernels of steps of [`STEPS`] tokens, each once.
+/// Returns the recipes of the kernels that steps of [`STEPS`] tokens need, each once.
 fn recipes(device: &Device, section: &Section) -> Vec<Recipe> {
     let (tape, mut known, mut found) = (&section.tape, HashSet::new(), Vec::new());
     let mut add = |recipe: Recipe| {

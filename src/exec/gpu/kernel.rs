@@ -31,13 +31,13 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Returns a list without kernels. `stored` has the data that the driver compiled in an earlier run of the program, or is `None` if no file keeps
-    /// such data.
+    /// Returns an empty cache of kernels. `stored` has the data that the driver compiled in an earlier run of the program, or is `None` if no file
+    /// keeps such data.
     pub fn new(stored: Option<Stored>) -> Kernels {
         Kernels { places: Mutex::default(), stored }
     }
 
-    /// Returns the kernel of a recipe. Builds the kernel if the list does not have it.
+    /// Returns the kernel of a recipe. Builds the kernel if no earlier call has built it.
     pub fn get(&self, device: &Device, recipe: &Recipe) -> Result<Arc<Kernel>> {
         let panicked = || Error::device("another thread panicked while it built a kernel");
         let place = self.places.lock().map_err(|_| panicked())?.entry((recipe.clone(), device.trusted)).or_default().clone();
