@@ -125,16 +125,16 @@ impl Caps {
 pub struct Lowering<'a> {
     pub tape: &'a Tape,
     pub caps: &'a Caps,
-    /// The largest number of tokens in the step.
+    /// An upper bound on the number of tokens in a step.
     pub tokens: usize,
-    /// The largest number of runs in the step. A run is consecutive tokens of one slot.
+    /// An upper bound on the number of runs in a step. A run is consecutive tokens of one slot.
     pub runs: usize,
-    /// The largest number of outputs in the step. An output is a token whose logits are requested.
+    /// An upper bound on the number of outputs in a step. An output is a token whose logits are requested.
     pub outputs: usize,
     /// The number of rows in an activation with one row per token. If the activation has planes ([`VarSpec::planes`](super::VarSpec::planes)),
     /// every plane has this many rows.
     pub capacity: usize,
-    /// The largest number of tokens that any slot has read after the step.
+    /// An upper bound on the number of tokens that a slot has read after a step.
     pub context: usize,
 }
 
