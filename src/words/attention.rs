@@ -79,7 +79,7 @@ struct Attend {
     adds: bool,
 }
 
-/// The number of rows of `splits`. If n workgroups share each query, a step uses n rows per token.
+/// The number of rows of `splits`. If n workgroups share each query, each token takes n rows. So n times the number of tokens is at most this number.
 const MAX_SPLITS: usize = 256;
 /// The number of workgroups that keeps a large GPU busy.
 const BUSY_WORKGROUPS: usize = 256;
