@@ -1,10 +1,10 @@
 // Attention of a query over the tokens j of its slot, from the first token to the query's own token:
 //   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(s_j - m)   m = max over j of s_j
-// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. One workgroup computes ROWS consecutive tokens of a slot, HEADS query
-// heads with the same key head, and one value head. Each key head has VALUE_TILES value heads. The workgroup goes through the slot's cache
-// blocks, each with BLOCK tokens. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If m grows,
-// the earlier sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several workgroups
-// share a query's blocks. Each workgroup then stores its sum of p v, its m and its sum of p. attention/combine combines these results.
+// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. The values of a key head are divided into VALUE_TILES tiles of channels. One
+// workgroup computes ROWS consecutive tokens of a slot, HEADS query heads with the same key head, and one tile. The workgroup goes through the
+// slot's cache blocks, each with BLOCK tokens. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If
+// m grows, the earlier sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several
+// workgroups share a query's blocks. Each workgroup then stores its sum of p v, its m and its sum of p. attention/combine combines these results.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
@@ -21,9 +21,9 @@ struct Params {
     stride: u32,
     // Stride of a row of y, in floats.
     y_stride: u32,
-    // If SPLIT is 1: offset of the largest scores m (one per value head) in a row of y, in floats.
+    // If SPLIT is 1: offset of the largest scores m in a row of y, in floats. One m per query head and tile.
     largest: u32,
-    // If SPLIT is 1: offset of the sums of p (one per value head) in a row of y, in floats.
+    // If SPLIT is 1: offset of the sums of p in a row of y, in floats. One sum per query head and tile.
     total: u32,
     // The number of cache blocks per workgroup.
     split_blocks: u32,
@@ -44,7 +44,7 @@ struct Params {
 
 // The number of groups of HEADS query heads that read the same key head.
 const TILES: u32 = N_HEADS / N_KV_HEADS / HEADS;
-// The number of pairs of channels of a value head.
+// The number of pairs of channels of a tile.
 const VALUE_PAIRS: u32 = 4u * VALUE_UNITS;
 
 fn limited(s: f32) -> f32 {

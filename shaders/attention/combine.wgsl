@@ -1,7 +1,7 @@
 // Combines the partial results that attention/attend stored for a query:
 //   o = sum over s of e^(m_s - m) o_s / sum over s of e^(m_s - m) l_s   m = max over s of m_s
-// One workgroup per token and value head; each lane takes some channels. For each workgroup s of attention/attend, o_s is the stored sum of p v,
-// m_s the largest score and l_s the sum of p.
+// One workgroup per token, query head and tile of values; each lane takes some channels. For each workgroup s of attention/attend, o_s is the
+// stored sum of p v, m_s the largest score and l_s the sum of p.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::constants::{LANES, VALUE_UNITS, BLOCK};
 

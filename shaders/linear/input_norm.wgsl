@@ -1,4 +1,4 @@
-// The input of a product: a norm of the row, as in norm/rows. Every workgroup computes the norm. Fills the shader slot `input`.
+// The input of a product: the normalised row, as in norm/rows. Every workgroup normalises the row. Fills the shader slot `input`.
 //   input = (x - mean) / sqrt(var + eps) * g + b   in an RMS norm mean and b are zero
 // The lanes of a workgroup compute the moments together in `begin`. The first workgroup stores the input in `kept` if `keeps` is 1.
 import package::lib::cursor::output_row;
@@ -7,7 +7,7 @@ import package::linear::stack::params;
 
 struct Input {
     width: u32,
-    // Stride of a row of x, vectors and kept, in vectors of 4 floats.
+    // Stride of a row of x, `vectors` and `kept`, in vectors of 4 floats.
     stride: u32,
     // 1 if this dispatch stores the normalised rows in `kept`, otherwise 0.
     keeps: u32,

@@ -10,7 +10,7 @@ import package::linear::stack::params;
 
 struct Input {
     width: u32,
-    // Stride of a row of x, vectors, shift and kept, in vectors of 4 floats.
+    // Stride of a row of x, `vectors`, `shift` and `kept`, in vectors of 4 floats.
     stride: u32,
     // Index in `kept` of the first plane that this dispatch stores.
     plane: u32,
@@ -26,8 +26,8 @@ struct Input {
 @group(0) @binding(6) var<storage, read_write> shift: array<vec4<f32>>; // [2 pages, stride]
 @group(0) @binding(7) var<storage, read_write> kept: array<vec4<f32>>; // [.., capacity, stride]
 
-// The input of one row. `here` and `above` are the offsets in x of this row and of the row above. `state_at` is the offset of p in the
-// state, `mix_at` the offset of the mix in vectors. `mean` and `scale` have two elements: for this row and for the row above.
+// The input of one row. `here` and `above` are the offsets in x of this row and of the row above. `state_at` is the offset of p in `shift`,
+// `mix_at` the offset of the mix in `vectors`. `mean` and `scale` have two elements: for this row and for the row above.
 struct Source {
     here: u32,
     above: u32,

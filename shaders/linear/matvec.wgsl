@@ -15,9 +15,9 @@ import package::slot::scale::{columns, dot4, of_rows};
 import package::slot::weight::{SHARERS, WORDS, begin_weights};
 import package::constants::{GROUPS, BLOCKS, TOKENS, SUMS, EARLY};
 
-// The number of quads (four rows) whose words a lane loads before it needs them. The lane loads the first words before it computes the input,
-// and the next words while it computes the sums of other quads. The loaded words take at most 32 registers. If EARLY is 0, a lane loads no words
-// early.
+// The number of quads (four rows) whose weights a lane loads early, as 16-byte words, before it needs them. The lane loads the first words before
+// it computes the input, and the next words while it computes the sums of other quads. The loaded words take at most 32 registers. If EARLY is 0, a
+// lane loads no words early.
 const AHEAD: u32 = EARLY * min(GROUPS, 2u * SHARERS / WORDS);
 
 @compute @workgroup_size(WG)
@@ -52,7 +52,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let c = columns(place, row_$q, row_$q, k);
                 let r = of_rows(place, row_$q, k);
                 unroll t in TOKENS { sums_$q_$b_$t += r * dot4(w, c, x_$t); }
-                // The last lanes load their last words again, and do not use them.
+                // A lane that has no next unit loads the last unit of the row, and does not use it.
                 if $qu < AHEAD && $bu + 1u == BLOCKS { words_$q = words0(place, row_$q, min(k + WG, s.k8 - 1u)); }
             }
             }
@@ -64,7 +64,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     sums[($b * TOKENS + $t) * GROUPS + $q] = sums_$q_$b_$t;
     } } }
     add_up(sums, lane);
-    // Each of the first 4 SUMS lanes stores one sum. A workgroup has at least 4 SUMS lanes.
+    // Each of the first 4 * SUMS lanes stores one sum. A workgroup has at least 4 * SUMS lanes.
     let i = lane / 4u;
     let row = s.row + 4u * (i % GROUPS) + lane % 4u;
     let token = t0 + i / GROUPS;

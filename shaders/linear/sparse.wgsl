@@ -1,8 +1,8 @@
 // Matrix times one vector that is mostly zeros. The matrix is column-major: `[k, rows / 8]` units of eight weights.
 //   y[t, row] = epilogue(sum over k with x[t, k] != 0 of W[row, k] x[t, k])
-// One workgroup per 8 UNITS rows and token. All lanes of the workgroup list the non-zero channels of x, in order. Then each slice of UNITS
-// adjacent lanes reads the weights of one channel at a time: one unit of eight rows per lane. Slice i takes channels i, i + SLICES, ... of
-// the list. The order of a sum depends only on x.
+// One workgroup per (8 x UNITS) rows and token. All lanes of the workgroup list the non-zero channels of x, in order. Then each slice of UNITS
+// adjacent lanes reads the weights of one channel at a time: one unit of eight rows per lane. Slice i takes channels i, i + SLICES, ... of the
+// list. The order of a sum depends only on x.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::x;
 import package::linear::epilogue::finish;

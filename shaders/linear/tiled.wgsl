@@ -1,6 +1,6 @@
 // Matrix times many vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// One workgroup per TILE_ROWS rows x TILE_TOKENS tokens. A workgroup takes DEPTH inputs of the width at a time, and decodes their weights
-// once, into workgroup memory. A lane keeps 4 ROW_QUADS x 4 TOKEN_QUADS sums. Each sum adds its products in the order of the width.
+// One workgroup per TILE_ROWS rows x TILE_TOKENS tokens. A workgroup takes DEPTH values of k at a time, and decodes their weights once, into
+// workgroup memory. A lane keeps (4 x ROW_QUADS) x (4 x TOKEN_QUADS) sums. Each sum adds its products in ascending order of k.
 import package::linear::stack::{params, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;

@@ -1,8 +1,7 @@
 // Matrix times many vectors on the GPU's matrix units. Inputs and decoded weights are rounded to f16, sums are f32.
 //   y[t, row] = epilogue(sum over k of f16(W[row, k]) f16(x[t, k]))
-// One workgroup per 128 rows x 64 tokens, which are four strips; one subgroup per strip of 64 rows x 32 tokens. The workgroup takes 16
-// inputs of the width at a time. With fewer than four subgroups, the workgroup computes its strips in several rounds, and loads its tiles
-// again in each round.
+// One workgroup per 128 rows x 64 tokens, which are four strips; one subgroup per strip of 64 rows x 32 tokens. The workgroup takes 16 values of k
+// at a time. With fewer than four subgroups, the workgroup computes its strips in several rounds, and loads its tiles again in each round.
 import package::linear::stack::{params, Segment, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;

@@ -1,7 +1,7 @@
 // Matrix product for software adapters:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// The kernel reads weights and inputs through uniform bindings, because software adapters read these many times faster than storage
-// bindings. One dispatch per block of rows and TOKENS tokens. The block is cut along its width into eight tiles. One lane per 4 QUADS rows,
-// and no barriers. The order of a sum does not depend on TOKENS.
+// The kernel reads weights and inputs through uniform bindings. Software adapters read uniform bindings many times faster than storage bindings.
+// One dispatch per block of rows and TOKENS tokens. The block is cut along its width into eight tiles. One lane per (4 x QUADS) rows, and no
+// barriers. The order of a sum does not depend on TOKENS.
 import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
 import package::matrix::place::Place;

@@ -1,4 +1,4 @@
-// Token shift, then layer norm, of three columns of each row:  y = LN(x + (p - x) mix)   p = x of the previous token
+// Token shift, then layer norm, of three columns (ranges of channels) of each row:  y = LN(x + (p - x) mix)   p = x of the previous token
 // One workgroup per token and column; each lane takes a part of the width. The first column of x is in `a`, the second and the third are in `b`.
 // p comes from the row above or, in the first row of a run, from the state `shift`. x of a run's last row becomes the run's new state
 // (`shift_out` in lib/cursor).
@@ -6,7 +6,7 @@ import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
-    // For each column, in floats: width, offset in a row of `a` or `b`, offset in a row of y and of the state.
+    // For each column, in floats: width, offset in a row of `a` or `b`, offset in a row of y and of the state, unused.
     columns: array<vec4<u32>, 3>,
     // Strides of a row of a, b, y and shift, in floats.
     a_stride: u32,

@@ -17,12 +17,12 @@ struct Params {
     g: u32,
     // 1 if proj has a gate, otherwise 0.
     is_gated: u32,
-    // Offset of the norm's weight in vectors. The norm's bias is one stride further.
+    // Offset of the norm's weight in the buffer `vectors`, in floats. The norm's bias is one stride further.
     norm: u32,
     eps: f32,
     // RWKV-7: 1 in layer 0, otherwise 0.
     first_layer: u32,
-    // RWKV-5: offset of the constant decay in vectors. RWKV-6: 0, because the decay depends on the token.
+    // RWKV-5: offset of the constant decay in the buffer `vectors`, in floats. RWKV-6: 0, because the decay depends on the token.
     decay: u32,
     // One entry per low-rank matrix: (first word of its codes, units in a row, offset of its input in a row of proj in vectors of 4 floats,
     // first word of its scales).

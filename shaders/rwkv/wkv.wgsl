@@ -33,7 +33,7 @@ struct Params {
     stride: u32,
     // Offset of the column `bonus` in a row of values, in floats.
     bonus: u32,
-    // Offset of this dispatch's first vector in feed, in vectors of 4 floats.
+    // Index in `feed` of the first element that this dispatch reads: the first vector of its first token and head.
     feed_at: u32,
 }
 

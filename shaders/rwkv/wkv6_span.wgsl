@@ -11,8 +11,8 @@ alias Side = f32;
 alias Pair = f32; // A
 const DIAGONAL: bool = false;
 
-// The lane's column of k (`early`) and of r (`late`) for each token: the sides of the earlier token s and the later token t in the sums A[t, s].
-// All indices are constants, so that compilers keep the arrays in registers.
+// For each token, the lane's column of k (`early`) and of r (`late`). In a product of A[t, s], `early` is the factor of the earlier token s, and
+// `late` the factor of the later token t. All indices are constants, so that compilers keep the arrays in registers.
 var<private> early: array<Side, SPAN>;
 var<private> late: array<Side, SPAN>;
 

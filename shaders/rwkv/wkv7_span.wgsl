@@ -17,8 +17,8 @@ alias Side = vec2<f32>;
 alias Pair = vec4<f32>; // L, M, B, K
 const DIAGONAL: bool = true;
 
-// The lane's column of (b, k) (`early`) and of (kappa, r) (`late`) for each token: the sides of the earlier token s and the later token t in the
-// sums above. All indices are constants, so that compilers keep the arrays in registers.
+// For each token, the lane's column of (b, k) (`early`) and of (kappa, r) (`late`). In the products of the sums above, `early` has the factors of
+// the earlier token s, and `late` the factors of the later token t. All indices are constants, so that compilers keep the arrays in registers.
 var<private> early: array<Side, SPAN>;
 var<private> late: array<Side, SPAN>;
 

@@ -5,7 +5,7 @@
 // One workgroup per ROWS rows of a head and run. P is P[SPAN], and (k D)[t] is k[t] D(t, SPAN). A lane keeps a tile of the state in registers:
 // four rows from row 4 (lane / 16) on, four columns from column 4 (lane % 16) on. The lane also computes y and s of token lane % 16 for these
 // four rows.
-// The state is rounded to the format in which it is stored after every span, not after every token as in rwkv/wkv.
+// After every span, the state is rounded to the format in which it is stored. The kernel rwkv/wkv rounds the state after every token.
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::spans::SPAN;
 import package::slot::state::{load4, store4, kept};

@@ -6,7 +6,7 @@ import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    // Offset of g_x in vectors. b_x is one stride further.
+    // Offset of g_x in the buffer `vectors`, in floats. b_x is one stride further.
     norm: u32,
     // Stride of a token in values, in floats.
     values_stride: u32,

@@ -2,9 +2,10 @@
 // takes the spans in order. The modules rwkv/wkv6_span and rwkv/wkv7_span have the formulas.
 // For two tokens s < t and vectors x and y, such as r and k, the formulas need sums over the channels j with the decays between s and t:
 //   A[t, s] = sum over j of x[t, j] y[s, j] D(s, t)[j],   D(s, t) = product of w[u] for s < u < t
-// Levels of halves h = 8, 4, 2, 1 make these sums products of matrices: blocks of 2 h tokens have an anchor a in the middle, and
+// Four levels, with h = 8, 4, 2, 1, make these sums products of matrices. A level divides the span into blocks of 2 * h tokens. With a, the first
+// token of the second half of a block:
 //   A[t, s] = sum over j of (x[t, j] product of w[u, j] for a <= u < t) (y[s, j] product of w[u, j] for s < u < a),   s < a <= t
-// Every pair (t, s) belongs to one level. All factors are at most 1, so that no decay overflows and a decay of 0 is exact.
+// Every pair (t, s) with s < t belongs to one block of one level. All factors are at most 1, so that no decay overflows and a decay of 0 is exact.
 // One workgroup per head and span, one lane per column. If a span has fewer than SPAN tokens, the missing tokens have w = 1, and their other
 // vectors are zero.
 import package::rwkv::spans::{SPAN, span_at};
@@ -56,7 +57,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     {
         let t = lane / SPAN + 4u * $iu;
         let s = lane % SPAN;
-        // The highest bit in which t and s differ is the level's half.
+        // The level of the pair has h = 2^half: `half` is the highest bit in which t and s differ.
         let half = firstLeadingBit(max(t ^ s, 1u));
         let size = 1u << half;
         let pair = ((t >> (half + 1u)) << (2u * half)) + ((t % size) << half) + s % size;

@@ -24,7 +24,8 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> feed: array<f32>; // [T, H, VECTORS, WIDTH]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T, stride]
 
-// The two sides of the sums of a level: rows of 64 columns, [8, STRIDE]. Then the sums, [SPAN, SPAN].
+// The factors of the later tokens (`left`) and of the earlier tokens (`right`) in the sums of one level: rows of 64 columns, [8, STRIDE]. At the
+// end, the sums of all pairs of tokens, [SPAN, SPAN].
 var<workgroup> left: array<Side, 8u * STRIDE>;
 var<workgroup> right: array<Side, 8u * STRIDE>;
 // The decay of the lane's column, for each token of the span.
@@ -34,7 +35,7 @@ var<private> w: array<f32, SPAN>;
 var<private> column_at: u32;
 // Stride of a token in feed, in floats.
 var<private> feed_stride: u32;
-// The lane's row of y, for the first token of the span. Lanes after the last row repeat this row.
+// The index in y of the lane's row, for the first token of the span. Lanes after the last row repeat this row.
 var<private> y_at: u32;
 var<private> y_stride: u32;
 
@@ -52,7 +53,8 @@ fn loaded(n: u32, t: u32, vector: u32, lane: u32, missing: f32) -> f32 {
     return select(missing, x, t < n && (WIDTH == LANES || lane < WIDTH));
 }
 
-// Loads the lane's row of a column of `values`, which begins at `at`, for token t of the span. Returns 0 for missing tokens and rows.
+// Loads the lane's row of v or of the bonus for token t of the span. `at` is the offset of v or of the bonus in a row of `values`. Returns 0 for
+// missing tokens and rows.
 fn value(span: Span, t: u32, head: u32, lane: u32, at: u32) -> f32 {
     let x = values[(span.first + min(t, span.n - 1u)) * params.values_stride + at + head * HEAD + min(lane, HEAD - 1u)];
     return select(0.0, x, t < span.n && lane < HEAD);

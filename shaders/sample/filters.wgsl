@@ -7,8 +7,8 @@ import package::sample::select::{reach, find};
 import package::sample::tallies::Extremes;
 import package::sample::window::{Row, Window, Search, Aim, ALL, GIVEN, SHARE};
 
-// Returns the first search of `filtered`, or the search of the draw if no filter needs a search. `exists` is false if the slot needs no search,
-// or if the first search depends on the standard deviation, which sample/tally does not compute.
+// Returns the first search that a slot needs: the search of its first filter, or the search for the sampled token if no filter searches. `exists`
+// is false if the slot needs no search, or if the first search depends on the standard deviation, which sample/tally does not compute.
 fn first_search(s: Settings, e: Extremes) -> Search {
     let all = Window(0u, e.largest - e.smallest, ALL);
     let exists = e.largest != 0u && e.smallest != 0u && (s.flags & (GREEDY | SIGMA)) == 0u;

@@ -98,7 +98,7 @@ fn ordered(bits: u32) -> u32 {
     return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
 }
 
-// Returns the smallest sum of masses that is at least 1 and at least share / 2^32 of the total.
+// Returns share / 2^32 of the mass `total`, rounded up, and at least 1.
 fn share_of(total: vec2<u32>, share: u32) -> vec2<u32> {
     let low = multiply(total.x, share);
     let sum = add(multiply(total.y, share), vec2(low.y, 0u));
