@@ -26,7 +26,7 @@ enum Field {
     /// A number: its field, its range, and the range in words for errors.
     Number(fn(&mut Sampling) -> &mut f32, RangeInclusive<f32>, &'static str),
     Count(fn(&mut Sampling) -> &mut usize),
-    /// A number of last tokens, or `None` for all tokens.
+    /// The number of the text's last tokens that the setting examines. `None` means all tokens.
     Last(fn(&mut Sampling) -> &mut Option<usize>),
     Preset,
     Breakers,
@@ -275,7 +275,7 @@ impl Sampling {
         Ok(Setting::named(name)?.get(self).unwrap_or_default())
     }
 
-    /// Returns `self`, changed by stored settings, as [`with`](Self::with) does. Each item of `kept` is the name of a setting and its values.
+    /// Returns `self`, changed by the settings in `kept` as [`with`](Self::with) does. Each item of `kept` is the name of a setting and its values.
     ///
     /// # Errors
     /// Returns the errors of [`with`](Self::with).

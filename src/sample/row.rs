@@ -16,8 +16,8 @@ pub mod flag {
     pub const TOP_P: u32 = 4;
     /// A presence, frequency or repeat penalty is on.
     pub const PENALISES: u32 = 8;
-    /// The guard against logits that are not finite is on. If it finds such a logit, the kernel samples no token, and the host takes the guard's
-    /// replacement.
+    /// The guard against logits that are not finite is on. If a row of logits has such a logit, the kernel samples no token, and the host draws the
+    /// guard's id.
     pub const GUARDS: u32 = 16;
     /// `top_n_sigma` is on.
     pub const SIGMA: u32 = 32;
