@@ -244,8 +244,9 @@ impl Scheme for HuggingFace {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Replaces the token "\n\n" at the end of a prompt by two tokens "\n". Inside a text the pattern splits "\n\nX" into two single newlines.
-    /// Only at the end of a text does "\n\n" become one token, so the models have not seen this token before a reply.
+    /// Converts a prompt to ids. If the last id is the token "\n\n", replaces this id by two ids of the token "\n". Inside a text the pattern
+    /// splits "\n\nX" into two single newlines. Only at the end of a text does "\n\n" become one token, so the models have not seen this token
+    /// before a reply.
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         let mut ids = self.encode(text)?;
         if let Kind::Bytes { newlines: Some([one, two]), .. } = self.kind

@@ -52,8 +52,8 @@ const GLM: [&str; 2] = ["glm4", "chatglm-bpe"];
 const GPT2: [(&str, bool); 4] = [("gpt-2", false), ("gpt-neox", true), ("mpt", true), ("olmo", true)];
 
 impl Vocab {
-    /// Creates a vocabulary from lists. Normal tokens are always found in text. User-defined tokens are also found in `llama` vocabularies and in
-    /// `gpt2` vocabularies with GPT-2's pattern. Control tokens are found only with GPT-2's pattern, as in a `tokenizer.json`.
+    /// Creates a vocabulary from lists. Text can become any normal token. Text can become a user-defined token in `llama` vocabularies and in
+    /// `gpt2` vocabularies with GPT-2's pattern. Text can become a control token only with GPT-2's pattern, as in a `tokenizer.json`.
     ///
     /// # Errors
     /// `File` if the kind or the splitting rule is unknown, if a token is damaged or too long, or if a merge needs a missing token.

@@ -309,12 +309,12 @@ fn check_length(text: &[u8], most: usize) -> Result<()> {
     Err(Error::input(message).hint("split the text into parts"))
 }
 
-/// Returns the error for a text in which no token begins with the byte at `offset`.
+/// Returns the error for a text in which no token matches at the byte `offset`.
 fn no_token(text: &[u8], offset: usize) -> Error {
     Error::input(format!("no token of the vocabulary matches the text at byte {offset}, which is 0x{:02x}", text[offset]))
 }
 
-/// Returns bytes as UTF-8 text, for vocabularies that convert only whole characters. Other bytes are an error.
+/// Returns the bytes as UTF-8 text, for vocabularies that convert only whole characters. Fails if the bytes are not UTF-8.
 fn utf8_text(text: &[u8]) -> Result<&str> {
     std::str::from_utf8(text).map_err(|e| {
         let offset = e.valid_up_to();

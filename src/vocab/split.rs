@@ -165,7 +165,7 @@ impl Clock {
         Clock { started: Instant::now(), n_bytes: 0 }
     }
 
-    /// Adds the time for `n_bytes` more bytes.
+    /// Extends the limit by the time for `n_bytes` more bytes.
     fn allow(&mut self, n_bytes: usize) {
         self.n_bytes += n_bytes;
     }
