@@ -11,7 +11,7 @@ use serde_json::Value;
 pub enum Family {
     /// GLM-4 and its relatives.
     Glm4,
-    /// GLM-Edge, whose prompts do not begin with special tokens, unlike `[gMASK]<sop>` of GLM-4.
+    /// GLM-Edge. Its prompts do not begin with special tokens; GLM-4's prompts begin with `[gMASK]<sop>`.
     GlmEdge,
     ChatGlm3,
     /// RWKV-7 G1, without special tokens in prompts.

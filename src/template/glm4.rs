@@ -131,7 +131,7 @@ impl Glm4 {
     }
 }
 
-/// Adds a message: the role's token, then two separate texts, which are the metadata with a newline and the content.
+/// Adds a message as three parts: the role's token, the metadata followed by a newline, and the content.
 pub(super) fn add(parts: &mut Vec<Part>, role: Role, metadata: &str, content: &str) {
     parts.extend([Part::Special(role.special()), Part::Text(format!("{metadata}\n")), Part::Text(content.into())]);
 }

@@ -64,8 +64,8 @@ pub trait Template: Send + Sync {
         part::opening(prompt)
     }
 
-    /// Returns the text between the prompt and a reply if the prompt does not begin the answer. The default is a newline, because a first
-    /// line with text would name a tool.
+    /// Returns the text between the prompt and a reply if the prompt does not begin the answer. The default is a newline, as in GLM-4's format: the
+    /// first line of an answer is the name of a tool, or empty in a reply.
     fn lead(&self, _messages: &[Message]) -> &'static str {
         "\n"
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     pub role: Role,
-    /// The result of [`cleaned`] for the message's text, without the thought of an answer.
+    /// The message's text after [`cleaned`]. The thought of an answer is left out.
     pub content: String,
     /// The name and the arguments of each call.
     pub calls: Vec<(String, Value)>,
