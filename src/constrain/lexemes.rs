@@ -19,7 +19,7 @@ use std::collections::HashMap;
 const WORK: u64 = 25_000_000;
 /// The limit on the work for comparing two lexemes, in llguidance's units of work. This work takes about 2 ms.
 const FUEL: u64 = 100_000;
-/// The work that counts for building the regular expressions with which two lexemes are compared, in llguidance's units of work.
+/// The work that is counted for building the regular expressions of one comparison of two lexemes, in llguidance's units of work.
 const MAKE: u64 = 2_500;
 /// The number of pairs of lexemes that count as one of llguidance's units of work if the lexemes are looked at, but not compared.
 const LOOKS: usize = 16;

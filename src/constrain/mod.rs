@@ -134,7 +134,7 @@ pub struct Drawn {
     /// The chosen token. `None` if the text must end here: the text is complete, and after each drawn token the token limit leaves too little room to
     /// complete the longer text.
     pub token: Option<u32>,
-    /// `true` if the first drawn token was replaced, because the token limit left too little room to complete the text after the first drawn token.
+    /// `true` if the first drawn token was not used, because the token limit left too little room to complete the text after this token.
     pub is_closing: bool,
 }
 

@@ -63,9 +63,9 @@ impl NodeExtent {
 pub enum Operator {
     Sequence,
     Either,
-    /// A repetition that occurs at least once.
+    /// A repetition with at least one occurrence of the repeated expression.
     Repeated,
-    /// A repetition that may occur zero times.
+    /// A repetition that may have no occurrence of the repeated expression: an optional expression.
     Optional,
 }
 
