@@ -225,9 +225,9 @@ impl Vocab {
     /// * SentencePiece models put a space before each text, unless the model turns this off.
     ///
     /// # Errors
-    /// `Input`, with byte and offset, if no token matches or if the text is not UTF-8. RWKV vocabularies take any bytes. `Input` if the text is
-    /// longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` if a hostile vocabulary needs too much work for the text. With the
-    /// World vocabulary a token always matches, because all 256 bytes are tokens.
+    /// `Input`, with byte and offset, if no token matches, or if the text is not UTF-8 and the vocabulary is not an RWKV vocabulary. `Input` if the
+    /// text is longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` if a hostile vocabulary needs too much work for the text. With
+    /// the World vocabulary a token always matches, because all 256 bytes are tokens.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
