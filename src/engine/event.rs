@@ -14,7 +14,8 @@ pub enum Event {
     Started {
         /// The number of tokens in the prompt.
         prompt_tokens: usize,
-        /// The number of prompt tokens whose state comes from the prefix cache. These tokens are not prefilled.
+        /// The number of tokens at the beginning of the prompt that an entry of the prefix cache covers, or the state of a request with
+        /// [`state_is_prefix`](super::Request::state_is_prefix). These tokens are not prefilled.
         cached_tokens: usize,
     },
     /// Log-probabilities of all prompt tokens except the first. Sent if the request sets both `echo` and `logprobs`.
@@ -138,7 +139,8 @@ pub struct Completion {
 pub struct Usage {
     /// The number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// The number of prompt tokens whose state came from the prefix cache. These tokens were not prefilled.
+    /// The number of tokens at the beginning of the prompt that an entry of the prefix cache covered, or the state of a request with
+    /// [`state_is_prefix`](super::Request::state_is_prefix). These tokens were not prefilled.
     pub cached_tokens: usize,
     /// The number of generated tokens.
     pub completion_tokens: usize,

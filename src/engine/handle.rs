@@ -61,7 +61,8 @@ impl Engine {
     /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
-    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`] and [`Batcher::new`]; `File` if a folder of `options` cannot be made; `Memory` if no thread can be started.
+    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`] and [`Batcher::new`];
+    /// `File` if a folder of `options` cannot be made; `Memory` if no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -75,7 +76,8 @@ impl Engine {
     /// browser with `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
     ///
     /// # Errors
-    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`] and [`Batcher::new`]; `File` if `options` name a folder, because a browser has no folders.
+    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`] and [`Batcher::new`];
+    /// `File` if `options` name a folder, because a browser has no folders.
     #[cfg(target_arch = "wasm32")]
     pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
         let (engine, scheduler) = Self::open(model, options)?;

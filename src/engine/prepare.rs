@@ -333,7 +333,7 @@ impl Preparer {
             let follower = follower("")?;
             return Ok(Some(Box::new(move || Ok(Box::new(follower.clone())))));
         };
-        // Only the chat format knows `lead`, the text between the prompt and the answer.
+        // `constrain` calls back with `lead`, the text between the prompt and the answer. Only the chat format knows this text.
         let mut found = None;
         question.constrain(&self.model, &mut |lead| {
             let made = follower(lead)?;

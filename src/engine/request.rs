@@ -113,8 +113,8 @@ pub struct Request {
     pub thinking: Option<Thinking>,
     /// If true, a prompt made from messages begins with token 0 (`<|endoftext|>`), for G1 models. `None` leaves the choice to the engine's format.
     pub add_bos: Option<bool>,
-    /// Requests a vector of the prompt: its hidden states after the last norm, pooled to one vector and scaled to the length 1. The request then generates
-    /// no text, and [`Event::Vector`](super::Event) has the vector. `None` requests no vector.
+    /// Requests a vector of the prompt: its hidden states after the last norm, pooled to one vector and scaled to the length 1. The request then
+    /// generates no text, and [`Event::Vector`](super::Event) has the vector. `None` requests no vector.
     pub pooling: Option<Pooling>,
     /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,

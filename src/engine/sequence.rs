@@ -17,7 +17,7 @@ pub struct Running {
     pub events: Outbox,
     /// Token ids of the prompt, without the tokens of `state`.
     pub prompt: Vec<u32>,
-    /// The number of prompt tokens that came from an entry of the prefix cache.
+    /// The number of tokens at the beginning of the prompt that a cache entry, or a state with `state_is_prefix`, covered.
     pub cached_tokens: usize,
     /// The namespace in which the slots of the request become cache entries. `None` if the request uses no cache.
     pub namespace: Option<String>,

@@ -1,4 +1,4 @@
-//! The fields of a JSON object. Each value stays text until it is parsed with its expected type. Parsed to a general tree, a hostile value could take
+//! The fields of a JSON object. Each value stays text until it is parsed with its expected type. A value that is parsed to a general tree could take
 //! many times the memory of its text.
 
 use crate::error::{Error, Result, in_words, short, with_place};

@@ -264,7 +264,7 @@ fn check_finite(content: &[u8]) -> Answer<()> {
             safetensors::Dtype::F16 => tensor.data().chunks_exact(2).all(|x| half::f16::from_le_bytes([x[0], x[1]]).is_finite()),
             _ => true,
         };
-        // A state of RWKV-4 that has seen no token contains -1e38, which is finite.
+        // A state of RWKV-4 that has seen no token contains -1e30, which is finite.
         if !is_finite {
             return Err(invalid(format!("expected finite numbers, found NaN or infinity in {name}")));
         }

@@ -18,7 +18,7 @@ use web_time::Instant;
 #[derive(Default)]
 struct Beginning {
     slot: Option<Slot>,
-    /// The number of prompt tokens that the slot has read.
+    /// The number of prompt tokens whose effect is already in the slot's state.
     n_tokens: usize,
     /// The bytes at the end of the slot's tokens that are not part of the output text yet: an incomplete character, or the beginning of a stop
     /// text. Later tokens determine whether these bytes become text.

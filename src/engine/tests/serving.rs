@@ -1,4 +1,4 @@
-//! Tests of what servers need: kept states of conversations, fairness among callers, an end that loses nothing.
+//! Tests of functions for servers: states of conversations, fairness among callers, an end that keeps all texts and states.
 
 use super::*;
 
@@ -22,7 +22,8 @@ fn a_conversation_resumes_its_kept_state() {
     messages.extend([Message::assistant(&one.text), Message::user("darkness")]);
     let two = done(&kept(ask(&messages)));
     assert_eq!(two.usage.cached_tokens, n_state, "only the new words are read");
-    // The same conversation without the state has the same prompt, up to the tokens of the boundary, and the same length of text.
+    // Without the state, the conversation has almost as many prompt tokens: a state keeps the tokens as they were sampled, and the tokenizer can
+    // split the same text differently.
     let plain = done(&ask(&messages));
     assert_eq!(plain.usage.cached_tokens, 0);
     assert!(plain.usage.prompt_tokens.abs_diff(two.usage.prompt_tokens) <= 1 + one.tokens.len(), "{:?} {:?}", plain.usage, two.usage);
@@ -48,7 +49,7 @@ fn a_resumed_text_equals_a_text_in_one_piece() {
     let plain = done(&rest(Request::text(whole)));
     assert_eq!((&resumed.text, &resumed.tokens, resumed.usage.prompt_tokens), (&plain.text, &plain.tokens, plain.usage.prompt_tokens));
     assert!(resumed.usage.cached_tokens > 3 && plain.usage.cached_tokens == 0);
-    // The state ends within a word of the prompt: only the rest of the word is tokenized anew.
+    // The state ends within a word of the prompt. Only the rest of this word is tokenized again, so all tokens of the state count as cached.
     let inside =
         done(&rest(Request { state: Some("a".into()), state_is_prefix: true, ..Request::text("In the beginning God createdst thou") }));
     assert_eq!(inside.usage.cached_tokens, one.usage.prompt_tokens);
@@ -74,7 +75,7 @@ fn callers_take_turns() {
         });
     }
     drop((ended, running));
-    // One request each, in the order of arrival, and then again.
+    // First one request of each namespace, in the order of arrival. `ada` is last, because `ada` had the previous request. Then the next round.
     assert_eq!(order.iter().collect::<Vec<_>>(), ["bob", "cy", "ada", "bob", "ada", "ada"]);
 }
 
@@ -114,7 +115,7 @@ fn an_engine_may_forget_states_that_its_caller_has() {
         assert!(engine.submit(&saved).unwrap().wait().unwrap()[0].state.clone().unwrap().is_ok());
     }
     assert_eq!(["a", "b", "c"].map(|name| engine.has_state("", name)), [false, true, true]);
-    // A state above the limit is refused all the same.
+    // A state that is larger than the limit is refused even if the engine may forget other states.
     let small = StateOptions { bytes: bytes / 2, forgets: true, ..StateOptions::default() };
     let engine = Engine::start(&model, EngineOptions { states: small, ..EngineOptions::default() }).unwrap();
     let saved = Request { save_state: Some("a".into()), ..Request::text("a").max_tokens(1) };
