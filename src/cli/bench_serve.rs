@@ -1,4 +1,4 @@
-//! `bench-serve`: measures a server of completions with many clients.
+//! `bench-serve`: measures the speed of a server that answers many clients at the same time.
 
 mod client;
 mod events;
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 const KEY: &str = "WINGBEAT_API_KEY";
 /// The time that a server may take to load its model.
 const LOADING: Duration = Duration::from_secs(60);
-/// How often the server's state and the stop flag are checked.
+/// The time between two checks of the stop flag, or of whether the server has loaded its model.
 const TICK: Duration = Duration::from_millis(50);
-/// The number of tokens of the answers before each measurement.
+/// The maximum number of tokens of the answers that are generated, unmeasured, before each measurement.
 const WARM_UP: usize = 4;
 
 const EXAMPLES: &str = "\
@@ -127,7 +127,7 @@ pub fn run(args: Args) -> Outcome {
             () = stopped(&stop) => Ok(false),
         }
     });
-    // A host name that is still looked up must not delay the end.
+    // The look-up of a host name may still run, and must not delay the end.
     runtime.shutdown_background();
     if args.json && (matches!(measured, Ok(true)) || !report.levels.is_empty()) {
         out.json(&report)?;
@@ -224,7 +224,7 @@ async fn wait_until_ready(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Returns the requests for the chosen model. Sets the model of `report`.
+/// Chooses the model, stores its entry in `report`, and returns the maker of requests for this model.
 async fn prepare(args: &Args, server: &Server, report: &mut Report) -> Result<Requests> {
     let listed = server.models().await?;
     let at = |e: Error| e.at(server.at("/v1/models"));
@@ -257,7 +257,7 @@ fn choose<'a>(listed: &'a [Value], asked: Option<&str>) -> Result<Option<&'a Val
     }
 }
 
-/// Prints what is measured on stderr.
+/// Prints a line on stderr that describes the measurement: the model, and the lengths of prompts and answers.
 fn describe(args: &Args, report: &Report) {
     let fact = |name: &str| report.model[name].as_str().map(|text| format!(", {text}")).unwrap_or_default();
     let slots = report.model["slots"].as_u64().map(|n| format!(", {n} slots")).unwrap_or_default();

@@ -12,8 +12,8 @@ pub struct EscapeArgs {
 }
 
 impl EscapeArgs {
-    /// Returns the text of an argument. With `--escape`, escapes are replaced. Without this flag, the text is unchanged. The first such text
-    /// that contains a backslash before an `n` causes a note about `--escape` on stderr.
+    /// Returns the text of an argument. With `--escape`, escapes are replaced. Without this flag, the text is unchanged, and the
+    /// first text with a backslash before an `n` causes a note about `--escape` on stderr.
     ///
     /// # Errors
     /// `Usage` if an escape is unknown or incomplete, or if the resulting bytes are not UTF-8. The error names `flag`.

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 /// The maximum size in bytes of a file with a grammar or a schema. The parsers of grammars and schemas set further limits.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The names of the two built-in rules: `json` allows any JSON object, and `value` allows any JSON value.
+/// The name of the built-in rules that allow any JSON object.
 const OBJECT: &str = "json";
+/// The name of the built-in rules that allow any JSON value.
 const VALUE: &str = "value";
 
 #[derive(clap::Args)]

@@ -93,7 +93,7 @@ fn flag(setting: &'static Setting) -> Arg {
 /// and `--ignore-eos` are hidden, because the chat format determines where an answer ends.
 pub fn for_chat(flag: Arg) -> Arg {
     if ["stop", "ignore_eos"].contains(&flag.get_id().as_str()) {
-        // The help texts count the flags with `hide_short_help` as further options.
+        // `--help` shows the number of flags with `hide_short_help`. A flag that is hidden everywhere must not count.
         return flag.hide(true).hide_short_help(false);
     }
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();

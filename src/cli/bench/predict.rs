@@ -46,7 +46,7 @@ fn predict(gpu: &Gpu, name: &str, options: &Options, tests: &[Test]) -> Result<P
     let plan = options.quant.clone().unwrap_or_default();
     assign_formats(&mut tape.matrices, &Synthetic { seed: MODEL_SEED }, FloatChoice::Exactly(Float::F16), &plan)?;
     tape.cache_format = options.cache_dtype.format();
-    // A model without matrix states keeps f32.
+    // The error is ignored: a model without matrix states keeps f32.
     let _ = tape.store_states(options.state_dtype.format());
     let steps = tests
         .iter()

@@ -150,7 +150,8 @@ impl Server {
 
 const NOT_OPENAI: &str = "the URL must lead to a server with OpenAI's API, such as `wingbeat serve`";
 
-/// Reads the URL of a server. Adds `http://` if the scheme is missing. Removes `/v1` at the end, which many clients need.
+/// Reads the URL of a server. Adds `http://` if the scheme is missing. Removes `/v1` at the end: users of other
+/// clients write `/v1`, but the paths of this client begin with `/v1`.
 fn address(text: &str) -> Result<Url> {
     let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let mut url = Url::parse(&full)

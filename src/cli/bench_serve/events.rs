@@ -16,7 +16,7 @@ pub struct Chunk {
     pub usage: Option<(usize, usize)>,
 }
 
-/// A line of a stream that concerns the client.
+/// An event of a stream, or the line that ends the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     Chunk(Chunk),

@@ -46,7 +46,7 @@ impl Requests {
         }
         if let Prompts::Tokens { .. } = self.prompts {
             (body["ignore_eos"], body["no_cache"]) = (true.into(), true.into());
-            // 53 bits, which every JSON reader keeps.
+            // A number of at most 53 bits: every JSON reader represents such a number exactly.
             body["seed"] = (numbers.next() >> 11).into();
         }
         body.to_string().into_bytes()

@@ -94,8 +94,8 @@ impl Screen {
         }
     }
 
-    /// Ends the line of an answer, or prints the answer as a JSON object. Then, if stderr is a terminal, prints the answer's length and speed on
-    /// stderr. If not, prints a note there if the context is full or the answer is incomplete under its grammar or schema.
+    /// Ends the line of an answer, or prints the answer as a JSON object. Then prints a line on stderr. If stderr is a terminal, the line has the
+    /// answer's length and speed. If not, the line is printed only if the context is full or the answer is incomplete under its grammar or schema.
     pub fn end(&mut self, answer: &Answer, report: ChatReport<'_>) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);

@@ -35,8 +35,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The estimated time of one check in seconds, on a software adapter and on a GPU. The driver's compiler takes most of this time.
+/// The estimated time of one check in seconds, on a software adapter. The driver's compiler takes most of this time.
 const SOFTWARE_SECONDS: f64 = 0.25;
+/// The estimated time of one check in seconds, on a GPU.
 const GPU_SECONDS: f64 = 0.05;
 
 const EXAMPLES: &str = "\
