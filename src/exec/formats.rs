@@ -350,7 +350,7 @@ mod tests {
         }
         for wrong in ["", "i3", "f32", "i8,i4", "i8,foot=i4", "i8,head=i3", "I8", "i8,", "head", "keep,i8", "i8,keep"] {
             let error = wrong.parse::<QuantPlan>().unwrap_err().to_string();
-            let known = if wrong.contains("foot") { "unknown name \"foot\" of an exception" } else { "i4-mixed" };
+            let known = if wrong.contains("foot") { "unknown part \"foot\" of a model" } else { "i4-mixed" };
             assert!(error.contains(known), "{wrong}: {error}");
         }
         let spec = MatrixSpec { parts: vec![MatrixPart::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };

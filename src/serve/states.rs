@@ -24,6 +24,8 @@ pub struct States {
     quota: u64,
     /// The version of each state that an engine has in memory, by folder and name.
     held: Mutex<HashMap<(String, String), Version>>,
+    /// Held while a file is written.
+    writing: tokio::sync::Mutex<()>,
 }
 
 /// A state in a listing.
@@ -39,7 +41,7 @@ pub struct Listed {
 
 impl States {
     pub fn new(store: Store, quota: u64) -> States {
-        States { store, quota, held: Mutex::default() }
+        States { store, quota, held: Mutex::default(), writing: tokio::sync::Mutex::default() }
     }
 
     /// Returns the storage. Responses are stored there, too.
@@ -77,7 +79,7 @@ impl States {
         let content = exported(engine, caller, name).await?;
         let n_tokens = header_tokens(&content).unwrap_or(0);
         let bytes = content.len() as u64;
-        self.put(engine, caller, name, content).await?;
+        self.put(engine, caller, name, content, true).await?;
         Ok(StateInfo { name: name.into(), n_tokens, bytes })
     }
 
@@ -96,7 +98,7 @@ impl States {
         let _ = tokio::task::spawn_blocking(move || engine_.delete_state(&namespace, &trial)).await;
         let content = content?;
         check_finite(&content)?;
-        self.put(engine, caller, name, content.clone()).await?;
+        self.put(engine, caller, name, content.clone(), false).await?;
         Ok(StateInfo { name: name.into(), n_tokens: header_tokens(&content).unwrap_or(0), bytes: content.len() as u64 })
     }
 
@@ -113,7 +115,7 @@ impl States {
         file(name)?;
         let Some(content) = self.download(engine, caller, from).await? else { return Ok(None) };
         let info = StateInfo { name: name.into(), n_tokens: header_tokens(&content).unwrap_or(0), bytes: content.len() as u64 };
-        self.put(engine, caller, name, content).await?;
+        self.put(engine, caller, name, content, false).await?;
         Ok(Some(info))
     }
 
@@ -155,15 +157,18 @@ impl States {
         Ok(Listed { name: name.into(), bytes: stored.bytes, n_tokens, modified: stored.modified })
     }
 
-    async fn put(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
+    /// Writes the file of a state. `is_held` is true if the engine has exactly this state under the name. Otherwise the engine's copy, if any, is
+    /// outdated, and the next request loads the file.
+    async fn put(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes, is_held: bool) -> Answer<()> {
         let (folder, file) = (folder(engine, caller), file(name)?);
+        // One write at a time, so that two states do not take the same room.
+        let _writing = self.writing.lock().await;
         self.check_room(engine, caller, name, content.len() as u64).await?;
         self.store.put(&folder, &file, content).await?;
-        // The engine's copy, if any, is older than the file, or equals it.
         let key = (folder.clone(), file.clone());
-        match self.store.version(&folder, &file).await? {
-            Some(version) if engine.has_state(&caller.namespace, name) => self.held().insert(key, version),
-            _ => self.held().remove(&key),
+        match self.store.version(&folder, &file).await?.filter(|_| is_held) {
+            Some(version) => self.held().insert(key, version),
+            None => self.held().remove(&key),
         };
         Ok(())
     }

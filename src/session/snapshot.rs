@@ -187,6 +187,6 @@ mod tests {
         assert_eq!(session.decode(back, 8).unwrap(), want);
         assert_eq!(session.restore(&snapshot).unwrap_err().message, "no slot is free: 2 of 2 slots are in use");
         let other = Snapshot { weights: "x".into(), ..snapshot };
-        assert!(session.restore(&other).unwrap_err().message.contains("other weights"));
+        assert!(session.restore(&other).unwrap_err().message.contains("weights of another model"));
     }
 }

@@ -219,7 +219,7 @@ fn a_saved_chat_continues_in_a_new_process() {
     let behind = folder.path().join("behind.st");
     let behind = behind.to_str().unwrap();
     stdout(&feed(&["chat", "--state", state, "--save", behind], b"light\n"));
-    refused(&feed(&["chat", "--load", behind], b""), 1, "with --state");
+    refused(&feed(&["chat", "--load", behind], b""), 1, "pass the same state as --state");
     stdout(&feed(&["chat", "--load", behind, "--state", state], b"light\n"));
     // Files that are not saved chats are not overwritten.
     let notes = folder.path().join("notes.txt");

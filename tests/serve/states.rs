@@ -53,6 +53,12 @@ fn a_state_is_saved_copied_and_carried_to_another_server() {
         server.get("/v1/states").ok()["data"].as_array().unwrap().iter().map(|state| state["name"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(names(&server), ["intro", "other"]);
+    // A state that replaces another one is the one that requests continue from.
+    server.post("/v1/states", &json!({"action": "save", "name": "old", "prompt": "Thou shalt not"})).ok();
+    assert_ne!(continued(&server, "old"), text);
+    server.post("/v1/states", &json!({"action": "fork", "from": "intro", "name": "old"})).ok();
+    assert_eq!(continued(&server, "old"), text);
+    server.post("/v1/states", &json!({"action": "delete", "name": "old"})).ok();
     let file = server.download("/v1/states/intro/content");
     let other = Server::start();
     assert_eq!(other.send("PUT", "/v1/states/mine/content", &[], &file).status, 201);
