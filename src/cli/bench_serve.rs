@@ -45,10 +45,11 @@ const SERVER: &str = "Server";
 
 /// Measure a server with many clients
 ///
-/// Each client sends streamed completions to /v1/completions, one after the other. The clients of one line of the table run at the same
-/// time. The time to the first token contains the wait in the server's queue and the prefill. Each answer counts once in the time between
-/// tokens, with the mean of its tokens. Tokens per second count the tokens of all answers. Short requests before each line, one per client,
-/// are not measured.
+/// Prints a table with one line per number of clients. The clients of a line run at the same time. Each client sends requests for
+/// streamed completions to /v1/completions, one after the other. Before these requests, each client sends a short request that is not
+/// measured. The time to the first token contains the wait in the server's queue and the prefill. The time between tokens is computed as
+/// one mean per answer; the table shows the median and the 95th percentile of these means. Tokens per second count the tokens of all
+/// answers.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

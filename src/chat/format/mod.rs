@@ -75,7 +75,7 @@ impl Messages {
     }
 }
 
-/// The two names in a format of lines, and the text with which each conversation begins.
+/// The names of user and model in a format of lines (`Name: text`), and the text with which each conversation begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitialPrompt {
     /// The name of the user.

@@ -12,7 +12,7 @@ const ALIASES: [&str; 3] = ["cuda", "mps", "dml"];
 pub fn strategy(text: &str) -> Result<Strategy> {
     let mut reader = Reader { text, at: 0, aliases: Vec::new() };
     let mut segments = vec![reader.segment()?];
-    while reader.arrow()? {
+    while reader.arrow(segments.last())? {
         let begin = reader.at;
         let segment = reader.segment()?;
         let streams = |s: &Segment| matches!(s.layers, Layers::Streamed(_));
@@ -59,13 +59,16 @@ impl<'t> Reader<'t> {
         Ok(Segment { device, dtype, quant, layers: self.layers(device)? })
     }
 
-    /// Reads `->` or the end of the text. Returns `true` for `->`, after which another segment follows.
-    fn arrow(&mut self) -> Result<bool> {
+    /// Reads `->` or the end of the text after the segment `last`. Returns `true` for `->`, after which another segment follows.
+    fn arrow(&mut self, last: Option<&Segment>) -> Result<bool> {
         let next = self.word();
         match &self.text[next.clone()] {
             "" => Ok(false),
             ARROW => Ok(true),
-            _ => Err(self.expected("a number of layers (*N or *N+, once per device), -> or the end", next)),
+            _ if last.is_some_and(|s| matches!(s.layers, Layers::Share)) => {
+                Err(self.expected("a number of layers (*N or *N+), -> or the end", next))
+            }
+            _ => Err(self.expected("-> or the end after the number of layers", next)),
         }
     }
 

@@ -152,16 +152,12 @@ fn errors_point_into_the_text() {
         ("gpu fp16 *3++", "expected a number of layers", "gpu fp16 *3++\n          ^^^"),
         (
             "gpu fp16 *3 + -> cpu fp32",
-            "expected a number of layers (*N or *N+, once per device), -> or the end; found \"+\"",
+            "expected -> or the end after the number of layers; found \"+\"",
             "gpu fp16 *3 + -> cpu fp32\n            ^",
         ),
-        ("gpu fp16 *3 *4", "expected a number of layers (*N or *N+, once per device), -> or the end", "gpu fp16 *3 *4\n            ^^"),
+        ("gpu fp16 *3 *4", "expected -> or the end after the number of layers; found \"*4\"", "gpu fp16 *3 *4\n            ^^"),
         ("gpu fp16, cpu fp32", "expected one of fp16,", "gpu fp16, cpu fp32\n        ^"),
-        (
-            "gpu fp16 → cpu fp32",
-            "expected a number of layers (*N or *N+, once per device), -> or the end; found \"→\"",
-            "gpu fp16 → cpu fp32\n         ^",
-        ),
+        ("gpu fp16 → cpu fp32", "expected a number of layers (*N or *N+), -> or the end; found \"→\"", "gpu fp16 → cpu fp32\n         ^"),
         ("cpu fp32 *3+", "cpu segments cannot stream layers: all layers of the CPU are in memory", "cpu fp32 *3+\n           ^"),
         (
             "gpu fp16 *3+ -> gpu:1 fp16 *2+",
