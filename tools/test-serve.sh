@@ -3,6 +3,7 @@
 # usage: test-serve.sh [short|long] [PART…]
 # short (default): under 90 seconds after the first installation. long: 120 seconds of load, 300 seconds of generated requests.
 # WINGBEAT_BIN                  the program (default: builds target/release/wingbeat)
+# WINGBEAT_CLOUD_BIN            a program that was built with the feature `cloud`, for the part s3
 # WINGBEAT_TEST_CACHE           folder of the Python environment and the npm packages (default: ~/.cache/wingbeat-tests)
 # WINGBEAT_REQUIRE_REGISTRIES   1: a part whose packages cannot be installed fails; otherwise it is skipped
 # WINGBEAT_TEST_VERBOSE         1: prints each check and its time
@@ -13,7 +14,7 @@ tests=tests/serve
 cache=${WINGBEAT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat-tests}
 length=short
 case ${1:-} in short | long) length=$1; shift ;; esac
-all=(openai_python openai_node langchain lm_eval curl schema storm conversation ops)
+all=(openai_python openai_node langchain lm_eval curl schema storm conversation ops s3)
 parts=("${@:-${all[@]}}")
 [ $# -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
@@ -69,6 +70,7 @@ run() {
     storm) python3 $tests/load/storm.py --seconds "$storm" ;;
     conversation) python3 $tests/load/conversation.py --turns $turns ${CONVERSATION_OUT:+--out "$CONVERSATION_OUT"} ${LLAMA_URL:+--llama "$LLAMA_URL"} ;;
     ops) python3 $tests/ops/ops.py ;;
+    s3) WINGBEAT_BIN=$WINGBEAT_CLOUD_BIN "$python" $tests/ops/s3.py ;;
   esac
 }
 
@@ -76,6 +78,13 @@ run() {
 missing() {
   case $1 in
     openai_python) install_python >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
+    s3)
+      if [ -z "${WINGBEAT_CLOUD_BIN:-}" ]; then
+        echo "no program with the feature cloud in WINGBEAT_CLOUD_BIN"
+      else
+        install_python more >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")"
+      fi
+      ;;
     langchain | lm_eval | schema) install_python more >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
     openai_node)
       if ! command -v npm node >/dev/null; then
