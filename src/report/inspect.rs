@@ -39,7 +39,7 @@ pub struct InspectReport {
     /// The name of the published model that has the sizes of this model, such as `rwkv7-2.9b`. `None` if no published model has these sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
-    /// The bytes of all weights in memory, by format: `f32`, `f16` and every value of the option `quant`.
+    /// The bytes of all weights in memory, by format: `f32`, `f16` and every value of the option `quant` except `keep`.
     pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of weight bytes that decoding one token reads, for each weight format that the matrices can be stored in.
     pub bytes_per_token: BTreeMap<&'static str, u64>,

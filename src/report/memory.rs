@@ -32,7 +32,7 @@ pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
 }
 
 /// Returns for each format the number of bytes that all weights of `tape` would take in this format. The formats are `f32`, `f16` and every
-/// value of the option `quant`. Leaves the tape in the last format.
+/// value of the option `quant` except `keep`. Leaves the tape in the last format.
 ///
 /// # Errors
 /// The errors of [`assign_formats`].

@@ -20,7 +20,7 @@ pub struct PublishedReport {
     pub n_ffn: usize,
     pub vocab: usize,
     pub n_params: u64,
-    /// The bytes of all weights, by format: `f32`, `f16` and every value of the option `quant`.
+    /// The bytes of all weights, by format: `f32`, `f16` and every value of the option `quant` except `keep`.
     pub weights: BTreeMap<&'static str, u64>,
     /// The bytes of one slot: the recurrent state, or the keys and values of the default context.
     pub state_per_slot: u64,
