@@ -21,6 +21,10 @@ fn main() {
     if minor_version().is_some_and(|minor| minor >= 89) {
         println!("cargo:rustc-cfg=has_avx512");
     }
+    println!("cargo:rustc-check-cfg=cfg(has_neon)");
+    if has_neon() {
+        println!("cargo:rustc-cfg=has_neon");
+    }
     record_commit(Path::new(&root));
     record("TARGET", env::var("TARGET").ok());
     let level = env::var("OPT_LEVEL").unwrap_or_default();
@@ -46,6 +50,12 @@ fn write_page(folder: &Path, table: &Path) {
 fn minor_version() -> Option<u32> {
     let output = std::process::Command::new(env::var_os("RUSTC")?).arg("--version").output().ok()?;
     String::from_utf8(output.stdout).ok()?.split('.').nth(1)?.parse().ok()
+}
+
+/// Returns whether every CPU of the target has NEON, and the bytes of numbers in memory are in the order of the weights' files.
+fn has_neon() -> bool {
+    let target = |key: &str| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
+    target("ARCH") == "aarch64" && target("ENDIAN") == "little" && target("FEATURE").split(',').any(|feature| feature == "neon")
 }
 
 /// Sets the environment variable `WINGBEAT_BUILD_{name}` for the compilation of the crate, which reads it with `option_env!`. Does nothing

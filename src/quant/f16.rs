@@ -31,6 +31,28 @@ impl Codes for F16 {
         // SAFETY: the caller guarantees the CPU's features and two whole units.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(units.cast())) }
     }
+
+    /// Uses assembly, because the standard library has functions for these instructions only since Rust 1.94.
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
+        use std::arch::{aarch64::*, asm};
+        // SAFETY: the caller guarantees two whole units. The assembly only converts registers.
+        unsafe {
+            let [a, b] = [0, 1].map(|i| {
+                let halves = vld1q_u16(units.add(i * Self::BYTES).cast());
+                let (low, high): (float32x4_t, float32x4_t);
+                asm!(
+                    "fcvtl {low:v}.4s, {halves:v}.4h",
+                    "fcvtl2 {high:v}.4s, {halves:v}.8h",
+                    low = out(vreg) low, high = lateout(vreg) high, halves = in(vreg) halves,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+                [low, high]
+            });
+            [a[0], a[1], b[0], b[1]]
+        }
+    }
 }
 
 impl Format for F16 {

@@ -20,6 +20,13 @@ impl Codes for F32 {
         // SAFETY: the caller guarantees the CPU's features and a whole unit.
         unsafe { std::arch::x86_64::_mm256_loadu_ps(unit.cast()) }
     }
+
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
+        // SAFETY: the caller guarantees two whole units, sixteen floats.
+        unsafe { super::units::neon::load(units.cast()) }
+    }
 }
 
 impl Format for F32 {

@@ -48,6 +48,14 @@ impl Codes for I4 {
         unsafe { nibbles::look_up_two(units, std::arch::x86_64::_mm512_loadu_ps(TABLE.as_ptr())) }
     }
 
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
+        use std::arch::aarch64::*;
+        // SAFETY: the caller guarantees two whole units.
+        super::units::neon::fractions::<3>(unsafe { vsubq_s8(vreinterpretq_s8_u8(nibbles::bytes(units)), vdupq_n_s8(8)) })
+    }
+
     /// Multiplies the table by `factor` before the look-up, instead of the values after the look-up.
     #[cfg(all(target_arch = "x86_64", has_avx512))]
     #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]

@@ -43,6 +43,14 @@ impl Codes for I8 {
         }
     }
 
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
+        use std::arch::aarch64::*;
+        // SAFETY: the caller guarantees two whole units. The change of the highest bit subtracts 128.
+        super::units::neon::fractions::<7>(unsafe { vreinterpretq_s8_u8(veorq_u8(vld1q_u8(units), vdupq_n_u8(0x80))) })
+    }
+
     // The value of code c times a factor f is c (f / 128) - f. The instruction fmsub rounds this expression once. So the result equals the rounded
     // product of value and factor: both the value and f / 128 are exact.
 

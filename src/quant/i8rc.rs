@@ -28,6 +28,19 @@ impl Codes for I8rc {
             _mm256_add_ps(codes, _mm256_set1_ps(0.5))
         }
     }
+
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
+        use std::arch::aarch64::*;
+        // SAFETY: the caller guarantees two whole units.
+        unsafe {
+            let codes = vld1q_u8(units);
+            let [low, high] = [vmovl_u8(vget_low_u8(codes)), vmovl_high_u8(codes)];
+            [vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low), vmovl_u16(vget_low_u16(high)), vmovl_high_u16(high)]
+                .map(|four| vaddq_f32(vcvtq_f32_u32(four), vdupq_n_f32(0.5)))
+        }
+    }
 }
 
 impl Format for I8rc {

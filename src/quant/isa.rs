@@ -11,6 +11,9 @@ pub enum Isa {
     /// Registers of 8 numbers, with FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// Registers of 4 numbers. Every CPU of these targets has them.
+    #[cfg(has_neon)]
+    Neon,
     /// Plain loops, which the compiler may vectorise.
     Plain,
 }
@@ -27,6 +30,8 @@ impl Isa {
             }
             all.push(Isa::Avx2);
         }
+        #[cfg(has_neon)]
+        all.push(Isa::Neon);
         all.push(Isa::Plain);
         all
     }
@@ -46,6 +51,9 @@ impl Isa {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { x86::run256(body) },
+            // SAFETY: every CPU of the target has NEON.
+            #[cfg(has_neon)]
+            Isa::Neon => unsafe { body.call::<super::units::neon::Neon>() },
             // SAFETY: plain vectors need no instructions of their own.
             Isa::Plain => unsafe { body.call::<[f32; LANES]>() },
         }
@@ -100,11 +108,13 @@ pub fn prefetch(address: *const u8, n: usize) {
     }
 }
 
-/// Returns `a * b + c`. Rounds once on targets that always have a fused instruction. On other targets rounds twice, because `f32::mul_add` would
-/// call a slow function there.
+/// Whether every CPU of the target has a fused instruction for `a * b + c`. Then the plain loop gives the same bits as the other loops.
+pub const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+
+/// Returns `a * b + c`. Rounds once if [`FUSED`]. Otherwise rounds twice, because `f32::mul_add` would call a slow function.
 #[inline(always)]
 pub fn mul_add(a: f32, b: f32, c: f32) -> f32 {
-    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) { a.mul_add(b, c) } else { a * b + c }
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
 
 impl Vector for [f32; LANES] {
@@ -247,6 +257,55 @@ mod x86 {
             unsafe {
                 let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(self)));
                 total(_mm256_add_ps(_mm512_castps512_ps256(self), high))
+            }
+        }
+    }
+}
+
+#[cfg(has_neon)]
+mod arm {
+    use super::{Codes, LANES, Vector};
+    use crate::quant::units::neon::{self, Neon};
+    use std::arch::aarch64::*;
+
+    // SAFETY of all functions: every CPU of the target has NEON. Arrays have sixteen numbers, and callers guarantee two whole units.
+
+    impl Vector for Neon {
+        #[inline(always)]
+        unsafe fn load(from: &[f32; LANES]) -> Self {
+            unsafe { neon::load(from.as_ptr()) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: &mut [f32; LANES]) {
+            for (i, four) in self.into_iter().enumerate() {
+                unsafe { vst1q_f32(to.as_mut_ptr().add(4 * i), four) }
+            }
+        }
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            unsafe { [vdupq_n_f32(x); LANES / 4] }
+        }
+        #[inline(always)]
+        unsafe fn decode<C: Codes>(units: *const u8) -> Self {
+            unsafe { C::load_neon(units) }
+        }
+        #[inline(always)]
+        unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
+            unsafe { C::load_neon(units).map(|four| vmulq_n_f32(four, factor)) }
+        }
+        #[inline(always)]
+        unsafe fn mul(self, b: Self) -> Self {
+            std::array::from_fn(|i| unsafe { vmulq_f32(self[i], b[i]) })
+        }
+        #[inline(always)]
+        unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+            std::array::from_fn(|i| unsafe { vfmaq_f32(c[i], self[i], b[i]) })
+        }
+        #[inline(always)]
+        unsafe fn total(self) -> f32 {
+            unsafe {
+                let four = vaddq_f32(vaddq_f32(self[0], self[2]), vaddq_f32(self[1], self[3]));
+                vaddv_f32(vadd_f32(vget_low_f32(four), vget_high_f32(four)))
             }
         }
     }

@@ -28,6 +28,17 @@ const TABLE: [f32; 16] = [
     1.0,
 ];
 
+/// Byte b of the table's entry c is `TABLE_BYTES[b][c]`. A register holds the bytes b of all entries.
+#[cfg(has_neon)]
+const TABLE_BYTES: [[u8; 16]; 4] = {
+    let (mut bytes, mut i) = ([[0; 16]; 4], 0);
+    while i < 64 {
+        bytes[i % 4][i / 4] = TABLE[i / 4].to_le_bytes()[i % 4];
+        i += 1;
+    }
+    bytes
+};
+
 impl Codes for Nf4 {
     const BYTES: usize = nibbles::BYTES;
 
@@ -56,6 +67,22 @@ impl Codes for Nf4 {
     unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
         // SAFETY: the caller guarantees the CPU's features and two whole units.
         unsafe { nibbles::look_up_two(units, std::arch::x86_64::_mm512_loadu_ps(TABLE.as_ptr())) }
+    }
+
+    /// Looks up each byte of the values in a table of its own, and then joins the bytes.
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
+        use std::arch::aarch64::*;
+        // SAFETY: the caller guarantees two whole units, and each table has sixteen bytes.
+        unsafe {
+            let codes = nibbles::bytes(units);
+            let [b0, b1, b2, b3] = TABLE_BYTES.each_ref().map(|table| vqtbl1q_u8(vld1q_u8(table.as_ptr()), codes));
+            let join = |low, high| [vzip1q_u8(low, high), vzip2q_u8(low, high)].map(|pairs| vreinterpretq_u16_u8(pairs));
+            let (low, high) = (join(b0, b1), join(b2, b3));
+            [vzip1q_u16(low[0], high[0]), vzip2q_u16(low[0], high[0]), vzip1q_u16(low[1], high[1]), vzip2q_u16(low[1], high[1])]
+                .map(|four| vreinterpretq_f32_u16(four))
+        }
     }
 
     /// Multiplies the table by `factor` before the look-up, instead of the values after the look-up.

@@ -61,3 +61,19 @@ pub unsafe fn look_up_two(units: *const u8, table: std::arch::x86_64::__m512) ->
         _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), table)
     }
 }
+
+/// Loads the sixteen codes of two units, one per byte.
+///
+/// # Safety
+/// `units` points to two whole units.
+#[cfg(has_neon)]
+#[inline(always)]
+pub unsafe fn bytes(units: *const u8) -> std::arch::aarch64::uint8x16_t {
+    use std::arch::aarch64::*;
+    // SAFETY: the caller guarantees two whole units.
+    unsafe {
+        let pairs = vld1_u8(units);
+        let (even, odd) = (vand_u8(pairs, vdup_n_u8(15)), vshr_n_u8::<4>(pairs));
+        vcombine_u8(vzip1_u8(even, odd), vzip2_u8(even, odd))
+    }
+}

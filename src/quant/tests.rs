@@ -147,7 +147,9 @@ fn rows_that_are_not_padded_keep_their_end() {
 fn decoders_agree_with_the_portable_one() {
     fn check<C: units::Codes>(format: &'static dyn Format) {
         for (n, missing) in [(8, 0), (64, 0), (200, 0), (1000, 0), (40, 3), (136, 1)] {
-            let codes: Vec<u8> = (0..format.size_bytes(n)).map(|i| (i * 89 % 251) as u8 & 0x7b).collect();
+            // Floats lack one bit of the exponent, so that none is NaN. Other formats have all codes.
+            let bits = if format.scaling() == Scaling::None { 0xfb } else { 0xff };
+            let codes: Vec<u8> = (0..format.size_bytes(n)).map(|i| (i * 89 % 256) as u8 & bits).collect();
             let (blocks, each) = (numbers(n.div_ceil(WEIGHTS_PER_BLOCK)), numbers(n));
             for factors in [Factors::One, Factors::Blocks(&blocks), Factors::Each(&each)] {
                 let (mut expected, mut found) = (vec![0.0; n - missing], vec![0.0; n - missing]);
@@ -186,8 +188,8 @@ fn products_do_not_depend_on_neighbours_or_instructions() {
                 }
             }
         }
-        // AVX-512 and AVX2 give the same bits. The plain loop may round each product before adding it, so its sums differ.
-        for isa in isa::Isa::all().into_iter().filter(|isa| *isa != isa::Isa::Plain) {
+        // Fused instructions give the same bits. The plain loop may round each product before adding it, and then its sums differ.
+        for isa in isa::Isa::all().into_iter().filter(|isa| isa::FUSED || *isa != isa::Isa::Plain) {
             for x in [&x[..], &x[..1]] {
                 let found = product::products_with(isa, &[Product { weights, rows, x: x.to_vec() }]).remove(0);
                 assert!((0..x.len()).all(|t| found.of(t).eq(whole.of(t))), "{format:?} {axis:?} {isa:?}");

@@ -1,8 +1,8 @@
 //! The inner loop of matrix products: decoded rows of a matrix times rows of activations, all in f32.
 //!
 //! Every sum has [`LANES`] partial sums, and lane l adds the products of the columns l, l + 16, l + 32, … in this order. The lanes are added
-//! up in a fixed order. So a sum does not depend on the number of rows or tokens that are multiplied together. AVX-512 and AVX2 give
-//! the same bits.
+//! up in a fixed order. So a sum does not depend on the number of rows or tokens that are multiplied together. AVX-512, AVX2 and
+//! NEON give the same bits.
 
 use super::isa::{Isa, mul_add};
 
@@ -26,6 +26,9 @@ pub fn multiply(isa: Isa, w: &[f32], x: &[f32], x_stride: usize, out: &mut [f32]
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { x86::multiply256(w, depth, x, x_stride, out, out_stride, n) },
+        // SAFETY: every CPU of the target has NEON; the slices hold all rows, as checked above.
+        #[cfg(has_neon)]
+        Isa::Neon => unsafe { arm::multiply(w, depth, x, x_stride, out, out_stride, n) },
         Isa::Plain => plain(w, depth, x, x_stride, out, out_stride),
     }
 }
@@ -50,6 +53,26 @@ fn plain(w: &[f32], depth: usize, x: &[f32], x_stride: usize, out: &mut [f32], o
             *out += sums[0];
         }
     }
+}
+
+/// Multiplies a strip by `n` tokens, at most `$most` tokens at a time.
+#[cfg(any(target_arch = "x86_64", has_neon))]
+macro_rules! tiles {
+    ($tile:ident, $most:expr, $w:expr, $depth:expr, $x:expr, $x_stride:expr, $out:expr, $out_stride:expr, $n:expr) => {{
+        let tiles = $n.div_ceil($most);
+        for i in 0..tiles {
+            let (first, end) = (i * $n / tiles, (i + 1) * $n / tiles);
+            let (x, out) = ($x.add(first * $x_stride), $out.add(first * $out_stride));
+            match end - first {
+                1 => $tile::<1>($w, $depth, x, $x_stride, out, $out_stride),
+                2 => $tile::<2>($w, $depth, x, $x_stride, out, $out_stride),
+                3 => $tile::<3>($w, $depth, x, $x_stride, out, $out_stride),
+                4 => $tile::<4>($w, $depth, x, $x_stride, out, $out_stride),
+                5 => $tile::<5>($w, $depth, x, $x_stride, out, $out_stride),
+                _ => $tile::<6>($w, $depth, x, $x_stride, out, $out_stride),
+            }
+        }
+    }};
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -88,25 +111,6 @@ mod x86 {
                 }
             }
         };
-    }
-
-    /// Multiplies a strip by `n` tokens, at most `$most` tokens at a time.
-    macro_rules! tiles {
-        ($tile:ident, $most:expr, $w:expr, $depth:expr, $x:expr, $x_stride:expr, $out:expr, $out_stride:expr, $n:expr) => {{
-            let tiles = $n.div_ceil($most);
-            for i in 0..tiles {
-                let (first, end) = (i * $n / tiles, (i + 1) * $n / tiles);
-                let (x, out) = ($x.add(first * $x_stride), $out.add(first * $out_stride));
-                match end - first {
-                    1 => $tile::<1>($w, $depth, x, $x_stride, out, $out_stride),
-                    2 => $tile::<2>($w, $depth, x, $x_stride, out, $out_stride),
-                    3 => $tile::<3>($w, $depth, x, $x_stride, out, $out_stride),
-                    4 => $tile::<4>($w, $depth, x, $x_stride, out, $out_stride),
-                    5 => $tile::<5>($w, $depth, x, $x_stride, out, $out_stride),
-                    _ => $tile::<6>($w, $depth, x, $x_stride, out, $out_stride),
-                }
-            }
-        }};
     }
 
     /// Adds up the 8 lanes of each register: lanes at distance 4 first, then the sums at distance 2 and 1. Adds the totals of the four registers to
@@ -185,12 +189,71 @@ mod x86 {
     }
 }
 
+#[cfg(has_neon)]
+mod arm {
+    use super::{LANES, STRIP};
+    use std::arch::aarch64::*;
+
+    // Callers of the functions in this module must have checked the lengths of the slices.
+
+    type Sums<const T: usize> = [[float32x4_t; STRIP]; T];
+
+    /// Returns the sums of the lanes l and l + 8, for four lanes l from `first` on, of each row of a strip and each of `T` tokens.
+    #[inline(always)]
+    unsafe fn halves<const T: usize>(first: usize, w: *const f32, depth: usize, x: *const f32, x_stride: usize) -> Sums<T> {
+        // SAFETY: the caller guarantees `depth` floats per row.
+        unsafe {
+            let mut sums = [[[vdupq_n_f32(0.0); STRIP]; T]; 2];
+            for j in (first..depth).step_by(LANES) {
+                for (half, sums) in sums.iter_mut().enumerate() {
+                    let j = j + half * LANES / 2;
+                    let rows: [float32x4_t; STRIP] = std::array::from_fn(|i| vld1q_f32(w.add(i * depth + j)));
+                    for (t, sums) in sums.iter_mut().enumerate() {
+                        let x = vld1q_f32(x.add(t * x_stride + j));
+                        for (sum, row) in sums.iter_mut().zip(rows) {
+                            *sum = vfmaq_f32(*sum, row, x);
+                        }
+                    }
+                }
+            }
+            std::array::from_fn(|t| std::array::from_fn(|i| vaddq_f32(sums[0][t][i], sums[1][t][i])))
+        }
+    }
+
+    /// Multiplies a strip by `T` tokens. All lanes of the sums would need 16 `T` registers. So one pass adds up half of the lanes.
+    #[inline(never)]
+    unsafe fn tile<const T: usize>(w: *const f32, depth: usize, x: *const f32, x_stride: usize, out: *mut f32, out_stride: usize) {
+        // SAFETY: the caller guarantees `depth` floats per row, and room for four floats per token.
+        unsafe {
+            let low: Sums<T> = halves(0, w, depth, x, x_stride);
+            let high: Sums<T> = halves(4, w, depth, x, x_stride);
+            for t in 0..T {
+                let q: [float32x4_t; STRIP] = std::array::from_fn(|i| vaddq_f32(low[t][i], high[t][i]));
+                // Adds the lanes at distance 2, then at distance 1.
+                let two = |a, b| {
+                    let (low, high) = (vcombine_f32(vget_low_f32(a), vget_low_f32(b)), vcombine_f32(vget_high_f32(a), vget_high_f32(b)));
+                    vaddq_f32(low, high)
+                };
+                let sums = vpaddq_f32(two(q[0], q[1]), two(q[2], q[3]));
+                let out = out.add(t * out_stride);
+                vst1q_f32(out, vaddq_f32(vld1q_f32(out), sums));
+            }
+        }
+    }
+
+    pub unsafe fn multiply(w: &[f32], depth: usize, x: &[f32], x_stride: usize, out: &mut [f32], out_stride: usize, n: usize) {
+        // SAFETY: the caller has checked the lengths.
+        unsafe { tiles!(tile, 3, w.as_ptr(), depth, x.as_ptr(), x_stride, out.as_mut_ptr(), out_stride, n) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quant::isa::FUSED;
 
-    /// Multiplies many numbers of tokens with each instruction set. AVX-512 and AVX2 give the same bits. The plain loop may round each product before
-    /// adding it, so its sums differ slightly.
+    /// Multiplies many numbers of tokens with each instruction set. All loops with fused instructions give the same bits. The plain loop may round each
+    /// product before adding it, and then its sums differ slightly.
     #[test]
     fn tiles_agree_with_the_plain_loop() {
         for (depth, x_stride, out_stride) in [(16, 16, 4), (48, 64, 5), (1024, 1040, 32)] {
@@ -217,7 +280,8 @@ mod tests {
                         );
                     }
                 }
-                assert!(found[..all.len() - 1].iter().all(|f| *f == found[0]), "{depth} {n}");
+                let exact = all.len() - usize::from(!FUSED);
+                assert!(found[..exact].iter().all(|f| *f == found[0]), "{depth} {n}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Units of eight codes: how the formats decode them, in plain arithmetic and in the registers of x86-64.
+//! Units of eight codes: how the formats decode them, in plain arithmetic and in the registers of x86-64 and aarch64.
 
 use super::PAD;
 
@@ -33,6 +33,13 @@ pub trait Codes {
         }
     }
 
+    /// Loads the unscaled values of two consecutive units into four registers.
+    ///
+    /// # Safety
+    /// `units` points to two whole units.
+    #[cfg(has_neon)]
+    unsafe fn load_neon(units: *const u8) -> neon::Neon;
+
     /// Loads the values of a unit, multiplied by `factor`. A format may replace this function by a faster one with the same result.
     ///
     /// # Safety
@@ -55,5 +62,35 @@ pub trait Codes {
     unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
         // SAFETY: the caller guarantees the CPU's features and two whole units.
         unsafe { std::arch::x86_64::_mm512_mul_ps(Self::load_two(units), std::arch::x86_64::_mm512_set1_ps(factor)) }
+    }
+}
+
+/// Vectors of sixteen floats for [`Codes::load_neon`].
+#[cfg(has_neon)]
+pub mod neon {
+    use std::arch::aarch64::*;
+
+    // SAFETY of all functions: every CPU of the target has NEON.
+
+    /// Sixteen floats: the lanes 0 to 3, 4 to 7, 8 to 11 and 12 to 15.
+    pub type Neon = [float32x4_t; 4];
+
+    /// Loads sixteen floats.
+    ///
+    /// # Safety
+    /// `from` points to sixteen floats.
+    #[inline(always)]
+    pub unsafe fn load(from: *const f32) -> Neon {
+        std::array::from_fn(|i| unsafe { vld1q_f32(from.add(4 * i)) })
+    }
+
+    /// Returns the sixteen whole numbers of `codes`, each divided by 2^`BITS`.
+    #[inline(always)]
+    pub fn fractions<const BITS: i32>(codes: int8x16_t) -> Neon {
+        unsafe {
+            let (low, high) = (vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes));
+            [vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)]
+                .map(|four| vcvtq_n_f32_s32::<BITS>(four))
+        }
     }
 }
