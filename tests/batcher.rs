@@ -3,6 +3,7 @@
 use crate::support::{adapter, caps, devices, draws_ahead, glm4, golden, options, read, tiny, unwatched};
 use std::collections::HashMap;
 use wingbeat::constrain::{Follower, Grammar, Pieces};
+use wingbeat::engine::{Engine, EngineOptions, Request};
 use wingbeat::error::Kind;
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::tape::Class;
@@ -287,4 +288,19 @@ fn a_context_limits_a_text_and_a_longer_prompt_is_refused() {
             texts += 1;
         }
     }
+}
+
+/// A step that samples on the device does not note that a prompt has been read. A job that saves its state needs this note.
+#[test]
+fn a_prompt_of_one_token_ends_with_its_state() {
+    if !draws_ahead("batcher::a_prompt_of_one_token_ends_with_its_state") {
+        return;
+    }
+    let engine = Engine::start(&tiny(&options("cpu")), EngineOptions::default()).unwrap();
+    let mut request = Request::tokens([5]).max_tokens(3);
+    request.save_state = Some("a".into());
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(engine.submit(&request).unwrap().wait().unwrap().remove(0)));
+    let done = has_ended.recv_timeout(std::time::Duration::from_secs(60)).expect("the text ends");
+    assert_eq!(done.state.unwrap().unwrap().n_tokens, 1 + done.tokens.len());
 }

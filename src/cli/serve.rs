@@ -198,7 +198,9 @@ fn load_engine(args: &Args, source: &ModelSource) -> Result<Engine> {
     };
     let format = args.format.asked(&model)?;
     // The server's storage has the states, so the engine may forget them.
-    let states = StateOptions { forgets: true, ..StateOptions::default() };
+    // Room for the states of all slots, so that states in use do not displace each other.
+    let bytes = (1 << 30).max((slots as u64 + 2) * model.slot_bytes());
+    let states = StateOptions { bytes, forgets: true, ..StateOptions::default() };
     let options = EngineOptions {
         slots,
         queue: args.queue as usize,

@@ -164,6 +164,11 @@ impl Engine {
         self.shared.states.list(namespace)
     }
 
+    /// Returns a number that differs between all engines that exist at the same time.
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.shared) as usize
+    }
+
     /// Returns whether a named state is in memory.
     pub fn has_state(&self, namespace: &str, name: &str) -> bool {
         self.shared.states.holds(namespace, name)

@@ -136,16 +136,26 @@ fn check_after(state: &NamedState, prepared: Prepared, request: &Request, contex
 /// `state`. Only a token of `prompt` that contains the end of the state's text is split and tokenized again.
 fn rest_after(state: &[u32], prompt: &[u32], vocab: &Vocab) -> Result<Option<Vec<u32>>> {
     let n_common = state.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-    let (text, later) = (vocab.decode(&state[n_common..]), &prompt[n_common..]);
-    let (mut n_tokens, mut n_bytes) = (0, 0);
-    while n_bytes < text.len() && n_tokens < later.len() {
-        n_bytes += vocab.token(later[n_tokens]).len();
+    let (text, later) = (units(&state[n_common..], vocab), &prompt[n_common..]);
+    let (mut n_tokens, mut covered) = (0, Vec::new());
+    while covered.len() < text.len() && n_tokens < later.len() {
+        covered.extend(units(&later[n_tokens..=n_tokens], vocab));
         n_tokens += 1;
     }
-    let covered = vocab.decode(&later[..n_tokens]);
     let Some(tail) = covered.strip_prefix(text.as_slice()) else { return Ok(None) };
-    let tail = if tail.is_empty() { Vec::new() } else { vocab.encode_further(tail)? };
+    let tail: Vec<u8> = tail.iter().filter_map(|unit| u8::try_from(*unit).ok()).collect();
+    let tail = if tail.is_empty() { Vec::new() } else { vocab.encode_further(&tail)? };
     Ok(Some([tail, later[n_tokens..].to_vec()].concat()))
+}
+
+/// Returns the bytes of tokens. A token without bytes, such as the mark between two messages, becomes a number above 255, so that texts with different
+/// marks differ.
+fn units(tokens: &[u32], vocab: &Vocab) -> Vec<u64> {
+    let of_token = |token: &u32| match vocab.token(*token) {
+        [] => vec![256 + u64::from(*token)],
+        bytes => bytes.iter().map(|byte| u64::from(*byte)).collect(),
+    };
+    tokens.iter().flat_map(of_token).collect()
 }
 
 pub(super) fn gone() -> Error {

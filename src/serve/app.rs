@@ -2,7 +2,7 @@
 
 use super::ServeOptions;
 use super::failure::{Answer, Failure};
-use super::hosted::{Hosted, Losses};
+use super::hosted::Hosted;
 use super::ledger::Ledger;
 use super::metrics::Metrics;
 use super::states::States;
@@ -24,8 +24,9 @@ pub struct App {
     /// The requests that are being answered.
     pub ledger: Arc<Ledger>,
     /// Limits how many requests are tokenized and checked at the same time.
-    pub preparing: Semaphore,
-    pub losses: Losses,
+    pub preparing: Arc<Semaphore>,
+    /// Bounds how many states are uploaded at the same time, because an upload is in memory.
+    pub uploads: Semaphore,
     /// True after the server was asked to end. New requests are refused.
     pub is_stopping: AtomicBool,
     /// The error with which the server ends. `has_failed` signals that the error is set.
@@ -78,7 +79,7 @@ impl App {
         }
         log::warn!("model {}: {e}", model.name);
         self.metrics.lost_devices.inc();
-        if !self.losses.may_reopen() {
+        if !model.losses.may_reopen() {
             return self.fail(Error::device(format!("the device failed twice within ten minutes: {e}")));
         }
         log::warn!("model {}: the device is opened again", model.name);

@@ -1,6 +1,7 @@
 //! The code around every handler: checks the caller, gives the request an id, renders errors, and writes the log.
 
 use super::app::App;
+use super::body::discard;
 use super::failure::Failure;
 use super::guard::{self, Caller};
 use super::log::Record;
@@ -13,6 +14,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The most bytes that are read of a body whose sender is refused.
+const MAX_REFUSED: usize = 64 << 10;
 const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
 /// Runs a handler if the caller may use the server.
@@ -29,7 +32,10 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(failure) => failure.into_response(),
+        Err(failure) => {
+            discard(request, MAX_REFUSED).await;
+            failure.into_response()
+        }
     };
     let failure = response.extensions_mut().remove::<Failure>();
     if let Some(failure) = &failure {

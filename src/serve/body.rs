@@ -18,22 +18,22 @@ impl FromRequest<Arc<App>> for Body {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Answer<Body> {
-        read_at_most(request, app.options.max_body, app).await.map(Body)
+        read_at_most(request, app.options.max_body, "body_too_large", app).await.map(Body)
     }
 }
 
-/// Reads a body of at most `most` bytes.
+/// Reads a body of at most `most` bytes. A larger body is refused with this code.
 ///
 /// # Errors
 /// 413 if the body is larger, 408 if the client is too slow, 400 if the connection breaks.
-pub async fn read_at_most(request: Request, most: usize, app: &App) -> Answer<Bytes> {
+pub async fn read_at_most(request: Request, most: usize, code: &'static str, app: &App) -> Answer<Bytes> {
     let too_large = || {
         let e = Error::input(format!("expected a body of at most {most} bytes, found a larger body"));
-        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", e)
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, code, e)
     };
     let stated = request.headers().get("content-length").and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if stated.is_some_and(|length| length > most as u64) {
-        discard(request).await;
+        discard(request, 4 << 20).await;
         return Err(too_large());
     }
     let read = tokio::time::timeout(app.options.read_timeout, to_bytes(request.into_body(), most));
@@ -50,11 +50,10 @@ pub async fn read_at_most(request: Request, most: usize, app: &App) -> Answer<By
     }
 }
 
-/// Reads the beginning of a body that is refused, because many clients read no answer before they have sent their body.
-async fn discard(request: Request) {
-    const MOST: usize = 4 << 20;
+/// Reads at most `most` bytes of a body that is refused, because many clients read no answer before they have sent their body.
+pub async fn discard(request: Request, most: usize) {
     const PATIENCE: Duration = Duration::from_secs(2);
-    let _ = tokio::time::timeout(PATIENCE, to_bytes(request.into_body(), MOST)).await;
+    let _ = tokio::time::timeout(PATIENCE, to_bytes(request.into_body(), most)).await;
 }
 
 impl Body {

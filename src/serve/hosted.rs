@@ -30,6 +30,7 @@ pub struct Hosted {
     load: LoadEngine,
     phase: Mutex<Phase>,
     n_loads: AtomicU32,
+    pub losses: Losses,
 }
 
 enum Phase {
@@ -42,7 +43,7 @@ enum Phase {
 impl Hosted {
     pub fn new(ServedModel { name, load }: ServedModel) -> Hosted {
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Hosted { name, created, load, phase: Mutex::new(Phase::Loading), n_loads: AtomicU32::new(0) }
+        Hosted { name, created, load, phase: Mutex::new(Phase::Loading), n_loads: AtomicU32::new(0), losses: Losses::default() }
     }
 
     /// Loads the model. Blocks until the engine has started.

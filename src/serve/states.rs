@@ -8,13 +8,15 @@ use crate::error::{Error, Result, size};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The extension of a state's file.
 const EXTENSION: &str = ".state";
 /// The beginning of the names of states that the server keeps for `/v1/responses`. Listings leave out these states. If a caller's quota is full,
 /// the oldest of these states are deleted.
 pub const OF_RESPONSES: &str = "resp_";
+/// The most versions that the server remembers.
+const MAX_HELD: usize = 4096;
 /// The most bytes that the safetensors header of a state can have.
 const MAX_HEADER: u64 = 1 << 20;
 
@@ -23,9 +25,9 @@ pub struct States {
     store: Store,
     quota: u64,
     /// The version of each state that an engine has in memory, by folder and name.
-    held: Mutex<HashMap<(String, String), Version>>,
-    /// Held while a file is written.
-    writing: tokio::sync::Mutex<()>,
+    held: Mutex<HashMap<(usize, String, String), Version>>,
+    /// For each folder, a lock that is held while a file is written.
+    writing: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// A state in a listing.
@@ -41,7 +43,7 @@ pub struct Listed {
 
 impl States {
     pub fn new(store: Store, quota: u64) -> States {
-        States { store, quota, held: Mutex::default(), writing: tokio::sync::Mutex::default() }
+        States { store, quota, held: Mutex::default(), writing: Mutex::default() }
     }
 
     /// Returns the storage. Responses are stored there, too.
@@ -60,27 +62,31 @@ impl States {
     pub async fn bring(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<bool> {
         let (folder, file) = (folder(engine, caller), file(name)?);
         let Some(version) = self.store.version(&folder, &file).await? else { return Ok(false) };
-        let key = (folder.clone(), file.clone());
+        let key = (engine.id(), folder.clone(), file.clone());
         let is_held = self.held().get(&key) == Some(&version);
         if is_held && engine.has_state(&caller.namespace, name) {
             return Ok(true);
         }
         let Some((content, version)) = self.store.get(&folder, &file).await? else { return Ok(false) };
         load(engine, caller, name, content).await?;
-        self.held().insert(key, version);
+        let mut held = self.held();
+        // Losing the entries costs only that states are loaded again.
+        if held.len() >= MAX_HELD {
+            held.clear();
+        }
+        held.insert(key, version);
         Ok(true)
     }
 
-    /// Stores a state that the engine has.
+    /// Stores the state that the engine has under the name `saved`, as the state `name`. The engine then forgets `saved`.
     ///
     /// # Errors
     /// 413 if the caller's quota is full; 500 if the storage fails.
-    pub async fn keep(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<StateInfo> {
-        let content = exported(engine, caller, name).await?;
-        let n_tokens = header_tokens(&content).unwrap_or(0);
-        let bytes = content.len() as u64;
-        self.put(engine, caller, name, content, true).await?;
-        Ok(StateInfo { name: name.into(), n_tokens, bytes })
+    pub async fn keep(&self, engine: &Engine, caller: &Caller, saved: &str, name: &str) -> Answer<StateInfo> {
+        let content = exported(engine, caller, saved, false).await?;
+        let info = info(name, &content);
+        self.put_state(engine, caller, name, content).await?;
+        Ok(info)
     }
 
     /// Checks an uploaded state and stores it.
@@ -89,17 +95,13 @@ impl States {
     /// 400 if the file is not a state of this model, or has numbers that are not finite; 413 if the quota is full.
     pub async fn upload(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<StateInfo> {
         file(name)?;
-        self.check_room(engine, caller, name, content.len() as u64).await?;
         // The engine reads the file under another name first, so that a wrong file replaces nothing.
         let trial = super::ids::new_id("upload-");
         load(engine, caller, &trial, content).await?;
-        let content = exported(engine, caller, &trial).await;
-        let (engine_, namespace) = (engine.clone(), caller.namespace.clone());
-        let _ = tokio::task::spawn_blocking(move || engine_.delete_state(&namespace, &trial)).await;
-        let content = content?;
-        check_finite(&content)?;
-        self.put(engine, caller, name, content.clone(), false).await?;
-        Ok(StateInfo { name: name.into(), n_tokens: header_tokens(&content).unwrap_or(0), bytes: content.len() as u64 })
+        let content = exported(engine, caller, &trial, true).await?;
+        let info = info(name, &content);
+        self.put_state(engine, caller, name, content).await?;
+        Ok(info)
     }
 
     /// Returns the file of a state, or `None` if there is no such state.
@@ -114,15 +116,14 @@ impl States {
     pub async fn fork(&self, engine: &Engine, caller: &Caller, from: &str, name: &str) -> Answer<Option<StateInfo>> {
         file(name)?;
         let Some(content) = self.download(engine, caller, from).await? else { return Ok(None) };
-        let info = StateInfo { name: name.into(), n_tokens: header_tokens(&content).unwrap_or(0), bytes: content.len() as u64 };
-        self.put(engine, caller, name, content, false).await?;
+        let info = info(name, &content);
+        self.put_state(engine, caller, name, content).await?;
         Ok(Some(info))
     }
 
     /// Deletes a state. Returns false if there is no such state.
     pub async fn delete(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<bool> {
         let (folder, file) = (folder(engine, caller), file(name)?);
-        self.held().remove(&(folder.clone(), file.clone()));
         let deleted = self.store.delete(&folder, &file).await?;
         let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
         // The engine may have no copy.
@@ -157,50 +158,53 @@ impl States {
         Ok(Listed { name: name.into(), bytes: stored.bytes, n_tokens, modified: stored.modified })
     }
 
-    /// Writes the file of a state. `is_held` is true if the engine has exactly this state under the name. Otherwise the engine's copy, if any, is
-    /// outdated, and the next request loads the file.
-    async fn put(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes, is_held: bool) -> Answer<()> {
-        let (folder, file) = (folder(engine, caller), file(name)?);
-        // One write at a time, so that two states do not take the same room.
-        let _writing = self.writing.lock().await;
-        self.check_room(engine, caller, name, content.len() as u64).await?;
-        self.store.put(&folder, &file, content).await?;
-        let key = (folder.clone(), file.clone());
-        match self.store.version(&folder, &file).await?.filter(|_| is_held) {
-            Some(version) => self.held().insert(key, version),
-            None => self.held().remove(&key),
-        };
-        Ok(())
+    async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
+        self.put(&folder(engine, caller), &file(name)?, content).await
     }
 
-    /// Checks that a new state of `bytes` fits into the caller's quota. If the quota is full, deletes states of responses, the oldest first, until
-    /// the new state fits.
-    async fn check_room(&self, engine: &Engine, caller: &Caller, name: &str, bytes: u64) -> Answer<()> {
+    /// Writes a file of a caller, within the caller's quota.
+    ///
+    /// # Errors
+    /// 413 if the quota is full; 500 if the storage fails.
+    pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<()> {
+        // One write at a time and caller, so that two files do not take the same room.
+        let lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner).entry(folder.into()).or_default().clone();
+        let _writing = lock.lock().await;
+        self.make_room(folder, file, content.len() as u64).await?;
+        Ok(self.store.put(folder, file, content).await?)
+    }
+
+    /// Returns how many bytes a new file of a caller can have.
+    pub async fn room(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<u64> {
         let (folder, file) = (folder(engine, caller), file(name)?);
-        let mut all = self.store.list(&folder).await?;
-        all.retain(|stored| stored.name != file);
-        let mut used: u64 = all.iter().map(|stored| stored.bytes).sum();
-        let mut old: Vec<&Stored> = all.iter().filter(|stored| stored.name.starts_with(OF_RESPONSES)).collect();
+        let used: u64 = self.store.list(&folder).await?.iter().filter(|stored| is_fixed(stored, &file)).map(|stored| stored.bytes).sum();
+        Ok(self.quota.saturating_sub(used))
+    }
+
+    /// Makes room for a new file of `bytes`. Deletes files of responses, the oldest first, until the new file fits.
+    async fn make_room(&self, folder: &str, file: &str, bytes: u64) -> Answer<()> {
+        let all = self.store.list(folder).await?;
+        let fixed: u64 = all.iter().filter(|stored| is_fixed(stored, file)).map(|stored| stored.bytes).sum();
+        if fixed + bytes > self.quota {
+            let text =
+                format!("the new file needs {}, and saved states use {} of the quota of {}", size(bytes), size(fixed), size(self.quota));
+            let e = Error::input(text).hint("delete states with DELETE /v1/states/NAME");
+            return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "quota_exceeded", e));
+        }
+        let mut old: Vec<&Stored> = all.iter().filter(|stored| stored.name != file && !is_fixed(stored, file)).collect();
         old.sort_by_key(|stored| stored.modified);
+        let mut used = fixed + old.iter().map(|stored| stored.bytes).sum::<u64>();
         for stored in old {
             if used + bytes <= self.quota {
                 break;
             }
-            self.store.delete(&folder, &stored.name).await?;
+            self.store.delete(folder, &stored.name).await?;
             used -= stored.bytes;
         }
-        if used + bytes <= self.quota {
-            return Ok(());
-        }
-        let text = format!("the state needs {}, and other states use {} of the quota of {}", size(bytes), size(used), size(self.quota));
-        Err(Failure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "quota_exceeded",
-            Error::input(text).hint("delete states with DELETE /v1/states/NAME"),
-        ))
+        Ok(())
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Version>> {
+    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<(usize, String, String), Version>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -238,16 +242,34 @@ async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> A
     loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
 }
 
-/// Returns the file of a state that the engine has.
-async fn exported(engine: &Engine, caller: &Caller, name: &str) -> Answer<Bytes> {
+/// Returns the file of a state that the engine has, and removes the state from the engine. `is_foreign` is true if the state came from outside: then
+/// its numbers are checked.
+async fn exported(engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
     let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
-    let export = move || -> Result<Bytes> {
+    let export = move || -> Answer<Bytes> {
         let folder = tempfile::tempdir().map_err(|e| Error::io(e, "a temporary folder".as_ref()))?;
         let path = folder.path().join("state");
-        engine.export_state(&namespace, &name, &path)?;
-        std::fs::read(&path).map(Bytes::from).map_err(|e| Error::io(e, &path))
+        let exported = engine.export_state(&namespace, &name, &path);
+        // The engine may have forgotten the state already.
+        let _ = engine.delete_state(&namespace, &name);
+        exported?;
+        let content = std::fs::read(&path).map_err(|e| Error::io(e, &path))?;
+        if is_foreign {
+            check_finite(&content)?;
+        }
+        Ok(content.into())
     };
-    Ok(tokio::task::spawn_blocking(export).await.map_err(|_| Error::file("writing the state panicked"))??)
+    tokio::task::spawn_blocking(export).await.unwrap_or_else(|_| Err(Error::file("writing the state panicked").into()))
+}
+
+/// Returns the name and size of a state's file.
+fn info(name: &str, content: &[u8]) -> StateInfo {
+    StateInfo { name: name.into(), n_tokens: header_tokens(content).unwrap_or(0), bytes: content.len() as u64 }
+}
+
+/// Returns whether a stored file counts against the room for the new file `file`: files of responses can be deleted, and `file` is replaced.
+fn is_fixed(stored: &Stored, file: &str) -> bool {
+    stored.name != file && !stored.name.starts_with(OF_RESPONSES)
 }
 
 /// Returns the number of tokens in the metadata of a state's file, or `None` if the file is not a state. `content` is the whole file or its

@@ -4,10 +4,11 @@ use super::app::App;
 use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
+use super::ids::new_id;
 use super::ledger::{Entry, Line};
 use super::log::DoneRecord;
 use crate::engine::{Engine, Event, Generation, Request};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 use futures_util::StreamExt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +20,8 @@ pub struct Kept {
     pub resume: Option<String>,
     /// The name under which the state after the answer is stored.
     pub save: Option<String>,
+    /// True if the prompt is the whole conversation, and a kept state can be its beginning.
+    pub is_conversation: bool,
 }
 
 /// A request that runs. Dropping the ticket cancels the request.
@@ -30,6 +33,8 @@ pub struct Ticket {
     caller: Caller,
     generation: Generation,
     line: Line,
+    /// The name under which the state after the text is stored.
+    save_as: Option<String>,
     /// The error because of which the state was not stored.
     pub refused: Option<Failure>,
 }
@@ -51,7 +56,8 @@ impl Ticket {
             return Err(Failure::unavailable("stopping", "the server is shutting down"));
         }
         let (engine, number) = model.engine()?;
-        let mut request = Request { namespace: caller.namespace.clone(), ..request };
+        let mut request =
+            Request { namespace: caller.namespace.clone(), state_is_prefix: kept.is_conversation && request.state.is_none(), ..request };
         if let Some(name) = &request.state {
             if !app.states.bring(&engine, caller, name).await.map_err(|e| in_field(e, "state"))? {
                 return Err(unknown_state(name, Some("state")));
@@ -59,10 +65,13 @@ impl Ticket {
         } else if let Some(name) = &kept.resume
             && app.states.bring(&engine, caller, name).await.map_err(|e| in_field(e, "session_id"))?
         {
-            (request.state, request.state_is_prefix) = (Some(name.clone()), true);
+            request.state = Some(name.clone());
         }
-        if request.save_state.is_none() {
-            request.save_state.clone_from(&kept.save);
+        let save_as = request.save_state.take().or_else(|| kept.save.clone());
+        if let Some(name) = &save_as {
+            crate::engine::check_state_name(name).map_err(|e| e.field("save_state"))?;
+            // The engine saves the state under a name of its own. So only a state that the storage has gets the caller's name.
+            request.save_state = Some(new_id("saving-"));
         }
         let entry = Entry {
             request_id: caller.request_id.clone(),
@@ -74,14 +83,32 @@ impl Ticket {
             events: 0,
             began: Instant::now(),
         };
-        // `acquire` fails only after the semaphore was closed, and no code closes it.
-        let permit = app.preparing.acquire().await;
-        let submitting = engine.clone();
-        let submitted = tokio::task::spawn_blocking(move || submitting.submit(&request)).await;
-        drop(permit);
-        let generation = submitted.map_err(|_| Error::file("checking the request panicked"))??;
+        let mut generation = submit(app, &engine, &request).await;
+        if let (Err(e), Some(name)) = (&generation, &request.state)
+            && e.field_name() == Some("state")
+            && app.states.bring(&engine, caller, name).await.unwrap_or(false)
+        {
+            // Other states have displaced this state since it was loaded.
+            generation = submit(app, &engine, &request).await;
+        }
+        if let Err(e) = &generation
+            && e.kind == Kind::Device
+        {
+            app.on_device_error(model, number, e);
+        }
+        let generation = generation?;
         let line = Line::open(&app.ledger, entry);
-        Ok(Ticket { app: app.clone(), model: model.clone(), engine, number, caller: caller.clone(), generation, line, refused: None })
+        Ok(Ticket {
+            app: app.clone(),
+            model: model.clone(),
+            engine,
+            number,
+            caller: caller.clone(),
+            generation,
+            line,
+            save_as,
+            refused: None,
+        })
     }
 
     /// Returns the next event, or `None` after the last. A state is stored before the event [`Event::Done`] is returned.
@@ -93,8 +120,8 @@ impl Ticket {
             }
             Event::Text { .. } | Event::Thought { .. } | Event::Arguments { .. } => self.line.update(|entry| entry.events += 1),
             Event::Done(done) => {
-                if let Some(Ok(info)) = &done.state {
-                    let stored = self.app.states.keep(&self.engine, &self.caller, &info.name).await;
+                if let (Some(Ok(info)), Some(name)) = (&done.state, &self.save_as) {
+                    let stored = self.app.states.keep(&self.engine, &self.caller, &info.name, name).await;
                     done.state = Some(stored.map_err(|failure| {
                         self.refused = Some(failure.clone());
                         *failure.error
@@ -119,6 +146,18 @@ impl Ticket {
         }
         Some(event)
     }
+}
+
+/// Submits a request on a thread that may block.
+async fn submit(app: &Arc<App>, engine: &Engine, request: &Request) -> Result<Generation> {
+    // The permit is part of the work, so a client that leaves does not free it early. No code closes the semaphore.
+    let permit = app.preparing.clone().acquire_owned().await;
+    let (engine, request) = (engine.clone(), request.clone());
+    let submitted = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        engine.submit(&request)
+    });
+    submitted.await.unwrap_or_else(|_| Err(Error::file("checking the request panicked")))
 }
 
 /// Returns the failure for a state that does not exist, or belongs to another caller.

@@ -1,10 +1,12 @@
 //! Models that compute vectors and scores. Such a model handles one request after the other.
 
 use super::failure::{Answer, Failure};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::session::{Embedder, Embedding, Reranker};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
+use tokio::sync::Semaphore;
 
 /// A model that computes vectors, with its reranker.
 pub struct Vectors {
@@ -34,12 +36,35 @@ pub struct HostedVectors {
     /// `None` while the model is being loaded.
     vectors: Mutex<Option<Vectors>>,
     is_ready: std::sync::atomic::AtomicBool,
+    /// Requests take turns. A request waits without a thread.
+    turn: Arc<Semaphore>,
+    n_waiting: AtomicUsize,
+}
+
+/// The most requests that wait for their turn.
+const MAX_WAITING: usize = 256;
+
+/// Counts a waiting request until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl HostedVectors {
     pub fn new(ServedVectors { name, load }: ServedVectors) -> HostedVectors {
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        HostedVectors { name, created, load, vectors: Mutex::default(), is_ready: Default::default() }
+        HostedVectors {
+            name,
+            created,
+            load,
+            vectors: Mutex::default(),
+            is_ready: Default::default(),
+            turn: Arc::new(Semaphore::new(1)),
+            n_waiting: AtomicUsize::new(0),
+        }
     }
 
     /// Loads the model.
@@ -55,6 +80,25 @@ impl HostedVectors {
 
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// Runs work on a thread that may block, when it is this request's turn. A client that leaves stops waiting.
+    ///
+    /// # Errors
+    /// 429 if too many requests wait; the errors of `work`.
+    pub async fn in_turn<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce(&Self) -> Answer<T> + Send + 'static) -> Answer<T> {
+        let waiting = Waiting(&self.n_waiting);
+        if self.n_waiting.fetch_add(1, Ordering::SeqCst) >= MAX_WAITING {
+            return Err(Error::new(Kind::Busy, format!("{MAX_WAITING} requests are waiting for the model {}", self.name)).into());
+        }
+        let turn = self.turn.clone().acquire_owned().await;
+        drop(waiting);
+        let model = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work(&model)
+        });
+        done.await.unwrap_or_else(|_| Err(Error::device("computing the vectors panicked").into()))
     }
 
     /// Computes the vectors of texts. Blocks.

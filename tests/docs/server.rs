@@ -30,7 +30,7 @@ impl Server {
     /// The text that the server wrote, if it ended or is not ready in time.
     pub fn start(command: &str, folder: &Path) -> Result<Server, String> {
         // A later flag has precedence over an earlier flag.
-        let mut bash = super::bash(&format!("exec {command} --port 0 --device cpu"), folder);
+        let mut bash = super::bash(&format!("exec {} --port 0 --device cpu", command.split(" #").next().unwrap_or(command)), folder);
         let mut child = bash.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = lines(child.stderr.take().unwrap());
         let mut server = Server { child, address: String::new() };

@@ -61,13 +61,16 @@ fn a_demanded_tool_is_called() {
     assert_eq!((&choice["finish_reason"], &call["function"]["name"]), (&json!("tool_calls"), &json!("weather")), "{answer}");
     let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
     assert!(["Rome", "Ur"].contains(&arguments["city"].as_str().unwrap()));
-    let stream = server.post("/v1/chat/completions", &with(with(ask("a"), tools), json!({"stream": true}))).events();
+    let stream = server.post("/v1/chat/completions", &with(with(ask("a"), tools.clone()), json!({"stream": true}))).events();
     let calls: Vec<&Value> = stream.iter().filter_map(|event| event["choices"][0]["delta"]["tool_calls"].get(0)).collect();
     let joined: String = calls.iter().filter_map(|call| call["function"]["arguments"].as_str()).collect();
     assert_eq!(
         (calls[0]["function"]["name"].as_str(), joined.as_str()),
         (Some("weather"), call["function"]["arguments"].as_str().unwrap())
     );
+    // A call that is cut has incomplete arguments.
+    let cut = server.post("/v1/chat/completions", &with(with(ask("a"), tools.clone()), json!({"max_tokens": 14, "close": false}))).ok();
+    assert_eq!(cut["choices"][0]["finish_reason"], "length", "{cut}");
     // The result of a call goes back to the model.
     let messages = json!({"format": "g1", "messages": [
         {"role": "developer", "content": "x"}, {"role": "user", "content": [{"type": "text", "text": "a"}]},

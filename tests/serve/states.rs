@@ -100,6 +100,14 @@ fn a_hostile_upload_is_refused() {
     assert_eq!(small.send("PUT", "/v1/states/a/content", &[], &file).status, 201);
     let full = small.send("PUT", "/v1/states/b/content", &[], &file);
     assert_eq!((full.status, &full.json()["error"]["code"]), (413, &json!("quota_exceeded")), "{}", full.text);
+    // A refused upload deletes no response, and a refused save replaces nothing.
+    let kept = small.post("/v1/responses", &json!({"input": "a", "max_output_tokens": 1})).ok();
+    assert!(kept["state"]["error"]["message"].as_str().unwrap().contains("quota"), "{kept}");
+    let path = format!("/v1/responses/{}", kept["id"].as_str().unwrap());
+    assert_eq!((small.send("PUT", "/v1/states/b/content", &[], &file).status, small.get(&path).status), (413, 200));
+    let before = small.get("/v1/states/a").ok();
+    let refused = small.post("/v1/states", &json!({"action": "save", "name": "b", "prompt": "And it came to pass"}));
+    assert_eq!((refused.status, small.get("/v1/states/a").ok()), (413, before));
     // The same name replaces the state, which needs no further room.
     assert_eq!(small.send("PUT", "/v1/states/a/content", &[], &file).status, 201);
 }

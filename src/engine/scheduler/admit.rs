@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Job, Keeps, Model, Slot, caught};
 use crate::vocab::Utf8Stream;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use web_time::Instant;
 
 /// The slot from which the jobs of a request continue. A job is a continuation in the batcher. The slot is closed as soon as every job has a
@@ -40,9 +40,9 @@ impl Scheduler {
         }
     }
 
-    /// Returns the index of the waiting request that gets slots next, or `None` if no request waits. Among the requests of the highest priority, a
-    /// request of the namespace with the fewest running continuations is next. Among such namespaces, the namespace that has waited longest since its
-    /// last request got slots is next. Requests of one namespace keep their order.
+    /// Returns the index of the waiting request that gets slots next, or `None` if no request waits. The namespace with the fewest running
+    /// continuations is next. Among such namespaces, the namespace that has waited longest since its last request got slots is next. Within a
+    /// namespace, requests with a higher priority come first, then earlier requests.
     fn next(&self) -> Option<usize> {
         let first = &self.waiting.first()?.request;
         // The usual case: one namespace.
@@ -55,8 +55,10 @@ impl Scheduler {
             let namespace = submission.request.namespace.as_str();
             (running.get(namespace).copied().unwrap_or(0), self.last_admitted.get(namespace).map_or(0, |number| number + 1))
         };
-        let highest = self.waiting.iter().enumerate().take_while(|(_, other)| other.request.priority == first.priority);
-        highest.min_by_key(|(_, submission)| share(submission)).map(|(i, _)| i)
+        // The queue has high priorities first, so the first request of a namespace is its next one.
+        let mut seen = HashSet::new();
+        let firsts = self.waiting.iter().enumerate().filter(|(_, other)| seen.insert(other.request.namespace.as_str()));
+        firsts.min_by_key(|(_, submission)| share(submission)).map(|(i, _)| i)
     }
 
     /// Records that a request of a namespace gets slots.
@@ -106,7 +108,11 @@ impl Scheduler {
             let is_kept = uses_cache && self.cache.is_on();
             let at = if is_kept && index == 0 { self.cache.marks(&prompt, &ends, from.n_tokens) } else { Vec::new() };
             let at = at.into_iter().map(|at| at - from.n_tokens).collect();
-            job.keeps = Keeps { at, end: is_kept || request.save_state.is_some(), pending: request.save_state.is_some() };
+            job.keeps = Keeps {
+                at,
+                end: is_kept || request.save_state.is_some(),
+                pending: request.save_state.is_some() && !request.state_is_prefix,
+            };
             jobs.push(job);
         }
         self.cache.make_room(request.n, self.batcher.session_mut());

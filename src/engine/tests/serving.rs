@@ -56,6 +56,20 @@ fn a_resumed_text_equals_a_text_in_one_piece() {
 }
 
 #[test]
+fn a_mark_between_messages_is_part_of_a_text() {
+    let model = model();
+    let engine = Engine::start(&model, EngineOptions { cache: CacheOptions::off(), ..EngineOptions::default() }).unwrap();
+    let done = |request: &Request| engine.submit(request).unwrap().wait().unwrap().remove(0);
+    let vocab = model.vocab().unwrap();
+    let (before, after) = (vocab.encode(b"In the").unwrap(), vocab.encode(b" beginning").unwrap());
+    assert!(vocab.token(0).is_empty());
+    let marked = [before.as_slice(), &[0], &after].concat();
+    done(&Request { save_state: Some("a".into()), ..Request::tokens(marked).max_tokens(0) });
+    let plain = Request::tokens([before, after, vocab.encode(b" God").unwrap()].concat()).max_tokens(1);
+    assert_eq!(done(&Request { state: Some("a".into()), state_is_prefix: true, ..plain }).usage.cached_tokens, 0);
+}
+
+#[test]
 fn callers_take_turns() {
     let engine = Engine::start(&model(), EngineOptions { slots: 1, ..EngineOptions::default() }).unwrap();
     let endless = Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(UNLIMITED) };

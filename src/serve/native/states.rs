@@ -171,9 +171,13 @@ pub async fn upload(
 ) -> Answer {
     let model = app.model(query.model.as_deref())?;
     let engine = model.engine()?.0;
-    let most = app.states.quota().min(usize::MAX as u64) as usize;
-    let content = read_at_most(request, most, &app).await?;
-    checked_name(&name, "name")?;
+    // A wrong name is refused after the body was read, because many clients read no answer before.
+    let checked = checked_name(&name, "name");
+    let most = if checked.is_ok() { app.states.room(&engine, &caller, &name).await? } else { app.options.max_body as u64 };
+    // One upload at a time, because a file can be large. The semaphore is never closed.
+    let _place = app.uploads.acquire().await;
+    let content = read_at_most(request, most.min(usize::MAX as u64) as usize, "quota_exceeded", &app).await?;
+    checked?;
     let info = app.states.upload(&engine, &caller, &name, content).await?;
     Ok((StatusCode::CREATED, Json(described(&info, &model))).into_response())
 }

@@ -64,9 +64,12 @@ async fn encoded(app: &Arc<App>, body: &Body) -> Answer<(TextBody, crate::engine
         }
         _ => preparing.prepare(&Request { input, ..fields }).map(|prepared| prepared.prompt),
     };
-    let permit = app.preparing.acquire().await;
-    let tokens = tokio::task::spawn_blocking(prepare).await.map_err(|_| Error::file("tokenizing panicked"))??;
-    drop(permit);
+    let permit = app.preparing.clone().acquire_owned().await;
+    let work = move || {
+        let _permit = permit;
+        prepare()
+    };
+    let tokens = tokio::task::spawn_blocking(work).await.map_err(|_| Error::file("tokenizing panicked"))??;
     Ok((asked, engine, tokens))
 }
 

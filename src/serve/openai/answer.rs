@@ -15,9 +15,10 @@ pub fn now() -> u64 {
 /// Returns OpenAI's name of the reason why a continuation ended.
 pub fn finish_reason(done: &Completion) -> &'static str {
     match done.finish {
+        // A call that was cut has incomplete arguments, which no client can use.
+        Finish::Length | Finish::Context | Finish::Interrupted if done.calls.is_empty() || done.complete != Some(true) => "length",
         _ if !done.calls.is_empty() => "tool_calls",
-        Finish::Eos | Finish::Stop => "stop",
-        Finish::Length | Finish::Context | Finish::Interrupted => "length",
+        _ => "stop",
     }
 }
 

@@ -64,9 +64,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
                 return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
             }
             let texts = texts(asked.input)?;
-            let (name, model) = (model.name.clone(), model.clone());
-            let found = tokio::task::spawn_blocking(move || model.embed(&texts, "input")).await;
-            let found = found.map_err(|_| Error::device("computing the vectors panicked"))??;
+            let name = model.name.clone();
+            let found = model.in_turn(move |model| model.embed(&texts, "input")).await?;
             let n_tokens = found.iter().map(|one| one.n_tokens).sum();
             (name, found.into_iter().map(|one| one.vector).collect::<Vec<_>>(), n_tokens)
         }

@@ -152,7 +152,7 @@ pub fn kept(request: &Request, caller: &Caller, session_id: Option<String>, retu
         }
     }
     let save = session.clone().or_else(|| (return_state && request.save_state.is_none()).then(|| new_id("state-")));
-    Ok(Kept { resume: session, save })
+    Ok(Kept { is_conversation: session.is_some(), resume: session, save })
 }
 
 /// Checks that a name can be the name of a state.

@@ -64,12 +64,13 @@ pub async fn create(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Valu
         return Err(e.hint("the server's operator can add a reranker with the options `embed` and `reranker`").into());
     };
     let name = model.name.clone();
-    let (logits, documents) = tokio::task::spawn_blocking(move || {
+    let scored = model.in_turn(move |model| {
         let texts: Vec<&str> = asked.documents.iter().map(Document::text).collect();
-        model.score(&asked.query, &texts).map(|logits| (logits, asked.documents.clone()))
-    })
-    .await
-    .map_err(|_| Error::device("computing the scores panicked"))??;
+        let logits = model.score(&asked.query, &texts)?;
+        Ok((logits, asked))
+    });
+    let (logits, asked) = scored.await?;
+    let documents = &asked.documents;
     let mut order: Vec<(usize, f32)> = logits.into_iter().enumerate().collect();
     // The sort is stable: documents with the same score keep their order.
     order.sort_by(|(_, a), (_, b)| b.total_cmp(a));

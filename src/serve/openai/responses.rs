@@ -78,6 +78,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let without_session = Caller { session: None, ..caller.clone() };
     let mut kept: Kept = kept(&request, &without_session, None, false)?;
     kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());
+    kept.is_conversation = true;
     kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
     let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| of_schema(e, "text.format"))?;
     let head = Head { id, created: now(), model: model.name.clone(), echoed: asked.echoed() };

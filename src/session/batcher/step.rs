@@ -64,9 +64,9 @@ impl Batcher {
         let running: Vec<usize> = (0..self.streams.len()).filter(is_running).collect();
         let draws_on_device = |i: &usize| {
             let sequence = &self.sequences[*i];
-            let is_shared = !sequence.continuations.is_empty() || !sequence.marks.is_empty() || sequence.pool.is_some();
+            let is_shared = !sequence.continuations.is_empty() || !sequence.marks.is_empty() || sequence.has_to_read();
             // A slot that will be forked must end a step exactly at a position in `marks` or at the end of its prompt. A pool needs hidden states,
-            // which a step that samples does not return.
+            // which a step that samples does not return. Only a step that reads notes that a prompt has been read.
             sequence.unread.len() == 1 && !sequence.is_stuck && !is_shared && !self.streams[*i].needs_host()
         };
         let flight = if !running.is_empty() && self.session.draws_ahead && running.iter().all(draws_on_device) {

@@ -2,7 +2,7 @@
 
 use crate::engine::Completion;
 use crate::serve::ids::new_id;
-use crate::serve::openai::answer::{finish_reason, timings};
+use crate::serve::openai::answer::{finish_reason, state, timings};
 use serde_json::{Value, json};
 
 /// The fields of a response that are known before the model writes its output.
@@ -48,6 +48,7 @@ impl Head {
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         });
         response["timings"] = timings(done);
+        state(done.state.as_ref()).into_iter().for_each(|state| response["state"] = state);
         response["seed"] = done.seed.into();
         response
     }

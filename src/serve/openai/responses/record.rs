@@ -62,7 +62,7 @@ impl Begun {
         messages.extend(done.calls.iter().map(|call| Message::call(&call.name, &call.arguments)));
         let content = serde_json::to_vec(&Record { response: response.clone(), messages });
         let content = content.map_err(|e| Error::file(format!("the response could not be stored: {e}")))?;
-        Ok(app.states.store().put(&folder(&engine, &caller), &file(id), content.into()).await?)
+        app.states.put(&folder(&engine, &caller), &file(id), content.into()).await
     }
 }
 
