@@ -108,7 +108,7 @@ pub fn prefetch(address: *const u8, n: usize) {
     }
 }
 
-/// Whether every CPU of the target has a fused instruction for `a * b + c`. Then the plain loop gives the same bits as the other loops.
+/// True if every CPU of the target has a fused instruction for `a * b + c`. Then the plain loop gives the same bits as the other loops.
 pub const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 /// Returns `a * b + c`. Rounds once if [`FUSED`]. Otherwise rounds twice, because `f32::mul_add` would call a slow function.
