@@ -300,7 +300,10 @@ fn a_prompt_of_one_token_ends_with_its_state() {
     let mut request = Request::tokens([5]).max_tokens(3);
     request.save_state = Some("a".into());
     let (ended, has_ended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || ended.send(engine.submit(&request).unwrap().wait().unwrap().remove(0)));
+    std::thread::spawn(move || {
+        let done = engine.submit(&request).unwrap().wait().unwrap().remove(0);
+        ended.send(done).unwrap();
+    });
     let done = has_ended.recv_timeout(std::time::Duration::from_secs(60)).expect("the text ends");
     assert_eq!(done.state.unwrap().unwrap().n_tokens, 1 + done.tokens.len());
 }
