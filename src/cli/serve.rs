@@ -59,7 +59,7 @@ pub struct Args {
     /// Read flags from a TOML file with lines such as `port = 9000`; its table `models` has lines NAME = "PATH". Flags of the command line have precedence
     #[arg(long, value_name = "FILE.toml", help_heading = SERVER)]
     config: Option<PathBuf>,
-    /// Web page that may use the server, such as https://example.org; * allows all pages. Repeat the flag for several pages
+    /// Web page that may use the server, such as `https://example.org`; * allows all pages. Repeat the flag for several pages
     #[arg(long, value_name = "ORIGIN", help_heading = SERVER)]
     cors: Vec<String>,
     /// Further name of this machine that requests may use, such as gpu.example.org; * allows all names. Repeat the flag for several names

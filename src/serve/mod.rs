@@ -2,7 +2,7 @@
 //!
 //! The server is a thin layer over [`engine`](crate::engine): each request becomes an engine request, and each event becomes a part of the
 //! response. `openai` has the endpoints of OpenAI's API, `native` has the other endpoints. A new endpoint needs a file in one of these folders, a
-//! line in [`routes`], and a line in the list of `native/openapi.rs`.
+//! line in `routes.rs`, and a line in the list of `native/openapi.rs`.
 
 mod app;
 mod around;
