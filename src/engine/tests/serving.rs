@@ -75,22 +75,16 @@ fn callers_take_turns() {
     let endless = Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(UNLIMITED) };
     let running = engine.submit(&of("ada", endless)).unwrap();
     until(&engine, "it runs", |s| s.running == 1 && s.waiting == 0);
-    let ask = |namespace: &str| engine.submit(&of(namespace, Request::text("b").max_tokens(3))).unwrap();
-    let waiting = ["ada", "ada", "ada", "bob", "bob", "cy"].map(|name| (name, ask(name)));
-    let (ended, order) = std::sync::mpsc::channel();
-    for (name, generation) in waiting {
-        let ended = ended.clone();
-        std::thread::spawn(move || {
-            for event in generation {
-                if let Event::Started { .. } = event {
-                    ended.send(name).unwrap();
-                }
-            }
-        });
-    }
-    drop((ended, running));
+    let ask = |name| (name, Instant::now(), engine.submit(&of(name, Request::text("b").max_tokens(3))).unwrap());
+    let waiting = ["ada", "ada", "ada", "bob", "bob", "cy"].map(ask);
+    drop(running);
+    let mut began = waiting.map(|(name, at, generation)| {
+        let timings = generation.wait().unwrap()[0].timings;
+        (at + Duration::from_secs_f64(timings.queue_ms / 1e3), name)
+    });
+    began.sort();
     // First one request of each namespace, in the order of arrival. `ada` is last, because `ada` had the previous request. Then the next round.
-    assert_eq!(order.iter().collect::<Vec<_>>(), ["bob", "cy", "ada", "bob", "ada", "ada"]);
+    assert_eq!(began.map(|(_, name)| name), ["bob", "cy", "ada", "bob", "ada", "ada"]);
 }
 
 #[test]

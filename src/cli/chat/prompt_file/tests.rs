@@ -156,7 +156,7 @@ fn toml_is_read() {
         ("U", "B", ":", "U: x\n")
     );
     let settings: Vec<(&str, &str)> = file.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    assert_eq!(settings, [("AVOID_REPEAT", "!"), ("CHUNK_LEN", "64"), ("GEN_TEMP", "0.5")]);
+    assert_eq!(settings, [("GEN_TEMP", "0.5"), ("CHUNK_LEN", "64"), ("AVOID_REPEAT", "!")]);
     for (text, want) in [
         ("user = 'U'\nbot = B", "line 2: "),
         ("user = 'U'\n\nname = 'x'", "line 3: unknown key \"name\"; known keys: user"),
