@@ -61,6 +61,11 @@ impl App {
         }
     }
 
+    /// Returns the model for vectors with this name. `None` as a name selects the first of these models.
+    pub fn vectors_named(&self, name: Option<&str>) -> Option<&Arc<HostedVectors>> {
+        self.vectors.iter().find(|model| name.is_none_or(|name| model.name == name))
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::SeqCst)
     }

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// A function that loads a model and starts its engine. The server calls the function on a separate thread: at the start, and again after the
 /// device was lost.
@@ -42,8 +42,14 @@ enum Phase {
 
 impl Hosted {
     pub fn new(ServedModel { name, load }: ServedModel) -> Hosted {
-        let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Hosted { name, created, load, phase: Mutex::new(Phase::Loading), n_loads: AtomicU32::new(0), losses: Losses::default() }
+        Hosted {
+            name,
+            created: super::ids::now(),
+            load,
+            phase: Mutex::new(Phase::Loading),
+            n_loads: AtomicU32::new(0),
+            losses: Losses::default(),
+        }
     }
 
     /// Loads the model. Blocks until the engine has started.

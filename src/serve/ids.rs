@@ -1,4 +1,11 @@
-//! Ids of requests, answers and calls.
+//! Ids of requests, answers and calls, and the time at which they are made.
+
+use std::time::SystemTime;
+
+/// Returns the seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
 
 /// Returns a new id that begins with `prefix`, such as `chatcmpl-4f1f…`.
 pub fn new_id(prefix: &str) -> String {

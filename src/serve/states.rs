@@ -84,9 +84,7 @@ impl States {
     /// 413 if the caller's quota is full; 500 if the storage fails.
     pub async fn keep(&self, engine: &Engine, caller: &Caller, saved: &str, name: &str) -> Answer<StateInfo> {
         let content = exported(engine, caller, saved, false).await?;
-        let info = info(name, &content);
-        self.put_state(engine, caller, name, content).await?;
-        Ok(info)
+        self.put_state(engine, caller, name, content).await
     }
 
     /// Checks an uploaded state and stores it.
@@ -99,9 +97,7 @@ impl States {
         let trial = super::ids::new_id("upload-");
         load(engine, caller, &trial, content).await?;
         let content = exported(engine, caller, &trial, true).await?;
-        let info = info(name, &content);
-        self.put_state(engine, caller, name, content).await?;
-        Ok(info)
+        self.put_state(engine, caller, name, content).await
     }
 
     /// Returns the file of a state, or `None` if there is no such state.
@@ -116,9 +112,7 @@ impl States {
     pub async fn fork(&self, engine: &Engine, caller: &Caller, from: &str, name: &str) -> Answer<Option<StateInfo>> {
         file(name)?;
         let Some(content) = self.download(engine, caller, from).await? else { return Ok(None) };
-        let info = info(name, &content);
-        self.put_state(engine, caller, name, content).await?;
-        Ok(Some(info))
+        self.put_state(engine, caller, name, content).await.map(Some)
     }
 
     /// Deletes a state. Returns false if there is no such state.
@@ -158,8 +152,10 @@ impl States {
         Ok(Listed { name: name.into(), bytes: stored.bytes, n_tokens, modified: stored.modified })
     }
 
-    async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
-        self.put(&folder(engine, caller), &file(name)?, content).await
+    async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<StateInfo> {
+        let info = StateInfo { name: name.into(), n_tokens: header_tokens(&content).unwrap_or(0), bytes: content.len() as u64 };
+        self.put(&folder(engine, caller), &file(name)?, content).await?;
+        Ok(info)
     }
 
     /// Writes a file of a caller, within the caller's quota.
@@ -260,11 +256,6 @@ async fn exported(engine: &Engine, caller: &Caller, name: &str, is_foreign: bool
         Ok(content.into())
     };
     tokio::task::spawn_blocking(export).await.unwrap_or_else(|_| Err(Error::file("writing the state panicked").into()))
-}
-
-/// Returns the name and size of a state's file.
-fn info(name: &str, content: &[u8]) -> StateInfo {
-    StateInfo { name: name.into(), n_tokens: header_tokens(content).unwrap_or(0), bytes: content.len() as u64 }
 }
 
 /// Returns whether a stored file counts against the room for the new file `file`: files of responses can be deleted, and `file` is replaced.

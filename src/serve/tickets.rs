@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// States that a request resumes and saves without its fields `state` and `save_state`: those of sessions and responses.
+/// States that a request resumes and saves without its fields `state` and `save_state`: the states of sessions and responses.
 #[derive(Debug, Clone, Default)]
 pub struct Kept {
     /// The name of the state from which the conversation continues if its text begins with the text of the state.

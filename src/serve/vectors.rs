@@ -5,7 +5,6 @@ use crate::error::{Error, Kind, Result};
 use crate::session::{Embedder, Embedding, Reranker};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 use tokio::sync::Semaphore;
 
 /// A model that computes vectors, with its reranker.
@@ -55,10 +54,9 @@ impl Drop for Waiting<'_> {
 
 impl HostedVectors {
     pub fn new(ServedVectors { name, load }: ServedVectors) -> HostedVectors {
-        let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
         HostedVectors {
             name,
-            created,
+            created: super::ids::now(),
             load,
             vectors: Mutex::default(),
             is_ready: Default::default(),

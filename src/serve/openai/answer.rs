@@ -5,12 +5,6 @@ use crate::error::Result;
 use crate::session::{Finish, Logprobs};
 use crate::template::ToolCall;
 use serde_json::{Value, json};
-use std::time::SystemTime;
-
-/// Returns the seconds since 1970.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
 
 /// Returns OpenAI's name of the reason why a continuation ended.
 pub fn finish_reason(done: &Completion) -> &'static str {
@@ -50,7 +44,7 @@ impl Sum {
 }
 
 /// Returns the object `timings` of a continuation.
-pub fn timings(done: &Completion) -> Value {
+fn timings(done: &Completion) -> Value {
     let round = |ms: f64| (ms * 1e3).round() / 1e3;
     let t = &done.timings;
     json!({"queue_ms": round(t.queue_ms), "prefill_ms": round(t.prefill_ms), "decode_ms": round(t.decode_ms)})
@@ -58,7 +52,7 @@ pub fn timings(done: &Completion) -> Value {
 
 /// Returns the object `state` of an answer: the state that was stored, or the error because of which no state was stored. `None` if the request
 /// stores no state.
-pub fn state(saved: Option<&Result<StateInfo>>) -> Option<Value> {
+fn state(saved: Option<&Result<StateInfo>>) -> Option<Value> {
     Some(match saved? {
         Ok(info) => json!({"name": info.name, "tokens": info.n_tokens, "bytes": info.bytes}),
         Err(e) => json!({"error": {"message": e.to_string()}}),
@@ -90,4 +84,22 @@ pub fn finite(logprob: f32) -> f32 {
 /// Returns the object of a tool call.
 pub fn tool_call(id: &str, call: &ToolCall) -> Value {
     json!({"id": id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+}
+
+/// Adds the fields of `more` to an object.
+pub fn merge(object: &mut Value, more: &Value) {
+    more.as_object().into_iter().flatten().for_each(|(name, value)| object[name] = value.clone());
+}
+
+/// Adds `timings`, and `state` if the request stores a state, to an object.
+pub fn add_end(object: &mut Value, done: &Completion) {
+    object["timings"] = timings(done);
+    state(done.state.as_ref()).into_iter().for_each(|state| object["state"] = state);
+}
+
+/// Returns the fields that the last chunk of a choice has beyond OpenAI's: `seed`, `timings` and `state`.
+pub fn end_of_choice(done: &Completion) -> Value {
+    let mut more = json!({"seed": done.seed});
+    add_end(&mut more, done);
+    more
 }

@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`: answers messages.
 
-use super::answer::{Sum, chat_logprobs, finish_reason, now, state, timings, tool_call};
+use super::answer::{Sum, add_end, chat_logprobs, end_of_choice, finish_reason, merge, tool_call};
 use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, of_schema, think, without};
 use super::messages::{self, WireMessage};
 use super::stream::{Lines, Out, collect, respond};
@@ -9,7 +9,7 @@ use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::ids::new_id;
+use crate::serve::ids::{new_id, now};
 use crate::serve::tickets::Ticket;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -144,8 +144,7 @@ impl Head {
         answer["choices"] = choices.collect();
         answer["usage"] = sum.json();
         if let Some(done) = all.first() {
-            answer["timings"] = timings(done);
-            state(done.state.as_ref()).into_iter().for_each(|state| answer["state"] = state);
+            add_end(&mut answer, done);
         }
         Json(answer).into_response()
     }
@@ -209,7 +208,7 @@ impl Chunks {
         let logprobs = std::mem::take(&mut choice.logprobs);
         let logprobs = if logprobs.is_empty() { Value::Null } else { json!({"content": logprobs, "refusal": null}) };
         let mut entry = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
-        more.as_object().into_iter().flatten().for_each(|(name, value)| entry[name] = value.clone());
+        merge(&mut entry, &more);
         out.json(&self.chunk(json!([entry])));
     }
 }
@@ -238,8 +237,7 @@ impl Lines for Chunks {
             }
             Event::Done(done) => {
                 self.sum.add(done);
-                let mut more = json!({"seed": done.seed, "timings": timings(done)});
-                state(done.state.as_ref()).into_iter().for_each(|state| more["state"] = state);
+                let more = end_of_choice(done);
                 self.delta(done.index, json!({}), Some(finish_reason(done)), more, out);
             }
             _ => {}

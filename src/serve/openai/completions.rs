@@ -1,6 +1,6 @@
 //! `POST /v1/completions`: continues texts and tokens.
 
-use super::answer::{Sum, finish_reason, finite, now, state, timings, token_text};
+use super::answer::{Sum, add_end, end_of_choice, finish_reason, finite, merge, token_text};
 use super::chat::fingerprint;
 use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, of_schema, without};
 use super::stream::{Lines, Out, collect, respond};
@@ -10,7 +10,7 @@ use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::hosted::Hosted;
-use crate::serve::ids::new_id;
+use crate::serve::ids::{new_id, now};
 use crate::serve::tickets::Ticket;
 use crate::session::Logprobs;
 use axum::extract::State;
@@ -160,8 +160,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     answer["choices"] = choices.into();
     answer["usage"] = sum.json();
     if let Some(done) = all.first().and_then(|all| all.first()) {
-        answer["timings"] = timings(done);
-        state(done.state.as_ref()).into_iter().for_each(|state| answer["state"] = state);
+        add_end(&mut answer, done);
     }
     Ok(Json(answer).into_response())
 }
@@ -227,7 +226,7 @@ impl Table {
         json!({"tokens": self.tokens, "token_logprobs": self.logprobs, "top_logprobs": self.top, "text_offset": self.offsets})
     }
 
-    /// Adds the log-probabilities of the prompt, then those of generated tokens that arrived earlier.
+    /// Adds the log-probabilities of the prompt, then the log-probabilities of generated tokens that arrived earlier.
     fn add_prompt(&mut self, engine: &Engine, logprobs: &[Logprobs]) {
         let early = self.early.take().unwrap_or_default();
         logprobs.iter().chain(&early).for_each(|at| self.push(engine, at.token, Some(at)));
@@ -268,7 +267,7 @@ impl Chunks {
         let Some(waiting) = self.waiting.get_mut(index) else { return };
         let mut chunk = self.head.clone();
         chunk["choices"] = json!([{"index": index, "text": text, "logprobs": waiting.take(), "finish_reason": finish}]);
-        more.as_object().into_iter().flatten().for_each(|(name, value)| chunk["choices"][0][name] = value.clone());
+        merge(&mut chunk["choices"][0], &more);
         if self.usage {
             chunk["usage"] = Value::Null;
         }
@@ -291,8 +290,7 @@ impl Lines for Chunks {
             }
             Event::Done(done) => {
                 self.sum.add(done);
-                let mut more = json!({"seed": done.seed, "timings": timings(done)});
-                state(done.state.as_ref()).into_iter().for_each(|state| more["state"] = state);
+                let more = end_of_choice(done);
                 self.chunk(ticket, done.index, "", Some(finish_reason(done)), more, out);
             }
             _ => {}

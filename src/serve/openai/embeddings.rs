@@ -55,7 +55,7 @@ pub enum WirePooling {
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Value>> {
     let asked: EmbeddingBody = body.parse()?;
-    let named = app.vectors.iter().find(|model| asked.model.as_deref().is_none_or(|name| model.name == name));
+    let named = app.vectors_named(asked.model.as_deref());
     // If the server has only this model, any name selects the model.
     let only = app.vectors.first().filter(|_| app.models.is_empty() && app.vectors.len() == 1);
     let (name, vectors, n_tokens) = match named.or(only) {

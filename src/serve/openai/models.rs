@@ -1,5 +1,6 @@
 //! `GET /v1/models`: the models of the server.
 
+use super::answer::merge;
 use crate::serve::app::App;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::hosted::Hosted;
@@ -36,6 +37,6 @@ fn described(model: &Hosted) -> Value {
         "status": "ready", "architecture": facts.architecture, "parameters": model.n_params(), "context": model.context(), "layers": facts.n_layer,
         "vocabulary": facts.n_vocab, "dtype": model.dtype(), "device": model.device().name, "slots": engine.stats().slots,
     });
-    more.as_object().into_iter().flatten().for_each(|(name, value)| entry[name] = value.clone());
+    merge(&mut entry, &more);
     entry
 }

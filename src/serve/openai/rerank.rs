@@ -58,7 +58,7 @@ pub async fn create(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Valu
     if asked.query.is_empty() {
         return Err(Failure::field("query", "the query is empty"));
     }
-    let named = app.vectors.iter().find(|model| asked.model.as_deref().is_none_or(|name| model.name == name));
+    let named = app.vectors_named(asked.model.as_deref());
     let Some(model) = named.or_else(|| app.vectors.first().filter(|_| app.vectors.len() == 1)).cloned() else {
         let e = Error::input("this server has no model with a reranker").field("model");
         return Err(e.hint("the server's operator can add a reranker with the options `embed` and `reranker`").into());

@@ -6,7 +6,6 @@ mod items;
 mod lines;
 mod record;
 
-use super::answer::now;
 use super::extras::{check_sizes, follow, kept, of_schema, think, without};
 use super::stream::{collect, respond};
 use crate::engine::{Input, Request};
@@ -15,7 +14,7 @@ use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::ids::new_id;
+use crate::serve::ids::{new_id, now};
 use crate::serve::states::OF_RESPONSES;
 use crate::serve::tickets::{Kept, Ticket};
 use crate::template::Message;

@@ -2,7 +2,7 @@
 
 use crate::engine::Completion;
 use crate::serve::ids::new_id;
-use crate::serve::openai::answer::{finish_reason, state, timings};
+use crate::serve::openai::answer::{add_end, finish_reason, merge};
 use serde_json::{Value, json};
 
 /// The fields of a response that are known before the model writes its output.
@@ -22,7 +22,7 @@ impl Head {
             "model": self.model, "output": output, "parallel_tool_calls": true, "temperature": null, "top_p": null, "truncation": "disabled",
             "usage": null, "metadata": {}, "background": false, "user": null,
         });
-        self.echoed.as_object().into_iter().flatten().for_each(|(name, value)| response[name] = value.clone());
+        merge(&mut response, &self.echoed);
         response
     }
 
@@ -47,8 +47,7 @@ impl Head {
             "output_tokens": usage.completion_tokens, "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         });
-        response["timings"] = timings(done);
-        state(done.state.as_ref()).into_iter().for_each(|state| response["state"] = state);
+        add_end(&mut response, done);
         response["seed"] = done.seed.into();
         response
     }

@@ -6,6 +6,7 @@ use crate::engine::{Completion, Engine, Event};
 use crate::error::Error;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::ids::new_id;
+use crate::serve::openai::answer::merge;
 use crate::serve::openai::stream::{Lines, Out};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -107,7 +108,7 @@ impl ResponseLines {
         let place = json!({"item_id": id, "output_index": at, "content_index": 0});
         let with = |more: Value| {
             let mut data = place.clone();
-            more.as_object().into_iter().flatten().for_each(|(name, value)| data[name] = value.clone());
+            merge(&mut data, &more);
             data
         };
         let item = match &kind {
