@@ -2,12 +2,15 @@
 
 mod chat;
 mod guards;
+mod hostile;
 mod program;
 mod responses;
 mod states;
 mod texts;
 
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -130,6 +133,16 @@ impl Server {
         let mut response = self.agent.get(format!("{}{path}", self.url)).call().unwrap();
         assert_eq!(response.status().as_u16(), 200);
         response.body_mut().read_to_vec().unwrap()
+    }
+
+    /// Sends bytes on a connection of its own. Returns all bytes that the server sends until it closes the connection, or for at most 20 seconds.
+    pub fn exchange(&self, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(self.url.strip_prefix("http://").unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     /// Asks the server to end. Returns its result.

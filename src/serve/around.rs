@@ -64,6 +64,7 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
 
 fn admitted(app: &App, request: &Request, request_id: &str) -> Result<Caller, Failure> {
     let headers = request.headers();
+    guard::check_size(headers, request.uri())?;
     guard::check_host(headers, &app.options)?;
     guard::check_origin(headers, &app.options)?;
     // A browser sends the preflight request of CORS without a key.

@@ -1,6 +1,7 @@
 //! Accepts connections, within limits on their number, their headers and the time that a header takes.
 
 use super::ServeOptions;
+use super::guard::{MAX_FIELDS, MAX_HEADER};
 use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -12,17 +13,15 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
-/// The most bytes of a request's line and headers together.
-const MAX_HEADER: usize = 64 << 10;
 /// The longest time that a client may leave a response unread. An unread response occupies slots.
 const UNREAD: Duration = Duration::from_secs(60);
-/// The most header fields of a request.
-const MAX_FIELDS: usize = 100;
 
 /// Serves connections until `stop` is complete. Then waits for open requests, at most for the time `last`.
 pub async fn serve(listener: TcpListener, router: Router, options: &ServeOptions, stop: impl Future<Output = ()>, last: Duration) {
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(options.read_timeout).max_buf_size(MAX_HEADER).max_headers(MAX_FIELDS);
+    http.timer(TokioTimer::new()).header_read_timeout(options.read_timeout);
+    // Hyper refuses a header without an error object. So hyper accepts more than the server does.
+    http.max_buf_size(2 * MAX_HEADER).max_headers(2 * MAX_FIELDS);
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(options.max_connections));
     let mut stop = std::pin::pin!(stop);

@@ -1,10 +1,10 @@
-//! Decides who may use the server: checks the headers `Host`, `Origin` and `Authorization`.
+//! Decides who may use the server: checks the size of the header, and the fields `Host`, `Origin` and `Authorization`.
 
 use super::ServeOptions;
 use super::failure::{Answer, Failure};
 use super::keys::Owner;
 use crate::error::{Error, Result};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use std::net::IpAddr;
 
 /// The sender of a request.
@@ -18,6 +18,27 @@ pub struct Caller {
     pub namespace: String,
     /// The value of the header `x-session-id`.
     pub session: Option<String>,
+}
+
+/// The most bytes of a request's address and header fields together.
+pub const MAX_HEADER: usize = 64 << 10;
+/// The most header fields of a request.
+pub const MAX_FIELDS: usize = 100;
+
+/// Checks the size of a request's header.
+///
+/// # Errors
+/// 431 if the header has too many fields or bytes.
+pub fn check_size(headers: &HeaderMap, uri: &Uri) -> Answer<()> {
+    let n_address = uri.path_and_query().map_or(0, |address| address.as_str().len());
+    // A field's line also has a colon, a space and the line's end.
+    let n_bytes = n_address + headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>();
+    if headers.len() <= MAX_FIELDS && n_bytes <= MAX_HEADER {
+        return Ok(());
+    }
+    let found = format!("found {} fields and {n_bytes} bytes", headers.len());
+    let e = Error::input(format!("expected a header of at most {MAX_FIELDS} fields and {MAX_HEADER} bytes, {found}"));
+    Err(Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "header_too_large", e))
 }
 
 /// Checks that the header `Host` names this server. A page of a foreign site that resolves its own name to this machine (DNS rebinding) sends a

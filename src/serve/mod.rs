@@ -4,6 +4,7 @@
 //! response. `openai` has the endpoints of OpenAI's API, `native` has the other endpoints. A new endpoint needs a file in one of these folders, a
 //! line in `routes.rs`, and a line in the list of `native/openapi.rs`.
 
+mod address;
 mod app;
 mod around;
 mod body;

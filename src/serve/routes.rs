@@ -5,10 +5,10 @@ use super::around::{around, panicked};
 use super::failure::Failure;
 use super::native::{health, metrics, openapi, page, slots, states, tokens};
 use super::openai::{chat, completions, embeddings, models, rerank, responses};
-use crate::error::Error;
+use crate::error::{Error, short};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use std::sync::Arc;
@@ -40,18 +40,24 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/", get(page::index))
         .route("/page/{file}", get(page::file))
-        .fallback(async || {
-            Failure::new(StatusCode::NOT_FOUND, "not_found", Error::input("unknown path").hint("GET /openapi.json lists all paths"))
-        })
-        .method_not_allowed_fallback(async || {
-            Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", Error::input("this path does not support the method"))
-        });
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed);
     let mut routes =
         routes.layer(DefaultBodyLimit::disable()).layer(CatchPanicLayer::custom(panicked)).layer(from_fn_with_state(app.clone(), around));
     if !app.options.origins.is_empty() {
         routes = routes.layer(cors(&app.options.origins));
     }
     routes.with_state(app.clone())
+}
+
+async fn unknown(uri: Uri) -> Failure {
+    let e = Error::input(format!("unknown path {:?}", short(uri.path(), 100)));
+    Failure::new(StatusCode::NOT_FOUND, "not_found", e.hint("GET /openapi.json lists all paths"))
+}
+
+async fn not_allowed(method: Method) -> Failure {
+    let e = Error::input(format!("this path does not support the method {:?}", short(method.as_str(), 40)));
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", e.hint("the header Allow of this response lists the methods"))
 }
 
 /// Returns the layer that tells browsers which pages of other sites may use the server.

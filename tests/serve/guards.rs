@@ -58,20 +58,12 @@ fn sizes_are_limited() {
     let long = server.post("/v1/completions", &json!({"prompt": "a".repeat(2000)}));
     assert_eq!((long.status, &long.json()["error"]["code"]), (413, &json!("body_too_large")));
     // A client that announces a body and sends nothing.
-    let address = server.url.strip_prefix("http://").unwrap();
-    let exchange = |text: &str| {
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.write_all(text.as_bytes()).unwrap();
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer
-    };
-    let slow = exchange("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{");
+    let slow = server.exchange(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{");
     assert!(slow.starts_with("HTTP/1.1 408"), "{slow}");
     // A header that never ends, and headers that are too long.
-    exchange("GET /health HTTP/1.1\r\nhost: loc");
-    let huge = exchange(&format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(300 << 10)));
+    server.exchange(b"GET /health HTTP/1.1\r\nhost: loc");
+    let huge = format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(300 << 10));
+    let huge = server.exchange(huge.as_bytes());
     assert!(huge.is_empty() || huge.starts_with("HTTP/1.1 431"), "{}", &huge[..huge.len().min(60)]);
     server.get("/health").ok();
 }

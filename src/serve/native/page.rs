@@ -1,7 +1,7 @@
 //! `GET /`: the chat page. Its files are part of the program.
 
+use crate::serve::address::Name;
 use crate::serve::failure::{Answer, Failure};
-use axum::extract::Path;
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 
@@ -15,7 +15,7 @@ pub async fn index() -> Answer {
     answer("index.html")
 }
 
-pub async fn file(Path(name): Path<String>) -> Answer {
+pub async fn file(Name(name): Name) -> Answer {
     answer(&name)
 }
 

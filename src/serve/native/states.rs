@@ -3,6 +3,7 @@
 use crate::engine::Event;
 use crate::engine::{Input, Request, StateInfo};
 use crate::error::Error;
+use crate::serve::address::{Name, OfQuery};
 use crate::serve::app::App;
 use crate::serve::body::{Body, read_at_most};
 use crate::serve::failure::{Answer, Failure};
@@ -11,7 +12,7 @@ use crate::serve::hosted::Hosted;
 use crate::serve::openai::{WireMessage, checked_name, read_messages};
 use crate::serve::states::Listed;
 use crate::serve::tickets::{Kept, Ticket, unknown_state};
-use axum::extract::{Path, Query, Request as HttpRequest, State};
+use axum::extract::{Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
@@ -56,19 +57,7 @@ pub enum Action {
     Delete,
 }
 
-/// Selects a model.
-#[derive(Debug, Default, Deserialize)]
-pub struct ModelQuery {
-    /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
-    pub model: Option<String>,
-}
-
-pub async fn list(
-    State(app): State<Arc<App>>,
-    Extension(caller): Extension<Caller>,
-    Query(query): Query<ModelQuery>,
-) -> Answer<Json<Value>> {
-    let model = app.model(query.model.as_deref())?;
+pub async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, OfQuery(model): OfQuery) -> Answer<Json<Value>> {
     let all = app.states.list(&model.engine()?.0, &caller).await?;
     Ok(Json(
         json!({"object": "list", "data": all.iter().map(|state| listed(state, &model)).collect::<Vec<_>>(), "quota": app.states.quota()}),
@@ -78,10 +67,9 @@ pub async fn list(
 pub async fn one(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
-    Query(query): Query<ModelQuery>,
+    Name(name): Name,
+    OfQuery(model): OfQuery,
 ) -> Answer<Json<Value>> {
-    let model = app.model(query.model.as_deref())?;
     let found = app.states.info(&model.engine()?.0, &caller, &name).await?;
     found.map(|state| Json(listed(&state, &model))).ok_or_else(|| unknown_state(&name, None))
 }
@@ -89,10 +77,9 @@ pub async fn one(
 pub async fn delete(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
-    Query(query): Query<ModelQuery>,
+    Name(name): Name,
+    OfQuery(model): OfQuery,
 ) -> Answer<Json<Value>> {
-    let model = app.model(query.model.as_deref())?;
     remove(&app, &model, &caller, &name).await
 }
 
@@ -153,10 +140,10 @@ async fn remove(app: &App, model: &Hosted, caller: &Caller, name: &str) -> Answe
 pub async fn download(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
-    Query(query): Query<ModelQuery>,
+    Name(name): Name,
+    OfQuery(model): OfQuery,
 ) -> Answer {
-    let engine = app.model(query.model.as_deref())?.engine()?.0;
+    let engine = model.engine()?.0;
     let content = app.states.download(&engine, &caller, &name).await?.ok_or_else(|| unknown_state(&name, None))?;
     let file = format!("attachment; filename=\"{name}.state\"");
     Ok(([(header::CONTENT_TYPE, "application/octet-stream".to_string()), (header::CONTENT_DISPOSITION, file)], content).into_response())
@@ -165,11 +152,10 @@ pub async fn download(
 pub async fn upload(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
-    Query(query): Query<ModelQuery>,
+    Name(name): Name,
+    OfQuery(model): OfQuery,
     request: HttpRequest,
 ) -> Answer {
-    let model = app.model(query.model.as_deref())?;
     let engine = model.engine()?.0;
     // A wrong name is refused after the body was read, because many clients read no answer before.
     let checked = checked_name(&name, "name");

@@ -1,11 +1,12 @@
 //! `GET /v1/models`: the models of the server.
 
 use super::answer::merge;
+use crate::serve::address::Name;
 use crate::serve::app::App;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::hosted::Hosted;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
     Json(json!({"object": "list", "data": all(&app)}))
 }
 
-pub async fn one(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Value>> {
+pub async fn one(State(app): State<Arc<App>>, Name(name): Name) -> Answer<Json<Value>> {
     let found = all(&app).into_iter().find(|model| model["id"] == name.as_str());
     found.map(Json).ok_or_else(|| Failure::not_found("model_not_found", format!("unknown model {:?}", crate::error::short(&name, 60))))
 }

@@ -10,6 +10,7 @@ use super::extras::{check_sizes, follow, kept, of_schema, think, without};
 use super::stream::{collect, respond};
 use crate::engine::{Input, Request};
 use crate::error::Error;
+use crate::serve::address::Name;
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
@@ -18,7 +19,7 @@ use crate::serve::ids::{new_id, now};
 use crate::serve::states::OF_RESPONSES;
 use crate::serve::tickets::{Kept, Ticket};
 use crate::template::Message;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
@@ -93,7 +94,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     Ok(Json(answer).into_response())
 }
 
-pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Answer<Json<Value>> {
+pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<Value>> {
     for engine in app.models.iter().filter_map(|model| model.ready()) {
         if let Some(record) = Record::read(&app, &engine, &caller, &id).await? {
             return Ok(Json(record.response));
@@ -102,7 +103,7 @@ pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
     Err(unknown(&id, None))
 }
 
-pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Answer<Json<Value>> {
+pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<Value>> {
     for engine in app.models.iter().filter_map(|model| model.ready()) {
         if Record::delete(&app, &engine, &caller, &id).await? {
             return Ok(Json(json!({"id": id, "object": "response.deleted", "deleted": true})));
