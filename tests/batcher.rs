@@ -122,9 +122,9 @@ fn a_job_continues_from_an_open_slot_and_can_be_cancelled() {
         }
         assert_eq!((ended[0].job, ended.len()), (first, 1));
         assert_eq!(all_of(ended.remove(0).output.unwrap()), alone(&model, 9));
-        let cut = batcher.cancel(endless).unwrap().unwrap();
+        let cut = batcher.cancel(endless, &mut |_, _| ()).unwrap().unwrap();
         assert!(cut.finish == Finish::Interrupted && cut.tokens.len() >= 17 && !cut.text.is_empty());
-        assert!(batcher.cancel(endless).unwrap().is_none() && batcher.cancel(first).unwrap().is_none());
+        assert!(batcher.cancel(endless, &mut |_, _| ()).unwrap().is_none() && batcher.cancel(first, &mut |_, _| ()).unwrap().is_none());
         assert_eq!(batcher.n_free(), 2);
     }
     assert!(batcher.session().logits(base).unwrap() == read(&model, &prompt[..4]).as_slice());

@@ -116,8 +116,8 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
     while ended.len() < 3 {
         let mut hear = |job: JobId, event: Event<'_>| heard.entry(job).or_default().extend(event.token);
         let cancel = |batcher: &mut Batcher| {
-            let made = batcher.cancel(ids[1]).unwrap().unwrap();
-            assert!(batcher.cancel(ids[1]).unwrap().is_none());
+            let made = batcher.cancel(ids[1], &mut |_, _| ()).unwrap().unwrap();
+            assert!(batcher.cancel(ids[1], &mut |_, _| ()).unwrap().is_none());
             made
         };
         let done: Vec<Done> = if by_hand {

@@ -206,7 +206,9 @@ impl Scheduler {
         }
         let jobs: Vec<JobId> = self.sequences.keys().copied().collect();
         for job in jobs {
-            let Some(output) = self.batcher.cancel(job).transpose() else { continue };
+            let Scheduler { batcher, sequences, running, .. } = self;
+            let output = batcher.cancel(job, &mut |job, event| on_event(sequences, running, job, &event));
+            let Some(output) = output.transpose() else { continue };
             let done = Done { job, output };
             self.keep(std::slice::from_ref(&done));
             self.end(done);
@@ -227,7 +229,7 @@ impl Scheduler {
         for job in jobs {
             self.sequences.remove(&job);
             // The text is not needed. The error is not needed either: a slot that cannot be closed was not open.
-            let _ = self.batcher.cancel(job);
+            let _ = self.batcher.cancel(job, &mut |_, _| ());
         }
         self.close_kept();
     }
@@ -252,16 +254,8 @@ impl Scheduler {
         // `finish_step` reports the errors of this wait.
         let _ = batcher.ready().await;
         let mut hear = |job, event: session::Event<'_>| {
-            let Some(sequence) = sequences.get_mut(&job) else { return };
-            let Some(request) = running.get(&sequence.request) else { return };
-            if event.token.is_some() {
-                *n_drawn += 1;
-                sequence.first_token.get_or_insert_with(Instant::now);
-            }
-            if let Some(logprobs) = event.logprobs {
-                sequence.on_logprobs(logprobs, &request.events);
-            }
-            sequence.on_token(event.token, event.piece, &request.events);
+            *n_drawn += u64::from(event.token.is_some());
+            on_event(sequences, running, job, &event);
         };
         let stepped = begun.and_then(|()| batcher.finish_step(&mut hear));
         for (job, logprobs) in batcher.take_prompt_logprobs() {
@@ -329,6 +323,19 @@ impl Scheduler {
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
         (state.stats.cached, state.stats.drawn) = (self.cache.len(), self.n_drawn);
     }
+}
+
+/// Adds an event of the batcher to the continuation of `job`, and sends the event to the reader of the request.
+fn on_event(sequences: &mut HashMap<JobId, Sequence>, running: &HashMap<u64, Running>, job: JobId, event: &session::Event<'_>) {
+    let Some(sequence) = sequences.get_mut(&job) else { return };
+    let Some(request) = running.get(&sequence.request) else { return };
+    if event.token.is_some() {
+        sequence.first_token.get_or_insert_with(Instant::now);
+    }
+    if let Some(logprobs) = event.logprobs {
+        sequence.on_logprobs(logprobs, &request.events);
+    }
+    sequence.on_token(event.token, event.piece, &request.events);
 }
 
 impl Drop for Scheduler {

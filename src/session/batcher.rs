@@ -11,7 +11,7 @@ pub use job::{Done, Job, JobId, JobOutput, Keeps, KeptSlot};
 
 use super::Session;
 use super::ahead::Ahead;
-use super::generate::nothing_to_continue;
+use super::generate::{Event, nothing_to_continue};
 use super::logprobs::Logprobs;
 use super::prefill_bound::PrefillBound;
 use super::slots::Slot;
@@ -19,7 +19,7 @@ use super::stream::{Finish, Limits, Stream};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use pool::Pool;
-use step::Flight;
+use step::{Flight, OnEvent};
 
 /// Continuous batching over the slots of a session: when a text is finished, its slot takes the next job while the other texts continue.
 ///
@@ -232,7 +232,7 @@ impl Batcher {
             match self.add_to_last(job) {
                 Ok(id) => ids.push(id),
                 Err(e) => {
-                    ids.into_iter().rev().try_for_each(|id| self.cancel(id).map(drop))?;
+                    ids.into_iter().rev().try_for_each(|id| self.cancel(id, &mut |_, _| ()).map(drop))?;
                     return Err(e);
                 }
             }
@@ -348,32 +348,38 @@ impl Batcher {
         }
     }
 
-    /// Ends a job and returns its text so far. Returns `None` if the job had ended before. The job's slot is closed at once, or when the current step
-    /// is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead. A job that still waits for another job of the
-    /// same [`add_alike`](Self::add_alike) call to read the prompt has an empty slot, which is closed in any case.
+    /// Ends a job and returns its text so far. Calls `on_event` with the text that was held back as the possible beginning of a stop text, so
+    /// all events of the job together have the returned text. Returns `None` if the job had ended before. The job's slot is closed at once, or
+    /// when the current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead. A job that still waits
+    /// for another job of the same [`add_alike`](Self::add_alike) call to read the prompt has an empty slot, which is closed in any case.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.
-    pub fn cancel(&mut self, job: JobId) -> Result<Option<JobOutput>> {
+    pub fn cancel(&mut self, job: JobId, on_event: &mut OnEvent<'_>) -> Result<Option<JobOutput>> {
         let waits = |sequence: &Sequence| sequence.continuations.iter().position(|(id, ..)| *id == job);
-        if let Some((sequence, at)) = self.sequences.iter_mut().find_map(|sequence| waits(sequence).map(|at| (sequence, at))) {
-            let (_, mut stream, _) = sequence.continuations.remove(at);
-            self.session.close(stream.slot)?;
-            stream.end(Finish::Interrupted);
-            return Ok(JobOutput::of(stream));
-        }
+        let waiting = self.sequences.iter().enumerate().find_map(|(i, sequence)| Some((i, waits(sequence)?)));
         let found = self.sequences.iter().position(|sequence| sequence.job == job && !sequence.is_cancelled);
-        let Some(i) = found else { return Ok(None) };
-        let mut stream = if self.flight.is_some() {
-            self.sequences[i].is_cancelled = true;
-            let mut ended = Stream::new(self.streams[i].slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
-            ended.finish = Some(Finish::Interrupted);
-            std::mem::replace(&mut self.streams[i], ended)
-        } else {
-            self.remove(i)?.0
+        let (i, mut stream) = match (waiting, found) {
+            (Some((i, at)), _) => {
+                let (_, stream, _) = self.sequences[i].continuations.remove(at);
+                self.session.close(stream.slot)?;
+                (i, stream)
+            }
+            (None, Some(i)) if self.flight.is_some() => {
+                self.sequences[i].is_cancelled = true;
+                let mut ended = Stream::new(self.streams[i].slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
+                ended.finish = Some(Finish::Interrupted);
+                (i, std::mem::replace(&mut self.streams[i], ended))
+            }
+            (None, Some(i)) => (i, self.remove(i)?.0),
+            (None, None) => return Ok(None),
         };
         if stream.finish.is_none() {
             stream.end(Finish::Interrupted);
+        }
+        let piece = stream.new_text();
+        if !piece.is_empty() {
+            on_event(job, Event { stream: i, token: None, piece, n_together: 0, logprobs: None });
         }
         Ok(JobOutput::of(stream))
     }

@@ -109,6 +109,30 @@ fn an_interrupted_engine_completes_its_texts_and_states() {
 }
 
 #[test]
+fn an_interrupted_text_has_the_beginning_of_a_stop_text() {
+    let model = model();
+    // The request pauses after some tokens, because its log-probabilities are not read. So the engine is interrupted within the stop text.
+    let engine = Engine::start(&model, EngineOptions { slots: 1, event_bytes: 1 << 10, ..EngineOptions::default() }).unwrap();
+    let (_, text) = alone(&model, "In the beginning", 40, 0);
+    let request = Request { stop: Some(vec![text]), logprobs: Some(0), ignore_eos: Some(true), ..Request::text("In the beginning") };
+    let waiting = engine.submit(&request.clone().max_tokens(UNLIMITED).set("seed", 0)).unwrap();
+    until(&engine, "the request pauses", |s| s.paused == 1);
+    engine.interrupt();
+    let (mut told, mut done) = (String::new(), None);
+    for event in waiting {
+        match event {
+            Event::Text { text, .. } => told += &text,
+            Event::Done(completion) => done = Some(completion),
+            _ => {}
+        }
+    }
+    let done = done.unwrap();
+    assert!(done.finish == Finish::Interrupted && (1..40).contains(&done.tokens.len()), "{done:?}");
+    let want = String::from_utf8(model.vocab().unwrap().decode(&done.tokens)).unwrap();
+    assert_eq!((told.as_str(), done.text.as_str()), (want.as_str(), want.as_str()));
+}
+
+#[test]
 fn an_engine_may_forget_states_that_its_caller_has() {
     let model = model();
     let bytes = {

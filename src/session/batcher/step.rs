@@ -13,7 +13,7 @@ use crate::session::work::Wanted;
 use std::ops::ControlFlow;
 
 /// Callback for events. An event has text as soon as later tokens can no longer change this text.
-type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
+pub(super) type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 
 /// A step that was begun and is not finished.
 pub enum Flight {
