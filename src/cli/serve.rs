@@ -86,6 +86,9 @@ pub struct Args {
     /// Let at most N requests wait for a slot; further requests get the status 429
     #[arg(long, value_name = "N", default_value = "256", value_parser = within(1..=100000), help_heading = LIMITS, hide_short_help = true)]
     queue: u32,
+    /// Let at most N requests of one API key wait [default: half of --queue if the server has several keys, else all of --queue]
+    #[arg(long, value_name = "N", value_parser = within(1..=100000), help_heading = LIMITS, hide_short_help = true)]
+    queue_per_key: Option<u32>,
     /// Generate at most N tokens for a request that sets no limit
     #[arg(short = 'n', long, value_name = "N", default_value = "4096", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
     max_tokens: u32,
@@ -112,14 +115,14 @@ pub fn run(args: Args) -> Outcome {
     models.iter().try_for_each(|(_, source)| check(source))?;
     let more = args.embed.iter().map(|text| named(text).1).chain(args.reranker.clone());
     more.into_iter().try_for_each(|path| check(&ModelSource::Path(path)))?;
-    let args = Arc::new(args);
+    let (args, n_keys) = (Arc::new(args), options.keys.len());
     let vectors = args.embed.as_deref().map(named).map(|(name, path)| {
         let args = args.clone();
         ServedVectors { name, load: Box::new(move || load_vectors(&args, &path)) }
     });
     let models = models.into_iter().map(|(name, source)| {
         let args = args.clone();
-        ServedModel { name, load: Box::new(move || load_engine(&args, &source)) }
+        ServedModel { name, load: Box::new(move || load_engine(&args, &source, n_keys)) }
     });
     signals::stop_on_interrupt(&options.stop);
     crate::serve::run(options, models.collect(), vectors.into_iter().collect(), &mut |address| {
@@ -188,7 +191,7 @@ fn named(text: &str) -> (String, PathBuf) {
     (named.map_or_else(stem, |(name, _)| name.into()), path)
 }
 
-fn load_engine(args: &Args, source: &ModelSource) -> Result<Engine> {
+fn load_engine(args: &Args, source: &ModelSource, n_keys: usize) -> Result<Engine> {
     let model = args.weights.load(source, Results::Logits)?;
     let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
     let default = CacheOptions::default();
@@ -204,6 +207,7 @@ fn load_engine(args: &Args, source: &ModelSource) -> Result<Engine> {
     let options = EngineOptions {
         slots,
         queue: args.queue as usize,
+        queue_per_namespace: Some(queue_per_key(args.queue, args.queue_per_key, n_keys)),
         cache,
         states,
         max_tokens: args.max_tokens as usize,
@@ -211,6 +215,13 @@ fn load_engine(args: &Args, source: &ModelSource) -> Result<Engine> {
         ..EngineOptions::default()
     };
     Engine::start(&model, options)
+}
+
+/// Returns the most requests of one key that may wait. `asked` is the value of `--queue-per-key`. A single key has the whole queue. So have callers
+/// without keys, because the server cannot distinguish these callers.
+fn queue_per_key(queue: u32, asked: Option<u32>, n_keys: usize) -> usize {
+    let default = if n_keys > 1 { queue.div_ceil(2) } else { queue };
+    asked.unwrap_or(default) as usize
 }
 
 fn load_vectors(args: &Args, path: &Path) -> Result<Vectors> {
@@ -227,7 +238,13 @@ fn load_vectors(args: &Args, path: &Path) -> Result<Vectors> {
 
 #[cfg(test)]
 mod tests {
-    use super::named;
+    use super::{named, queue_per_key};
+
+    #[test]
+    fn one_of_several_keys_has_half_of_the_queue() {
+        let found = [0, 1, 2, 9].map(|n_keys| queue_per_key(255, None, n_keys));
+        assert_eq!((found, queue_per_key(1, None, 2), queue_per_key(8, Some(3), 1)), ([255, 255, 128, 128], 1, 3));
+    }
 
     #[test]
     fn a_model_has_a_name() {

@@ -108,11 +108,12 @@ impl Engine {
     /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, so the call can take a while.
     ///
     /// # Errors
-    /// An `Input` or `Usage` error that names the wrong field of the request. [`Kind::Busy`] if the queue is full. `Device` if
+    /// An `Input` or `Usage` error that names the wrong field of the request. [`Kind::Busy`] if the queue is full, for all callers or for the
+    /// request's namespace: see [`EngineOptions::queue_per_namespace`]. `Device` if
     /// [`drain`](Self::drain) was called or the engine has ended. If the named state must be read from its file: errors of
     /// [`Snapshot::load`].
     pub fn submit(&self, request: &Request) -> Result<Generation> {
-        drop(self.shared.check_room()?);
+        drop(self.shared.check_room(&request.namespace)?);
         if request.n > self.shared.options.slots {
             let text = format!("expected at most {} continuations, one per slot, found {}", self.shared.options.slots, request.n);
             return Err(Error::input(text).field("n"));
@@ -146,13 +147,14 @@ impl Engine {
     /// [`Kind::Busy`] if the queue is full; `Device` if [`drain`](Self::drain) was called or the engine has ended.
     pub(super) fn queue(&self, prepared: Prepared, request: Request, state: Option<Arc<NamedState>>) -> Result<Generation> {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
-        let n = request.n;
+        let (n, namespace) = (request.n, request.namespace.clone());
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
         // The counts stay locked until the request is sent and counted. So no other request takes the same room in the queue, and no request enters
         // the queue after a drain has begun.
-        let mut state = self.shared.check_room()?;
+        let mut state = self.shared.check_room(&namespace)?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
-        state.stats.waiting += 1;
+        state.queue.enter(&namespace);
+        state.stats.waiting = state.queue.len();
         Ok(Generation::new(reader, n))
     }
 
@@ -162,6 +164,12 @@ impl Engine {
     /// `File` if the folder of states cannot be read.
     pub fn states(&self, namespace: &str) -> Result<Vec<StateInfo>> {
         self.shared.states.list(namespace)
+    }
+
+    /// Returns the number of requests with `n` continuations each that one caller can submit at once while no other request runs or waits. The
+    /// slots take the first of these requests, and the others wait.
+    pub fn most_at_once(&self, n: usize) -> usize {
+        (self.shared.options.slots / n.max(1)).saturating_add(self.shared.bounds().per_namespace)
     }
 
     /// Returns a number that differs between all engines that exist at the same time.

@@ -14,6 +14,7 @@ mod options;
 mod outbox;
 mod prefix;
 mod prepare;
+mod queue;
 mod request;
 mod rules;
 mod scheduler;

@@ -12,6 +12,9 @@ pub struct EngineOptions {
     pub slots: usize,
     /// The most requests that may wait for slots; 0 counts as 1. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
+    /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. So one caller cannot fill the
+    /// queue. `None` sets no bound other than `queue`.
+    pub queue_per_namespace: Option<usize>,
     /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest time of a step with prefill, as a
     /// multiple of the time of a step that only decodes. At 2.0, a step with prefill takes at most about twice as long as a step that only decodes.
     /// `None` sets no limit: each step prefills a whole chunk, which gives the highest throughput.
@@ -36,6 +39,7 @@ impl Default for EngineOptions {
         EngineOptions {
             slots: 8,
             queue: 256,
+            queue_per_namespace: None,
             prefill_slowdown: Some(2.0),
             event_bytes: 8 << 20,
             cache: CacheOptions::default(),

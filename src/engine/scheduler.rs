@@ -61,6 +61,8 @@ pub(super) struct Scheduler {
     shared: Arc<Shared>,
     /// Requests without slots, from high to low priority. Requests with the same priority are in the order of arrival.
     waiting: Vec<Submission>,
+    /// The namespaces of requests that left `waiting` and still count as waiting requests. [`report`](Self::report) corrects the counts.
+    left: Vec<String>,
     cache: PrefixCache,
     /// The number of slots that the session has in addition to the slots for continuations.
     n_idle: usize,
@@ -88,6 +90,7 @@ impl Scheduler {
             inbox,
             shared,
             waiting: Vec::new(),
+            left: Vec::new(),
             cache,
             running,
             sequences,
@@ -202,6 +205,7 @@ impl Scheduler {
     #[cfg(not(target_arch = "wasm32"))]
     fn interrupt(&mut self) {
         for submission in self.waiting.drain(..) {
+            self.left.push(submission.request.namespace);
             submission.events.send(Event::Failed(gone()));
         }
         let jobs: Vec<JobId> = self.sequences.keys().copied().collect();
@@ -217,7 +221,9 @@ impl Scheduler {
 
     /// Removes requests whose generations were dropped, and frees their slots.
     fn drop_cancelled(&mut self) {
-        self.waiting.retain(|submission| !submission.events.is_closed());
+        for submission in self.waiting.extract_if(.., |submission| submission.events.is_closed()) {
+            self.left.push(submission.request.namespace);
+        }
         let gone: Vec<u64> = self.running.iter().filter(|(_, request)| request.events.is_closed()).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|request| self.cancel(request));
     }
@@ -313,10 +319,11 @@ impl Scheduler {
     }
 
     /// Updates the counts that `Engine::stats` returns.
-    fn report(&self) {
+    fn report(&mut self) {
         let mut state = self.shared.lock();
-        // Requests that are still in the inbox count as waiting requests.
-        state.stats.waiting = self.waiting.len() + self.inbox.commands.len();
+        // A request counts as waiting until the number of free slots is also corrected.
+        self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
+        state.stats.waiting = state.queue.len();
         state.stats.running = self.running.len() + self.saving.len();
         state.stats.paused = self.running.values().filter(|request| request.is_paused).count();
         // The additional slots for the cache do not count.

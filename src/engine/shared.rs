@@ -2,9 +2,10 @@
 
 use super::EngineOptions;
 use super::prepare::{Prepared, Preparer};
+use super::queue::{Bounds, Queue};
 use super::request::Request;
 use super::states::{State as NamedState, States};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::session::{Model, nothing_to_continue};
 use crate::vocab::Vocab;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,12 +42,13 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct State {
     pub stats: EngineStats,
+    pub queue: Queue,
     pub is_draining: bool,
 }
 
 impl Shared {
     pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats) -> Shared {
-        let state = Mutex::new(State { stats, is_draining: false });
+        let state = Mutex::new(State { stats, ..State::default() });
         Shared { model: model.clone(), preparers: Mutex::default(), states, options, state }
     }
 
@@ -94,21 +96,23 @@ impl Shared {
         prepared
     }
 
-    /// Checks that a request may enter the queue, and returns the locked counts. Each free slot soon takes a waiting request. So the number of free
-    /// slots is subtracted from the number of waiting requests before the check.
+    /// Checks that a request of a namespace may enter the queue, and returns the locked counts.
     ///
     /// # Errors
-    /// `Busy` if the queue is full, or `Device` after a call of `Engine::drain`.
-    pub fn check_room(&self) -> Result<MutexGuard<'_, State>> {
+    /// `Busy` if the queue is full, for all callers or for this namespace; `Device` after a call of `Engine::drain`.
+    pub fn check_room(&self, namespace: &str) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.is_draining {
             return Err(gone());
         }
-        let waiting = state.stats.waiting.saturating_sub(state.stats.free_slots);
-        if waiting >= self.options.queue.max(1) {
-            return Err(Error::new(Kind::Busy, format!("the queue is full: {waiting} requests are waiting")).hint("try again later"));
-        }
+        state.queue.check(namespace, state.stats.free_slots, self.bounds())?;
         Ok(state)
+    }
+
+    /// Returns the bounds of the queue.
+    pub fn bounds(&self) -> Bounds {
+        let all = self.options.queue.max(1);
+        Bounds { all, per_namespace: self.options.queue_per_namespace.map_or(all, |n| n.clamp(1, all)) }
     }
 
     /// Locks and returns the counts and the flag `is_draining`.

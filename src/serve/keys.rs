@@ -64,6 +64,11 @@ impl Keys {
         Ok(())
     }
 
+    /// Returns the number of keys.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

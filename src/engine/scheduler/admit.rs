@@ -33,6 +33,7 @@ impl Scheduler {
         {
             let submission = self.waiting.remove(next);
             self.note_admitted(&submission.request.namespace);
+            self.left.push(submission.request.namespace.clone());
             let events = submission.events.clone();
             if let Err(e) = self.begin(submission) {
                 events.send(Event::Failed(e));

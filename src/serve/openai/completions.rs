@@ -5,6 +5,7 @@ use super::chat::fingerprint;
 use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, of_schema, without};
 use super::stream::{Lines, Out, collect, respond};
 use crate::engine::{Completion, Engine, Event, Input, Request};
+use crate::error::Error;
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
@@ -127,6 +128,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let kept = kept(&settings, &of_header, asked.session_id, asked.return_state == Some(true))?;
     let model = app.model(asked.model.as_deref())?;
     let n = settings.n;
+    check_fits(inputs.len(), n, &model.engine()?.0)?;
     let firsts: Vec<Option<u32>> = match settings.echo && settings.logprobs.is_some() {
         true => inputs.iter().map(|input| first_token(&model, input)).collect(),
         false => vec![None; inputs.len()],
@@ -163,6 +165,17 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         add_end(&mut answer, done);
     }
     Ok(Json(answer).into_response())
+}
+
+/// Checks that the slots and the caller's part of the queue have room for the prompts of one request. Without room, the request would get the
+/// status 429 however often a client repeats it.
+fn check_fits(n_prompts: usize, n: usize, engine: &Engine) -> Answer<()> {
+    let most = engine.most_at_once(n);
+    if n_prompts <= most {
+        return Ok(());
+    }
+    let text = format!("expected at most {most} prompts, for which the slots and the queue have room, found {n_prompts}");
+    Err(Error::input(text).field("prompt").hint("divide the prompts among several requests").into())
 }
 
 /// Returns the input with which RWKV-7 G1 writes the text between `prompt` and `suffix`.
