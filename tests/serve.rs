@@ -7,6 +7,7 @@ mod program;
 mod responses;
 mod states;
 mod texts;
+mod vectors;
 
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use wingbeat::engine::{Engine, EngineOptions, StateOptions};
 use wingbeat::error::Result;
-use wingbeat::serve::{Keys, LoadEngine, ServeOptions, ServedModel, run};
+use wingbeat::serve::{Keys, LoadEngine, LoadVectors, ServeOptions, ServedModel, ServedVectors, Vectors, run};
+use wingbeat::session::{EmbedOptions, Embedder, Output};
 
 /// A running server.
 pub struct Server {
@@ -82,21 +84,42 @@ impl Server {
             Engine::start(&super::support::tiny(&options), engine.clone())
         });
         let server = Self::loading(options, load);
+        server.wait();
+        server
+    }
+
+    /// Starts a server with a model named `vectors` for vectors, without a model that generates text, and waits until the model is ready.
+    pub fn with_vectors() -> Server {
+        let load: LoadVectors = Box::new(|| {
+            let mut options = super::support::options("cpu");
+            options.output = Output::Hidden;
+            let embedder = Embedder::new(&super::support::tiny(&options), 2, &EmbedOptions::default())?;
+            Ok(Vectors { embedder, reranker: None })
+        });
+        let server = Self::hosting(ServeOptions::default(), Vec::new(), vec![ServedVectors { name: "vectors".into(), load }]);
+        server.wait();
+        server
+    }
+
+    /// Waits until all models are ready.
+    fn wait(&self) {
         let began = Instant::now();
-        while server.get("/health").status != 200 {
-            assert!(began.elapsed() < Duration::from_secs(60), "the model was not loaded");
+        while self.get("/health").status != 200 {
+            assert!(began.elapsed() < Duration::from_secs(60), "the models were not loaded");
             std::thread::sleep(Duration::from_millis(10));
         }
-        server
     }
 
     /// Starts a server and returns while its model may be loading.
     pub fn loading(options: ServeOptions, load: LoadEngine) -> Server {
+        Self::hosting(options, vec![ServedModel { name: "tiny".into(), load }], Vec::new())
+    }
+
+    fn hosting(options: ServeOptions, models: Vec<ServedModel>, vectors: Vec<ServedVectors>) -> Server {
         let stop = options.stop.clone();
         let options = ServeOptions { port: 0, ..options };
         let (address, listens) = channel();
-        let models = vec![ServedModel { name: "tiny".into(), load }];
-        let thread = std::thread::spawn(move || run(options, models, Vec::new(), &mut |at| address.send(at).unwrap()));
+        let thread = std::thread::spawn(move || run(options, models, vectors, &mut |at| address.send(at).unwrap()));
         let address = listens.recv_timeout(Duration::from_secs(30)).expect("the server listens");
         let config = Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(120)));
         Server { url: format!("http://{address}"), agent: config.build().into(), key: None, stop, thread: Some(thread) }

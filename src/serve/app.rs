@@ -2,16 +2,22 @@
 
 use super::ServeOptions;
 use super::failure::{Answer, Failure};
-use super::hosted::Hosted;
-use super::ledger::Ledger;
+use super::guard::Caller;
+use super::hosted::{AnyHosted, Hosted, Runs, ServedModel};
+use super::ledger::{Entry, Ledger, Line};
 use super::metrics::Metrics;
 use super::states::States;
-use super::vectors::HostedVectors;
-use crate::error::Error;
+use super::store::Store;
+use super::vectors::{HostedVectors, ServedVectors};
+use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use tokio::sync::{Notify, Semaphore};
+
+/// The most requests that are tokenized and checked at the same time.
+const PREPARING: usize = 4;
 
 /// Data that all requests share.
 pub struct App {
@@ -35,6 +41,55 @@ pub struct App {
 }
 
 impl App {
+    /// Returns the data of a server with these models, which are not loaded yet.
+    ///
+    /// # Errors
+    /// The errors of [`Store::open`].
+    pub fn new(options: ServeOptions, models: Vec<ServedModel>, vectors: Vec<ServedVectors>) -> Result<App> {
+        let store = Store::open(options.states.as_deref())?;
+        Ok(App {
+            models: models.into_iter().map(|model| Arc::new(Hosted::new(model))).collect(),
+            vectors: vectors.into_iter().map(|model| Arc::new(Hosted::of_vectors(model))).collect(),
+            states: States::new(store, options.state_quota),
+            options,
+            metrics: Default::default(),
+            ledger: Arc::default(),
+            preparing: Arc::new(Semaphore::new(PREPARING)),
+            uploads: Semaphore::new(1),
+            is_stopping: Default::default(),
+            fatal: Default::default(),
+            has_failed: Default::default(),
+        })
+    }
+
+    /// Returns all models: first the models that generate text, then the models for vectors.
+    pub fn all(&self) -> impl Iterator<Item = &dyn AnyHosted> {
+        let models = self.models.iter().map(|model| &**model as &dyn AnyHosted);
+        models.chain(self.vectors.iter().map(|model| &**model as &dyn AnyHosted))
+    }
+
+    /// Begins a request: enters it in the list of open requests. Returns the model's engine, the number of the engine, and the entry.
+    ///
+    /// # Errors
+    /// 503 if the model is not ready or the server ends.
+    pub fn begin<R: Runs>(&self, model: &Hosted<R>, caller: &Caller, endpoint: &'static str) -> Answer<(R, u32, Line)> {
+        if self.is_stopping() {
+            return Err(Failure::stopping());
+        }
+        let (engine, number) = model.engine()?;
+        let entry = Entry {
+            request_id: caller.request_id.clone(),
+            namespace: caller.namespace.clone(),
+            endpoint,
+            model: model.name.clone(),
+            prompt_tokens: 0,
+            cached_tokens: 0,
+            events: 0,
+            began: Instant::now(),
+        };
+        Ok((engine, number, Line::open(&self.ledger, entry)))
+    }
+
     /// Returns the model with this name, or the first model if `name` is `None`. If the server has only one model, any name selects this model.
     ///
     /// # Errors
@@ -78,7 +133,7 @@ impl App {
 
     /// Handles the failure of the device of `model`'s engine. Loads the model again, or ends the server if a device failed within the last ten
     /// minutes. `number` is the number of the engine. Does nothing if a newer engine has replaced this engine.
-    pub fn on_device_error(self: &Arc<Self>, model: &Arc<Hosted>, number: u32, e: &Error) {
+    pub fn on_device_error<R: Runs>(self: &Arc<Self>, model: &Arc<Hosted<R>>, number: u32, e: &Error) {
         if self.is_stopping() || !model.lose(number) {
             return;
         }

@@ -39,6 +39,11 @@ impl Failure {
         Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, code, Error::new(Kind::Busy, message)) }
     }
 
+    /// Returns the failure of a request that comes while the server ends.
+    pub fn stopping() -> Failure {
+        Failure::unavailable("stopping", "the server is shutting down")
+    }
+
     /// Returns the text for the log: the message of an error of the server, or the code and the field of an error of the client. The message of a
     /// client's error can quote the request, so the log must not contain this message.
     pub fn in_log(&self) -> String {

@@ -1,47 +1,130 @@
 //! The models of a server: loading, ready, or failed.
 
 use super::failure::{Answer, Failure};
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineStats};
 use crate::error::{Error, Result};
+use crate::session::Model;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A function that loads a model and starts its engine. The server calls the function on a separate thread: at the start, and again after the
-/// device was lost.
-pub type LoadEngine = Box<dyn Fn() -> Result<Engine> + Send + Sync>;
+/// A function that loads a model. The server calls the function on a separate thread: at the start, and again after the device was lost.
+pub type Load<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
+
+/// A function that loads a model that generates text, and starts its engine.
+pub type LoadEngine = Load<Engine>;
 
 /// A model that a server offers.
-pub struct ServedModel {
+pub struct Served<T> {
     /// The name that requests use.
     pub name: String,
-    /// Loads the model and starts its engine.
-    pub load: LoadEngine,
+    /// Loads the model.
+    pub load: Load<T>,
+}
+
+/// A model that generates text.
+pub type ServedModel = Served<Engine>;
+
+/// Runs the requests of a loaded model. Clones are handles of the same model.
+pub trait Runs: Clone + Send + 'static {
+    /// The name of what the model does, in the list of models.
+    const TASK: &'static str;
+
+    fn model(&self) -> &Model;
+    fn stats(&self) -> EngineStats;
+    /// Ends all requests after their current step, and refuses new requests.
+    fn interrupt(&self);
+}
+
+impl Runs for Engine {
+    const TASK: &'static str = "text";
+
+    fn model(&self) -> &Model {
+        Engine::model(self)
+    }
+
+    fn stats(&self) -> EngineStats {
+        Engine::stats(self)
+    }
+
+    fn interrupt(&self) {
+        Engine::interrupt(self);
+    }
 }
 
 /// After this time without a lost device, a lost device may be opened again.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
 /// A model of a running server.
-pub struct Hosted {
+pub struct Hosted<R = Engine> {
     pub name: String,
     /// The time when the server started, in seconds since 1970.
     pub created: u64,
-    load: LoadEngine,
-    phase: Mutex<Phase>,
+    load: Load<R>,
+    phase: Mutex<Phase<R>>,
     n_loads: AtomicU32,
     pub losses: Losses,
 }
 
-enum Phase {
+enum Phase<R> {
     Loading,
     /// The engine, and the engine's number: how often the server had tried to load the model before.
-    Ready(Box<Engine>, u32),
+    Ready(R, u32),
     Failed(Error),
 }
 
-impl Hosted {
-    pub fn new(ServedModel { name, load }: ServedModel) -> Hosted {
+/// The part of a [`Hosted`] that does not depend on what the model computes.
+pub trait AnyHosted: Send + Sync {
+    fn name(&self) -> &str;
+    /// Returns the time when the server started, in seconds since 1970.
+    fn created(&self) -> u64;
+    fn task(&self) -> &'static str;
+    /// Loads the model. Blocks until the model is ready.
+    ///
+    /// # Errors
+    /// The errors of the function that loads the model.
+    fn load(&self) -> Result<()>;
+    /// Returns the model and its counts, or `None` if the model is not ready.
+    fn state(&self) -> Option<(Model, EngineStats)>;
+    /// Ends all requests after their current step, and refuses new requests.
+    fn interrupt(&self);
+}
+
+impl<R: Runs> AnyHosted for Hosted<R> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn created(&self) -> u64 {
+        self.created
+    }
+
+    fn task(&self) -> &'static str {
+        R::TASK
+    }
+
+    fn load(&self) -> Result<()> {
+        let loaded = (self.load)();
+        let n_before = self.n_loads.fetch_add(1, Ordering::Relaxed);
+        let (phase, result) = match loaded {
+            Ok(engine) => (Phase::Ready(engine, n_before), Ok(())),
+            Err(e) => (Phase::Failed(e.clone()), Err(e)),
+        };
+        *self.lock() = phase;
+        result
+    }
+
+    fn state(&self) -> Option<(Model, EngineStats)> {
+        self.ready().map(|engine| (engine.model().clone(), engine.stats()))
+    }
+
+    fn interrupt(&self) {
+        self.ready().iter().for_each(R::interrupt);
+    }
+}
+
+impl<R: Runs> Hosted<R> {
+    pub fn new(Served { name, load }: Served<R>) -> Hosted<R> {
         Hosted {
             name,
             created: super::ids::now(),
@@ -52,33 +135,13 @@ impl Hosted {
         }
     }
 
-    /// Loads the model. Blocks until the engine has started.
-    ///
-    /// # Errors
-    /// The errors of the function that loads the model.
-    pub fn load(&self) -> Result<()> {
-        let loaded = (self.load)();
-        let n_before = self.n_loads.fetch_add(1, Ordering::Relaxed);
-        let mut phase = self.lock();
-        match loaded {
-            Ok(engine) => {
-                *phase = Phase::Ready(Box::new(engine), n_before);
-                Ok(())
-            }
-            Err(e) => {
-                *phase = Phase::Failed(e.clone());
-                Err(e)
-            }
-        }
-    }
-
     /// Returns the engine and its number, which [`lose`](Self::lose) takes.
     ///
     /// # Errors
     /// 503 if the model is not ready.
-    pub fn engine(&self) -> Answer<(Engine, u32)> {
+    pub fn engine(&self) -> Answer<(R, u32)> {
         match &*self.lock() {
-            Phase::Ready(engine, number) => Ok(((**engine).clone(), *number)),
+            Phase::Ready(engine, number) => Ok((engine.clone(), *number)),
             Phase::Loading => Err(Failure::unavailable("model_loading", format!("the model {} is being loaded", self.name))),
             Phase::Failed(e) => {
                 Err(Failure { retry_after: None, ..Failure::from(Error::device(format!("the model could not be loaded: {e}"))) })
@@ -87,7 +150,7 @@ impl Hosted {
     }
 
     /// Returns the engine if the model is ready.
-    pub fn ready(&self) -> Option<Engine> {
+    pub fn ready(&self) -> Option<R> {
         self.engine().ok().map(|(engine, _)| engine)
     }
 
@@ -101,7 +164,7 @@ impl Hosted {
         is_current
     }
 
-    fn lock(&self) -> MutexGuard<'_, Phase> {
+    fn lock(&self) -> MutexGuard<'_, Phase<R>> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -124,7 +187,7 @@ impl Losses {
 mod tests {
     use super::*;
     use crate::engine::EngineOptions;
-    use crate::session::{Model, ModelSource, Options};
+    use crate::session::{ModelSource, Options};
 
     #[test]
     fn a_lost_engine_is_loaded_again() {

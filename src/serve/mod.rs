@@ -25,9 +25,10 @@ mod run;
 mod states;
 mod store;
 mod tickets;
+mod turns;
 mod vectors;
 
-pub use hosted::{LoadEngine, ServedModel};
+pub use hosted::{Load, LoadEngine, Served, ServedModel};
 pub use keys::Keys;
 pub use options::{LogFormat, ServeOptions};
 pub use run::run;

@@ -1,11 +1,9 @@
 //! Starts and ends a server.
 
 use super::app::App;
-use super::hosted::{Hosted, ServedModel};
+use super::hosted::{AnyHosted, ServedModel};
 use super::options::ServeOptions;
-use super::states::States;
-use super::store::Store;
-use super::vectors::{HostedVectors, ServedVectors};
+use super::vectors::ServedVectors;
 use super::{connections, routes};
 use crate::error::{Error, Kind, Result};
 use std::net::SocketAddr;
@@ -18,8 +16,6 @@ use tokio::net::TcpListener;
 const TICK: Duration = Duration::from_millis(50);
 /// The time that clients have to take the last bytes of their responses.
 const LAST: Duration = Duration::from_secs(5);
-/// The most requests that are tokenized and checked at the same time.
-const PREPARING: usize = 4;
 
 /// Runs a server until `options.stop` is set and the open requests are complete or cut. Calls `listening` with the address when the server accepts
 /// connections. The models load after this call.
@@ -49,21 +45,7 @@ async fn serve(
     listening: &mut dyn FnMut(SocketAddr),
 ) -> Result<()> {
     let listener = listen(&options).await?;
-    let store = Store::open(options.states.as_deref())?;
-    let states = States::new(store, options.state_quota);
-    let app = Arc::new(App {
-        models: models.into_iter().map(|model| Arc::new(Hosted::new(model))).collect(),
-        vectors: vectors.into_iter().map(|model| Arc::new(HostedVectors::new(model))).collect(),
-        states,
-        options,
-        metrics: Default::default(),
-        ledger: Arc::default(),
-        preparing: Arc::new(tokio::sync::Semaphore::new(PREPARING)),
-        uploads: tokio::sync::Semaphore::new(1),
-        is_stopping: Default::default(),
-        fatal: Default::default(),
-        has_failed: Default::default(),
-    });
+    let app = Arc::new(App::new(options, models, vectors)?);
     let address = listener.local_addr().map_err(|e| Error::io(e, "the server's address".as_ref()))?;
     listening(address);
     let loading = app.clone();
@@ -75,9 +57,7 @@ async fn serve(
 
 /// Loads all models, one after the other. An error ends the server.
 fn load(app: &Arc<App>) {
-    let models = app.models.iter().map(|model| model.load());
-    let vectors = app.vectors.iter().map(|model| model.load());
-    if let Some(Err(e)) = models.chain(vectors).find(Result::is_err) {
+    if let Some(Err(e)) = app.all().map(AnyHosted::load).find(Result::is_err) {
         app.fail(e);
     }
 }
@@ -114,7 +94,7 @@ async fn stopped(app: &Arc<App>) {
         tokio::time::sleep(TICK).await;
     }
     // The requests that remain end with their texts so far, and their states are stored.
-    app.models.iter().filter_map(|model| model.ready()).for_each(|engine| engine.interrupt());
+    app.all().for_each(AnyHosted::interrupt);
     let end = tokio::time::Instant::now() + LAST;
     while app.ledger.len() > 0 && tokio::time::Instant::now() < end {
         tokio::time::sleep(TICK).await;

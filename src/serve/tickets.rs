@@ -5,13 +5,12 @@ use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
 use super::ids::new_id;
-use super::ledger::{Entry, Line};
+use super::ledger::Line;
 use super::log::DoneRecord;
 use crate::engine::{Engine, Event, Generation, Request};
 use crate::error::{Error, Kind, Result};
 use futures_util::StreamExt;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// States that a request resumes and saves without its fields `state` and `save_state`: the states of sessions and responses.
 #[derive(Debug, Clone, Default)]
@@ -52,10 +51,7 @@ impl Ticket {
         request: Request,
         kept: &Kept,
     ) -> Answer<Ticket> {
-        if app.is_stopping() {
-            return Err(Failure::unavailable("stopping", "the server is shutting down"));
-        }
-        let (engine, number) = model.engine()?;
+        let (engine, number, line) = app.begin(model, caller, endpoint)?;
         let mut request =
             Request { namespace: caller.namespace.clone(), state_is_prefix: kept.is_conversation && request.state.is_none(), ..request };
         if let Some(name) = &request.state {
@@ -73,16 +69,6 @@ impl Ticket {
             // The engine saves the state under a name of its own. So only a state that the storage has gets the caller's name.
             request.save_state = Some(new_id("saving-"));
         }
-        let entry = Entry {
-            request_id: caller.request_id.clone(),
-            namespace: caller.namespace.clone(),
-            endpoint,
-            model: model.name.clone(),
-            prompt_tokens: 0,
-            cached_tokens: 0,
-            events: 0,
-            began: Instant::now(),
-        };
         let mut generation = submit(app, &engine, &request).await;
         if let (Err(e), Some(name)) = (&generation, &request.state)
             && e.field_name() == Some("state")
@@ -97,7 +83,6 @@ impl Ticket {
             app.on_device_error(model, number, e);
         }
         let generation = generation?;
-        let line = Line::open(&app.ledger, entry);
         Ok(Ticket {
             app: app.clone(),
             model: model.clone(),

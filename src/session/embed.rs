@@ -154,6 +154,23 @@ impl Embedder {
         Ok(tokens)
     }
 
+    /// Returns the token ids that the model reads for a text that is given as token ids: these ids and, for an embedding model, the end-of-text
+    /// token if the ids do not end with it.
+    ///
+    /// # Errors
+    /// `Input` if the text has no tokens or more tokens than the context.
+    pub fn encode_tokens(&self, tokens: &[u32]) -> Result<Vec<u32>> {
+        let mut tokens = tokens.to_vec();
+        if let Rule::Ends(end, _) = &self.rule
+            && !tokens.is_empty()
+            && tokens.last() != Some(end)
+        {
+            tokens.push(*end);
+        }
+        self.check(&tokens)?;
+        Ok(tokens)
+    }
+
     fn check(&self, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::input("expected at least one token, found none"));
@@ -193,6 +210,9 @@ impl Embedder {
         let total: usize = texts.iter().map(|tokens| tokens.len()).sum();
         let (mut vectors, mut done) = (Vec::new(), 0);
         for group in texts.chunks(self.n_slots) {
+            if done > 0 {
+                self.session.check_stop(done, total)?;
+            }
             let slots = group.iter().map(|_| self.session.open()).collect::<Result<Vec<_>>>()?;
             let work: Vec<(Slot, &[u32])> = slots.iter().copied().zip(group.iter().copied()).collect();
             let pooled = self.pooled(&work, &mut |read, _| progress(done + read, total));

@@ -178,6 +178,17 @@ impl Session {
         Err(e)
     }
 
+    /// Checks the stop flag. `read` of `total` tokens have been read.
+    ///
+    /// # Errors
+    /// `Interrupted` if the flag is set.
+    pub(super) fn check_stop(&self, read: usize, total: usize) -> Result<()> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(Error::new(Kind::Interrupted, format!("interrupted after {read} of {total} tokens"))),
+            false => Ok(()),
+        }
+    }
+
     /// Reads the tokens of all items of `work`, in as many submissions as needed, and waits for each. Calls `each`, if given, with the `wanted` rows
     /// of logits after each submission.
     ///
@@ -199,8 +210,8 @@ impl Session {
         self.scratch.begin(work.len());
         let mut read = 0;
         while read < total {
-            if read > 0 && cut == Cut::Chunks && self.stop.load(Ordering::Relaxed) {
-                return Err(Error::new(Kind::Interrupted, format!("interrupted after {read} of {total} tokens")));
+            if read > 0 && cut == Cut::Chunks {
+                self.check_stop(read, total)?;
             }
             let room = self.chunk.tokens(self.max_rows(wanted)).max(least);
             read += self.scratch.cut(work, room, most_each);

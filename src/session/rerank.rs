@@ -96,6 +96,9 @@ impl Reranker {
         let total: usize = texts.iter().map(Vec::len).sum();
         let (mut scores, mut done) = (Vec::new(), 0);
         for group in texts.chunks(self.n_slots) {
+            if done > 0 {
+                self.reader.check_stop(done, total)?;
+            }
             scores.extend(self.group(group, &mut |read, _| progress(done + read, total))?);
             done += group.iter().map(Vec::len).sum::<usize>();
         }

@@ -9,7 +9,7 @@ use crate::serve::body::{Body, read_at_most};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::hosted::Hosted;
-use crate::serve::openai::{WireMessage, checked_name, read_messages};
+use crate::serve::openai::{WireMessage, check_tokens, checked_name, read_messages};
 use crate::serve::states::Listed;
 use crate::serve::tickets::{Kept, Ticket, unknown_state};
 use axum::extract::{Request as HttpRequest, State};
@@ -110,7 +110,10 @@ pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
 async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: StateBody) -> Answer<Json<Value>> {
     let input = match (asked.prompt, asked.tokens, asked.messages) {
         (Some(text), None, None) => Input::Text(text),
-        (None, Some(tokens), None) => Input::Tokens(tokens),
+        (None, Some(tokens), None) => {
+            check_tokens("tokens", &tokens, model.engine()?.0.model())?;
+            Input::Tokens(tokens)
+        }
         (None, None, Some(messages)) => Input::Messages(read_messages(&messages)),
         _ => return Err(Error::input("expected exactly one of the fields prompt, tokens and messages").field("prompt").into()),
     };

@@ -5,8 +5,8 @@ use crate::engine::{Input, Request};
 use crate::error::Error;
 use crate::serve::app::App;
 use crate::serve::body::Body;
-use crate::serve::failure::{Answer, Failure};
-use crate::serve::openai::{WireMessage, read_messages};
+use crate::serve::failure::Answer;
+use crate::serve::openai::{WireMessage, check_tokens, read_messages};
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
@@ -100,10 +100,7 @@ pub async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<
     let asked: TokensBody = body.parse()?;
     let engine = app.model(asked.model.as_deref())?.engine()?.0;
     let vocab = engine.model().vocab().ok_or_else(|| Error::input("the model has no vocabulary"))?;
-    let n_vocab = engine.model().facts().n_vocab;
-    if let Some(i) = asked.tokens.iter().position(|token| *token as usize >= n_vocab) {
-        return Err(Failure::field(&format!("tokens[{i}]"), format!("expected a token id below {n_vocab}, found {}", asked.tokens[i])));
-    }
+    check_tokens("tokens", &asked.tokens, engine.model())?;
     let text = vocab.decode(&asked.tokens);
     let text = String::from_utf8_lossy(&text);
     // llama.cpp names the text `content`, vLLM names it `prompt`.

@@ -3,6 +3,7 @@
 use super::answer::{Sum, add_end, end_of_choice, finish_reason, finite, merge, token_text};
 use super::chat::fingerprint;
 use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, of_schema, without};
+use super::prompts::{Prompts, check_ids, of_input};
 use super::stream::{Lines, Out, collect, respond};
 use crate::engine::{Completion, Engine, Event, Input, Request};
 use crate::error::Error;
@@ -58,28 +59,6 @@ pub struct CompletionBody {
     pub return_state: Option<bool>,
 }
 
-/// One or several prompts, as texts or as token ids.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "found another type than a string, an array of strings, token ids, or arrays of token ids")]
-pub enum Prompts {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    TokenLists(Vec<Vec<u32>>),
-}
-
-impl Prompts {
-    /// Returns the prompts as inputs of requests.
-    pub fn inputs(self) -> Vec<Input> {
-        match self {
-            Prompts::Text(text) => vec![Input::Text(text)],
-            Prompts::Texts(all) => all.into_iter().map(Input::Text).collect(),
-            Prompts::Tokens(tokens) => vec![Input::Tokens(tokens)],
-            Prompts::TokenLists(all) => all.into_iter().map(Input::Tokens).collect(),
-        }
-    }
-}
-
 /// Fields of the body that are removed before the engine reads the remaining fields as its settings.
 const OWN: [&str; 13] = [
     "prompt",
@@ -107,11 +86,11 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     (settings.echo, settings.logprobs) = (asked.echo == Some(true), asked.logprobs.map(|n| n as usize));
     // OpenAI's default.
     settings.max_tokens.get_or_insert(16);
-    let mut inputs = asked.prompt.inputs();
+    let mut inputs = asked.prompt.inputs("prompt");
     if let Some(suffix) = asked.suffix.filter(|suffix| !suffix.is_empty()) {
-        inputs = inputs.into_iter().map(|input| between(input, &suffix)).collect::<Answer<_>>()?;
+        inputs = inputs.into_iter().map(|(path, input)| Ok((path, between(input, &suffix)?))).collect::<Answer<_>>()?;
     }
-    if inputs.is_empty() || inputs.len() > MAX_PROMPTS || inputs.len() * settings.n > app.options.max_n.max(MAX_PROMPTS) {
+    if inputs.is_empty() || inputs.len() > MAX_PROMPTS || inputs.len().saturating_mul(settings.n) > app.options.max_n.max(MAX_PROMPTS) {
         let text = format!(
             "expected 1 to {MAX_PROMPTS} prompts and at most {} continuations in all, found {} prompts with n = {}",
             app.options.max_n.max(MAX_PROMPTS),
@@ -128,15 +107,18 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let kept = kept(&settings, &of_header, asked.session_id, asked.return_state == Some(true))?;
     let model = app.model(asked.model.as_deref())?;
     let n = settings.n;
-    check_fits(inputs.len(), n, &model.engine()?.0)?;
+    let engine = model.engine()?.0;
+    check_fits(inputs.len(), n, &engine)?;
+    check_ids(&inputs, engine.model())?;
     let firsts: Vec<Option<u32>> = match settings.echo && settings.logprobs.is_some() {
-        true => inputs.iter().map(|input| first_token(&model, input)).collect(),
+        true => inputs.iter().map(|(_, input)| first_token(&model, input)).collect(),
         false => vec![None; inputs.len()],
     };
     let mut tickets = Vec::with_capacity(inputs.len());
-    for input in inputs {
+    for (path, input) in inputs {
         let request = Request { input, ..settings.clone() };
         let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept).await;
+        let opened = opened.map_err(|e| of_input(e, &path));
         tickets.push(opened.map_err(|e| if asked.response_format.is_some() { of_schema(e, "response_format") } else { e })?);
     }
     let engine = tickets[0].engine.clone();

@@ -1,13 +1,14 @@
 //! `POST /v1/embeddings`: computes vectors of texts.
 
-use super::completions::Prompts;
+use super::prompts::{Prompts, check_ids, of_input};
 use crate::engine::{Event, Input, Request};
-use crate::error::Error;
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
+use crate::serve::hosted::Runs;
 use crate::serve::tickets::{Kept, Ticket};
+use crate::serve::turns::in_turn;
 use crate::session::Pooling;
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -63,11 +64,12 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
             if asked.pooling.is_some() {
                 return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
             }
-            let texts = texts(asked.input)?;
-            let name = model.name.clone();
-            let found = model.in_turn(move |model| model.embed(&texts, "input")).await?;
+            let inputs = inputs(asked.input)?;
+            check_ids(&inputs, model.engine()?.0.model())?;
+            let found = in_turn(&app, model, &caller, "/v1/embeddings", move |turn| turn.embed(&inputs)).await?;
             let n_tokens = found.iter().map(|one| one.n_tokens).sum();
-            (name, found.into_iter().map(|one| one.vector).collect::<Vec<_>>(), n_tokens)
+            app.metrics.on_vectors(&model.name, n_tokens);
+            (model.name.clone(), found.into_iter().map(|one| one.vector).collect::<Vec<_>>(), n_tokens)
         }
         None => of_engine(&app, &caller, asked.input, asked.model.as_deref(), asked.pooling).await?,
     };
@@ -94,22 +96,20 @@ async fn of_engine(
     pooling: Option<WirePooling>,
 ) -> Answer<(String, Vec<Vec<f32>>, usize)> {
     let model = app.model(name)?;
-    let inputs = input.inputs();
-    check_count(inputs.len())?;
+    let inputs = inputs(input)?;
     let pooling = if pooling == Some(WirePooling::Mean) { Pooling::Mean } else { Pooling::Last };
     let (mut vectors, mut n_tokens) = (Vec::with_capacity(inputs.len()), 0);
     // Submits at most one text per slot at a time, so that one request does not fill the queue.
-    let n_slots = model.engine()?.0.stats().slots.max(1);
-    let mut inputs = inputs.into_iter().enumerate();
+    let engine = model.engine()?.0;
+    check_ids(&inputs, engine.model())?;
+    let n_slots = engine.stats().slots.max(1);
+    let mut inputs = inputs.into_iter();
     loop {
         let mut tickets = Vec::new();
-        for (i, input) in inputs.by_ref().take(n_slots) {
+        for (path, input) in inputs.by_ref().take(n_slots) {
             let request = Request { pooling: Some(pooling), ..Request::new(input) };
             let opened = Ticket::open(app, &model, caller, "/v1/embeddings", request, &Kept::default()).await;
-            tickets.push(opened.map_err(|failure| Failure {
-                error: Box::new(Error { field: Some(format!("input[{i}]").into()), ..*failure.error }),
-                ..failure
-            })?);
+            tickets.push(opened.map_err(|failure| of_input(failure, &path))?);
         }
         if tickets.is_empty() {
             return Ok((model.name.clone(), vectors, n_tokens));
@@ -127,19 +127,11 @@ async fn of_engine(
     }
 }
 
-/// Returns the texts of the input. Models for vectors add a token at the end of each text, so they take no token ids.
-fn texts(input: Prompts) -> Answer<Vec<String>> {
-    let texts = input.inputs().into_iter().map(|input| match input {
-        Input::Text(text) => Ok(text),
-        _ => Err(Failure::field("input", "expected a text or texts, found token ids: an embedding model takes no token ids")),
-    });
-    let texts = texts.collect::<Answer<Vec<String>>>()?;
-    check_count(texts.len()).map(|()| texts)
-}
-
-fn check_count(n: usize) -> Answer<()> {
-    match (1..=MAX_TEXTS).contains(&n) {
-        true => Ok(()),
-        false => Err(Failure::field("input", format!("expected 1 to {MAX_TEXTS} texts, found {n}"))),
+/// Returns the inputs, each with its path in the request.
+fn inputs(input: Prompts) -> Answer<Vec<(String, Input)>> {
+    let inputs = input.inputs("input");
+    match inputs.len() {
+        1..=MAX_TEXTS => Ok(inputs),
+        n => Err(Failure::field("input", format!("expected 1 to {MAX_TEXTS} texts, found {n}"))),
     }
 }

@@ -7,9 +7,11 @@ pub mod embeddings;
 mod extras;
 mod messages;
 pub mod models;
+mod prompts;
 pub mod rerank;
 pub mod responses;
 mod stream;
 
 pub use extras::checked_name;
 pub use messages::{WireMessage, read as read_messages};
+pub use prompts::check_tokens;

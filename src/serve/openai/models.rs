@@ -4,7 +4,7 @@ use super::answer::merge;
 use crate::serve::address::Name;
 use crate::serve::app::App;
 use crate::serve::failure::{Answer, Failure};
-use crate::serve::hosted::Hosted;
+use crate::serve::hosted::AnyHosted;
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
@@ -20,23 +20,20 @@ pub async fn one(State(app): State<Arc<App>>, Name(name): Name) -> Answer<Json<V
 }
 
 fn all(app: &App) -> Vec<Value> {
-    let of_vectors = app.vectors.iter().map(|model| {
-        let status = if model.is_ready() { "ready" } else { "loading" };
-        json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "wingbeat", "task": "embedding", "status": status})
-    });
-    app.models.iter().map(|model| described(model)).chain(of_vectors).collect()
+    app.all().map(described).collect()
 }
 
-fn described(model: &Hosted) -> Value {
-    let mut entry = json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "wingbeat", "task": "text"});
-    let Some(engine) = model.ready() else {
+fn described(hosted: &dyn AnyHosted) -> Value {
+    let (id, created, task) = (hosted.name(), hosted.created(), hosted.task());
+    let mut entry = json!({"id": id, "object": "model", "created": created, "owned_by": "wingbeat", "task": task});
+    let Some((model, stats)) = hosted.state() else {
         entry["status"] = "loading".into();
         return entry;
     };
-    let (model, facts) = (engine.model(), engine.model().facts());
+    let facts = model.facts();
     let more = json!({
         "status": "ready", "architecture": facts.architecture, "parameters": model.n_params(), "context": model.context(), "layers": facts.n_layer,
-        "vocabulary": facts.n_vocab, "dtype": model.dtype(), "device": model.device().name, "slots": engine.stats().slots,
+        "vocabulary": facts.n_vocab, "dtype": model.dtype(), "device": model.device().name, "slots": stats.slots,
     });
     merge(&mut entry, &more);
     entry

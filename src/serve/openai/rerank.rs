@@ -4,8 +4,10 @@ use crate::error::Error;
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
-use axum::Json;
+use crate::serve::guard::Caller;
+use crate::serve::turns::in_turn;
 use axum::extract::State;
+use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -46,7 +48,7 @@ impl Document {
     }
 }
 
-pub async fn create(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Value>> {
+pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Value>> {
     let asked: RerankBody = body.parse()?;
     let n = asked.documents.len();
     if !(1..=MAX_DOCUMENTS).contains(&n) {
@@ -64,9 +66,9 @@ pub async fn create(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Valu
         return Err(e.hint("the server's operator can add a reranker with the options `embed` and `reranker`").into());
     };
     let name = model.name.clone();
-    let scored = model.in_turn(move |model| {
+    let scored = in_turn(&app, &model, &caller, "/v1/rerank", move |turn| {
         let texts: Vec<&str> = asked.documents.iter().map(Document::text).collect();
-        let logits = model.score(&asked.query, &texts)?;
+        let logits = turn.score(&asked.query, &texts)?;
         Ok((logits, asked))
     });
     let (logits, asked) = scored.await?;

@@ -1,0 +1,86 @@
+//! `/v1/embeddings` and `/v1/rerank`, with a model that generates text and with a model for vectors.
+
+use super::Server;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+#[test]
+fn vectors_have_the_length_1() {
+    let server = Server::start();
+    let both = server.post("/v1/embeddings", &json!({"input": ["light", "darkness"], "model": "tiny"})).ok();
+    let vector = |i: usize| both["data"][i]["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    assert!((dot(&vector(0), &vector(0)) - 1.0).abs() < 1e-5 && dot(&vector(0), &vector(1)) < 0.999);
+    let coded = server.post("/v1/embeddings", &json!({"input": "light", "encoding_format": "base64"})).ok();
+    assert_eq!(coded["data"][0]["embedding"].as_str().unwrap().len(), (vector(0).len() * 4).div_ceil(3) * 4);
+    assert_eq!(server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 3})).json()["error"]["param"], "dimensions");
+    assert_eq!(server.post("/v1/rerank", &json!({"query": "a", "documents": ["b"]})).status, 400);
+}
+
+#[test]
+fn token_ids_give_the_vector_of_their_text() {
+    for server in [Server::start(), Server::with_vectors()] {
+        let vector = |input: Value| {
+            let answer = server.post("/v1/embeddings", &json!({"input": input})).ok();
+            answer["data"].as_array().unwrap().iter().map(|one| one["embedding"].clone()).collect::<Vec<_>>()
+        };
+        // The ids of "In the" in the vocabulary of the embedded model: its server tells them.
+        let ids = Server::start().post("/tokenize", &json!({"content": "In the"})).ok()["tokens"].clone();
+        let text = vector(json!("In the"));
+        assert_eq!((vector(ids.clone()), vector(json!([ids, [1, 2]]))[0].clone()), (text.clone(), text[0].clone()));
+        for (input, param, want) in [
+            (json!([1, 2, 99999]), "input[2]", "found 99999"),
+            (json!([[1], [2, 99999]]), "input[1][1]", "found 99999"),
+            (json!([[1], []]), "input[1]", "at least one token"),
+            (json!(["a", ""]), "input[1]", ""),
+            (json!(""), "input", ""),
+            (json!([]), "input", "expected 1 to 2048"),
+            (json!([1, "a"]), "input", "found another type"),
+            (json!([-1]), "input", "found another type"),
+        ] {
+            let answer = server.post("/v1/embeddings", &json!({"input": input}));
+            let error = &answer.json()["error"];
+            assert_eq!((answer.status, &error["param"]), (400, &json!(param)), "{input}: {error}");
+            assert!(error["message"].as_str().unwrap().contains(want), "{input}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_model_for_vectors_is_described_and_counted() {
+    let server = Server::with_vectors();
+    let model = server.get("/v1/models/vectors").ok();
+    assert_eq!((&model["task"], &model["architecture"], &model["slots"]), (&json!("embedding"), &json!("rwkv7"), &json!(2)));
+    let n_tokens = server.post("/v1/embeddings", &json!({"input": "light"})).ok()["usage"]["prompt_tokens"].clone();
+    let metrics = server.get("/metrics").text;
+    assert!(metrics.contains(&format!("wingbeat_prompt_tokens_total{{model=\"vectors\"}} {n_tokens}\n")), "{metrics}");
+    assert!(metrics.contains("wingbeat_slots{model=\"vectors\"} 2\n"), "{metrics}");
+}
+
+#[test]
+fn requests_for_vectors_are_shown_and_end_when_their_client_leaves() {
+    let server = Server::with_vectors();
+    let body = json!({"input": vec!["In the beginning God created the heaven and the earth. ".repeat(20); 2048]}).to_string();
+    let long = || {
+        let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+        write!(stream, "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        stream
+    };
+    let until = |is_so: &dyn Fn(&Value) -> bool| {
+        let began = Instant::now();
+        while !is_so(&server.get("/slots").ok()[0]) {
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", server.get("/slots").text);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let (first, second) = (long(), long());
+    until(&|slots| slots["running"] == 1 && slots["waiting"] == 1 && slots["requests"].as_array().unwrap().len() == 2);
+    until(&|slots| slots["requests"][0]["prompt_tokens"].as_u64() > Some(2048));
+    assert_eq!(server.get("/slots").ok()[0]["requests"][0]["endpoint"], "/v1/embeddings");
+    drop((first, second));
+    until(&|slots| slots["free_slots"] == 2 && slots["requests"] == json!([]));
+    server.post("/v1/embeddings", &json!({"input": "light"})).ok();
+    server.end().unwrap();
+}
