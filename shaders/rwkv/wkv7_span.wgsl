@@ -58,7 +58,6 @@ fn keep(at: u32, sum: Pair) {
 fn finish(span: Span, head: u32, lane: u32) {
     var v: array<f32, SPAN>;
     var x: array<f32, SPAN>;
-    var out: array<f32, SPAN>;
     var p = 1.0;
     unroll d in 16 {
     early[15 - $d] *= p;
@@ -91,13 +90,12 @@ fn finish(span: Span, head: u32, lane: u32) {
         let bk = right[$tu * SPAN + $tu];
         late[$t] = vec2(wq.x, wq.y - bk.x * wq.x);
         x[$t] = xy.x;
-        out[$t] = xy.y + bk.y * v[$t] - bk.x * xy.x;
+        if $tu < span.n {
+            store($tu, 0u, lane, late[$t].x);
+            if $t > 0 { store($tu, 1u, lane, x[$t]); }
+            store($tu, 4u, lane, late[$t].y);
+            store_y($tu, lane, xy.y + bk.y * v[$t] - bk.x * xy.x);
+        }
     }
     }
-    unroll t in 16 { if $tu < span.n {
-    store($tu, 0u, lane, late[$t].x);
-    if $t > 0 { store($tu, 1u, lane, x[$t]); }
-    store($tu, 4u, lane, late[$t].y);
-    store_y($tu, lane, out[$t]);
-    } }
 }
