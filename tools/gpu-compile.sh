@@ -77,9 +77,8 @@ compile() {
     hlsl) hlsl ;;
     navi31) unpacked $gpu backports radeon amdgpu AMDGPU_GPU_ID=navi31 "${options[@]}" ;;
     gfx1201) unpacked $gpu sid radeon amdgpu AMDGPU_GPU_ID=gfx1201 "${options[@]}" ;;
-    # These two have kernels that spill (docs/next.md). The tables have the numbers, and more is a failure.
-    ada) unpacked $gpu sid nouveau nouveau NOUVEAU_CHIPSET=192 --adapter nvk --known-spills "${options[@]}" ;;
-    m1) unpacked $gpu sid asahi asahi ASAHI_SHIM=m1 --known-spills "${options[@]}" ;;
+    ada) unpacked $gpu sid nouveau nouveau NOUVEAU_CHIPSET=192 --adapter nvk "${options[@]}" ;;
+    m1) unpacked $gpu sid asahi asahi ASAHI_SHIM=m1 "${options[@]}" ;;
     *)
       local icd=/usr/share/vulkan/icd.d/radeon_icd.$arch.json
       if [ ! -e "$icd" ]; then

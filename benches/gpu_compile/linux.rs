@@ -27,9 +27,6 @@ struct Arguments {
     /// Write the table anew
     #[arg(long)]
     bless: bool,
-    /// Accept the spilled registers that the table has
-    #[arg(long)]
-    known_spills: bool,
     /// Compile only kernels whose line in the table contains this text. Print their lines and all statistics, and compare nothing
     #[arg(long)]
     only: Option<String>,
@@ -71,7 +68,7 @@ pub fn main() -> i32 {
             Err(why) => wrong.push(format!("{}: {why}", kernel.name)),
             Ok(compiled) => {
                 let statistics = Statistics::new(compiled);
-                if statistics.spilled > 0 && !arguments.known_spills {
+                if statistics.spilled > 0 {
                     wrong.push(format!("{}: spills {} (registers and bytes of scratch memory)", kernel.name, statistics.spilled));
                 }
                 if arguments.only.is_some() {

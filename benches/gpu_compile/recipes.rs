@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use wingbeat::low_level::arch::ARCHS;
 use wingbeat::low_level::exec::gpu::{DrawSizes, Recipe};
-use wingbeat::low_level::quant::{FORMATS, Scaling, find};
+use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
 use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning, vector};
 use wingbeat::low_level::words::{Activation, LAYER_NORM_EPS, Norm, Projection};
 
@@ -33,14 +33,15 @@ pub fn all(cooperative: Option<usize>, tuning: &Tuning) -> Vec<Kernel> {
     };
     DrawSizes { n_vocab: 65536, stride: 65536, n_slots: 4, n_steps: 8 }.dispatches().into_iter().for_each(&mut add);
     published(cooperative, tuning, &mut add);
-    tuned(&mut add);
+    tuned(tuning, &mut add);
     kernels.sort_by(|a, b| a.name.cmp(&b.name));
     kernels
 }
 
 /// Calls `add` with the dispatches of the published models: each architecture, variant and format, with and without subgroups.
 fn published(cooperative: Option<usize>, tuning: &Tuning, add: &mut dyn FnMut(Dispatch)) {
-    let plain = Caps { tuning: tuning.clone(), ..Caps::plain(Class::Groups, (2 << 30) - 4) };
+    // The GPUs with few registers are integrated, and integrated GPUs use no spans by default.
+    let plain = Caps { tuning: tuning.clone(), spans: !tuning.few_registers, ..Caps::plain(Class::Groups, (2 << 30) - 4) };
     let mut variants =
         vec![plain.clone(), Caps { subgroups: true, ..plain.clone() }, Caps { batch_invariant: true, subgroups: true, ..plain.clone() }];
     variants.extend(cooperative.map(|size| Caps { subgroups: true, cooperative: Some(size), ..plain }));
@@ -72,8 +73,9 @@ fn published(cooperative: Option<usize>, tuning: &Tuning, add: &mut dyn FnMut(Di
 }
 
 /// Calls `add` with the dispatches of two products, in every kernel size that tuning may choose. One product has stored inputs. The other
-/// product computes its inputs.
-fn tuned(add: &mut dyn FnMut(Dispatch)) {
+/// product computes its inputs. The measurement begins with the sizes `first`. With few registers, every format may spill some, so all formats are
+/// listed, else two.
+fn tuned(first: &Tuning, add: &mut dyn FnMut(Dispatch)) {
     const WIDTH: usize = 2560;
     let mut tape = Tape::new();
     let x = tape.var("x", Rows::Tokens, &[WIDTH]);
@@ -82,9 +84,11 @@ fn tuned(add: &mut dyn FnMut(Dispatch)) {
     let key = Projection { part: MatrixPart::new("k", WIDTH, WIDTH), mix: 0, activation: Activation::ReluSquared };
     let k = tape.norm_shift_linear("ffn", x, Norm::layer(norm, LAYER_NORM_EPS), vec![key], shift);
     tape.linear_add(MatrixPart::new("v", WIDTH, WIDTH), k, x);
-    for (format, tokens) in ["f16", "i8"].into_iter().flat_map(|format| TOKENS.map(|n| (format, n))) {
-        tape.store_as(find(format).expect("the format exists"));
-        for tuning in Tuning::default().candidates(tokens) {
+    let is_listed = |format: &dyn Format| first.few_registers || ["f16", "i8"].contains(&format.name());
+    let formats = FORMATS.iter().copied().filter(|&format| is_listed(format));
+    for (format, tokens) in formats.flat_map(|format| TOKENS.map(|n| (format, n))) {
+        tape.store_as(format);
+        for tuning in first.candidates(tokens) {
             let caps = Caps { tuning, subgroups: true, ..Caps::plain(Class::Groups, 1 << 30) };
             let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
             tape.words.iter().flat_map(|word| word.lower(&cx)).for_each(&mut *add);

@@ -69,7 +69,7 @@ fn read(path: &Path) -> Option<Measured> {
 }
 
 /// The version of [`Tuning`]'s fields and candidates. A file of another version is not read, so the adapter is measured again.
-const LAYOUT: &str = "4";
+const LAYOUT: &str = "5";
 
 /// Returns the path of an adapter's file in `folder`, `KIND-HASH.EXTENSION`. The hash depends on the adapter, the driver, the version of wingbeat,
 /// and the features in use: subgroups, cooperative matrices, the largest binding, and bounds checks.

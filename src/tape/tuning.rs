@@ -63,8 +63,6 @@ const ROWS: [usize; 3] = [4, 8, 16];
 const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
-/// The values of [`Tuning::low_rank_ahead`]: the default, and the value for GPUs with few registers per lane.
-const LOW_RANK_AHEAD: [usize; 2] = [4, 2];
 
 /// The smallest number of tokens for which a product whose inputs are mostly zeros is dense. Each field applies to one width of weights: 16 and more
 /// bits, 8 bits, 4 bits. A step of fewer tokens reads only the columns of the matrix whose input is not zero. If the number is 1, every step is
@@ -119,9 +117,9 @@ pub struct Tuning {
     pub early_weights: bool,
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
-    /// The number of units (eight weights) of a quantised low-rank matrix that a lane of rwkv/head loads before it uses the first unit. Decoding
-    /// needs registers, which the lane also needs for a row of the state. Not tuned.
-    pub low_rank_ahead: usize,
+    /// `true` if the GPU has few registers per lane, or if the GPU is unknown. Then only sizes that spill no register on Apple's GPUs are
+    /// candidates. Not tuned.
+    pub few_registers: bool,
     /// The numbers of tokens from which products of inputs that are mostly zeros are dense.
     pub dense_from: DenseFrom,
 }
@@ -138,7 +136,7 @@ impl Default for Tuning {
             input_rows: 16,
             early_weights: false,
             tiles: TILES.map(|[first, ..]| first),
-            low_rank_ahead: LOW_RANK_AHEAD[0],
+            few_registers: false,
             dense_from: DenseFrom::default(),
         }
     }
@@ -146,13 +144,13 @@ impl Default for Tuning {
 
 impl Tuning {
     /// Returns the sizes for a GPU that was not measured. `backend` and `driver` are the names that the adapter reports. Apple's GPUs have few
-    /// registers per lane, and in a browser the GPU is unknown. In both cases each lane keeps fewer sums, so that no lane spills registers.
+    /// registers per lane, and in a browser the GPU is unknown. In both cases each lane keeps fewer values, so that no lane spills registers.
     pub fn unmeasured(backend: &str, driver: &str) -> Tuning {
         if !["metal", "webgpu"].contains(&backend) && !driver.contains("Honeykrisp") {
             return Tuning::default();
         }
         let tiles = [TILES[0][0], TILES[1][0], TILES[2][1]];
-        Tuning { batch_tokens: 2, input_rows: 8, low_rank_ahead: LOW_RANK_AHEAD[1], tiles, ..Tuning::default() }
+        Tuning { batch_tokens: 2, input_rows: 8, few_registers: true, tiles, ..Tuning::default() }
     }
 
     /// Returns the tile for a step of `n` tokens.
@@ -166,7 +164,13 @@ impl Tuning {
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
         let DenseFrom { f16, i8, i4 } = self.dense_from;
         let dense_from = [f16, i8, i4].iter().all(|n| DenseFrom::CANDIDATES.contains(n));
-        tiles && rows && dense_from && LOW_RANK_AHEAD.contains(&self.low_rank_ahead) && BATCH_TOKENS.contains(&self.batch_tokens)
+        tiles && rows && dense_from && BATCH_TOKENS.contains(&self.batch_tokens) && self.has_registers()
+    }
+
+    /// Returns `false` if [`Tuning::few_registers`] is true and a lane keeps so many sums that Apple's compiler spills registers.
+    fn has_registers(&self) -> bool {
+        let sums = self.tiles.iter().map(|tile| tile.lane_rows * tile.lane_tokens).max();
+        !self.few_registers || (self.batch_tokens <= 2 && self.input_rows <= 16 && sums <= Some(32))
     }
 
     fn tile_class(n: usize) -> usize {
@@ -178,7 +182,7 @@ impl Tuning {
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {
-            if !found.contains(&other) {
+            if !found.contains(&other) && other.has_registers() {
                 found.push(other);
             }
         };

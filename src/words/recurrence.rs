@@ -163,8 +163,9 @@ impl Recurrence {
                 lora[segment.part] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
             }
             matrix = pieces[0].segments[0].region.modules();
-            if pieces[0].format.scaling() != Scaling::None {
-                ahead = cx.caps.tuning.low_rank_ahead;
+            // A lane also keeps a row of the state in registers.
+            if pieces[0].format.scaling() != Scaling::None && cx.caps.tuning.few_registers {
+                ahead = 1;
             }
             weight = Binding::Piece(stack.matrix, 0);
             bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);

@@ -5,6 +5,7 @@
 //! This file chooses a kernel by the adapter's kernel family and the number of tokens, and cuts the stack into pieces that each fit a
 //! binding. The *twin* is the reference implementation on the CPU.
 
+use crate::quant::Scaling;
 use crate::quant::product::{Product, Sums, TASK, products};
 use crate::tape::{
     BATCH, Binding, Caps, Class, Dispatch, FUSED, Host, Lowering, Matrix, MatrixPiece, MatrixSpec, Param, PieceSegment, Rows, Tape, Var,
@@ -297,8 +298,12 @@ impl Stack {
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let (n, tuning) = (cx.n_rows(self.rows), &cx.caps.tuning);
-        let shape = Shape::matvec(cx.caps, tuning.input_rows, n, n == 1 && tuning.early_weights);
-        self.products(cx, &|_| shape.clone(), &pieces, input, &|s| s.plane)
+        let shape = |piece: &MatrixPiece| {
+            // Offsets of rows and columns take many registers.
+            let few_rows = tuning.few_registers && n > 1 && piece.format.scaling() == Scaling::Affine;
+            Shape::matvec(cx.caps, if few_rows { 4 } else { tuning.input_rows }, n, n == 1 && tuning.early_weights)
+        };
+        self.products(cx, &shape, &pieces, input, &|s| s.plane)
     }
 
     /// Returns one dispatch per piece and per group of up to [`MAX_SEGMENTS`] segments. `x_at` returns, for a segment, the second argument
