@@ -15,9 +15,10 @@ pub struct EngineOptions {
     /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. So one caller cannot fill the
     /// queue. `None` sets no bound other than `queue`.
     pub queue_per_namespace: Option<usize>,
-    /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest time of a step with prefill, as a
-    /// multiple of the time of a step that only decodes. At 2.0, a step with prefill takes at most about twice as long as a step that only decodes.
-    /// `None` sets no limit: each step prefills a whole chunk, which gives the highest throughput.
+    /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest mean time of a step while prompts
+    /// are prefilled, as a multiple of the time of a step that only decodes. At 2.0, other texts become at most about twice as slow during a prefill,
+    /// and a single step takes at most about four times as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
+    /// throughput.
     pub prefill_slowdown: Option<f64>,
     /// The most bytes of events that may wait for the reader of one request. At this limit the request pauses: it keeps its slots, but takes part
     /// in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after

@@ -304,8 +304,9 @@ impl Batcher {
         std::mem::take(&mut self.pooled)
     }
 
-    /// Bounds how much prefill slows decoding sequences down. A step that also reads prompt tokens takes at most about `slowdown` times as long
-    /// as a step without prompt tokens. `None`, the default, sets no bound: a step reads up to a whole chunk of tokens.
+    /// Bounds how much prefill slows decoding sequences down. While prompts are read, steps take on average at most about `slowdown` times as long
+    /// as steps without prompt tokens, and a single step at most about twice as long as this average. `None`, the default, sets no bound: a step
+    /// reads up to a whole chunk of tokens.
     pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
         self.prefill = slowdown.map(PrefillBound::new);
     }

@@ -138,7 +138,7 @@ impl Batcher {
         let n_first = order.len();
         let n_decoding = order.iter().filter(|&&i| !self.sequences[i].unread.is_empty()).count();
         let most = match &mut self.prefill {
-            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_first.saturating_add(bound.tokens()),
+            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_first.saturating_add(bound.tokens(n_decoding)),
             _ => usize::MAX,
         };
         if most > n_first {
@@ -155,7 +155,7 @@ impl Batcher {
         let n_prompt = self.session.n_read()[n_first..].iter().sum();
         let took = self.session.clock.stop();
         if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
-            bound.learn(n_prompt, took);
+            bound.learn(n_prompt, n_decoding, took);
         }
         self.pool(order)?;
         let Batcher { session, sequences, .. } = self;
@@ -264,7 +264,7 @@ impl Batcher {
         let mut batch = Batch::new(streams, model.vocab(), &mut hear);
         let took = session.finish_drawing(&mut batch, &mut live, ahead).inspect_err(|_| *has_samplers = false)?;
         if let Some(bound) = prefill {
-            bound.learn(0, took);
+            bound.learn(0, live.len(), took);
         }
         for l in live {
             *has_samplers &= !l.is_stuck;
