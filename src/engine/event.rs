@@ -20,6 +20,8 @@ pub enum Event {
     },
     /// Log-probabilities of all prompt tokens except the first. Sent if the request sets both `echo` and `logprobs`.
     Prompt {
+        /// The first token of the prompt.
+        first: Option<u32>,
         /// One entry for each prompt token except the first.
         logprobs: Vec<Logprobs>,
     },
@@ -80,7 +82,7 @@ impl Event {
         let heap = match self {
             Event::Started { .. } | Event::Failed(_) => 0,
             Event::Vector { vector } => size_of_val(vector.as_slice()),
-            Event::Prompt { logprobs } => logprobs.iter().map(logprobs_bytes).sum(),
+            Event::Prompt { logprobs, .. } => logprobs.iter().map(logprobs_bytes).sum(),
             Event::Text { text, .. } | Event::Thought { text, .. } | Event::Arguments { text, .. } => text.len(),
             Event::Call { name, .. } => name.len(),
             Event::Logprobs { logprobs, .. } => logprobs_bytes(logprobs),
@@ -115,6 +117,8 @@ pub struct Completion {
     pub tokens: Vec<u32>,
     /// Log-probabilities, one entry per token of `tokens`. Empty if the request does not set `logprobs`.
     pub logprobs: Vec<Logprobs>,
+    /// The first token of the prompt. `None` if the prompt is empty.
+    pub prompt_first: Option<u32>,
     /// Log-probabilities, one entry per prompt token except the first. Empty if the request does not set both `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
     /// The vector of the prompt, `[n_embd]`, of the length 1. `None` if the request does not set `pooling`.

@@ -267,7 +267,7 @@ impl Scheduler {
         for (job, logprobs) in batcher.take_prompt_logprobs() {
             if let Some(request) = sequences.get(&job).and_then(|sequence| running.get_mut(&sequence.request)) {
                 request.prompt_logprobs.clone_from(&logprobs);
-                request.events.send(Event::Prompt { logprobs });
+                request.events.send(Event::Prompt { first: request.prompt.first().copied(), logprobs });
             }
         }
         for (job, vector) in batcher.take_pooled() {

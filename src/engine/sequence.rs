@@ -156,6 +156,7 @@ impl Sequence {
             calls: self.calls,
             tokens: output.tokens,
             logprobs: self.logprobs,
+            prompt_first: request.prompt.first().copied(),
             prompt_logprobs: request.prompt_logprobs.clone(),
             vector: request.vector.clone(),
             finish: output.finish,

@@ -22,6 +22,15 @@ fn texts_continue_prompts() {
             (logprobs["text_offset"].as_array().unwrap().len(), 2)
         );
     }
+    // An empty prompt after a state has no log-probabilities of its own.
+    server.post("/v1/states", &json!({"action": "save", "name": "s", "prompt": "In the beginning"})).ok();
+    for stream in [false, true] {
+        let body = json!({"prompt": "", "state": "s", "max_tokens": 3, "echo": true, "logprobs": 0, "stream": stream});
+        let answer = server.post("/v1/completions", &body);
+        let events = if stream { answer.events() } else { vec![answer.ok()] };
+        let n: usize = events.iter().filter_map(|event| Some(event["choices"][0]["logprobs"]["tokens"].as_array()?.len())).sum();
+        assert_eq!(n, 3, "{events:?}");
+    }
     // Tokens give the same text as their text, streamed or not.
     let tokens = server.post("/tokenize", &json!({"content": "In the beginning"})).ok()["tokens"].clone();
     let stream = json!({"prompt": tokens, "max_tokens": 4, "temperature": 0, "echo": true, "logprobs": 2, "stream": true});

@@ -336,6 +336,8 @@ fn an_echoed_prompt_has_its_log_probabilities() {
             assert_eq!(text.collect::<String>(), done.text);
             assert!(done.text.starts_with(prompt) && done.tokens.len() == n && done.logprobs.len() == n, "{done:?}");
             assert_eq!(done.usage.cached_tokens, 0, "tokens of a cache entry have no logits");
+            assert_eq!(done.prompt_first, Some(tokens[0]));
+            assert!(events.iter().any(|e| matches!(e, Event::Prompt { first, .. } if *first == done.prompt_first)));
             let found: Vec<u32> = done.prompt_logprobs.iter().map(|found| found.token).collect();
             assert_eq!(found, want.iter().map(|(token, _)| *token).collect::<Vec<_>>());
             assert!(done.prompt_logprobs.iter().zip(&want).all(|(a, b)| (f64::from(a.logprob) - b.1).abs() < 1e-5 && a.top.len() == 2));

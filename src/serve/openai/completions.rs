@@ -11,7 +11,6 @@ use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::hosted::Hosted;
 use crate::serve::ids::{new_id, now};
 use crate::serve::tickets::Ticket;
 use crate::session::Logprobs;
@@ -110,10 +109,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let engine = model.engine()?.0;
     check_fits(inputs.len(), n, &engine)?;
     check_ids(&inputs, engine.model())?;
-    let firsts: Vec<Option<u32>> = match settings.echo && settings.logprobs.is_some() {
-        true => inputs.iter().map(|(_, input)| first_token(&model, input)).collect(),
-        false => vec![None; inputs.len()],
-    };
+    let scores_prompt = settings.echo && settings.logprobs.is_some();
     let mut tickets = Vec::with_capacity(inputs.len());
     for (path, input) in inputs {
         let request = Request { input, ..settings.clone() };
@@ -125,9 +121,9 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let head = json!({"id": new_id("cmpl-"), "object": "text_completion", "created": now(), "model": model.name, "system_fingerprint": fingerprint(&engine)});
     if asked.stream == Some(true) {
         let usage = asked.stream_options.is_some_and(|options| options.include_usage == Some(true));
-        let n_choices = n * tickets.len();
-        let lines =
-            Chunks { head, usage, n, sum: Sum::default(), waiting: (0..n_choices).map(|i| Table::begin(&engine, firsts[i / n])).collect() };
+        let waiting = || Table { early: scores_prompt.then(Vec::new), ..Table::default() };
+        let waiting = (0..n * tickets.len()).map(|_| waiting()).collect();
+        let lines = Chunks { head, usage, n, sum: Sum::default(), waiting };
         return Ok(respond(tickets, lines, &caller.request_id));
     }
     let all = collect(tickets).await?;
@@ -136,7 +132,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let mut choices = Vec::new();
     for (ticket, done) in all.iter().enumerate().flat_map(|(ticket, all)| all.iter().map(move |done| (ticket, done))) {
         sum.add(done);
-        let table = (settings.logprobs.is_some()).then(|| Table::of(&engine, done, firsts[ticket]));
+        let table = (settings.logprobs.is_some()).then(|| Table::of(&engine, done, scores_prompt));
         choices.push(json!({
             "index": ticket * n + done.index, "text": done.text, "logprobs": table.map(Table::json), "finish_reason": finish_reason(done), "seed": done.seed,
         }));
@@ -168,15 +164,6 @@ fn between(prompt: Input, suffix: &str) -> Answer<Input> {
     }
 }
 
-/// Returns the first token of a prompt.
-fn first_token(model: &Hosted, input: &Input) -> Option<u32> {
-    match input {
-        Input::Tokens(tokens) => tokens.first().copied(),
-        Input::Text(text) => model.ready()?.model().vocab()?.encode_prompt(text.as_bytes()).ok()?.first().copied(),
-        Input::Messages(_) => None,
-    }
-}
-
 /// Log-probabilities in the format of `/v1/completions`: lists with one entry per token.
 #[derive(Default)]
 struct Table {
@@ -192,17 +179,11 @@ struct Table {
 }
 
 impl Table {
-    /// Returns a table that begins with the prompt token `first`, which has no log-probability. Returns an empty table if `first` is `None`.
-    fn begin(engine: &Engine, first: Option<u32>) -> Table {
-        let mut table = Table { early: first.map(|_| Vec::new()), ..Table::default() };
-        first.into_iter().for_each(|token| table.push(engine, token, None));
-        table
-    }
-
-    /// Returns the table of a complete text. `first` is the first token of the prompt if the text contains the prompt.
-    fn of(engine: &Engine, done: &Completion, first: Option<u32>) -> Table {
-        let mut table = Table::begin(engine, first);
-        done.prompt_logprobs.iter().chain(&done.logprobs).for_each(|at| table.push(engine, at.token, Some(at)));
+    /// Returns the table of a complete text. The table begins with the prompt if `scores_prompt` is true.
+    fn of(engine: &Engine, done: &Completion, scores_prompt: bool) -> Table {
+        let mut table = Table::default();
+        table.add_prompt(engine, done.prompt_first.filter(|_| scores_prompt), &done.prompt_logprobs);
+        done.logprobs.iter().for_each(|at| table.add(engine, at));
         table
     }
 
@@ -221,9 +202,11 @@ impl Table {
         json!({"tokens": self.tokens, "token_logprobs": self.logprobs, "top_logprobs": self.top, "text_offset": self.offsets})
     }
 
-    /// Adds the log-probabilities of the prompt, then the log-probabilities of generated tokens that arrived earlier.
-    fn add_prompt(&mut self, engine: &Engine, logprobs: &[Logprobs]) {
+    /// Adds the first token of the prompt, which has no log-probability, and the log-probabilities of the other prompt tokens. Then adds the
+    /// log-probabilities of generated tokens that arrived earlier.
+    fn add_prompt(&mut self, engine: &Engine, first: Option<u32>, logprobs: &[Logprobs]) {
         let early = self.early.take().unwrap_or_default();
+        first.into_iter().for_each(|token| self.push(engine, token, None));
         logprobs.iter().chain(&early).for_each(|at| self.push(engine, at.token, Some(at)));
     }
 
@@ -257,6 +240,10 @@ struct Chunks {
 }
 
 impl Chunks {
+    fn add_prompt(&mut self, ticket: usize, first: Option<u32>, logprobs: &[Logprobs], engine: &Engine) {
+        self.waiting.iter_mut().skip(ticket * self.n).take(self.n).for_each(|table| table.add_prompt(engine, first, logprobs));
+    }
+
     fn chunk(&mut self, ticket: usize, index: usize, text: &str, finish: Option<&str>, more: Value, out: &mut Out) {
         let index = ticket * self.n + index;
         let Some(waiting) = self.waiting.get_mut(index) else { return };
@@ -278,11 +265,9 @@ impl Lines for Chunks {
                 let at = ticket * self.n + index;
                 self.waiting.get_mut(at).into_iter().for_each(|table| table.add(engine, logprobs));
             }
-            Event::Prompt { logprobs } => {
-                for table in self.waiting.iter_mut().skip(ticket * self.n).take(self.n) {
-                    table.add_prompt(engine, logprobs);
-                }
-            }
+            // An empty prompt after a state has no log-probabilities.
+            Event::Started { prompt_tokens: 0, .. } => self.add_prompt(ticket, None, &[], engine),
+            Event::Prompt { first, logprobs } => self.add_prompt(ticket, *first, logprobs, engine),
             Event::Done(done) => {
                 self.sum.add(done);
                 let more = end_of_choice(done);
