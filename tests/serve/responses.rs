@@ -50,3 +50,20 @@ fn events_of_a_stream_are_in_order() {
     let id = response["id"].as_str().unwrap();
     assert_eq!(&server.get(&format!("/v1/responses/{id}")).ok(), response);
 }
+
+#[test]
+fn an_error_about_a_schema_names_the_field_of_the_schema() {
+    let server = Server::start();
+    let wrong = json!({"type": "nonsense"});
+    for (body, param) in [
+        (json!({"text": {"format": {"type": "json_schema", "name": "x", "schema": wrong}}}), "text.format"),
+        (json!({"json_schema": wrong}), "json_schema"),
+        (json!({"text": {"format": {"type": "json_object"}}, "json_schema": {}}), "text.format"),
+        (json!({"text": {"format": {"type": "json_schema", "schema": {"enum": ["x".repeat(300 << 10)]}}}}), "text"),
+    ] {
+        let mut asked = json!({"input": "a"});
+        body.as_object().unwrap().iter().for_each(|(name, value)| asked[name] = value.clone());
+        let answer = server.post("/v1/responses", &asked);
+        assert_eq!((answer.status, &answer.json()["error"]["param"]), (400, &json!(param)), "{}", answer.text);
+    }
+}

@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`: answers messages.
 
 use super::answer::{Sum, add_end, chat_logprobs, end_of_choice, finish_reason, merge, tool_call};
-use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, of_schema, think, without};
+use super::extras::{ResponseFormat, StreamOptions, follow, kept, of_schema, read, think};
 use super::messages::{self, WireMessage};
 use super::stream::{Lines, Out, collect, respond};
 use crate::engine::{Completion, Engine, Event, Input, Request};
@@ -62,29 +62,9 @@ pub struct ChatBody {
     pub return_state: Option<bool>,
 }
 
-/// Fields of the body that are removed before the engine reads the remaining fields as its settings.
-const OWN: [&str; 13] = [
-    "messages",
-    "prompt",
-    "tokens",
-    "model",
-    "stream",
-    "stream_options",
-    "max_completion_tokens",
-    "logprobs",
-    "top_logprobs",
-    "response_format",
-    "pooling",
-    "session_id",
-    "echo",
-];
-
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    let asked: ChatBody = body.parse()?;
-    app.log_body(&caller.request_id, &body.0);
-    let fields = body.fields()?;
-    check_sizes(&fields, &app.options)?;
-    let (mut request, _) = Request::read_settings(Input::Messages(messages::read(&asked.messages)), &without(fields, &OWN))?;
+    let (asked, mut request): (ChatBody, Request) = read(&app, &caller, &body, &[])?;
+    request.input = Input::Messages(messages::read(&asked.messages));
     if let Some(n) = asked.max_completion_tokens {
         request.max_tokens = Some(n as usize);
     }
@@ -95,16 +75,14 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         return Err(Failure::field("top_logprobs", format!("expected a whole number from 0 to 20, found {n}")));
     }
     request.logprobs = (asked.logprobs == Some(true)).then(|| asked.top_logprobs.unwrap_or(0) as usize);
-    follow(&mut request, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
+    let schema = follow(&mut request, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
     think(&mut request, asked.reasoning_effort.as_deref(), asked.chat_template_kwargs.as_ref())?;
     if request.n > app.options.max_n {
         return Err(Failure::field("n", format!("expected at most {}, found {}", app.options.max_n, request.n)));
     }
     let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
     let (model, n) = (app.model(asked.model.as_deref())?, request.n);
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept)
-        .await
-        .map_err(|e| if asked.response_format.is_some() { of_schema(e, "response_format") } else { e })?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept).await.map_err(|e| of_schema(e, schema))?;
     let head = Head {
         id: new_id("chatcmpl-"),
         created: now(),
@@ -112,7 +90,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         max_calls: if asked.parallel_tool_calls == Some(false) { 1 } else { usize::MAX },
     };
     if asked.stream == Some(true) {
-        let usage = asked.stream_options.is_some_and(|options| options.include_usage == Some(true));
+        let usage = StreamOptions::has_usage(asked.stream_options.as_ref());
         return Ok(respond(
             vec![ticket],
             Chunks { head, usage, sum: Sum::default(), texts: (0..n).map(|_| Choice::default()).collect() },

@@ -2,7 +2,7 @@
 
 use super::answer::{Sum, add_end, end_of_choice, finish_reason, finite, merge, token_text};
 use super::chat::fingerprint;
-use super::extras::{ResponseFormat, StreamOptions, check_sizes, follow, kept, of_schema, without};
+use super::extras::{ResponseFormat, StreamOptions, follow, kept, of_schema, read};
 use super::prompts::{Prompts, check_ids, of_input};
 use super::stream::{Lines, Out, collect, respond};
 use crate::engine::{Completion, Engine, Event, Input, Request};
@@ -58,30 +58,9 @@ pub struct CompletionBody {
     pub return_state: Option<bool>,
 }
 
-/// Fields of the body that are removed before the engine reads the remaining fields as its settings.
-const OWN: [&str; 13] = [
-    "prompt",
-    "messages",
-    "tokens",
-    "model",
-    "stream",
-    "stream_options",
-    "response_format",
-    "suffix",
-    "pooling",
-    "session_id",
-    "best_of",
-    "echo",
-    "logprobs",
-];
-
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    let asked: CompletionBody = body.parse()?;
-    app.log_body(&caller.request_id, &body.0);
-    let fields = body.fields()?;
-    check_sizes(&fields, &app.options)?;
-    let (mut settings, _) = Request::read_settings(Input::Text(String::new()), &without(fields, &OWN))?;
-    follow(&mut settings, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
+    let (asked, mut settings): (CompletionBody, Request) = read(&app, &caller, &body, &[])?;
+    let schema = follow(&mut settings, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
     (settings.echo, settings.logprobs) = (asked.echo == Some(true), asked.logprobs.map(|n| n as usize));
     // OpenAI's default.
     settings.max_tokens.get_or_insert(16);
@@ -114,13 +93,12 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     for (path, input) in inputs {
         let request = Request { input, ..settings.clone() };
         let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept).await;
-        let opened = opened.map_err(|e| of_input(e, &path));
-        tickets.push(opened.map_err(|e| if asked.response_format.is_some() { of_schema(e, "response_format") } else { e })?);
+        tickets.push(opened.map_err(|e| of_schema(of_input(e, &path), schema))?);
     }
     let engine = tickets[0].engine.clone();
     let head = json!({"id": new_id("cmpl-"), "object": "text_completion", "created": now(), "model": model.name, "system_fingerprint": fingerprint(&engine)});
     if asked.stream == Some(true) {
-        let usage = asked.stream_options.is_some_and(|options| options.include_usage == Some(true));
+        let usage = StreamOptions::has_usage(asked.stream_options.as_ref());
         let waiting = || Table { early: scores_prompt.then(Vec::new), ..Table::default() };
         let waiting = (0..n * tickets.len()).map(|_| waiting()).collect();
         let lines = Chunks { head, usage, n, sum: Sum::default(), waiting };

@@ -1,14 +1,17 @@
 //! Fields of requests that several endpoints share, and that the server reads, not the engine.
 
 use crate::chat::Thinking;
-use crate::engine::{Fields, Follows, Request, Rules};
+use crate::engine::{Fields, Follows, Input, Request, Rules};
 use crate::error::Error;
 use crate::serve::ServeOptions;
+use crate::serve::app::App;
+use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::ids::new_id;
 use crate::serve::tickets::Kept;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -18,6 +21,13 @@ pub struct StreamOptions {
     /// If true, the stream ends with a chunk that contains the usage: the numbers of tokens.
     #[serde(default)]
     pub include_usage: Option<bool>,
+}
+
+impl StreamOptions {
+    /// Returns whether the stream ends with the usage.
+    pub fn has_usage(options: Option<&StreamOptions>) -> bool {
+        options.is_some_and(|options| options.include_usage == Some(true))
+    }
 }
 
 /// The format that an answer must have.
@@ -58,37 +68,57 @@ pub fn schema_rules(schema: Option<&Value>) -> Rules {
     schema.map_or(Rules::Value, |schema| Rules::Schema(schema.to_string()))
 }
 
-/// Sets the rules of a request's answer. `field` is the field of the body from which `rules` come.
+/// Sets the rules of a request's answer. `field` is the field of the body from which `rules` come. Returns `field` if there are rules.
 ///
 /// # Errors
 /// 400 if the request also has a grammar or a schema in another field.
-pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str) -> Answer<()> {
+pub fn follow(request: &mut Request, rules: Option<Rules>, field: &'static str) -> Answer<Option<&'static str>> {
     match (rules, &request.follows) {
-        (None, _) => Ok(()),
+        (None, _) => Ok(None),
         (Some(_), Some(Follows::Rules(_))) => {
             Err(Failure::field(field, "the request also has a grammar or a schema in another field; use only one of them"))
         }
         (Some(rules), _) => {
             request.follows = Some(Follows::Rules(rules));
-            Ok(())
+            Ok(Some(field))
         }
     }
 }
 
-/// Replaces the field name `json_schema` of an error by `field`. The engine names `json_schema` in every error about a schema, but the caller
-/// sent the schema in `field`.
-pub fn of_schema(failure: Failure, field: &str) -> Failure {
-    match failure.error.field_name() {
-        Some("json_schema") => Failure { error: Box::new(failure.error.field(field)), ..failure },
+/// Replaces the field name `json_schema` of an error by the result of [`follow`], if this is a field. The engine names `json_schema` in every error
+/// about a schema, but the caller sent the schema in another field.
+pub fn of_schema(failure: Failure, field: Option<&str>) -> Failure {
+    match (failure.error.field_name(), field) {
+        (Some("json_schema"), Some(field)) => Failure { error: Box::new(failure.error.field(field)), ..failure },
         _ => failure,
     }
+}
+
+/// Fields that the engine would read, and that the server reads instead or ignores.
+const OWN: [&str; 6] = ["messages", "prompt", "tokens", "logprobs", "pooling", "echo"];
+
+/// Reads the body of a request for text. Returns the body, and a request without input that has the settings of the body. The fields `own` are not
+/// settings.
+///
+/// # Errors
+/// 400 with the path of the wrong field.
+pub fn read<T: DeserializeOwned>(app: &App, caller: &Caller, body: &Body, own: &[&str]) -> Answer<(T, Request)> {
+    let mut fields = body.fields()?;
+    // A large value would be parsed to a tree many times its size.
+    check_sizes(&fields, &app.options)?;
+    let asked = body.parse()?;
+    app.log_body(&caller.request_id, &body.0);
+    for name in OWN.iter().chain(own) {
+        fields.take(name);
+    }
+    Ok((asked, Request::read_settings(Input::Text(String::new()), &fields)?.0))
 }
 
 /// Checks that no grammar, schema or list of tools is larger than `max_schema` bytes.
 ///
 /// # Errors
 /// 400 with the field that is too large.
-pub fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
+fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
     for (name, value) in fields.iter() {
         if matches!(name, "grammar" | "json_schema" | "response_format" | "text" | "tools") && value.len() > options.max_schema {
             let text = format!("expected at most {} bytes, found {}", options.max_schema, value.len());
@@ -96,14 +126,6 @@ pub fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
         }
     }
     Ok(())
-}
-
-/// Returns `fields` without the fields `names`, which the server reads itself. The engine reads the returned fields.
-pub fn without<'a>(mut fields: Fields<'a>, names: &[&str]) -> Fields<'a> {
-    for name in names {
-        fields.take(name);
-    }
-    fields
 }
 
 /// Sets how the model thinks, from `reasoning_effort` and `chat_template_kwargs`. The engine's own field `thinking` has precedence.

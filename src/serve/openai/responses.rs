@@ -6,7 +6,7 @@ mod items;
 mod lines;
 mod record;
 
-use super::extras::{check_sizes, follow, kept, of_schema, think, without};
+use super::extras::{follow, kept, of_schema, read, think};
 use super::stream::{collect, respond};
 use crate::engine::{Input, Request};
 use crate::error::Error;
@@ -30,32 +30,9 @@ use record::Record;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Fields of the body that are removed before the engine reads the remaining fields as its settings.
-const OWN: [&str; 17] = [
-    "input",
-    "prompt",
-    "messages",
-    "tokens",
-    "model",
-    "stream",
-    "instructions",
-    "previous_response_id",
-    "store",
-    "max_output_tokens",
-    "tools",
-    "tool_choice",
-    "text",
-    "reasoning",
-    "pooling",
-    "session_id",
-    "n",
-];
-
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    let asked: ResponseBody = body.parse()?;
-    app.log_body(&caller.request_id, &body.0);
-    let fields = body.fields()?;
-    check_sizes(&fields, &app.options)?;
+    // The tools have another format than the engine's.
+    let (asked, mut request): (ResponseBody, Request) = read(&app, &caller, &body, &["tools", "tool_choice", "n"])?;
     let model = app.model(asked.model.as_deref())?;
     let (engine, _) = model.engine()?;
     let previous = match &asked.previous_response_id {
@@ -65,12 +42,11 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let mut messages = previous.map(|record| record.messages).unwrap_or_default();
     messages.extend(asked.input.messages()?);
     let system = asked.instructions.iter().map(Message::system);
-    let all: Vec<Message> = system.chain(messages.iter().cloned()).collect();
-    let (mut request, _) = Request::read_settings(Input::Messages(all), &without(fields, &OWN))?;
+    request.input = Input::Messages(system.chain(messages.iter().cloned()).collect());
     request.max_tokens = asked.max_output_tokens.map(|n| n as usize).or(request.max_tokens);
     request.tools = asked.tools()?;
     request.tool_choice = asked.tool_choice()?;
-    follow(&mut request, asked.rules(), "text")?;
+    let schema = follow(&mut request, asked.rules(), "text.format")?;
     think(&mut request, asked.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref()), None)?;
     let id = new_id(OF_RESPONSES);
     let is_stored = asked.store != Some(false);
@@ -80,7 +56,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());
     kept.is_conversation = true;
     kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| of_schema(e, "text.format"))?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| of_schema(e, schema))?;
     let head = Head { id, created: now(), model: model.name.clone(), echoed: asked.echoed() };
     let record = is_stored.then(|| Record::begin(&app, &engine, &caller, messages));
     if asked.stream == Some(true) {
