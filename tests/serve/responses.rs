@@ -56,7 +56,7 @@ fn an_error_about_a_schema_names_the_field_of_the_schema() {
     let server = Server::start();
     let wrong = json!({"type": "nonsense"});
     for (body, param) in [
-        (json!({"text": {"format": {"type": "json_schema", "name": "x", "schema": wrong}}}), "text.format"),
+        (json!({"text": {"format": {"type": "json_schema", "name": "x", "schema": wrong}}}), "text.format.schema"),
         (json!({"json_schema": wrong}), "json_schema"),
         (json!({"text": {"format": {"type": "json_object"}}, "json_schema": {}}), "text.format"),
         (json!({"text": {"format": {"type": "json_schema", "schema": {"enum": ["x".repeat(300 << 10)]}}}}), "text"),

@@ -75,14 +75,15 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         return Err(Failure::field("top_logprobs", format!("expected a whole number from 0 to 20, found {n}")));
     }
     request.logprobs = (asked.logprobs == Some(true)).then(|| asked.top_logprobs.unwrap_or(0) as usize);
-    let schema = follow(&mut request, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
+    let schema = follow(&mut request, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
     think(&mut request, asked.reasoning_effort.as_deref(), asked.chat_template_kwargs.as_ref())?;
     if request.n > app.options.max_n {
         return Err(Failure::field("n", format!("expected at most {}, found {}", app.options.max_n, request.n)));
     }
     let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
     let (model, n) = (app.model(asked.model.as_deref())?, request.n);
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept).await.map_err(|e| of_schema(e, schema))?;
+    let ticket =
+        Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept).await.map_err(|e| of_schema(e, schema.as_deref()))?;
     let head = Head {
         id: new_id("chatcmpl-"),
         created: now(),

@@ -60,7 +60,7 @@ pub struct CompletionBody {
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
     let (asked, mut settings): (CompletionBody, Request) = read(&app, &caller, &body, &[])?;
-    let schema = follow(&mut settings, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format")?;
+    let schema = follow(&mut settings, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
     (settings.echo, settings.logprobs) = (asked.echo == Some(true), asked.logprobs.map(|n| n as usize));
     // OpenAI's default.
     settings.max_tokens.get_or_insert(16);
@@ -93,7 +93,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     for (path, input) in inputs {
         let request = Request { input, ..settings.clone() };
         let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept).await;
-        tickets.push(opened.map_err(|e| of_schema(of_input(e, &path), schema))?);
+        tickets.push(opened.map_err(|e| of_schema(of_input(e, &path), schema.as_deref()))?);
     }
     let engine = tickets[0].engine.clone();
     let head = json!({"id": new_id("cmpl-"), "object": "text_completion", "created": now(), "model": model.name, "system_fingerprint": fingerprint(&engine)});

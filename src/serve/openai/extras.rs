@@ -68,11 +68,12 @@ pub fn schema_rules(schema: Option<&Value>) -> Rules {
     schema.map_or(Rules::Value, |schema| Rules::Schema(schema.to_string()))
 }
 
-/// Sets the rules of a request's answer. `field` is the field of the body from which `rules` come. Returns `field` if there are rules.
+/// Sets the rules of a request's answer. `field` is the field of the body from which `rules` come, and `key` is the key of the schema in this field.
+/// Returns the path of the schema if there are rules.
 ///
 /// # Errors
 /// 400 if the request also has a grammar or a schema in another field.
-pub fn follow(request: &mut Request, rules: Option<Rules>, field: &'static str) -> Answer<Option<&'static str>> {
+pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str, key: &str) -> Answer<Option<String>> {
     match (rules, &request.follows) {
         (None, _) => Ok(None),
         (Some(_), Some(Follows::Rules(_))) => {
@@ -80,18 +81,18 @@ pub fn follow(request: &mut Request, rules: Option<Rules>, field: &'static str) 
         }
         (Some(rules), _) => {
             request.follows = Some(Follows::Rules(rules));
-            Ok(Some(field))
+            Ok(Some(format!("{field}.{key}")))
         }
     }
 }
 
-/// Replaces the field name `json_schema` of an error by the result of [`follow`], if this is a field. The engine names `json_schema` in every error
-/// about a schema, but the caller sent the schema in another field.
-pub fn of_schema(failure: Failure, field: Option<&str>) -> Failure {
-    match (failure.error.field_name(), field) {
-        (Some("json_schema"), Some(field)) => Failure { error: Box::new(failure.error.field(field)), ..failure },
-        _ => failure,
-    }
+/// Replaces the field name `json_schema` of an error by `path`, the result of [`follow`], if this is a path. The engine names `json_schema` in every
+/// error about a schema, but the caller sent the schema in another field.
+pub fn of_schema(failure: Failure, path: Option<&str>) -> Failure {
+    let rest = failure.error.field.as_deref().filter(|_| failure.error.field_name() == Some("json_schema"));
+    let Some((path, rest)) = path.zip(rest.and_then(|field| field.strip_prefix("json_schema"))) else { return failure };
+    let field = Some(format!("{path}{rest}").into());
+    Failure { error: Box::new(Error { field, ..*failure.error }), ..failure }
 }
 
 /// Fields that the engine would read, and that the server reads instead or ignores.

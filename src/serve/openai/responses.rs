@@ -46,7 +46,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     request.max_tokens = asked.max_output_tokens.map(|n| n as usize).or(request.max_tokens);
     request.tools = asked.tools()?;
     request.tool_choice = asked.tool_choice()?;
-    let schema = follow(&mut request, asked.rules(), "text.format")?;
+    let schema = follow(&mut request, asked.rules(), "text.format", "schema")?;
     think(&mut request, asked.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref()), None)?;
     let id = new_id(OF_RESPONSES);
     let is_stored = asked.store != Some(false);
@@ -56,7 +56,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());
     kept.is_conversation = true;
     kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| of_schema(e, schema))?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| of_schema(e, schema.as_deref()))?;
     let head = Head { id, created: now(), model: model.name.clone(), echoed: asked.echoed() };
     let record = is_stored.then(|| Record::begin(&app, &engine, &caller, messages));
     if asked.stream == Some(true) {
