@@ -44,16 +44,36 @@ impl Failure {
         Failure::unavailable("stopping", "the server is shutting down")
     }
 
-    /// Returns the text for the log: the message of an error of the server, or the code and the field of an error of the client. The message of a
+    /// Returns the same failure if it is an error of the request. An error of the server becomes the failure of a request whose file the server cannot
+    /// store.
+    pub fn unstored(self) -> Failure {
+        if self.status != StatusCode::INTERNAL_SERVER_ERROR {
+            return self;
+        }
+        let message = format!("the server could not store the file: {}", self.error.message);
+        let error = Box::new(Error { message, hint: None, ..*self.error });
+        Failure { status: StatusCode::INSUFFICIENT_STORAGE, code: Some("storage_failed"), error, ..self }
+    }
+
+    /// Returns the text for the log: the text of an error of the server, or the code and the field of an error of the client. The message of a
     /// client's error can quote the request, so the log must not contain this message.
     pub fn in_log(&self) -> String {
         if self.status.is_server_error() {
-            return self.error.message.clone();
+            return self.error.to_string();
         }
         let code = self.code.unwrap_or("invalid_request");
         // The end of a path such as `logit_bias.12` is text from the request, so the log has only the beginning.
         let field = self.error.field_name().and_then(|field| field.split(['.', '[', ':']).next());
         field.map_or_else(|| code.to_owned(), |field| format!("{code} {field}"))
+    }
+
+    /// Returns the text for the client. An error of the server has no place, because the place can be a path on the server.
+    pub fn message(&self) -> String {
+        let Error { message, hint, place, .. } = &*self.error;
+        let place = place.as_ref().filter(|_| !self.status.is_server_error()).map(|place| format!("{place}: ")).unwrap_or_default();
+        let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let detail = self.error.field.as_deref().and_then(|field| field.split_once(": ")).map(|(_, rest)| format!("{rest}: "));
+        format!("{place}{}{message}{hint}", detail.unwrap_or_default())
     }
 
     /// Returns the error object. `request_id` identifies the request in the log.
@@ -65,12 +85,7 @@ impl Failure {
             status if status.is_client_error() => "invalid_request_error",
             _ => "server_error",
         };
-        let Error { message, hint, place, .. } = &*self.error;
-        let place = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
-        let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        let detail = self.error.field.as_deref().and_then(|field| field.split_once(": ")).map(|(_, rest)| format!("{rest}: "));
-        let message = format!("{place}{}{message}{hint}", detail.unwrap_or_default());
-        json!({"error": {"message": message, "type": kind, "param": self.error.field_name(), "code": self.code, "request_id": request_id}})
+        json!({"error": {"message": self.message(), "type": kind, "param": self.error.field_name(), "code": self.code, "request_id": request_id}})
     }
 }
 

@@ -4,7 +4,7 @@ use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::store::{Store, Stored, Version};
 use crate::engine::{Engine, StateInfo};
-use crate::error::{Error, Result, size};
+use crate::error::{Error, size};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -81,7 +81,7 @@ impl States {
     /// Stores the state that the engine has under the name `saved`, as the state `name`. The engine then forgets `saved`.
     ///
     /// # Errors
-    /// 413 if the caller's quota is full; 500 if the storage fails.
+    /// 413 if the caller's quota is full; 507 if the server cannot store the file.
     pub async fn keep(&self, engine: &Engine, caller: &Caller, saved: &str, name: &str) -> Answer<StateInfo> {
         let content = exported(engine, caller, saved, false).await?;
         self.put_state(engine, caller, name, content).await
@@ -90,7 +90,8 @@ impl States {
     /// Checks an uploaded state and stores it.
     ///
     /// # Errors
-    /// 400 if the file is not a state of this model, or has numbers that are not finite; 413 if the quota is full.
+    /// 400 if the file is not a state of this model, or has numbers that are not finite; 413 if the quota is full; 507 if the server cannot store the
+    /// file.
     pub async fn upload(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<StateInfo> {
         file(name)?;
         // The engine reads the file under another name first, so that a wrong file replaces nothing.
@@ -161,13 +162,13 @@ impl States {
     /// Writes a file of a caller, within the caller's quota.
     ///
     /// # Errors
-    /// 413 if the quota is full; 500 if the storage fails.
+    /// 413 if the quota is full; 507 if the storage fails.
     pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<()> {
         // One write at a time and caller, so that two files do not take the same room.
         let lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner).entry(folder.into()).or_default().clone();
         let _writing = lock.lock().await;
-        self.make_room(folder, file, content.len() as u64).await?;
-        Ok(self.store.put(folder, file, content).await?)
+        self.make_room(folder, file, content.len() as u64).await.map_err(Failure::unstored)?;
+        self.store.put(folder, file, content).await.map_err(|e| Failure::from(e).unstored())
     }
 
     /// Returns how many bytes a new file of a caller can have.
@@ -224,18 +225,19 @@ fn file(name: &str) -> Answer<String> {
 /// Loads a state's file into the engine.
 async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
     let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
-    let load = move || -> Result<()> {
-        let file = tempfile::NamedTempFile::new().map_err(|e| Error::io(e, "a temporary file".as_ref()))?;
-        std::fs::write(file.path(), &content).map_err(|e| Error::io(e, file.path()))?;
+    let load = move || -> Answer<()> {
+        let unstored = |e: Error| Failure::from(e).unstored();
+        let file = tempfile::NamedTempFile::new().map_err(|e| unstored(Error::io(e, &std::env::temp_dir())))?;
+        std::fs::write(file.path(), &content).map_err(|e| unstored(Error::io(e, file.path())))?;
         // The path of the temporary file means nothing to the caller, and hints name calls of the library.
         let refused = |e: Error| {
             Error { place: None, hint: None, ..e }
                 .hint("upload a file that this server, or `wingbeat generate`, saved with the same weights")
         };
-        engine.load_state(&namespace, &name, file.path()).map(drop).map_err(refused)
+        let loaded = engine.load_state(&namespace, &name, file.path()).map(drop).map_err(refused);
+        loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
     };
-    let loaded = tokio::task::spawn_blocking(load).await.map_err(|_| Error::file("reading the state panicked"))?;
-    loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
+    tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(Error::file("reading the state panicked").into()))
 }
 
 /// Returns the file of a state that the engine has, and removes the state from the engine. `is_foreign` is true if the state came from outside: then
@@ -243,13 +245,14 @@ async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> A
 async fn exported(engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
     let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
     let export = move || -> Answer<Bytes> {
-        let folder = tempfile::tempdir().map_err(|e| Error::io(e, "a temporary folder".as_ref()))?;
+        let unstored = |e: Error| Failure::from(e).unstored();
+        let folder = tempfile::tempdir().map_err(|e| unstored(Error::io(e, &std::env::temp_dir())))?;
         let path = folder.path().join("state");
         let exported = engine.export_state(&namespace, &name, &path);
         // The engine may have forgotten the state already.
         let _ = engine.delete_state(&namespace, &name);
-        exported?;
-        let content = std::fs::read(&path).map_err(|e| Error::io(e, &path))?;
+        exported.map_err(unstored)?;
+        let content = std::fs::read(&path).map_err(|e| unstored(Error::io(e, &path)))?;
         if is_foreign {
             check_finite(&content)?;
         }

@@ -1,6 +1,6 @@
 //! Stores files of states under names, in a folder, in memory, or in object storage that several servers share.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::local::LocalFileSystem;
@@ -68,7 +68,7 @@ impl Store {
             Ok(())
         };
         made().map_err(|e| Error::io(e, folder).field("states"))?;
-        let inner = LocalFileSystem::new_with_prefix(folder).map_err(|e| failed(e).field("states"))?;
+        let inner = LocalFileSystem::new_with_prefix(folder).map_err(|e| Error::file(e.to_string()).field("states"))?;
         Ok(Store { inner: Arc::new(inner), root: Path::default() })
     }
 
@@ -136,13 +136,15 @@ fn version(meta: &ObjectMeta) -> Version {
     Version { tag: meta.e_tag.clone(), modified: meta.last_modified.timestamp_millis(), bytes: meta.size }
 }
 
+/// Converts an error of the storage. The storage's text has a path, so the text becomes the place, which clients do not see.
 fn failed(e: object_store::Error) -> Error {
-    Error::new(Kind::File, format!("the storage of states failed: {e}"))
+    Error::file("the storage of states failed").at(e)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[tokio::test]
     async fn files_are_kept_by_name() {

@@ -108,6 +108,9 @@ impl Ticket {
                 if let (Some(Ok(info)), Some(name)) = (&done.state, &self.save_as) {
                     let stored = self.app.states.keep(&self.engine, &self.caller, &info.name, name).await;
                     done.state = Some(stored.map_err(|failure| {
+                        if failure.status.is_server_error() {
+                            log::warn!("{}: the state was not stored: {}", self.caller.request_id, failure.in_log());
+                        }
                         self.refused = Some(failure.clone());
                         *failure.error
                     }));

@@ -14,9 +14,9 @@ struct Program {
 }
 
 impl Program {
-    fn start(args: &[&str], keys: &str) -> Program {
+    fn start(args: &[&str], variables: &[(&str, &str)]) -> Program {
         let mut command = Command::new(PROGRAM);
-        command.args(["serve", "--device", "cpu", "--port", "0"]).args(args).env("WINGBEAT_API_KEYS", keys);
+        command.args(["serve", "--device", "cpu", "--port", "0"]).args(args).envs(variables.iter().copied());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -46,7 +46,7 @@ fn sigterm_completes_streams_and_keeps_states() {
     let states = folder.path().join("states");
     let config = folder.path().join("serve.toml");
     std::fs::write(&config, format!("grace = 0\nlog = \"json\"\nslots = 2\nstates = {:?}\n", states.display().to_string())).unwrap();
-    let program = Program::start(&["--config", config.to_str().unwrap()], "key-of-ada");
+    let program = Program::start(&["--config", config.to_str().unwrap()], &[("WINGBEAT_API_KEYS", "key-of-ada")]);
     let body = json!({"prompt": "In the secret beginning", "max_tokens": -1, "ignore_eos": true, "stream": true, "session_id": "s"});
     let agent: ureq::Agent = ureq::Agent::config_builder().build().into();
     let response =
@@ -66,12 +66,29 @@ fn sigterm_completes_streams_and_keeps_states() {
     );
     assert!(!log.contains("secret") && !log.contains("key-of-ada"), "{log}");
     // Another program continues from the state.
-    let program = Program::start(&["--states", states.to_str().unwrap()], "key-of-ada");
+    let program = Program::start(&["--states", states.to_str().unwrap()], &[("WINGBEAT_API_KEYS", "key-of-ada")]);
     let body = json!({"prompt": "", "max_tokens": 3, "state": "s"});
     let mut answer =
         agent.post(format!("{}/v1/completions", program.url)).header("authorization", "Bearer key-of-ada").send_json(&body).unwrap();
     assert_eq!(answer.body_mut().read_json::<Value>().unwrap()["usage"]["completion_tokens"], 3);
     assert_eq!(program.end(nix::sys::signal::Signal::SIGKILL).0, None);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_without_a_temporary_folder_says_that_it_cannot_store_an_upload() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let program = Program::start(&[], &[("TMPDIR", missing.to_str().unwrap())]);
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let mut answer = agent.put(format!("{}/v1/states/x/content", program.url)).send("a").unwrap();
+    let error = answer.body_mut().read_json::<Value>().unwrap()["error"].clone();
+    assert_eq!((answer.status().as_u16(), &error["code"], &error["type"]), (507, &json!("storage_failed"), &json!("server_error")));
+    let said = error["message"].as_str().unwrap();
+    assert!(said.contains("could not store the file") && !said.contains("missing"), "{said}");
+    // The log has the path.
+    let (_, log) = program.end(nix::sys::signal::Signal::SIGTERM);
+    assert!(log.contains(missing.to_str().unwrap()), "{log}");
 }
 
 #[test]

@@ -113,6 +113,23 @@ fn a_hostile_upload_is_refused() {
 }
 
 #[test]
+fn a_failing_storage_is_not_the_fault_of_the_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let states = folder.path().join("states");
+    let server = Server::with(in_folder(&states));
+    server.post("/v1/states", &json!({"action": "save", "name": "a", "prompt": "a"})).ok();
+    std::fs::remove_dir_all(&states).unwrap();
+    std::fs::write(&states, b"a file instead of the folder").unwrap();
+    let save = server.post("/v1/states", &json!({"action": "save", "name": "a", "prompt": "a"}));
+    let answer = server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1, "save_state": "b"}));
+    assert_eq!((save.status, &save.json()["error"]["code"]), (507, &json!("storage_failed")), "{}", save.text);
+    assert!(answer.ok()["state"]["error"]["message"].as_str().unwrap().contains("could not store the file"), "{}", answer.text);
+    for text in [save.text, answer.text, server.get("/v1/states").text] {
+        assert!(!text.contains(folder.path().to_str().unwrap()), "{text}");
+    }
+}
+
+#[test]
 fn callers_do_not_see_each_other() {
     let server = Server::with(ServeOptions { keys: keys(), ..ServeOptions::default() });
     let (ada, bob) = (server.as_caller("key-of-ada"), server.as_caller("key-of-bob"));

@@ -65,7 +65,7 @@ const ENDPOINTS: &[Endpoint] = &[
 ];
 
 /// Statuses of errors, with descriptions.
-const FAILURES: [(&str, &str); 9] = [
+const FAILURES: [(&str, &str); 10] = [
     ("400", "The request is wrong; `param` names the field"),
     ("401", "The API key is missing or unknown"),
     ("403", "The host name or the web page may not use this server"),
@@ -75,6 +75,7 @@ const FAILURES: [(&str, &str); 9] = [
     ("429", "The queue is full"),
     ("431", "The header is too large"),
     ("503", "The model is being loaded, or the server is shutting down"),
+    ("507", "The server cannot store the file"),
 ];
 
 fn make() -> Value {

@@ -2,6 +2,7 @@
 
 use crate::engine::{Completion, Engine, StateInfo};
 use crate::error::Result;
+use crate::serve::failure::Failure;
 use crate::session::{Finish, Logprobs};
 use crate::template::ToolCall;
 use serde_json::{Value, json};
@@ -55,7 +56,7 @@ fn timings(done: &Completion) -> Value {
 fn state(saved: Option<&Result<StateInfo>>) -> Option<Value> {
     Some(match saved? {
         Ok(info) => json!({"name": info.name, "tokens": info.n_tokens, "bytes": info.bytes}),
-        Err(e) => json!({"error": {"message": e.to_string()}}),
+        Err(e) => json!({"error": {"message": Failure::from(e.clone()).message()}}),
     })
 }
 
