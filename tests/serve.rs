@@ -158,7 +158,7 @@ impl Server {
         response.body_mut().read_to_vec().unwrap()
     }
 
-    /// Sends bytes on a connection of its own. Returns all bytes that the server sends until it closes the connection, or for at most 20 seconds.
+    /// Sends bytes on a new connection. Returns all bytes that arrive until the server closes the connection or sends nothing for 20 seconds.
     pub fn exchange(&self, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.url.strip_prefix("http://").unwrap()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

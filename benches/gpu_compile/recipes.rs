@@ -40,7 +40,7 @@ pub fn all(cooperative: Option<usize>, tuning: &Tuning) -> Vec<Kernel> {
 
 /// Calls `add` with the dispatches of the published models: each architecture, variant and format, with and without subgroups.
 fn published(cooperative: Option<usize>, tuning: &Tuning, add: &mut dyn FnMut(Dispatch)) {
-    // The GPUs with few registers are integrated, and integrated GPUs use no spans by default.
+    // GPUs with few registers are integrated GPUs, which use no spans by default.
     let plain = Caps { tuning: tuning.clone(), spans: !tuning.few_registers, ..Caps::plain(Class::Groups, (2 << 30) - 4) };
     let mut variants =
         vec![plain.clone(), Caps { subgroups: true, ..plain.clone() }, Caps { batch_invariant: true, subgroups: true, ..plain.clone() }];
@@ -73,8 +73,8 @@ fn published(cooperative: Option<usize>, tuning: &Tuning, add: &mut dyn FnMut(Di
 }
 
 /// Calls `add` with the dispatches of two products, in every kernel size that tuning may choose. One product has stored inputs. The other
-/// product computes its inputs. The measurement begins with the sizes `first`. With few registers, every format may spill some, so all formats are
-/// listed, else two.
+/// product computes its inputs. `first` has the sizes with which tuning begins. If the GPU has few registers, a kernel of any format may spill, so
+/// the weights have each of all formats in turn. Otherwise the weights have two formats in turn.
 fn tuned(first: &Tuning, add: &mut dyn FnMut(Dispatch)) {
     const WIDTH: usize = 2560;
     let mut tape = Tape::new();

@@ -217,8 +217,8 @@ fn load_engine(args: &Args, source: &ModelSource, n_keys: usize) -> Result<Engin
     Engine::start(&model, options)
 }
 
-/// Returns the most requests of one key that may wait. `asked` is the value of `--queue-per-key`. A single key has the whole queue. So have callers
-/// without keys, because the server cannot distinguish these callers.
+/// Returns the most requests of one key that may wait. `asked` is the value of `--queue-per-key`. By default, a single key may fill the queue.
+/// Callers without keys together may also fill the queue, because the server cannot distinguish these callers.
 fn queue_per_key(queue: u32, asked: Option<u32>, n_keys: usize) -> usize {
     let default = if n_keys > 1 { queue.div_ceil(2) } else { queue };
     asked.unwrap_or(default) as usize

@@ -20,7 +20,7 @@ pub enum Event {
     },
     /// Log-probabilities of all prompt tokens except the first. Sent if the request sets both `echo` and `logprobs`.
     Prompt {
-        /// The first token of the prompt.
+        /// The first token of the prompt. `None` if the prompt is empty.
         first: Option<u32>,
         /// One entry for each prompt token except the first.
         logprobs: Vec<Logprobs>,

@@ -109,9 +109,8 @@ impl Engine {
     ///
     /// # Errors
     /// An `Input` or `Usage` error that names the wrong field of the request. [`Kind::Busy`] if the queue is full, for all callers or for the
-    /// request's namespace: see [`EngineOptions::queue_per_namespace`]. `Device` if
-    /// [`drain`](Self::drain) was called or the engine has ended. If the named state must be read from its file: errors of
-    /// [`Snapshot::load`].
+    /// request's namespace: see [`EngineOptions::queue_per_namespace`]. `Device` if [`drain`](Self::drain) was called or the engine has ended. If
+    /// the named state must be read from its file: errors of [`Snapshot::load`].
     pub fn submit(&self, request: &Request) -> Result<Generation> {
         drop(self.shared.check_room(&request.namespace)?);
         if request.n > self.shared.options.slots {

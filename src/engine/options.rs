@@ -12,11 +12,11 @@ pub struct EngineOptions {
     pub slots: usize,
     /// The most requests that may wait for slots; 0 counts as 1. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. So one caller cannot fill the
-    /// queue. `None` sets no bound other than `queue`.
+    /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. A value below `queue` prevents that
+    /// one caller fills the queue. `None` sets no bound other than `queue`.
     pub queue_per_namespace: Option<usize>,
     /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest mean time of a step while prompts
-    /// are prefilled, as a multiple of the time of a step that only decodes. At 2.0, other texts become at most about twice as slow during a prefill,
+    /// are prefilled, as a multiple of the time of a step that only decodes. At 2.0, decoding becomes at most about twice as slow during a prefill,
     /// and a single step takes at most about four times as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
     /// throughput.
     pub prefill_slowdown: Option<f64>,

@@ -16,7 +16,7 @@ pub struct Bounds {
 #[derive(Debug, Default)]
 pub struct Queue {
     n_waiting: usize,
-    /// The number of waiting requests of each namespace that has any.
+    /// The number of waiting requests of each namespace. Namespaces without waiting requests have no entry.
     of_namespace: HashMap<String, usize>,
 }
 

@@ -1,5 +1,5 @@
-//! Reads the address of a request: the name in the path, and the model in the query. A wrong address gets an error object, which the extractors of
-//! axum do not have.
+//! Reads the address of a request: the name in the path, and the model in the query. A wrong address gets an error object. The extractors of axum
+//! would return plain text.
 
 use super::app::App;
 use super::failure::{Answer, Failure};
@@ -22,7 +22,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// The model that the query selects: `?model=NAME`. Without a query, the server's first model.
+/// The model that the query selects with `?model=NAME`. Without `model`, the server's first model.
 pub struct OfQuery(pub Arc<Hosted>);
 
 impl FromRequestParts<Arc<App>> for OfQuery {

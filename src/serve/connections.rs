@@ -20,7 +20,7 @@ const UNREAD: Duration = Duration::from_secs(60);
 pub async fn serve(listener: TcpListener, router: Router, options: &ServeOptions, stop: impl Future<Output = ()>, last: Duration) {
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(options.read_timeout);
-    // Hyper refuses a header without an error object. So hyper accepts more than the server does.
+    // Hyper refuses a large header without an error object. So hyper's limits are above the limits of `guard::check_size`.
     http.max_buf_size(2 * MAX_HEADER).max_headers(2 * MAX_FIELDS);
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(options.max_connections));

@@ -44,8 +44,7 @@ impl Failure {
         Failure::unavailable("stopping", "the server is shutting down")
     }
 
-    /// Returns the same failure if it is an error of the request. An error of the server becomes the failure of a request whose file the server cannot
-    /// store.
+    /// Replaces the status 500 by 507: the server cannot store a file of the request. Returns failures with another status unchanged.
     pub fn unstored(self) -> Failure {
         if self.status != StatusCode::INTERNAL_SERVER_ERROR {
             return self;
@@ -67,7 +66,7 @@ impl Failure {
         field.map_or_else(|| code.to_owned(), |field| format!("{code} {field}"))
     }
 
-    /// Returns the text for the client. An error of the server has no place, because the place can be a path on the server.
+    /// Returns the text for the client. Leaves out the place of a server's error, because this place can be a path on the server.
     pub fn message(&self) -> String {
         let Error { message, hint, place, .. } = &*self.error;
         let place = place.as_ref().filter(|_| !self.status.is_server_error()).map(|place| format!("{place}: ")).unwrap_or_default();

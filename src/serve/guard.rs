@@ -1,4 +1,4 @@
-//! Decides who may use the server: checks the size of the header, and the fields `Host`, `Origin` and `Authorization`.
+//! Checks the header of a request: its size, and the fields `Host`, `Origin` and `Authorization`, which decide who may use the server.
 
 use super::ServeOptions;
 use super::failure::{Answer, Failure};
@@ -31,7 +31,7 @@ pub const MAX_FIELDS: usize = 100;
 /// 431 if the header has too many fields or bytes.
 pub fn check_size(headers: &HeaderMap, uri: &Uri) -> Answer<()> {
     let n_address = uri.path_and_query().map_or(0, |address| address.as_str().len());
-    // A field's line also has a colon, a space and the line's end.
+    // Each field also has a colon, a space, and two bytes that end the line.
     let n_bytes = n_address + headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>();
     if headers.len() <= MAX_FIELDS && n_bytes <= MAX_HEADER {
         return Ok(());

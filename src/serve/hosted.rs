@@ -27,7 +27,7 @@ pub type ServedModel = Served<Engine>;
 
 /// Runs the requests of a loaded model. Clones are handles of the same model.
 pub trait Runs: Clone + Send + 'static {
-    /// The name of what the model does, in the list of models.
+    /// The `task` of the model in `/v1/models`.
     const TASK: &'static str;
 
     fn model(&self) -> &Model;
@@ -73,7 +73,7 @@ enum Phase<R> {
     Failed(Error),
 }
 
-/// The part of a [`Hosted`] that does not depend on what the model computes.
+/// The interface that a [`Hosted`] model has for text and for vectors.
 pub trait AnyHosted: Send + Sync {
     fn name(&self) -> &str;
     /// Returns the time when the server started, in seconds since 1970.

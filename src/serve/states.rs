@@ -162,7 +162,7 @@ impl States {
     /// Writes a file of a caller, within the caller's quota.
     ///
     /// # Errors
-    /// 413 if the quota is full; 507 if the storage fails.
+    /// 413 if the quota is full; 507 if the server cannot store the file.
     pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<()> {
         // One write at a time and caller, so that two files do not take the same room.
         let lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner).entry(folder.into()).or_default().clone();

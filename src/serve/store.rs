@@ -136,7 +136,7 @@ fn version(meta: &ObjectMeta) -> Version {
     Version { tag: meta.e_tag.clone(), modified: meta.last_modified.timestamp_millis(), bytes: meta.size }
 }
 
-/// Converts an error of the storage. The storage's text has a path, so the text becomes the place, which clients do not see.
+/// Converts an error of the storage. The storage's text can have a path, so this text becomes the place, which only the log shows.
 fn failed(e: object_store::Error) -> Error {
     Error::file("the storage of states failed").at(e)
 }

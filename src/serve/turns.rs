@@ -1,4 +1,4 @@
-//! A turn is a request that a model for vectors runs for a caller.
+//! A turn is the right of one request to use a model for vectors. Such a model runs one request at a time.
 
 use super::app::App;
 use super::failure::{Answer, Failure};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Signals, when it is dropped, that the client of a request has left.
+/// Sets a flag when it is dropped. The future of a request owns this value, so the flag is set when the client has left.
 struct Client(Arc<AtomicBool>);
 
 impl Drop for Client {
@@ -21,7 +21,7 @@ impl Drop for Client {
     }
 }
 
-/// The turn of a request: the right to use the model.
+/// The turn of a request. The next request gets its turn when this value is dropped.
 pub struct Turn {
     engine: VectorEngine,
     line: Line,
@@ -59,7 +59,7 @@ pub async fn in_turn<T: Send + 'static>(
 }
 
 impl Turn {
-    /// Computes the vectors of texts and of texts that are given as token ids. Each input comes with its path in the request.
+    /// Computes one vector per input. An input is a text or token ids, with its path in the request.
     ///
     /// # Errors
     /// 400 with the path of the input if an input is empty, too long, or has an unknown token id.
@@ -92,7 +92,7 @@ impl Turn {
         }
     }
 
-    /// Returns the function that is called after each step. The function interrupts the work if the client has left or the server ends.
+    /// Returns a function to call after each step. The function interrupts the work if the client has left or the server ends.
     fn watch(&self) -> impl FnMut(usize, usize) {
         self.engine.set_stop(false);
         move |_, _| {

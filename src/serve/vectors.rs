@@ -55,7 +55,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl HostedVectors {
-    /// Returns the host of a model for vectors.
+    /// Returns a model for vectors that is not loaded yet.
     pub fn of_vectors(Served { name, load }: ServedVectors) -> HostedVectors {
         Hosted::new(Served { name, load: Box::new(move || load().map(VectorEngine::new)) })
     }
@@ -108,7 +108,10 @@ impl VectorEngine {
         self.0.stops.iter().for_each(|flag| flag.store(value, Ordering::SeqCst));
     }
 
-    /// Waits for the turn of a request. A client that leaves stops waiting.
+    /// Waits for the turn of a request. The turn ends when the permit is dropped.
+    ///
+    /// # Errors
+    /// 429 if too many requests wait; 503 if the server ends.
     pub async fn turn(&self) -> Answer<OwnedSemaphorePermit> {
         let _waiting = Waiting(&self.0.n_waiting);
         if self.0.n_waiting.fetch_add(1, Ordering::SeqCst) >= MAX_WAITING {

@@ -304,9 +304,9 @@ impl Batcher {
         std::mem::take(&mut self.pooled)
     }
 
-    /// Bounds how much prefill slows decoding sequences down. While prompts are read, steps take on average at most about `slowdown` times as long
-    /// as steps without prompt tokens, and a single step at most about twice as long as this average. `None`, the default, sets no bound: a step
-    /// reads up to a whole chunk of tokens.
+    /// Bounds how much prefill slows decoding sequences down. While prompts are prefilled, the mean time of a step is at most about `slowdown` times
+    /// the time of a step without prompt tokens. A single step takes at most about twice this mean. `None`, the default, sets no bound: a step
+    /// prefills up to a whole chunk of tokens.
     pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
         self.prefill = slowdown.map(PrefillBound::new);
     }
@@ -349,8 +349,8 @@ impl Batcher {
         }
     }
 
-    /// Ends a job and returns its text so far. Calls `on_event` with the text that was held back as the possible beginning of a stop text, so
-    /// all events of the job together have the returned text. Returns `None` if the job had ended before. The job's slot is closed at once, or
+    /// Ends a job and returns its text so far. Calls `on_event` with the text that was held back as the possible beginning of a stop text. So the
+    /// events of the job together have the whole returned text. Returns `None` if the job had ended before. The job's slot is closed at once, or
     /// when the current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead. A job that still waits
     /// for another job of the same [`add_alike`](Self::add_alike) call to read the prompt has an empty slot, which is closed in any case.
     ///

@@ -154,8 +154,8 @@ impl Embedder {
         Ok(tokens)
     }
 
-    /// Returns the token ids that the model reads for a text that is given as token ids: these ids and, for an embedding model, the end-of-text
-    /// token if the ids do not end with it.
+    /// Returns the token ids that the model reads for a text that a caller has tokenized. For an embedding model, adds the end-of-text token if
+    /// `tokens` does not end with this token. Otherwise returns `tokens`.
     ///
     /// # Errors
     /// `Input` if the text has no tokens or more tokens than the context.

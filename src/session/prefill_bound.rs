@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The fewest prompt tokens of a step with prompt tokens, unless the step would take too long (see [`PEAK`]). On some devices a single prompt
-/// token makes a step much longer, because other kernels run. With several tokens, fewer steps have this additional time.
+/// The fewest prompt tokens that a step may read if it may read any, unless the step would take too long (see [`PEAK`]). On some devices a single
+/// prompt token makes a step much longer, because other kernels run. With several tokens per step, fewer steps have this additional time.
 const LEAST: usize = 64;
-/// The most prompt tokens of the first step with prompt tokens, before the time of a prompt token is known.
+/// The most prompt tokens of a step before the time of a prompt token is known.
 const FIRST: usize = 16;
 /// A step with [`LEAST`] or fewer prompt tokens may take at most about this number times `slowdown` times as long as a step without prompt tokens.
 const PEAK: f64 = 2.0;
@@ -13,11 +13,11 @@ const PEAK: f64 = 2.0;
 const NEW: f64 = 0.3;
 /// After this many steps with prompt tokens, one step reads no prompt tokens, to measure the time of decoding alone again.
 const MEASURE: usize = 32;
-/// The most successive steps in which prompts wait for decoding sequences. So a prompt always progresses.
+/// The most successive steps in which prompts wait because earlier steps took too long. This limit ensures that a prompt always progresses.
 const MOST_WAITS: usize = 16;
 
-/// Limits the prompt tokens per step, from measured times of steps. While prompts are read, steps take on average at most `slowdown` times as long as
-/// steps without prompt tokens. After a step that took longer than its part, steps without prompt tokens follow.
+/// Limits the prompt tokens per step, from measured times of steps. While prompts are prefilled, the mean time of a step is at most about `slowdown`
+/// times the time of a step without prompt tokens. After a step that took longer, steps without prompt tokens follow until the mean is right again.
 #[derive(Debug)]
 pub(super) struct PrefillBound {
     slowdown: f64,
@@ -27,11 +27,12 @@ pub(super) struct PrefillBound {
     n_decoding: usize,
     /// Mean additional time per prompt token, in seconds. `None` before the first measurement.
     per_token: Option<f64>,
-    /// The last result of [`tokens`](Self::tokens) above 0.
+    /// The last result of [`tokens`](Self::tokens) above 0, at first [`FIRST`].
     last: usize,
     /// The number of steps with prompt tokens since the last step without prompt tokens.
     n_since: usize,
-    /// The time by which steps with prompt tokens exceeded `slowdown`, in seconds, less the time that other steps have saved.
+    /// The time that steps took beyond `slowdown` times the time of decoding alone, summed over steps, in seconds. A step that takes less reduces the
+    /// sum. While the sum is above 0, prompts wait, for at most [`MOST_WAITS`] steps.
     excess: f64,
     /// The number of steps in which prompts have waited because of `excess`, since the last step with prompt tokens.
     n_waits: usize,
@@ -45,8 +46,8 @@ impl PrefillBound {
     }
 
     /// Returns the number of prompt tokens that the next step may read, besides one token for each of `n_decoding` sequences. Returns 0 if the next
-    /// step measures decoding alone, or if earlier steps took too long. Otherwise the result is at least 1, and at most twice the last result above
-    /// 0 or [`LEAST`].
+    /// step measures decoding alone, or if earlier steps took too long. Otherwise the result is at least 1, and at most the larger of [`LEAST`]
+    /// and twice the last result above 0.
     pub fn tokens(&mut self, n_decoding: usize) -> usize {
         let is_known = self.n_since < MEASURE && self.is_like(n_decoding);
         let Some(decode) = self.decode.filter(|_| is_known) else { return 0 };
@@ -62,8 +63,8 @@ impl PrefillBound {
         self.last
     }
 
-    /// Returns whether a step of `n_decoding` sequences takes about as long as the last measured step: whether the numbers of decoding sequences
-    /// differ by at most a half.
+    /// Returns whether decoding `n_decoding` sequences takes about as long as the last step without prompt tokens: whether the larger number of
+    /// decoding sequences is at most 1.5 times the smaller number.
     fn is_like(&self, n_decoding: usize) -> bool {
         n_decoding * 2 <= self.n_decoding * 3 && n_decoding * 3 >= self.n_decoding * 2
     }
@@ -85,7 +86,7 @@ impl PrefillBound {
             }
             (_, None) => {}
         }
-        // The saved time of one step counts later, so that a step which took a little too long by chance has no effect.
+        // Keeps the saved time of at most one step. With this time, a step that takes a little too long by chance makes no prompt wait.
         self.excess = self.excess.max(-(self.slowdown - 1.0) * self.decode.unwrap_or(0.0));
     }
 }
@@ -122,7 +123,7 @@ mod tests {
         for i in 0..n {
             let n_prompt = bound.tokens(n_decoding);
             let took = decode + if n_prompt > 0 { device.mixed + device.per_token * n_prompt as f64 } else { 0.0 };
-            // Times vary.
+            // Measured times vary.
             let took = took * [0.96, 1.02, 1.04, 0.98][i % 4];
             bound.learn(n_prompt, n_decoding, Duration::from_secs_f64(took / 1e3));
             waits = if n_prompt == 0 { waits + 1 } else { 0 };
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_few_tokens_are_read_together_and_steps_of_decoding_follow() {
-        // With one token per step, 100 steps would read 100 tokens: the first token of a step takes as long as decoding.
+        // With one prompt token per step, 200 steps would read 200 tokens, because the first prompt token of a step takes as long as decoding.
         let (found, last) = settled(2.0, 9.5, 0.5);
         assert!((35..=45).contains(&last) && found.n_prompt > 2500 && found.slowdown <= 2.05 && found.peak <= 4.3, "{found:?}");
         // A step never takes much longer than allowed, and a prompt always progresses.
@@ -168,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_more_sequences_is_not_that_of_prompt_tokens() {
+    fn the_time_of_additional_sequences_is_not_counted_as_time_of_prompt_tokens() {
         let device = Device { decode: |n| 4.0 + 1.5 * n as f64, mixed: 0.0, per_token: 1.5 };
         let mut bound = PrefillBound::new(2.0);
         steps(&mut bound, 50, 1, &device);
-        // Suddenly, more sequences decode. The additional tokens take as long as sixteen sequences.
+        // Suddenly, 16 sequences decode, in 28 ms. At twice this time, a step has 18 prompt tokens.
         let found = steps(&mut bound, 20, 16, &device);
         assert!(found.n_prompt >= 20 * 14 && found.slowdown <= 2.1, "{found:?}");
     }

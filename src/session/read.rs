@@ -178,7 +178,7 @@ impl Session {
         Err(e)
     }
 
-    /// Checks the stop flag. `read` of `total` tokens have been read.
+    /// Checks the stop flag. The error says that `read` of `total` tokens were read.
     ///
     /// # Errors
     /// `Interrupted` if the flag is set.

@@ -167,7 +167,7 @@ impl Tuning {
         tiles && rows && dense_from && BATCH_TOKENS.contains(&self.batch_tokens) && self.has_registers()
     }
 
-    /// Returns `false` if [`Tuning::few_registers`] is true and a lane keeps so many sums that Apple's compiler spills registers.
+    /// Returns `false` if [`Tuning::few_registers`] is true and a lane would keep so many sums that kernels spill registers on Apple's GPUs.
     fn has_registers(&self) -> bool {
         let sums = self.tiles.iter().map(|tile| tile.lane_rows * tile.lane_tokens).max();
         !self.few_registers || (self.batch_tokens <= 2 && self.input_rows <= 16 && sums <= Some(32))

@@ -96,7 +96,8 @@ pub struct Head<'a> {
 /// The number of lanes of the kernel rwkv/head. The kernel has one lane per channel, so this is also the largest head size that it
 /// supports.
 const HEAD_LANES: usize = 64;
-/// The number of units (eight weights) of a low-rank matrix of floats that a lane of rwkv/head loads before it uses the first unit.
+/// The number of units (eight weights) of a low-rank matrix that a lane of rwkv/head loads before it uses the first unit. On GPUs with few
+/// registers, a lane loads one unit of a quantised matrix.
 const AHEAD: usize = 4;
 /// The number of rows of the state per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
 const ROWS: usize = 64;
@@ -163,7 +164,7 @@ impl Recurrence {
                 lora[segment.part] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
             }
             matrix = pieces[0].segments[0].region.modules();
-            // A lane also keeps a row of the state in registers.
+            // Decoding weights takes registers, and a lane also keeps a row of the state in registers.
             if pieces[0].format.scaling() != Scaling::None && cx.caps.tuning.few_registers {
                 ahead = 1;
             }

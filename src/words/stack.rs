@@ -299,7 +299,7 @@ impl Stack {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let (n, tuning) = (cx.n_rows(self.rows), &cx.caps.tuning);
         let shape = |piece: &MatrixPiece| {
-            // Offsets of rows and columns take many registers.
+            // A lane also keeps the scales and offsets of rows and columns, so a workgroup has fewer rows.
             let few_rows = tuning.few_registers && n > 1 && piece.format.scaling() == Scaling::Affine;
             Shape::matvec(cx.caps, if few_rows { 4 } else { tuning.input_rows }, n, n == 1 && tuning.early_weights)
         };

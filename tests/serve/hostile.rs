@@ -1,4 +1,4 @@
-//! Hostile requests. Every refusal is a JSON object with a text that a person can act on.
+//! Hostile requests. Every refusal is an error object with a message that a person can act on.
 
 use super::Server;
 use serde_json::Value;
@@ -55,6 +55,6 @@ fn every_refusal_is_an_error_object() {
         assert!(said.contains(want), "{start}: {said}");
         assert!(header.contains(&format!("x-request-id: {}", body["error"]["request_id"].as_str().unwrap())), "{start}: {header}");
     }
-    // The header tells which methods a path has.
+    // The header `Allow` lists the methods of a path.
     assert_eq!(server.send("PUT", "/v1/states", &[], &[]).header("allow"), "GET,HEAD,POST");
 }

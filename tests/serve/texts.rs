@@ -22,7 +22,7 @@ fn texts_continue_prompts() {
             (logprobs["text_offset"].as_array().unwrap().len(), 2)
         );
     }
-    // An empty prompt after a state has no log-probabilities of its own.
+    // An empty prompt after a state has no log-probabilities, so only the three generated tokens have entries.
     server.post("/v1/states", &json!({"action": "save", "name": "s", "prompt": "In the beginning"})).ok();
     for stream in [false, true] {
         let body = json!({"prompt": "", "state": "s", "max_tokens": 3, "echo": true, "logprobs": 0, "stream": stream});

@@ -26,7 +26,7 @@ fn token_ids_give_the_vector_of_their_text() {
             let answer = server.post("/v1/embeddings", &json!({"input": input})).ok();
             answer["data"].as_array().unwrap().iter().map(|one| one["embedding"].clone()).collect::<Vec<_>>()
         };
-        // The ids of "In the" in the vocabulary of the embedded model: its server tells them.
+        // A model for vectors has no `/tokenize`, so a server for text with the same vocabulary tokenizes the text.
         let ids = Server::start().post("/tokenize", &json!({"content": "In the"})).ok()["tokens"].clone();
         let text = vector(json!("In the"));
         assert_eq!((vector(ids.clone()), vector(json!([ids, [1, 2]]))[0].clone()), (text.clone(), text[0].clone()));

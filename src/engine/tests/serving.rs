@@ -109,7 +109,7 @@ fn an_interrupted_engine_completes_its_texts_and_states() {
 }
 
 #[test]
-fn an_interrupted_text_has_the_beginning_of_a_stop_text() {
+fn an_interrupted_text_includes_the_held_back_beginning_of_a_stop_text() {
     let model = model();
     // The request pauses after some tokens, because its log-probabilities are not read. So the engine is interrupted within the stop text.
     let engine = Engine::start(&model, EngineOptions { slots: 1, event_bytes: 1 << 10, ..EngineOptions::default() }).unwrap();

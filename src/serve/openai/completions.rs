@@ -123,8 +123,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     Ok(Json(answer).into_response())
 }
 
-/// Checks that the slots and the caller's part of the queue have room for the prompts of one request. Without room, the request would get the
-/// status 429 however often a client repeats it.
+/// Checks that the slots and the caller's part of the queue have room for all prompts of one body. Without this check, a body with too many prompts
+/// would always get the status 429.
 fn check_fits(n_prompts: usize, n: usize, engine: &Engine) -> Answer<()> {
     let most = engine.most_at_once(n);
     if n_prompts <= most {

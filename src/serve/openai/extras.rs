@@ -24,7 +24,7 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// Returns whether the stream ends with the usage.
+    /// Returns whether the stream ends with the counts of tokens.
     pub fn has_usage(options: Option<&StreamOptions>) -> bool {
         options.is_some_and(|options| options.include_usage == Some(true))
     }
@@ -69,7 +69,7 @@ pub fn schema_rules(schema: Option<&Value>) -> Rules {
 }
 
 /// Sets the rules of a request's answer. `field` is the field of the body from which `rules` come, and `key` is the key of the schema in this field.
-/// Returns the path of the schema if there are rules.
+/// Returns the path of the schema, or `None` if `rules` is `None`.
 ///
 /// # Errors
 /// 400 if the request also has a grammar or a schema in another field.
@@ -86,8 +86,8 @@ pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str, key: &st
     }
 }
 
-/// Replaces the field name `json_schema` of an error by `path`, the result of [`follow`], if this is a path. The engine names `json_schema` in every
-/// error about a schema, but the caller sent the schema in another field.
+/// Replaces the field name `json_schema` of an error by `path`, the result of [`follow`]. The engine names `json_schema` in every error about a
+/// schema, but the caller sent the schema in another field. Returns the failure unchanged if `path` is `None` or the error is about another field.
 pub fn of_schema(failure: Failure, path: Option<&str>) -> Failure {
     let rest = failure.error.field.as_deref().filter(|_| failure.error.field_name() == Some("json_schema"));
     let Some((path, rest)) = path.zip(rest.and_then(|field| field.strip_prefix("json_schema"))) else { return failure };
@@ -95,17 +95,17 @@ pub fn of_schema(failure: Failure, path: Option<&str>) -> Failure {
     Failure { error: Box::new(Error { field, ..*failure.error }), ..failure }
 }
 
-/// Fields that the engine would read, and that the server reads instead or ignores.
+/// Fields of a body that the engine must not read as settings. The server reads or ignores these fields.
 const OWN: [&str; 6] = ["messages", "prompt", "tokens", "logprobs", "pooling", "echo"];
 
-/// Reads the body of a request for text. Returns the body, and a request without input that has the settings of the body. The fields `own` are not
-/// settings.
+/// Reads the body of a request for text. Returns the body, and a request that has the settings of the body and an empty input. The engine does not
+/// read the fields `own`.
 ///
 /// # Errors
 /// 400 with the path of the wrong field.
 pub fn read<T: DeserializeOwned>(app: &App, caller: &Caller, body: &Body, own: &[&str]) -> Answer<(T, Request)> {
     let mut fields = body.fields()?;
-    // A large value would be parsed to a tree many times its size.
+    // Checks before parsing: a parsed schema takes many times the memory of its text.
     check_sizes(&fields, &app.options)?;
     let asked = body.parse()?;
     app.log_body(&caller.request_id, &body.0);

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    // The tools have another format than the engine's.
+    // The engine has another format of tools. A request for a response has no `n`.
     let (asked, mut request): (ResponseBody, Request) = read(&app, &caller, &body, &["tools", "tool_choice", "n"])?;
     let model = app.model(asked.model.as_deref())?;
     let (engine, _) = model.engine()?;
