@@ -30,6 +30,9 @@ fn a_stream_has_the_text_of_the_whole_answer() {
     let text: String = events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
     assert_eq!(text, choice["message"]["content"].as_str().unwrap());
     assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
+    assert!(
+        whole["system_fingerprint"].is_string() && events.iter().all(|event| event["system_fingerprint"] == whole["system_fingerprint"])
+    );
     let entries: Vec<&Value> = events.iter().filter_map(|event| event["choices"][0]["logprobs"]["content"].as_array()).flatten().collect();
     assert!(entries.len() == 12 && entries.iter().all(|entry| entry["top_logprobs"].as_array().unwrap().len() == 2), "{entries:?}");
     let (usage, finish) = (&events[events.len() - 1], &events[events.len() - 2]["choices"][0]["finish_reason"]);

@@ -88,6 +88,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         id: new_id("chatcmpl-"),
         created: now(),
         model: model.name.clone(),
+        fingerprint: fingerprint(&ticket.engine),
         max_calls: if asked.parallel_tool_calls == Some(false) { 1 } else { usize::MAX },
     };
     if asked.stream == Some(true) {
@@ -108,6 +109,7 @@ struct Head {
     id: String,
     created: u64,
     model: String,
+    fingerprint: String,
     /// The maximum number of tool calls in a choice. Further calls are not returned.
     max_calls: usize,
 }
@@ -115,7 +117,7 @@ struct Head {
 impl Head {
     fn completion(&self, engine: &Engine, all: &[Completion]) -> Response {
         let mut sum = Sum::default();
-        let mut answer = json!({"id": self.id, "object": "chat.completion", "created": self.created, "model": self.model, "system_fingerprint": fingerprint(engine)});
+        let mut answer = json!({"id": self.id, "object": "chat.completion", "created": self.created, "model": self.model, "system_fingerprint": self.fingerprint});
         let choices = all.iter().map(|done| {
             sum.add(done);
             self.choice(engine, done)
@@ -170,8 +172,8 @@ struct Chunks {
 
 impl Chunks {
     fn chunk(&self, choices: Value) -> Value {
-        let Head { id, created, model, .. } = &self.head;
-        let mut chunk = json!({"id": id, "object": "chat.completion.chunk", "created": created, "model": model, "choices": choices});
+        let Head { id, created, model, fingerprint, .. } = &self.head;
+        let mut chunk = json!({"id": id, "object": "chat.completion.chunk", "created": created, "model": model, "system_fingerprint": fingerprint, "choices": choices});
         if self.usage {
             chunk["usage"] = Value::Null;
         }
