@@ -2,6 +2,7 @@
 
 use super::Server;
 use serde_json::{Value, json};
+use wingbeat::serve::ServeOptions;
 
 #[test]
 fn a_response_continues_an_earlier_one() {
@@ -49,6 +50,18 @@ fn events_of_a_stream_are_in_order() {
     assert_eq!(response["output"][0]["content"][0]["text"], text);
     let id = response["id"].as_str().unwrap();
     assert_eq!(&server.get(&format!("/v1/responses/{id}")).ok(), response);
+}
+
+#[test]
+fn a_failed_response_has_a_code_of_openai() {
+    let server = Server::with(ServeOptions { state_quota: 100, ..ServeOptions::default() });
+    let answer = server.post("/v1/responses", &json!({"input": "light", "max_output_tokens": 2, "stream": true}));
+    let last = answer.text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap();
+    let event: Value = serde_json::from_str(last).unwrap();
+    assert_eq!((&event["type"], &event["response"]["status"]), (&json!("response.failed"), &json!("failed")), "{event}");
+    let error = &event["response"]["error"];
+    assert_eq!(error["code"], "rate_limit_exceeded", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("the quota of"), "{error}");
 }
 
 #[test]

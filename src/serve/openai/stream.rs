@@ -1,7 +1,6 @@
 //! Streams events of tickets as server-sent events.
 
 use crate::engine::{Completion, Engine, Event};
-use crate::error::Error;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::tickets::Ticket;
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
@@ -28,8 +27,8 @@ pub trait Lines: Send + 'static {
     /// Adds the lines after the last event of all tickets.
     fn end(&mut self, out: &mut Out);
     /// Adds the lines of an error, which end the stream.
-    fn failed(&mut self, e: &Error, request_id: &str, out: &mut Out) {
-        out.json(&Failure::from(e.clone()).body(request_id));
+    fn failed(&mut self, failure: &Failure, request_id: &str, out: &mut Out) {
+        out.json(&failure.body(request_id));
     }
 }
 
@@ -86,7 +85,7 @@ pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Re
             let Streaming { events, lines, out, request_id } = &mut streaming;
             match events.as_mut()?.next().await {
                 Some((_, Event::Failed(e), _)) => {
-                    lines.failed(&e, request_id, out);
+                    fail(lines, &e.into(), request_id, out);
                     // Dropping the events cancels the other tickets.
                     *events = None;
                 }
@@ -94,7 +93,7 @@ pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Re
                 None => {
                     match lines.before_end().await {
                         Ok(()) => lines.end(out),
-                        Err(failure) => lines.failed(&failure.error, request_id, out),
+                        Err(failure) => fail(lines, &failure, request_id, out),
                     }
                     *events = None;
                 }
@@ -105,6 +104,12 @@ pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Re
         }
     };
     Sse::new(stream::unfold(streaming, next)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// Ends a stream with an error. The status of the response was sent before, so the log has the error only here.
+fn fail(lines: &mut impl Lines, failure: &Failure, request_id: &str, out: &mut Out) {
+    log::warn!("{request_id}: the stream ended with an error: {}", failure.in_log());
+    lines.failed(failure, request_id, out);
 }
 
 /// Waits until all tickets are complete. Returns the continuations of each ticket, in order.

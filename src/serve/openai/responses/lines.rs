@@ -3,11 +3,11 @@
 use super::items::{Head, function_call, message, output_text, reasoning};
 use super::record::Begun;
 use crate::engine::{Completion, Engine, Event};
-use crate::error::Error;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::ids::new_id;
 use crate::serve::openai::answer::merge;
 use crate::serve::openai::stream::{Lines, Out};
+use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -182,10 +182,39 @@ impl Lines for ResponseLines {
         self.send(name, json!({"response": response}), out);
     }
 
-    fn failed(&mut self, e: &Error, request_id: &str, out: &mut Out) {
-        let body = Failure::from(e.clone()).body(request_id);
+    fn failed(&mut self, failure: &Failure, _: &str, out: &mut Out) {
         let mut response = self.head.object("failed", self.output.clone());
-        response["error"] = json!({"code": "server_error", "message": body["error"]["message"]});
+        response["error"] = json!({"code": error_code(failure), "message": failure.message()});
         self.send("response.failed", json!({"response": response}), out);
+    }
+}
+
+/// Returns the code of a failed response in OpenAI's API, which has fewer codes than other errors.
+fn error_code(failure: &Failure) -> &'static str {
+    match (failure.code, failure.status) {
+        (Some("quota_exceeded"), _) | (_, StatusCode::TOO_MANY_REQUESTS) => "rate_limit_exceeded",
+        (_, status) if status.is_client_error() => "invalid_prompt",
+        _ => "server_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Kind};
+
+    #[test]
+    fn a_failed_response_has_a_code_of_openai() {
+        let quota = Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "quota_exceeded", Error::input("x"));
+        for (failure, code) in [
+            (Error::new(Kind::Busy, "x").into(), "rate_limit_exceeded"),
+            (quota.clone(), "rate_limit_exceeded"),
+            (Error::input("x").into(), "invalid_prompt"),
+            (Error::device("x").into(), "server_error"),
+            (quota.unstored(), "rate_limit_exceeded"),
+            (Failure::from(Error::file("x")).unstored(), "server_error"),
+        ] {
+            assert_eq!(error_code(&failure), code, "{failure:?}");
+        }
     }
 }
