@@ -33,7 +33,7 @@ pub struct Turn {
 /// ends after its current step.
 ///
 /// # Errors
-/// 429 if too many requests wait; 503 if the model is not ready or the server ends; the errors of `work`.
+/// 429 if too many requests wait; 503 if the model is not ready or the server ends; 500 if `work` panics; the errors of `work`.
 pub async fn in_turn<T: Send + 'static>(
     app: &Arc<App>,
     model: &Arc<HostedVectors>,
@@ -47,7 +47,7 @@ pub async fn in_turn<T: Send + 'static>(
     let _client = Client(has_left.clone());
     let mut turn = Turn { engine, line, has_left, _permit: permit };
     let done = tokio::task::spawn_blocking(move || work(&mut turn)).await;
-    let done = done.unwrap_or_else(|_| Err(Error::device("computing the vectors panicked").into()));
+    let done = done.unwrap_or_else(|_| Err(Error::file("computing the vectors panicked").into()));
     done.map_err(|failure| match failure.error.kind {
         Kind::Interrupted => Failure::stopping(),
         Kind::Device => {
@@ -111,14 +111,36 @@ mod tests {
     use crate::serve::vectors::{LoadVectors, Vectors};
     use crate::session::{EmbedOptions, Embedder, Model, ModelSource, Options, Output};
 
-    #[tokio::test]
-    async fn a_lost_model_for_vectors_is_loaded_again() {
+    /// Returns a server with one model for vectors, which is not loaded.
+    fn host() -> Arc<App> {
         let load: LoadVectors = Box::new(|| {
             let options = Options { device: "cpu".parse()?, output: Output::Hidden, ..Options::default() };
             let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ())?;
             Ok(Vectors { embedder: Embedder::new(&model, 1, &EmbedOptions::default())?, reranker: None })
         });
-        let app = Arc::new(App::new(ServeOptions::default(), Vec::new(), vec![Served { name: "x".into(), load }]).unwrap());
+        Arc::new(App::new(ServeOptions::default(), Vec::new(), vec![Served { name: "x".into(), load }]).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_its_request() {
+        let app = host();
+        let (model, caller) = (app.vectors[0].clone(), Caller::default());
+        model.load().unwrap();
+        for _ in 0..2 {
+            // The panic leaves the model's only slot open.
+            let panics = |turn: &mut Turn| Ok(turn.engine.lock().embedder.embed(&["light"], &mut |_, _| panic!("expected by the test"))?);
+            let failed = in_turn(&app, &model, &caller, "/v1/embeddings", panics).await.unwrap_err();
+            assert_eq!((failed.status.as_u16(), model.state().is_some()), (500, true), "{failed:?}");
+            let inputs = vec![("input".to_string(), Input::Text("light".into()))];
+            let found = in_turn(&app, &model, &caller, "/v1/embeddings", move |turn| turn.embed(&inputs)).await.unwrap();
+            assert_eq!((found.len(), app.ledger.len()), (1, 0));
+        }
+        assert!(app.fatal.lock().unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_lost_model_for_vectors_is_loaded_again() {
+        let app = host();
         let model = app.vectors[0].clone();
         model.load().unwrap();
         let (caller, inputs) = (Caller::default(), vec![("input".to_string(), Input::Text("light".into()))]);

@@ -6,7 +6,7 @@ use crate::engine::EngineStats;
 use crate::error::{Error, Kind};
 use crate::session::{Embedder, Model, Reranker};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A model that computes vectors, with its reranker.
@@ -95,7 +95,14 @@ impl VectorEngine {
 
     /// Locks the model. Only the request that has its turn may do this.
     pub fn lock(&self) -> MutexGuard<'_, Vectors> {
-        self.0.vectors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.vectors.lock().unwrap_or_else(|poisoned| {
+            // An earlier request panicked and left its slots open.
+            let mut vectors = poisoned.into_inner();
+            vectors.embedder.recover();
+            vectors.reranker.iter_mut().for_each(Reranker::recover);
+            self.0.vectors.clear_poison();
+            vectors
+        })
     }
 
     /// Returns whether the server ends.

@@ -132,6 +132,12 @@ impl Embedder {
         self.session.stop_flag()
     }
 
+    /// Closes the slots that a call left open because it panicked.
+    #[cfg(feature = "serve")]
+    pub(crate) fn recover(&mut self) {
+        self.session.close_all();
+    }
+
     /// Returns how many texts are read at a time.
     pub fn n_slots(&self) -> usize {
         self.n_slots

@@ -240,6 +240,15 @@ impl Session {
         Ok(())
     }
 
+    /// Closes all open slots.
+    #[cfg(feature = "serve")]
+    fn close_all(&mut self) {
+        for contents in self.slots.close_all() {
+            self.pages.release(contents.page);
+            self.blocks.release(&contents.blocks);
+        }
+    }
+
     /// Returns the logits after the slot's last token, `[vocab]`. The result is empty before the first token, after a rewind, after an interrupted
     /// prefill, and while the device computes a step of the slot.
     ///

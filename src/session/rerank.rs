@@ -75,6 +75,13 @@ impl Reranker {
         self.reader.stop_flag()
     }
 
+    /// Closes the slots that a call left open because it panicked.
+    #[cfg(feature = "serve")]
+    pub(crate) fn recover(&mut self) {
+        self.reader.close_all();
+        self.scorer.close_all();
+    }
+
     /// Scores documents for a query. Returns one logit per document, in the order of the documents. A larger logit means a better answer. The
     /// logistic function converts a logit to a score from 0 to 1. Calls `progress(tokens read so far, total tokens)` after each step.
     ///
