@@ -74,6 +74,11 @@ impl AnswerReader {
         }
     }
 
+    /// Returns whether the next text belongs to the thought.
+    pub fn is_thinking(&self) -> bool {
+        self.splitter.is_thinking()
+    }
+
     /// Ends the answer. Passes the text that was held back to `on_part`.
     pub fn finish(self, on_part: &mut OnPart<'_>) {
         self.end(on_part);

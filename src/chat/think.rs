@@ -138,6 +138,11 @@ impl Splitter {
         }
     }
 
+    /// Returns whether the next text belongs to the thought.
+    pub fn is_thinking(&self) -> bool {
+        matches!(self.part, ReplyStart::Thought(_))
+    }
+
     /// Returns the answer so far.
     pub fn answer(&self) -> &str {
         &self.answer.shown
@@ -252,6 +257,16 @@ mod tests {
         splitter.finish(&mut on_part);
         assert_eq!(shown.replace("][", "").replace(&format!("[{}]", splitter.thought()), ""), splitter.answer());
         (shown.replace("][", ""), splitter.has_stopped)
+    }
+
+    #[test]
+    fn a_splitter_thinks_until_the_tag_ends() {
+        let mut splitter = Splitter::new(ReplyStart::Thought(">"), Vec::new());
+        let mut thinks = |piece: &str| {
+            let _ = splitter.push(piece, &mut |_| ControlFlow::Continue(()));
+            splitter.is_thinking()
+        };
+        assert_eq!(["", ">", " a", " </th", "ink", ">", " b <think>"].map(&mut thinks), [true, true, true, true, true, false, false]);
     }
 
     #[test]

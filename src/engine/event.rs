@@ -148,6 +148,8 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// The number of generated tokens.
     pub completion_tokens: usize,
+    /// The number of generated tokens of the thought, with the tokens of the tag that ends the thought.
+    pub reasoning_tokens: usize,
 }
 
 /// Durations of one continuation's phases, in milliseconds.

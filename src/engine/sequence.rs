@@ -55,6 +55,7 @@ pub struct Sequence {
     pub saved: Option<Receiver<Result<StateInfo>>>,
     text: String,
     thought: String,
+    n_thought: usize,
     calls: Vec<ToolCall>,
     logprobs: Vec<Logprobs>,
 }
@@ -93,10 +94,12 @@ impl Sequence {
     pub fn on_token(&mut self, token: Option<u32>, piece: &str, events: &Outbox) {
         match self.reader.take() {
             Some(mut reader) => {
+                let was_thinking = reader.is_thinking();
                 let _ = reader.push(token, piece, &mut |part| {
                     self.emit(part, events);
                     ControlFlow::Continue(())
                 });
+                self.n_thought += usize::from(token.is_some() && (was_thinking || reader.is_thinking()));
                 self.reader = Some(reader);
             }
             None if !piece.is_empty() => self.emit(AnswerPart::Text(piece), events),
@@ -147,8 +150,13 @@ impl Sequence {
             prefill_ms: (first - request.began).as_secs_f64() * 1e3,
             decode_ms: first.elapsed().as_secs_f64() * 1e3,
         };
-        let usage =
-            Usage { prompt_tokens: request.prompt.len(), cached_tokens: request.cached_tokens, completion_tokens: output.tokens.len() };
+        let usage = Usage {
+            prompt_tokens: request.prompt.len(),
+            cached_tokens: request.cached_tokens,
+            completion_tokens: output.tokens.len(),
+            // A stop id that ends the thought is not in `tokens`.
+            reasoning_tokens: self.n_thought.min(output.tokens.len()),
+        };
         Completion {
             index: self.index,
             text: self.text,

@@ -54,6 +54,23 @@ fn several_answers_and_a_schema() {
 }
 
 #[test]
+fn usage_counts_the_tokens_of_the_thought() {
+    let server = Server::start();
+    let ask = |more: Value| with(with(ask("a"), json!({"format": "g1", "max_tokens": 9})), more);
+    // The embedded model does not end its thought.
+    for (more, want) in [(json!({"thinking": "off"}), 0), (json!({"thinking": "on"}), 9)] {
+        let answer = server.post("/v1/chat/completions", &ask(more.clone())).ok();
+        let n = answer["usage"]["completion_tokens_details"]["reasoning_tokens"].as_u64().unwrap();
+        assert_eq!(n, want, "{more}: {answer}");
+        let thought = &answer["choices"][0]["message"]["reasoning_content"];
+        assert_eq!(thought.is_string(), n > 0, "{more}: {answer}");
+        let body = with(json!({"input": "a", "format": "g1", "max_tokens": 9, "seed": 3}), more.clone());
+        let answer = server.post("/v1/responses", &body).ok();
+        assert_eq!(answer["usage"]["output_tokens_details"]["reasoning_tokens"], n, "{more}: {answer}");
+    }
+}
+
+#[test]
 fn a_demanded_tool_is_called() {
     let server = Server::start();
     let parameters =

@@ -57,7 +57,7 @@ fn texts_are_those_that_a_session_makes_alone() {
         let (tokens, want) = alone(&model, prompts[i], 5 + 3 * i, i as u64);
         assert_eq!((&done.tokens, &done.text, &text), (&tokens, &want, &want), "{}", prompts[i]);
         assert_eq!((done.finish, done.seed, done.index), (Finish::Length, i as u64, 0));
-        assert_eq!(done.usage, Usage { prompt_tokens, cached_tokens: 0, completion_tokens: tokens.len() });
+        assert_eq!(done.usage, Usage { prompt_tokens, cached_tokens: 0, completion_tokens: tokens.len(), reasoning_tokens: 0 });
     }
     engine.drain();
     let EngineStats { slots, free_slots, running, waiting, .. } = engine.stats();

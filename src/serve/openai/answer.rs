@@ -23,6 +23,7 @@ pub struct Sum {
     pub prompt: usize,
     pub cached: usize,
     pub completion: usize,
+    pub reasoning: usize,
 }
 
 impl Sum {
@@ -32,14 +33,15 @@ impl Sum {
             self.cached += done.usage.cached_tokens;
         }
         self.completion += done.usage.completion_tokens;
+        self.reasoning += done.usage.reasoning_tokens;
     }
 
     /// Returns the object `usage` of chat completions and completions.
     pub fn json(&self) -> Value {
-        let Sum { prompt, cached, completion } = *self;
+        let Sum { prompt, cached, completion, reasoning } = *self;
         json!({
             "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
+            "prompt_tokens_details": {"cached_tokens": cached}, "completion_tokens_details": {"reasoning_tokens": reasoning},
         })
     }
 }
