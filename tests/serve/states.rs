@@ -65,6 +65,8 @@ fn a_state_is_saved_copied_and_carried_to_another_server() {
     assert_eq!(continued(&other, "mine"), text);
     assert_eq!(server.send("DELETE", "/v1/states/intro", &[], &[]).status, 200);
     assert_eq!((names(&server), server.send("DELETE", "/v1/states/intro", &[], &[]).status), (vec![json!("other")], 404));
+    let gone = server.post("/v1/states", &json!({"action": "save", "name": "x", "prompt": "a", "from": "intro"}));
+    assert_eq!((gone.status, &gone.json()["error"]["param"]), (404, &json!("from")));
     let gone = server.post("/v1/completions", &json!({"prompt": "a", "state": "intro"}));
     assert_eq!(
         (gone.status, &gone.json()["error"]["code"], &gone.json()["error"]["param"]),

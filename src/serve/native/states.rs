@@ -118,7 +118,12 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
         _ => return Err(Error::input("expected exactly one of the fields prompt, tokens and messages").field("prompt").into()),
     };
     let request = Request { state: asked.from, save_state: Some(asked.name), ..Request::new(input).max_tokens(0) };
-    let mut ticket = Ticket::open(app, model, caller, "/v1/states", request, &Kept::default()).await?;
+    let opened = Ticket::open(app, model, caller, "/v1/states", request, &Kept::default()).await;
+    let mut ticket = opened.map_err(|failure| match failure.error.field_name() {
+        // The engine's name of the field `from`.
+        Some("state") => Failure { error: Box::new(Error { field: Some("from".into()), ..*failure.error }), ..failure },
+        _ => failure,
+    })?;
     while let Some(event) = ticket.next().await {
         match event {
             Event::Done(done) => match done.state {
