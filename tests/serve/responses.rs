@@ -14,6 +14,9 @@ fn a_response_continues_an_earlier_one() {
     );
     let text = one["output"][0]["content"][0]["text"].as_str().unwrap();
     assert!(!text.is_empty());
+    assert_eq!(one["output"][0]["status"], "incomplete");
+    let whole = server.post("/v1/responses", &json!({"input": "a", "json_schema": {"enum": ["x"]}, "max_output_tokens": 40})).ok();
+    assert_eq!((&whole["status"], &whole["output"][0]["status"]), (&json!("completed"), &json!("completed")), "{whole}");
     let two = json!({"input": [{"role": "user", "content": "darkness"}], "max_output_tokens": 4, "seed": 1, "previous_response_id": one["id"], "instructions": "Speak."});
     let two = server.post("/v1/responses", &two).ok();
     assert!(two["usage"]["input_tokens_details"]["cached_tokens"].as_u64() >= one["usage"]["total_tokens"].as_u64(), "{two}");
@@ -23,9 +26,12 @@ fn a_response_continues_an_earlier_one() {
     assert_eq!(server.get(&path).status, 404);
     let lost = server.post("/v1/responses", &json!({"input": "a", "previous_response_id": one["id"]}));
     assert_eq!((lost.status, &lost.json()["error"]["param"]), (404, &json!("previous_response_id")));
-    let unkept = server.post("/v1/responses", &json!({"input": "a", "max_output_tokens": 1, "store": false})).ok();
+    let unkept = server.post("/v1/responses", &json!({"input": "a", "max_output_tokens": 1, "store": false, "metadata": {"a": "b"}})).ok();
+    assert_eq!((&unkept["metadata"], &one["metadata"]), (&json!({"a": "b"}), &json!({})));
     assert_eq!(server.get(&format!("/v1/responses/{}", unkept["id"].as_str().unwrap())).status, 404);
     assert_eq!(server.post("/v1/responses", &json!({"input": []})).json()["error"]["param"], "input");
+    let wrong = server.post("/v1/responses", &json!({"input": "a", "reasoning": {"effort": "endless"}}));
+    assert_eq!((wrong.status, &wrong.json()["error"]["param"]), (400, &json!("reasoning.effort")));
     assert_eq!(
         server.post("/v1/responses", &json!({"input": "a", "tools": [{"type": "web_search"}]})).json()["error"]["param"],
         "tools[0]"
@@ -48,6 +54,7 @@ fn events_of_a_stream_are_in_order() {
         events.iter().filter(|event| event["type"] == "response.output_text.delta").filter_map(|event| event["delta"].as_str()).collect();
     let response = &events[events.len() - 1]["response"];
     assert_eq!(response["output"][0]["content"][0]["text"], text);
+    assert_eq!((&response["status"], &response["output"][0]["status"]), (&json!("incomplete"), &json!("incomplete")));
     let id = response["id"].as_str().unwrap();
     assert_eq!(&server.get(&format!("/v1/responses/{id}")).ok(), response);
 }

@@ -76,7 +76,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }
     request.logprobs = (asked.logprobs == Some(true)).then(|| asked.top_logprobs.unwrap_or(0) as usize);
     let schema = follow(&mut request, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
-    think(&mut request, asked.reasoning_effort.as_deref(), asked.chat_template_kwargs.as_ref())?;
+    think(&mut request, "reasoning_effort", asked.reasoning_effort.as_deref(), asked.chat_template_kwargs.as_ref())?;
     if request.n > app.options.max_n {
         return Err(Failure::field("n", format!("expected at most {}, found {}", app.options.max_n, request.n)));
     }

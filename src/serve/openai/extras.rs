@@ -129,11 +129,12 @@ fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
     Ok(())
 }
 
-/// Sets how the model thinks, from `reasoning_effort` and `chat_template_kwargs`. The engine's own field `thinking` has precedence.
+/// Sets how the model thinks, from `effort`, the value of the field with the name `field`, and from `chat_template_kwargs`. The engine's own field
+/// `thinking` has precedence.
 ///
 /// # Errors
 /// 400 if a value is unknown.
-pub fn think(request: &mut Request, effort: Option<&str>, kwargs: Option<&Map<String, Value>>) -> Answer<()> {
+pub fn think(request: &mut Request, field: &str, effort: Option<&str>, kwargs: Option<&Map<String, Value>>) -> Answer<()> {
     if request.thinking.is_some() {
         return Ok(());
     }
@@ -148,12 +149,12 @@ pub fn think(request: &mut Request, effort: Option<&str>, kwargs: Option<&Map<St
             "low" => "short",
             "medium" => "on",
             "high" | "xhigh" => "long",
-            _ => return Err(Failure::field("reasoning_effort", "expected none, minimal, low, medium or high")),
+            _ => return Err(Failure::field(field, "expected none, minimal, low, medium or high")),
         }),
         (Some(_), _) => return Err(Failure::field("chat_template_kwargs.enable_thinking", "expected true or false")),
     };
     if let Some(name) = name {
-        let field = if of_kwargs.is_some() { "chat_template_kwargs" } else { "reasoning_effort" };
+        let field = if of_kwargs.is_some() { "chat_template_kwargs" } else { field };
         request.thinking = Some(name.parse::<Thinking>().map_err(|e| e.field(field))?);
     }
     Ok(())

@@ -47,7 +47,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     request.tools = asked.tools()?;
     request.tool_choice = asked.tool_choice()?;
     let schema = follow(&mut request, asked.rules(), "text.format", "schema")?;
-    think(&mut request, asked.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref()), None)?;
+    think(&mut request, "reasoning.effort", asked.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref()), None)?;
     let id = new_id(OF_RESPONSES);
     let is_stored = asked.store != Some(false);
     // The header `x-session-id` is ignored: the state is kept under the id of the response.

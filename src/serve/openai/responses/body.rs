@@ -6,7 +6,7 @@ use crate::serve::failure::{Answer, Failure};
 use crate::serve::openai::extras::schema_rules;
 use crate::serve::openai::messages::{Content, WireMessage, arguments, read};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 /// A request for a response. Sampler settings, rules and names of states are further fields of the same object.
@@ -40,6 +40,10 @@ pub struct ResponseBody {
     pub text: Option<TextOptions>,
     #[serde(default)]
     pub reasoning: Option<Reasoning>,
+    /// Values of the caller's own, which the response repeats.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub metadata: Option<Map<String, Value>>,
 }
 
 /// Options for the text of the response.
@@ -183,7 +187,7 @@ impl ResponseBody {
             "instructions": self.instructions, "max_output_tokens": self.max_output_tokens, "previous_response_id": self.previous_response_id,
             "store": self.store != Some(false), "tools": self.tools.clone().unwrap_or_default(),
             "tool_choice": self.tool_choice.clone().unwrap_or_else(|| "auto".into()), "text": {"format": format},
-            "reasoning": {"effort": self.reasoning.as_ref().and_then(|r| r.effort.clone()), "summary": null},
+            "metadata": self.metadata.clone().unwrap_or_default(), "reasoning": {"effort": self.reasoning.as_ref().and_then(|r| r.effort.clone()), "summary": null},
         })
     }
 }

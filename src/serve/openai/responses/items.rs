@@ -20,7 +20,7 @@ impl Head {
         let mut response = json!({
             "id": self.id, "object": "response", "created_at": self.created, "status": status, "error": null, "incomplete_details": null,
             "model": self.model, "output": output, "parallel_tool_calls": true, "temperature": null, "top_p": null, "truncation": "disabled",
-            "usage": null, "metadata": {}, "background": false, "user": null,
+            "usage": null, "background": false, "user": null,
         });
         merge(&mut response, &self.echoed);
         response
@@ -31,7 +31,11 @@ impl Head {
         let thought = done.thought.iter().map(|thought| reasoning(&new_id("rs_"), thought));
         let text = (!done.text.is_empty() || done.calls.is_empty()).then(|| message(&new_id("msg_"), &done.text, "completed"));
         let calls = done.calls.iter().map(|call| function_call(&new_id("fc_"), &new_id("call_"), &call.name, &call.arguments, "completed"));
-        self.complete(done, thought.chain(text).chain(calls).collect())
+        let mut output: Vec<Value> = thought.chain(text).chain(calls).collect();
+        if let Some(last) = output.last_mut().filter(|last| last["status"].is_string()) {
+            last["status"] = last_status(done).into();
+        }
+        self.complete(done, output)
     }
 
     /// Returns the response object of a complete answer with these items.
@@ -51,6 +55,11 @@ impl Head {
         response["seed"] = done.seed.into();
         response
     }
+}
+
+/// Returns the status of the last item of a complete answer. A client must not run a call that was cut.
+pub fn last_status(done: &Completion) -> &'static str {
+    if finish_reason(done) == "length" { "incomplete" } else { "completed" }
 }
 
 pub fn reasoning(id: &str, thought: &str) -> Value {

@@ -1,6 +1,6 @@
 //! The events of a streamed response.
 
-use super::items::{Head, function_call, message, output_text, reasoning};
+use super::items::{Head, function_call, last_status, message, output_text, reasoning};
 use super::record::Begun;
 use crate::engine::{Completion, Engine, Event};
 use crate::serve::failure::{Answer, Failure};
@@ -53,7 +53,7 @@ impl ResponseLines {
         if self.open.as_ref().is_some_and(|open| open.kind == kind) {
             return;
         }
-        self.finish_item(out);
+        self.finish_item("completed", out);
         let at = self.output.len();
         let id = new_id(match &kind {
             Kind::Thought => "rs_",
@@ -102,7 +102,8 @@ impl ResponseLines {
         }
     }
 
-    fn finish_item(&mut self, out: &mut Out) {
+    /// Finishes the open item, if any, with this status.
+    fn finish_item(&mut self, status: &str, out: &mut Out) {
         let at = self.output.len();
         let Some(Open { kind, id, text }) = self.open.take() else { return };
         let place = json!({"item_id": id, "output_index": at, "content_index": 0});
@@ -120,7 +121,7 @@ impl ResponseLines {
             Kind::Text => {
                 self.send("response.output_text.done", with(json!({"text": text, "logprobs": []})), out);
                 self.send("response.content_part.done", with(json!({"part": output_text(&text)})), out);
-                message(&id, &text, "completed")
+                message(&id, &text, status)
             }
             Kind::Call(_, call_id, name) => {
                 self.send(
@@ -128,7 +129,7 @@ impl ResponseLines {
                     json!({"item_id": id, "output_index": at, "name": name, "arguments": text}),
                     out,
                 );
-                function_call(&id, call_id, name, &text, "completed")
+                function_call(&id, call_id, name, &text, status)
             }
         };
         self.send("response.output_item.done", json!({"output_index": at, "item": item}), out);
@@ -155,10 +156,10 @@ impl Lines for ResponseLines {
             Event::Call { call, name, .. } => self.begin(Kind::Call(*call, new_id("call_"), name.clone()), out),
             Event::Arguments { text, .. } => self.push(text, out),
             Event::Done(done) => {
-                self.finish_item(out);
+                self.finish_item(last_status(done), out);
                 if self.output.is_empty() {
                     self.begin(Kind::Text, out);
-                    self.finish_item(out);
+                    self.finish_item(last_status(done), out);
                 }
                 self.done = Some(done.clone());
             }
