@@ -1,6 +1,7 @@
 //! Errors as responses: a status and an error object of OpenAI's API.
 
 use crate::error::{Error, Kind};
+use crate::session::Panicked;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -90,7 +91,9 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
+        let is_panic = std::error::Error::source(&error).is_some_and(|cause| cause.is::<Panicked>());
         let (status, code, retry_after) = match error.kind {
+            _ if is_panic => (StatusCode::INTERNAL_SERVER_ERROR, None, None),
             Kind::Input | Kind::Usage => (StatusCode::BAD_REQUEST, None, None),
             Kind::Busy => (StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), Some(1)),
             Kind::Memory => (StatusCode::SERVICE_UNAVAILABLE, Some("out_of_memory"), Some(5)),
@@ -113,5 +116,17 @@ impl IntoResponse for Failure {
         }
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_not_the_fault_of_the_request() {
+        let panicked = crate::session::caught::<()>(|| panic!("expected by the test")).unwrap_err();
+        assert_eq!(Failure::from(panicked.field("grammar")).status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(Failure::from(Error::input("x").field("grammar")).status, StatusCode::BAD_REQUEST);
     }
 }

@@ -11,6 +11,18 @@ thread_local! {
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
+/// The cause of an error that was a panic. A server answers such an error as its own fault, not as the client's.
+#[derive(Debug)]
+pub(crate) struct Panicked;
+
+impl std::fmt::Display for Panicked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a panic")
+    }
+}
+
+impl std::error::Error for Panicked {}
+
 /// Runs `work`, a part of one request's work, and returns its result. If `work` panics, returns an error of kind `Input`.
 ///
 /// A panic may leave values that `work` was changing in an invalid state. After a panic, the caller must drop all values that may be invalid.
@@ -24,7 +36,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
             let payload = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
             text = payload.unwrap_or("a panic without a message").split_whitespace().collect::<Vec<_>>().join(" ");
         }
-        Err(Error::input(format!("internal error: {text}")).hint("please report this error, with the input"))
+        Err(Error::input(format!("internal error: {text}")).hint("please report this error, with the input").caused_by(Panicked))
     })
 }
 

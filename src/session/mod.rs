@@ -37,6 +37,8 @@ mod vocabulary;
 mod work;
 
 pub use batcher::{Batcher, Done, Job, JobId, JobOutput, Keeps, KeptSlot};
+#[cfg(feature = "serve")]
+pub(crate) use caught::Panicked;
 pub(crate) use caught::caught;
 #[cfg(feature = "cli")]
 pub(crate) use caught::describe;
