@@ -1,10 +1,12 @@
-"""Write an RWKV-7 checkpoint (safetensors, official names) as a GGUF file for llama.cpp, without a vocabulary.
+"""Write an RWKV-7 checkpoint (safetensors, official names) as a GGUF file for llama.cpp.
 
-usage: rwkv7_gguf.py CHECKPOINT OUT.gguf
+usage: rwkv7_gguf.py CHECKPOINT OUT.gguf [VOCAB.txt]
 
-Matrices become f16, and vectors and low-rank matrices f32, as llama.cpp's converter stores them. Needs the packages gguf and safetensors.
+Matrices become f16, and vectors and low-rank matrices f32, as llama.cpp's converter stores them. VOCAB.txt is a
+vocabulary of RWKV; without it, llama.cpp accepts and returns only token ids. Needs the packages gguf and safetensors.
 """
 
+import ast
 import sys
 
 import gguf
@@ -33,7 +35,22 @@ def name_in_block(part):
     sys.exit(f"expected a tensor of RWKV-7, found {part}")
 
 
-def main(checkpoint, out):
+def add_vocab(file, path, size):
+    """Store the tokens as llama.cpp's RWKV tokenizer reads them: each with escapes for bytes that are not printable ASCII."""
+    texts = ["<s>"] + [f"<unused {i}>" for i in range(1, size)]
+    for line in open(path, encoding="utf-8"):
+        index, _, token = line.rpartition(" ")[0].partition(" ")
+        token = ast.literal_eval(token)
+        token = token.encode() if isinstance(token, str) else token
+        texts[int(index)] = repr(token)[2:-1]
+    file.add_tokenizer_model("rwkv")
+    file.add_token_list(texts)
+    file.add_token_types([gguf.TokenType.CONTROL] + [gguf.TokenType.NORMAL] * (size - 1))
+    file.add_eos_token_id(0)
+    file.add_bos_token_id(0)
+
+
+def main(checkpoint, out, vocab_file=None):
     tensors = {name: tensor.astype(np.float32) for name, tensor in load_file(checkpoint).items()}
     n_layers = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks."))
     vocab, width = tensors["emb.weight"].shape
@@ -54,8 +71,11 @@ def main(checkpoint, out):
     file.add_feed_forward_length(tensors["blocks.0.ffn.key.weight"].shape[0])
     file.add_head_count(0)
     file.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    file.add_tokenizer_model("no_vocab")
     file.add_vocab_size(vocab)
+    if vocab_file:
+        add_vocab(file, vocab_file, vocab)
+    else:
+        file.add_tokenizer_model("no_vocab")
 
     for name, tensor in tensors.items():
         if name in TOP:

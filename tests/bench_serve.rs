@@ -34,8 +34,8 @@ fn serve(flags: &[&str]) -> Serve {
     Serve { child, url }
 }
 
-/// Starts a server that answers each request with the text that `respond` returns for the path. Keeps no connection open, unless the text is empty:
-/// then the server never answers. Returns the URL.
+/// Starts a server that answers each request with the text that `respond` returns for the path. If the text is empty,
+/// the server never answers. If the text has the header `connection: keep-alive`, the server closes the connection at the next request. Returns the URL.
 fn canned(respond: impl Fn(&str) -> String + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -69,6 +69,10 @@ fn answer(mut stream: TcpStream, respond: &dyn Fn(&str) -> String) {
     match text.is_empty() {
         true => std::thread::sleep(Duration::from_secs(120)),
         false => stream.write_all(text.as_bytes()).unwrap(),
+    }
+    if text.contains("connection: keep-alive") {
+        // Closes the connection when the client uses it again.
+        let _ = reader.read_line(&mut first);
     }
 }
 
@@ -205,6 +209,25 @@ fn failed_requests_are_counted() {
     assert!(table.lines().nth(2).unwrap().starts_with("| 1 | 4 | 2 |"), "{table}");
     assert!(table.lines().nth(3).unwrap().starts_with("| 2 | 8 | 8 | - | - | - | - | 0.0 | 0.00 |"), "{table}");
     assert!(stderr(&output).contains("warning: 1 client: 2 of 4 requests failed: the server answered 429"), "{}", stderr(&output));
+}
+
+/// Some servers keep a connection open after an answer and close the connection when the next request comes. llama-server does this after streams.
+#[test]
+fn a_request_on_a_connection_that_the_server_closes_is_sent_again() {
+    let n_asked = Arc::new(AtomicUsize::new(0));
+    let count = n_asked.clone();
+    let url = canned(move |path| match path {
+        "/v1/models" => response("200 OK", "application/json", MODELS),
+        "/v1/completions" => {
+            count.fetch_add(1, Ordering::SeqCst);
+            response("200 OK", "text/event-stream", STREAM).replace("connection: close", "connection: keep-alive")
+        }
+        _ => response("404 Not Found", "text/plain", ""),
+    });
+    let output = bench(&url, "-c 1 -r 4");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    // Two completions are not measured.
+    assert_eq!(n_asked.load(Ordering::SeqCst), 6);
 }
 
 #[cfg(unix)]

@@ -7,8 +7,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use std::future::Future;
@@ -138,8 +138,13 @@ impl Server {
             request = request.header(AUTHORIZATION, value);
         }
         let request = request.body(Full::from(body)).map_err(|e| Error::usage(e.to_string()).at(self.at(path)))?;
-        let response = within(limit, self.http.request(request)).await.map_err(|e| e.at(self.at(path)))?;
-        response.map_err(|e| match e.is_connect() {
+        let mut response = within(limit, self.http.request(request.clone())).await;
+        if let Ok(Err(e)) = &response
+            && was_closed(e)
+        {
+            response = within(limit, self.http.request(request)).await;
+        }
+        response.map_err(|e| e.at(self.at(path)))?.map_err(|e| match e.is_connect() {
             true => Error::input(format!("the server cannot be reached: {}", cause(&e)))
                 .at(self.at(""))
                 .hint("start a server with `wingbeat serve`, or check the URL"),
@@ -203,6 +208,11 @@ fn refused(status: StatusCode, body: &[u8]) -> Error {
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => e.hint("--plain sends only fields of OpenAI's API"),
         _ => e,
     }
+}
+
+/// Returns `true` if the server closed the connection without an answer. A connection that was kept open for further requests may end in this way.
+fn was_closed(e: &legacy::Error) -> bool {
+    std::error::Error::source(e).and_then(|e| e.downcast_ref::<hyper::Error>()).is_some_and(hyper::Error::is_incomplete_message)
 }
 
 /// Returns the innermost cause of an error, without the system's error number.

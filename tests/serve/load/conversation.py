@@ -1,4 +1,4 @@
-"""A conversation of 20 turns, with and without the prefix cache: time to the first token, reused tokens, equal texts.
+"""A conversation of 20 turns, with and without the prefix cache: time to the first token, reused tokens, equal texts. Then two edits.
 
 usage: conversation.py [--turns 20] [--out TABLE.md] [--llama URL] [--url URL] [FLAGS OF serve…]
 
@@ -52,7 +52,16 @@ def talk(url, n_turns, more):
         messages.append({"role": "user", "content": f"{number + 1}. {WORDS}"})
         turns.append(turn(url, messages, more))
         messages.append({"role": "assistant", "content": turns[-1][0]})
-    return turns
+    return turns, edits(url, messages, more)
+
+
+def edits(url, messages, more):
+    """Changes one question of the conversation and asks again. Returns, for the last question and for one in the middle, the result of `turn`."""
+    results = {}
+    for place, at in (("the last question", len(messages) - 2), ("a question in the middle", len(messages) // 4 * 2)):
+        changed = [*messages[:at], {"role": "user", "content": "Tell me of the stars. " + WORDS}, *messages[at + 1 :]]
+        results[place] = turn(url, changed[: len(messages) - 1], more)
+    return results
 
 
 def table(series):
@@ -88,6 +97,8 @@ def measure(url):
     series = {"cache": talk(url, arguments.turns, {}), "no cache": talk(url, arguments.turns, {"no_cache": True})}
     if arguments.llama:
         series["llama-server"] = talk(arguments.llama, arguments.turns, {"cache_prompt": True})
+    edited = {name: results for name, (_, results) in series.items()}
+    series = {name: turns for name, (turns, _) in series.items()}
     if arguments.out:
         out = pathlib.Path(arguments.out)
         out.write_text(table(series))
@@ -95,6 +106,8 @@ def measure(url):
     for name, turns in series.items():
         first, last = turns[0], turns[-1]
         print(f"  {name}: {first[1]:.1f} ms to the first token in turn 1, {last[1]:.1f} ms in turn {len(turns)}; {last[3]} of {last[2]} tokens reused in the last turn")
+        for place, (_, ms, n_prompt, n_reused) in edited[name].items():
+            print(f"  {name}: after an edit of {place}, {n_reused} of {n_prompt} tokens reused, {ms:.1f} ms to the first token")
     return series
 
 
