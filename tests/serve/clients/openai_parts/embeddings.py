@@ -34,14 +34,17 @@ def forms_are_equal():
 
 
 def tokens_are_texts():
-    """A model for texts gives vectors, too. A model that was made for vectors takes texts only."""
+    """A model for texts gives vectors, too. Both kinds of models take token ids."""
     ids = client().post("../tokenize", body={"content": "light", "model": "tiny"}, cast_to=object)["tokens"]
-    text, one, two = (client().embeddings.create(model="tiny", input=given, encoding_format="float").data for given in ("light", ids, [ids, [74]]))
-    equal((len(one), len(two)), (1, 2), "vectors of tokens, and of two lists of tokens")
-    for found in (one[0].embedding, two[0].embedding):
-        worst = max(abs(a - b) for a, b in zip(text[0].embedding, found))
-        assert worst < 1e-4, f"vector of tokens: expected the vector of their text, found a difference of {worst}"
-    refused(openai.BadRequestError, lambda: embed([74, 111]), "tokens for the model of vectors")
+    # A token of the model of vectors is a byte plus 1.
+    for model, words, tokens in (("tiny", "light", ids), ("vectors", "In", [74, 111])):
+        text, one, two = (client().embeddings.create(model=model, input=given, encoding_format="float").data for given in (words, tokens, [tokens, [74]]))
+        equal((len(one), len(two)), (1, 2), f"vectors of tokens, and of two lists of tokens, model {model}")
+        for found in (one[0].embedding, two[0].embedding):
+            worst = max(abs(a - b) for a, b in zip(text[0].embedding, found))
+            assert worst < 1e-4, f"vector of tokens, model {model}: expected the vector of their text, found a difference of {worst}"
+    e = refused(openai.BadRequestError, lambda: embed([74, 99999]), "a token outside the vocabulary")
+    equal(e.param, "input[1]", "param of the error")
 
 
 def dimensions_are_fixed():
