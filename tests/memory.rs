@@ -168,3 +168,30 @@ fn decoding_allocates_nothing_and_memory_does_not_grow() {
     let grown = NOW.load(Relaxed).saturating_sub(at_1000);
     assert!(grown < 200_000, "{grown} bytes more after 9000 tokens");
 }
+
+/// The instance that lists adapters lives as long as the process. What belongs to a model must not.
+#[cfg(all(target_os = "linux", feature = "embedded-model"))]
+#[test]
+fn opening_and_dropping_models_does_not_grow() {
+    let _alone = ALONE.lock();
+    if wingbeat::low_level::exec::gpu::adapters(Default::default()).is_empty() {
+        return eprintln!("SKIPPED: no adapter found");
+    }
+    let resident = || {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let mut options = Options::default();
+    options.device = "gpu".parse().unwrap();
+    let mut at = Vec::new();
+    for _ in 0..100 {
+        let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
+        let engine = wingbeat::engine::Engine::start(&model, Default::default()).unwrap();
+        engine.submit(&wingbeat::engine::Request::text("In the beginning").max_tokens(2)).unwrap().wait().unwrap();
+        drop((model, engine));
+        at.push(resident());
+    }
+    // The first models fill the caches of the driver and the allocator.
+    let grown = at[99].saturating_sub(at[29]);
+    assert!(grown < 16 << 20, "{grown} bytes more after 70 models; in MiB: {:?}", at.iter().map(|n| n >> 20).collect::<Vec<_>>());
+}

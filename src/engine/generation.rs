@@ -4,11 +4,15 @@
 use super::Completion;
 use super::Event;
 use super::outbox::Reader;
+#[cfg(not(target_arch = "wasm32"))]
+use super::thread::EngineThread;
 use crate::error::Error;
 #[cfg(not(target_arch = "wasm32"))]
 use crate::error::Result;
 use futures_core::Stream;
 use std::pin::Pin;
+#[cfg(not(target_arch = "wasm32"))]
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The events of one request, in order. `for event in generation` blocks until the next event. As a [`Stream`], a generation yields the same
@@ -16,16 +20,15 @@ use std::task::{Context, Poll, ready};
 /// request and frees the slots within one step.
 #[derive(Debug)]
 pub struct Generation {
-    events: Reader,
+    pub(super) events: Reader,
     /// The number of continuations that are not complete.
-    n_left: usize,
+    pub(super) n_left: usize,
+    /// The last field: dropping `events` cancels the request, and only then can the thread end.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(super) _thread: Arc<EngineThread>,
 }
 
 impl Generation {
-    pub(super) fn new(events: Reader, n: usize) -> Generation {
-        Generation { events, n_left: n }
-    }
-
     /// Blocks until the next event. Returns `None` after the last event.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn recv(&mut self) -> Option<Event> {

@@ -9,6 +9,8 @@ use super::request::Request;
 use super::scheduler::{Command, Inbox, Scheduler, Submission};
 use super::shared::{EngineStats, Shared, gone};
 use super::states::{State as NamedState, StateInfo, States};
+#[cfg(not(target_arch = "wasm32"))]
+use super::thread::EngineThread;
 #[cfg(doc)]
 use crate::error::Kind;
 use crate::error::{Error, Result};
@@ -23,7 +25,7 @@ use std::time::Duration;
 use web_time::Instant;
 
 /// Runs requests with one model on a separate thread. Clones are handles of the same engine. After the last handle is dropped, the engine
-/// completes its requests and ends.
+/// completes its requests and ends. Dropping the last of the handles and [`Generation`]s waits until the engine has ended and freed its device memory.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
@@ -55,6 +57,9 @@ pub struct Engine {
     /// Wakes the engine's thread after a reader has taken events or a file has been written.
     wake: Sender<()>,
     shared: Arc<Shared>,
+    /// The last field, because the thread ends only when no handle can send it another command.
+    #[cfg(not(target_arch = "wasm32"))]
+    thread: Arc<EngineThread>,
 }
 
 impl Engine {
@@ -66,9 +71,7 @@ impl Engine {
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let (engine, scheduler) = Self::open(model, options)?;
-        let work = move || crate::exec::wait::block_on(scheduler.run());
-        let thread = std::thread::Builder::new().name("engine".into()).spawn(work);
-        thread.map_err(|e| Error::memory(format!("the engine's thread could not be started: {e}")).caused_by(e))?;
+        engine.thread.start(move || crate::exec::wait::block_on(scheduler.run()))?;
         Ok(engine)
     }
 
@@ -97,7 +100,14 @@ impl Engine {
         let states = States::new(model, &options.states, wake.clone())?;
         let shared = Arc::new(Shared::new(model, options, states, stats));
         let scheduler = Scheduler::new(batcher, Inbox { commands: inbox, woken, _wake: wake.clone() }, shared.clone(), cache);
-        Ok((Engine { commands, wake, shared }, scheduler))
+        let engine = Engine {
+            commands,
+            wake,
+            shared,
+            #[cfg(not(target_arch = "wasm32"))]
+            thread: Arc::default(),
+        };
+        Ok((engine, scheduler))
     }
 
     /// Returns the model with which the engine runs requests.
@@ -154,7 +164,12 @@ impl Engine {
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.queue.enter(&namespace);
         state.stats.waiting = state.queue.len();
-        Ok(Generation::new(reader, n))
+        Ok(Generation {
+            events: reader,
+            n_left: n,
+            #[cfg(not(target_arch = "wasm32"))]
+            _thread: self.thread.clone(),
+        })
     }
 
     /// Lists the named states of a namespace.

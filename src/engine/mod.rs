@@ -23,6 +23,8 @@ mod shared;
 mod states;
 #[cfg(all(test, feature = "embedded-model"))]
 mod tests;
+#[cfg(not(target_arch = "wasm32"))]
+mod thread;
 mod wire;
 
 pub use event::{Completion, Event, Timings, Usage};

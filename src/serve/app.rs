@@ -134,18 +134,21 @@ impl App {
     /// Handles the failure of the device of `model`'s engine. Loads the model again, or ends the server if a device failed within the last ten
     /// minutes. `number` is the number of the engine. Does nothing if a newer engine has replaced this engine.
     pub fn on_device_error<R: Runs>(self: &Arc<Self>, model: &Arc<Hosted<R>>, number: u32, e: &Error) {
-        if self.is_stopping() || !model.lose(number) {
+        if self.is_stopping() {
             return;
         }
+        let Some(lost) = model.lose(number) else { return };
         log::warn!("model {}: {e}", model.name);
         self.metrics.lost_devices.inc();
-        if !model.losses.may_reopen() {
-            return self.fail(Error::device(format!("the device failed twice within ten minutes: {e}")));
+        let may_reopen = model.losses.may_reopen();
+        match may_reopen {
+            true => log::warn!("model {}: the device is opened again", model.name),
+            false => self.fail(Error::device(format!("the device failed twice within ten minutes: {e}"))),
         }
-        log::warn!("model {}: the device is opened again", model.name);
         let (app, model) = (self.clone(), model.clone());
         tokio::task::spawn_blocking(move || {
-            if let Err(e) = model.load() {
+            drop(lost);
+            if may_reopen && let Err(e) = model.load() {
                 app.fail(Error { kind: crate::error::Kind::Device, ..e });
             }
         });

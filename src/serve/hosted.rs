@@ -154,14 +154,17 @@ impl<R: Runs> Hosted<R> {
         self.engine().ok().map(|(engine, _)| engine)
     }
 
-    /// Drops the engine with this number, because its device has failed. Returns false if the engine was dropped before.
-    pub fn lose(&self, number: u32) -> bool {
+    /// Takes the engine with this number out of service, because its device has failed. Returns `None` if this was done before. Dropping the last
+    /// handle of the engine waits for its thread, so drop the result where blocking is allowed.
+    pub fn lose(&self, number: u32) -> Option<R> {
         let mut phase = self.lock();
-        let is_current = matches!(&*phase, Phase::Ready(_, current) if *current == number);
-        if is_current {
-            *phase = Phase::Loading;
+        match std::mem::replace(&mut *phase, Phase::Loading) {
+            Phase::Ready(engine, current) if current == number => Some(engine),
+            other => {
+                *phase = other;
+                None
+            }
         }
-        is_current
     }
 
     fn lock(&self) -> MutexGuard<'_, Phase<R>> {
@@ -199,12 +202,12 @@ mod tests {
         hosted.load().unwrap();
         let (_, number) = hosted.engine().unwrap();
         // Several requests report the same loss.
-        assert!(hosted.lose(number) && !hosted.lose(number));
+        assert!(hosted.lose(number).is_some() && hosted.lose(number).is_none());
         assert!(hosted.ready().is_none());
         hosted.load().unwrap();
         let (_, next) = hosted.engine().unwrap();
         // A late report of the old engine's loss does not end the new engine.
-        assert!(next != number && !hosted.lose(number) && hosted.ready().is_some());
+        assert!(next != number && hosted.lose(number).is_none() && hosted.ready().is_some());
         let losses = Losses::default();
         assert!(losses.may_reopen() && !losses.may_reopen());
     }

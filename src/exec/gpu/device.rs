@@ -9,7 +9,7 @@ use crate::exec::{Memory, host_memory};
 use crate::tape::{Caps, Class, Tuning};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A graphics API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -204,14 +204,28 @@ fn wanted(variable: &str, offered: bool) -> Result<bool> {
     }
 }
 
+/// Returns the instance that lists the adapters of a backend. An instance loads drivers, and unloads them when it is dropped. But drivers run
+/// threads of their own, and a thread whose code is unmapped kills the process. So an instance lives as long as the process: one for the usual
+/// backends and, for those who ask for it, one for OpenGL, which takes long to open.
+fn instance(backend: Backend) -> &'static wgpu::Instance {
+    static PRIMARY: OnceLock<wgpu::Instance> = OnceLock::new();
+    static GL: OnceLock<wgpu::Instance> = OnceLock::new();
+    let (kept, backends) = match backend {
+        Backend::Gl => (&GL, wgpu::Backends::GL),
+        _ => (&PRIMARY, wgpu::Backends::PRIMARY),
+    };
+    kept.get_or_init(|| {
+        wgpu::Instance::new(wgpu::InstanceDescriptor {
+            backends,
+            flags: wgpu::InstanceFlags::empty(),
+            ..wgpu::InstanceDescriptor::new_without_display_handle()
+        })
+    })
+}
+
 /// Lists the adapters of a backend, best first: discrete, integrated, virtual, other, software. A browser lists at most one adapter.
 pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-        backends: backend.backends(),
-        flags: wgpu::InstanceFlags::empty(),
-        ..wgpu::InstanceDescriptor::new_without_display_handle()
-    });
-    let mut adapters: Vec<Adapter> = instance.enumerate_adapters(backend.backends()).await.into_iter().map(Adapter::new).collect();
+    let mut adapters: Vec<Adapter> = instance(backend).enumerate_adapters(backend.backends()).await.into_iter().map(Adapter::new).collect();
     adapters.sort_by_key(|a| match a.kind {
         AdapterKind::Discrete => 0,
         AdapterKind::Integrated => 1,
