@@ -3,9 +3,8 @@
 //! `Display` prints an error as one line: where, what is wrong, and what to do. JSON has these parts as fields. If the fault is in a line
 //! of text, an excerpt shows the line.
 //!
-//! The library does not know the flags of the command line. An error names an option by its library name in [`Error::field`]. A hint names
-//! options and items of the library between backticks (`` `context` ``, `` `device=cpu` ``). A front end replaces these names with
-//! [`Error::with_names`].
+//! The library does not know the flags of the command line. [`Error::field`] has an option's name in the library, and hints have such names
+//! between backticks (`` `context` ``, `` `device=cpu` ``), so that a front end can replace them with [`Error::with_names`].
 
 mod json;
 mod names;
@@ -128,9 +127,8 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
-    /// Adds a place before the places that the error already has. For example, if the error has the place `tensor w1` and `place` is
-    /// `model.pth`, the result is `model.pth: tensor w1`. A place that is already the first place is not added again. An empty place is not
-    /// added.
+    /// Adds a place before the error's earlier places: `model.pth` before `tensor w1` gives `model.pth: tensor w1`. An empty place, or one
+    /// that is already the first, is not added.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string(), MAX_PLACE);
         if place.is_empty() {
@@ -144,9 +142,9 @@ impl Error {
         self
     }
 
-    /// Sets the wrong option or field to `name`. A field that the error already has is appended after a dot. For example, if the error has the field
-    /// `content` and `name` is `messages[2]`, the result is `messages[2].content`. If the error has a place but no field, the place becomes a place
-    /// in the value of `name`: `grammar: line 1`. If the error's field already has this name, the field stays unchanged.
+    /// Sets the wrong option or field to `name`. If the error already has a field, `name` is put before it: `messages[2]` before `content`
+    /// gives `messages[2].content`. If the error has only a place, this becomes a place in the value of `name`: `grammar: line 1`. A field
+    /// that already has this name stays unchanged.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {
@@ -175,14 +173,13 @@ impl Error {
         }
     }
 
-    /// Sets the underlying error, which `source()` returns. If the error already has a cause, that cause is kept.
+    /// Sets the underlying error, which `source()` returns. An earlier cause is kept.
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause.get_or_insert_with(|| Arc::new(Box::new(cause)));
         self
     }
 
-    /// Adds advice, with options and items of the library between backticks. If the error already has a hint, that hint is kept, because an
-    /// earlier hint is nearer to the cause.
+    /// Adds advice, with options and items of the library between backticks. An earlier hint is kept, because it is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert(one_line(hint.into(), MAX_MESSAGE));
         self
@@ -232,7 +229,7 @@ impl Error {
     }
 }
 
-/// Returns `text` for a message that quotes the text. A text of more than `most` characters is cut there and ends with `…`.
+/// Returns `text` for a message that quotes it. A text of more than `most` characters is cut there and ends with `…`.
 pub(crate) fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,8 +1,8 @@
-//! RWKV and GLM-4 inference on any GPU, through WebGPU. WGSL compute shaders compute the layers of a model. Rust code chooses the shaders and the
-//! order in which they run.
+//! RWKV and GLM-4 inference on any GPU, through WebGPU. The layers of a model run as WGSL compute shaders; Rust decides which of them run,
+//! and in which order.
 //!
-//! A model is recorded as a *tape*: a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every word has
-//! kernels for GPUs, and a *twin*: a reference implementation on the CPU. Tests compare the kernels with the twin.
+//! A model is recorded as a *tape*: a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every
+//! word has kernels for GPUs and a *twin*, its reference implementation on the CPU, with which tests compare the kernels.
 //!
 //! ```
 //! # #[cfg(feature = "embedded-model")]
@@ -40,8 +40,8 @@
 //! | [`error`] | the error type, with a kind for each cause |
 //! | [`low_level`] | checkpoints, architectures, words and kernels, executors, formats: documented, but without a promise of stability |
 //!
-//! `docs/library.md` lists the types that programs use, on one page. Modules form layers: a module imports only modules of lower layers. A test
-//! checks the imports.
+//! `docs/library.md` shows the types that programs use, on one page. Modules form layers and import only from lower ones, which a test
+//! checks.
 //!
 //! # Common calls
 //!
@@ -107,7 +107,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! Save the state after a prompt, and continue from it in another session. The prompt is not prefilled again:
+//! Save the state after a prompt, and continue from it in another session without prefilling the prompt again:
 //!
 //! ```
 //! # #[cfg(feature = "embedded-model")]
@@ -136,11 +136,11 @@
 //!
 //! # Features
 //!
-//! * `cli` (default) adds the command line, with an argument parser and a logger. `cli` turns on `embedded-model` and `grammar`.
+//! * `cli` (default) adds the command line, with an argument parser and a logger. It turns on `embedded-model` and `grammar`.
 //! * `embedded-model` adds the tiny trained model with its vocabulary, and the World vocabulary.
 //! * `grammar` adds grammars and JSON schemas.
-//! * `serve` (default) adds the module `serve`, an HTTP server, and with `cli` the subcommand `serve`. `serve` turns on `grammar`.
-//! * `cloud` adds object storage (S3, Google Cloud Storage, Azure) for the states of the server. `cloud` turns on `serve`.
+//! * `serve` (default) adds the module `serve`, an HTTP server, and with `cli` the subcommand `serve`. It turns on `grammar`.
+//! * `cloud` adds object storage (S3, Google Cloud Storage, Azure) for the states of the server. It turns on `serve`.
 
 #![deny(missing_docs)]
 
@@ -166,7 +166,7 @@ pub mod vocab;
 use low_level::report;
 use low_level::{arch, exec, quant, tape, template, tensor, weights, words};
 
-/// Pages of the documentation. The documentation tests compile the Rust code in these pages.
+/// Pages of the documentation, included so that the documentation tests compile their Rust code.
 #[cfg(all(doctest, feature = "cli"))]
 mod pages {
     #[doc = include_str!("../README.md")]

@@ -1,8 +1,8 @@
-//! Architectures. An architecture is one set of formulas, such as RWKV-7. An architecture recognises its checkpoints by their tensors' names, reads
-//! the model's sizes from the shapes, and records the model's program (its tape).
+//! Architectures: one set of formulas each, such as RWKV-7. An architecture recognises its checkpoints by the names of their tensors, reads
+//! the model's sizes from the shapes, and records its tape (the model's program).
 //!
-//! The file of an architecture contains formulas only: no device, no kernel and no number format. To add an architecture, add its file to this
-//! folder, its `mod` line below, and its entry in [`ARCHS`].
+//! An architecture's file contains formulas only: no device, no kernel, no number format. To add one, write its file in this folder, its
+//! `mod` line below, and its entry in [`ARCHS`].
 
 mod deep_attention;
 mod detect;
@@ -65,8 +65,8 @@ pub trait Architecture: Sync {
     /// Returns the supported versions as messages name them, such as `RWKV-7 (x070)`.
     fn about(&self) -> &'static str;
 
-    /// Returns true if the checkpoint has a tensor name or a metadata key that no architecture after this one in the list [`ARCHS`] uses. One such
-    /// name is enough. If other tensors are missing, [`read`](Self::read) reports them.
+    /// Returns true if the checkpoint has a tensor name or a metadata key that no later architecture in [`ARCHS`] uses. One such name is
+    /// enough, so that [`read`](Self::read) can report which tensors of an incomplete file are missing.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 
     /// Reads the hyper-parameters from shapes and metadata.
@@ -76,16 +76,16 @@ pub trait Architecture: Sync {
     /// `Model` if a tensor is missing or has an unsupported shape.
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>>;
 
-    /// Returns the names of the sizes that [`Architecture::published`] accepts, from the smallest to the largest size.
+    /// Returns the names of the sizes that [`Architecture::published`] accepts, smallest first.
     fn sizes(&self) -> &'static [&'static str] {
         stack::SIZES
     }
 
-    /// Returns the hyper-parameters of a model of the size `size`, for benchmarks that need no model file. `size` is one of [`sizes`](Self::sizes),
-    /// such as `0.1b`. Returns `None` for any other size.
+    /// Returns the hyper-parameters of the model of a size such as `0.1b`, for benchmarks without a model file. Returns `None` if the size
+    /// is not one of [`sizes`](Self::sizes).
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>>;
 
-    /// Returns further models for benchmarks that need no model file: published variants of the architecture.
+    /// Returns published variants of the architecture, also for benchmarks without a model file.
     fn variants(&self) -> &'static [Variant] {
         &[]
     }
@@ -94,16 +94,16 @@ pub trait Architecture: Sync {
 /// A published variant of an architecture: the model's full name, such as `rwkv7a-0.1b`, and a function that returns its hyper-parameters.
 pub type Variant = (&'static str, fn() -> Box<dyn Blueprint>);
 
-/// All supported architectures. [`detect()`] chooses the first architecture that recognises a file. So an architecture comes before older
-/// architectures whose tensor names it also uses.
+/// All supported architectures. [`detect()`] takes the first that recognises a file, so an architecture precedes the older ones whose
+/// tensor names it also uses.
 pub static ARCHS: &[&dyn Architecture] = &[&glm4::Glm4Arch, &rwkv7::Rwkv7Arch, &rwkv6::Rwkv6Arch, &rwkv5::Rwkv5Arch, &rwkv4::Rwkv4Arch];
 
-/// The hyper-parameters of one model, from which the model's tape (its program) is recorded.
+/// The hyper-parameters of one model, from which its tape is recorded.
 pub trait Blueprint: Send + Sync {
     /// Returns the sizes and names that reports show.
     fn facts(&self) -> Facts;
 
-    /// Records all words (fused operations) of the model, in order. `tape` must be empty.
+    /// Records all words of the model, in order. `tape` must be empty.
     fn record(&self, tape: &mut Tape);
 
     /// Returns the metadata that a file of this model needs in addition to its tensors.
@@ -133,7 +133,7 @@ pub struct Facts {
     pub n_head: usize,
     /// The number of channels of a head. In RWKV-4, the width of the time mix.
     pub head_size: usize,
-    /// The number of rows of the embedding. This number may be larger than the number of tokens in the vocabulary.
+    /// The number of rows of the embedding, which may exceed the number of tokens in the vocabulary.
     pub n_vocab: usize,
     /// The context length for which the model was trained, in tokens, or `None` if the context is unbounded.
     pub context: Option<usize>,

@@ -1,8 +1,8 @@
 //! The architecture RWKV-7 "Goose" (x070), and its variants: RWKV-7a with DeepEmbed (x070a), and RWKV-7b, which adds the attention of
 //! `deep_attention.rs` (x070b). Letters follow the paper (arXiv 2503.14456, section 4). Each W is a weight matrix of the checkpoint.
 //!
-//! x is the residual stream, x̂ = LN(x), x̂₋ is x̂ of the previous token. The equations of one block follow. `Tape::NAME` at the right of a line
-//! is the word (fused operation) that computes the equations from this line on:
+//! x is the residual stream, x̂ = LN(x), and x̂₋ is x̂ of the previous token. Below are the equations of one block. `Tape::NAME` at the
+//! right is the word (fused operation) that computes the equations from its line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_shift_linear
@@ -184,13 +184,13 @@ impl Rwkv7 {
         Rwkv7 { deep_embed: Some(DEEP_EMBED_RANK), attention, ..model }
     }
 
-    /// Records the time mix of a block, and the attention of RWKV-7b. `v_first` is v of layer 0, or `None` if this block is layer 0. `x0` is the
-    /// embedding of each token, or `None` in RWKV-7. Returns v of layer 0, which later layers mix into their own v.
+    /// Records the time mix of a block, and the attention of RWKV-7b. `v_first` is v of layer 0, or `None` in layer 0 itself. Returns it
+    /// for the later layers, which mix it into their own v. `x0` is the embedding of each token, or `None` in RWKV-7.
     fn time_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, x0: Option<Var>) -> Var {
         let (base, ranks) = (&self.base, self.ranks);
 
-        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the mixes of
-        // lerps between LN1(x) of this token and LN1(x) of the previous token.
+        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the weights
+        // of the lerps between x̂ of this token and x̂ of the previous one.
         let mut lerps = l.lerps("ln1");
         lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
         lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);
@@ -231,8 +231,8 @@ impl Rwkv7 {
         v_first
     }
 
-    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` is `None` for a model without DeepEmbed. Otherwise, `deep_embed`
-    /// is the rank R of DeepEmbed and x0, the embedding of each token.
+    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` is the rank R of DeepEmbed and x0, the embedding of each
+    /// token, or `None` in RWKV-7.
     fn channel_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, deep_embed: Option<(usize, Var)>) {
         let (c, f) = (self.base.n_embd, self.base.n_ffn);
         let mut lerps = l.lerps("ln2");

@@ -1,7 +1,7 @@
-//! The command line of the program: one file per subcommand.
+//! The command line: one file per subcommand.
 //!
-//! Results are printed on stdout, everything else on stderr. A new subcommand needs a file in this folder, a variant of the enum `Verb` and
-//! a line in `run_verb`.
+//! Results go to stdout, everything else to stderr. A new subcommand needs a file in this folder, a variant of `Verb` and a line in
+//! `run_verb`.
 
 mod batch;
 mod bench;
@@ -128,7 +128,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The result of a subcommand: the exit code, or why the subcommand ended early.
+/// The result of a subcommand: the exit code, or why it ended early.
 type Outcome = Result<ExitCode, Failure>;
 
 /// Runs the program with the process's arguments.
@@ -174,7 +174,7 @@ fn command(shows: Shows) -> Command {
     help::dressed(command, shows)
 }
 
-/// Returns `None` if the subcommand has no flag `--threads`, `Some(None)` if this flag is not given, else the value of the flag.
+/// Returns the value of `--threads`: `Some(None)` if the flag is not given, `None` if the subcommand has no such flag.
 fn threads_of(matches: &ArgMatches) -> Option<Option<u32>> {
     let (_, verb) = matches.subcommand()?;
     verb.try_get_one::<u32>("threads").ok().map(|n| n.copied())
@@ -233,8 +233,7 @@ fn wants_json(args: &[OsString]) -> bool {
     flags.iter().any(|f| matches!(*f, "--json" | "--jsonl")) || is_bench && bench::wants_json(&flags)
 }
 
-/// Disables the Vulkan layer of Mesa that reorders devices. The layer prints to stderr whenever Vulkan starts, and wingbeat orders devices
-/// itself.
+/// Disables Mesa's Vulkan layer that reorders devices. It prints to stderr whenever Vulkan starts, and wingbeat orders devices itself.
 fn quiet_device_select() {
     if cfg!(target_os = "linux") && std::env::var_os("NODEVICE_SELECT").is_none() {
         // SAFETY: this is the first statement of the program, so no other thread can read the environment.
@@ -251,7 +250,7 @@ fn start_log(verbose: u8) {
     };
     let env = env_logger::Env::default().default_filter_or(level);
     let mut builder = env_logger::Builder::from_env(env);
-    // Warnings are for users, so they look like other messages to users. All other log records show their level and origin.
+    // Warnings are for users, so they look like any other message. The other records show their level and origin.
     builder.format(|_, record| {
         match record.level() {
             log::Level::Error | log::Level::Warn => say(format_args!("warning: {}", record.args())),

@@ -1,7 +1,7 @@
 //! Constrained output: determines which tokens may come next, given the tokens so far.
 //!
-//! A [`Grammar`] is compiled to a [`Constraint`] for a vocabulary. A caller can also implement [`Constraint`]. This module must stay independent of
-//! samplers. The session masks the logits of all tokens that the constraint does not allow, and then draws a token.
+//! A [`Grammar`] is compiled to a [`Constraint`] for a vocabulary. A caller can also implement [`Constraint`]. This module must not know
+//! samplers: the session masks the logits of the tokens that a constraint does not allow, and then draws.
 //!
 //! ```
 //! # #[cfg(all(feature = "grammar", feature = "embedded-model"))]
@@ -75,7 +75,7 @@ pub trait Constraint: Send {
     /// Returns an error if no token may follow and the text may not end, or if the computation exceeds a limit.
     fn allowed(&mut self) -> Result<Allowed<'_>>;
 
-    /// Appends a token to the text. The token must be allowed. The session does not call this function for an id that ends the text.
+    /// Appends a token to the text. The token must be allowed. The session does not call it for an id that ends the text.
     ///
     /// # Errors
     /// Returns an error if the token is not allowed.
@@ -108,8 +108,8 @@ impl Allowed<'_> {
         self.may_end && self.ids.iter().all(|&word| word == 0)
     }
 
-    /// Sets the logits of all ids that are not allowed to minus infinity. `logits` has one element per id. `ends` lists the ids that end a text.
-    /// These ids keep their logits if the text may end here. Otherwise they are masked, too.
+    /// Masks all ids that are not allowed, by setting their logits to minus infinity. `logits` has one element per id. `ends` lists the ids
+    /// that end a text; they keep their logits if the text may end here, else they are masked, too.
     pub fn mask(&self, logits: &mut [f32], ends: &[u32]) {
         let words = self.ids.iter().copied().chain(std::iter::repeat(0));
         let kept: Vec<(u32, f32)> = ends.iter().filter_map(|&id| Some((id, *logits.get(id as usize)?))).collect();
@@ -124,28 +124,28 @@ impl Allowed<'_> {
     }
 }
 
-/// The largest number of tokens that are drawn and tested at one position. If the token limit leaves too little room to complete the text after each
-/// of these tokens, the first token of the constraint's [`closing`](Constraint::closing) sequence is used instead.
+/// How many tokens are drawn and tested at one position, at most. If the token limit leaves too little room to complete the text after each
+/// of them, the first token of the constraint's [`closing`](Constraint::closing) sequence is used instead.
 const DRAWS: usize = 4;
 
 /// The result of drawing a token under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The chosen token. `None` if the text must end here: the text is complete, and after each drawn token the token limit leaves too little room to
-    /// complete the longer text.
+    /// The chosen token. `None` if the text must end here: it is complete, and the token limit leaves too little room to complete it again
+    /// after each drawn token.
     pub token: Option<u32>,
-    /// `true` if the first drawn token was not used, because the token limit left too little room to complete the text after this token.
+    /// `true` if the first drawn token was not used, because the token limit left too little room to complete the text after it.
     pub is_closing: bool,
 }
 
 /// Draws the next token of a text under a constraint. The text may have at most `left` more tokens, including this token.
 ///
-/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), the text can still be completed within its limit
-/// after the chosen token. `logits` has one element per id and must already be masked. This function changes `logits`. `ends` lists the ids that end
-/// a text. `draw` draws a token from logits.
+/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), it still can after the chosen token.
+/// `logits` has one element per id, must already be masked, and is changed. `ends` lists the ids that end a text. `draw` draws a token from
+/// logits.
 ///
 /// # Errors
-/// The error of the argument `draw`, if the first call of `draw` fails. Errors of later calls are not returned.
+/// The error of the first call of `draw`. Errors of later calls are not returned.
 pub fn draw(
     constraint: &mut dyn Constraint,
     logits: &mut [f32],

@@ -1,7 +1,7 @@
-//! Executors: load the weights of a tape (a model's recorded program) and play the tape.
+//! Executors load the weights of a tape (a model's recorded program) and play it.
 //!
-//! `gpu` plays a tape with kernels; no other module names wgpu. `cpu` plays the reference implementations (twins). `gpu` and `cpu` take and return
-//! plain data.
+//! `gpu` plays a tape with kernels, and no other module names wgpu. `cpu` plays the words' twins (reference implementations). Both take and
+//! return plain data.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod blocking;
@@ -41,12 +41,12 @@ pub use load::{Progress, encode_part, survey};
 pub use memory::{Memory, host_memory};
 pub use stored::mapped_bytes;
 
-/// The weights of a tape (a model's recorded program), or of some of its layers, on a device. Sessions share the weights.
+/// The weights of a tape, or of some of its layers, on a device. Sessions share them.
 pub trait Loaded: Send + Sync {
     /// Returns the section: the whole tape, and the range of layers that are loaded.
     fn section(&self) -> &Section;
 
-    /// Returns the whole tape (the model's recorded program), even if only some layers are loaded.
+    /// Returns the whole tape, even if only some layers are loaded.
     fn tape(&self) -> &Arc<Tape> {
         &self.section().tape
     }
@@ -62,13 +62,13 @@ pub trait Loaded: Send + Sync {
     /// the number of bytes of host memory, including mapped files.
     fn device_bytes(&self) -> u64;
 
-    /// Returns the size in bytes of all matrices that kernels read sparsely. For a token, kernels read only the columns of such a matrix
-    /// whose input is not zero. On the CPU, returns 0.
+    /// Returns the size in bytes of the matrices that kernels read sparsely: for a token, only the columns whose input is not zero. Returns
+    /// 0 on the CPU.
     fn sparse_bytes(&self) -> u64;
 
     /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences. On one GPU the result is `true` if
     /// the buffers for sampling fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides
-    /// the preference of the device.
+    /// this.
     ///
     /// # Errors
     /// `Usage` if the environment variable has an unknown value.
@@ -83,7 +83,7 @@ pub trait Loaded: Send + Sync {
     fn is_watched(&self) -> bool;
 }
 
-/// The time that one word (fused operation) of the tape took in a step.
+/// The time that one word of the tape took in a step.
 #[derive(Debug, Clone, Copy)]
 pub struct WordTime {
     /// The name of the word.
@@ -114,12 +114,11 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
 /// The largest number of steps in one submission.
 pub const MAX_AHEAD: usize = 32;
 
-/// The id that is returned if no token was sampled. Either the sampler found no candidate, or its guard
+/// The id in place of a token that could not be sampled: the sampler found no candidate, or its guard
 /// ([`Sampling::guard`](crate::sample::Sampling::guard)) is on and a logit is not finite.
 pub const NOTHING: u32 = u32::MAX;
 
-/// Returns whether tokens are sampled on the device, as the environment variable [`DRAWS`](environment::DRAWS) says. Returns `default` if
-/// the variable is not set.
+/// Returns whether to sample on the device: as the environment variable [`DRAWS`](environment::DRAWS) says, or `default` if it is not set.
 pub(crate) fn draws_on_device(default: bool) -> Result<bool> {
     Ok(environment::value(environment::DRAWS)?.map_or(default, |place| place == "device"))
 }
@@ -138,8 +137,7 @@ fn mean(x: &[f64]) -> Option<f64> {
 /// A part of an executor's memory to read back.
 #[derive(Debug, Clone, Copy)]
 pub enum Excerpt<'a> {
-    /// One page of a state, which belongs to one slot, by the index of the page. If pages of the state have two halves, one half page: half h of page
-    /// p has the index 2 p + h.
+    /// One page of a state, by its index. If the state's pages have two halves, one half page: half h of page p has the index 2 p + h.
     State(State, usize),
     /// The keys or values of the first `n` tokens in these blocks of a cache, `[n, n_heads, head_size]`.
     Cache(Cache, &'a [u32], usize),
@@ -147,15 +145,15 @@ pub enum Excerpt<'a> {
     Var(Var, usize),
 }
 
-/// Runs the layers of a [`Loaded`] with its own states, caches and activations. To play a step is to compute one pass through the layers for tokens
-/// of one or several slots.
+/// Plays steps on the layers of a [`Loaded`], with its own states, caches and activations. A step is one pass through these layers, for
+/// tokens of one or several slots.
 ///
-/// Each `begin` method submits work to the device and returns. The `finish` method of the same name takes the result, and waits for the result if
-/// necessary. [`begin_draws`](Self::begin_draws) is an exception: it only sets samplers and has no result. [`poll_ready`](Self::poll_ready)
-/// and [`wait`](Self::wait) report when a result is ready. If a `begin` method is called before the `finish` method of earlier work, the
-/// device still plays the earlier work, but its result is dropped. Methods without `begin` or `finish` in their name may block.
+/// Each `begin` method submits work to the device and returns. Its `finish` method takes the result, and waits for it if necessary. Only
+/// [`begin_draws`](Self::begin_draws) has no result, because it just sets samplers. [`poll_ready`](Self::poll_ready) and
+/// [`wait`](Self::wait) report when a result is ready. If new work begins before earlier work is finished, the earlier result is dropped,
+/// although the device still plays that work. All other methods may block.
 pub trait Executor: Send {
-    /// Begins to play a step: one pass through the loaded layers for tokens of one or several slots.
+    /// Begins to play a step.
     ///
     /// # Errors
     /// `Memory` if the device has no room for the step; `Device` if the device failed.
@@ -167,19 +165,19 @@ pub trait Executor: Send {
     /// `Device` if the device failed, if nothing was begun or, in a browser, if the work is not done yet.
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
-    /// Plays a step: one pass through the loaded layers for tokens of one or several slots. `logits` becomes `[outputs, vocab]`. Blocks.
+    /// Plays a step. `logits` becomes `[outputs, vocab]`. Blocks.
     fn run(&mut self, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
         self.begin(step)?;
         self.finish(logits)
     }
 
-    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Call [`Sampler::accept`] with the
-    /// next token of each run before `begin_draws`. `exempt` has one bit per id; a set bit means that the token does not count in penalties. If
-    /// `exempt` is empty, all tokens count.
+    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Call [`Sampler::accept`]
+    /// with the next token of each run before `begin_draws`. `exempt` has one bit per id, set for tokens that do not count in penalties. If
+    /// it is empty, all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
-    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first step and has one token and one output per run. After each step, the
-    /// device samples one token per run, and the next step reads these tokens. No step reads the tokens that are sampled after the last step.
+    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first and has one token and one output per run. After each step, the
+    /// device samples one token per run, which the next step reads. The tokens after the last step are only returned.
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()>;
 
     /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`. An id is [`NOTHING`] if no token was
@@ -195,7 +193,7 @@ pub trait Executor: Send {
         self.finish_ahead(ids)
     }
 
-    /// Begins to read back the excerpts. The device reads the excerpts after all work that was begun before.
+    /// Begins to read back the excerpts, as they are after all work that was begun before.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()>;
 
     /// Takes the result of [`begin_read`](Self::begin_read): the values of each excerpt, in the order of the excerpts.
@@ -229,7 +227,7 @@ pub trait Executor: Send {
     /// no task is woken: poll again, or call [`wait`](Self::wait).
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// Blocks until a `finish` method would not wait. A call of `wait` is optional, because every `finish` method waits for its result.
+    /// Blocks until a `finish` method would not wait. Optional, because every `finish` method waits for its result.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish).
@@ -267,7 +265,7 @@ pub trait Executor: Send {
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;
 }
 
-/// Returns the error of a `finish` method if the matching `begin` method was not called before.
+/// Returns the error of a `finish` method that was called without its `begin` method.
 fn nothing_begun() -> Error {
     Error::device("nothing to finish: no work was begun, or other work began on the device after it")
 }

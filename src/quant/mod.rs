@@ -1,9 +1,9 @@
-//! Weight formats. A format determines how the elements of a matrix are stored, on the host and on the device.
+//! Weight formats: how the elements of a matrix are stored, on the host and on the device.
 //!
-//! A format stores each weight as a *code* of a fixed number of bits, and defines the value of each code. Its [`Scaling`] defines the scales and
-//! offsets that turn these values into weights. Rows are padded with zeros to a multiple of [`PAD`] elements. A format consists of one file here, one
-//! shader `shaders/weight/<name>.wgsl` that decodes the same bytes, and one entry in [`FORMATS`]. This module knows no models, tensors, files or
-//! devices.
+//! A format stores each weight as a *code* of a fixed number of bits, and defines the value of each code. Its [`Scaling`] defines the
+//! scales and offsets that turn these values into weights. Rows are padded with zeros to a multiple of [`PAD`] elements. A format is one
+//! file here, one shader `shaders/weight/<name>.wgsl` that decodes the same bytes, and one entry in [`FORMATS`]. This module knows no
+//! models, tensors, files or devices.
 
 mod affine;
 mod coded;
@@ -84,7 +84,7 @@ pub trait Format: Send + Sync {
     /// Returns the largest unscaled value of a code.
     fn largest(&self) -> f32;
 
-    /// Returns the scale of a block of weights. Only formats with [`Scaling::Blocks`] implement this function. The default implementation returns 1.
+    /// Returns the scale of a block of weights. Only formats with [`Scaling::Blocks`] have to implement this.
     fn scale(&self, _numbers: &[f32]) -> f32 {
         1.0
     }
@@ -121,13 +121,13 @@ impl PartialEq for dyn Format {
 /// All formats. The parser of options, help texts, tests and benchmarks use this list.
 pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc];
 
-/// Returns the formats without scales. Caches and states can be stored in each of these formats.
+/// Returns the formats without scales, in which caches and states can be stored.
 pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
 }
 
-/// Encodes a row of keys, values or states and returns the codes. Elements beyond the largest value of the format are clamped to this value, because
-/// one infinite key would make the attention of all later tokens NaN.
+/// Encodes a row of keys, values or states. Elements beyond the largest value of the format are clamped to it, because one infinite key
+/// would make the attention of all later tokens NaN.
 ///
 /// `format` is one of [`floats`].
 pub fn encode_within(format: &dyn Format, row: &[f32]) -> Vec<u8> {

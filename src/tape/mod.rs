@@ -1,8 +1,8 @@
-//! The tape: the recorded program of a model. A tape lists the model's words (fused operations) in order, and declares the weights, activations and
-//! states that the words use.
+//! The tape: the recorded program of a model. It lists the model's words (fused operations) in order, and declares the weights, activations
+//! and states that they use.
 //!
-//! An architecture declares weights and states and records words. An executor plays the words. A tape holds no weight values, depends on no device
-//! and no file, and is the same for every token. The *twin* of a word is the word's reference implementation on the CPU.
+//! An architecture records the words, and an executor plays them. A tape holds no weight values and depends on no device or file, so one
+//! tape serves every token. A word's *twin* is its reference implementation on the CPU.
 
 mod cache;
 mod checkpoint;
@@ -32,8 +32,8 @@ pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 use crate::error::{Error, Result};
 use crate::quant::{self, Format, padded};
 
-/// The handle of an activation: its index in [`Tape::vars`]. An activation is an f32 array `[rows, stride]`. A row consists of one or more vectors,
-/// called columns. Each column is padded with zeros to a multiple of [`quant::PAD`] floats.
+/// The handle of an activation, an f32 array `[rows, stride]`: its index in [`Tape::vars`]. A row consists of one or more vectors, called
+/// columns, each padded with zeros to a multiple of [`quant::PAD`] floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Var(pub(crate) usize);
 
@@ -45,12 +45,12 @@ pub struct Matrix(pub(crate) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector(pub(crate) usize);
 
-/// The meaning of one row of an activation.
+/// How many rows an activation has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
     /// One row per token of the step.
     Tokens,
-    /// One row per output. An output is a token whose logits are requested.
+    /// One row per output: a token whose logits are requested.
     Outputs,
     /// A fixed number of rows in every step.
     Fixed(usize),
@@ -70,24 +70,23 @@ impl Rows {
 /// The declaration of an activation.
 #[derive(Debug, Clone)]
 pub struct VarSpec {
-    /// The name in tests and errors. If scratch activations ([`Tape::scratch`]) have the same name, rows and columns, they are one activation.
+    /// The name in tests and errors. Scratch activations ([`Tape::scratch`]) of the same name, rows and columns are one activation.
     pub name: &'static str,
     pub rows: Rows,
-    /// The widths in floats of the columns, which are the vectors that a row consists of. Each column starts at a multiple of [`quant::PAD`] floats.
+    /// The widths of the columns, the vectors of a row, in floats. Each starts at a multiple of [`quant::PAD`] floats.
     pub columns: Vec<usize>,
-    /// The number of planes. A plane is an array of rows, and the planes are stored one after another. An activation with several planes is `[planes,
-    /// capacity, stride]`, where `capacity` is the number of rows of each plane.
+    /// The number of planes: arrays of rows, stored one after another. An activation with several planes is `[planes, capacity, stride]`,
+    /// where `capacity` is the number of rows of each.
     pub planes: usize,
-    /// `true` if only kernels use the activation. No twin reads or writes the activation.
+    /// `true` if only kernels use the activation, and no twin reads or writes it.
     pub device_only: bool,
-    /// `true` if one word writes and reads the activation, and no other word reads the values. Some kernels of that word leave the activation
-    /// unwritten, so tests do not compare the activation with the twin's.
+    /// `true` if only the word that writes the activation reads it. Some kernels of that word leave it unwritten, so tests do not compare
+    /// it with the twin's.
     pub is_internal: bool,
 }
 
-/// The alignment of rows, in floats. The strides of activations and of packed vectors are multiples of `ROW_PAD`. A uniform binding must begin at a
-/// multiple of [`WINDOW_ALIGN`] bytes, so a uniform binding may begin at every row. An activation and a packed vector of the same width have the same
-/// stride.
+/// The alignment of rows of activations and of packed vectors, in floats. A uniform binding must begin at a multiple of [`WINDOW_ALIGN`]
+/// bytes; with this alignment it can begin at every row. An activation and a packed vector of the same width also have the same stride.
 const ROW_PAD: usize = WINDOW_ALIGN / 4;
 
 impl VarSpec {
@@ -107,19 +106,18 @@ impl VarSpec {
 pub struct VectorPart {
     /// The name of the vector's tensor in the checkpoint.
     pub tensor: String,
-    /// `true` if the checkpoint may lack the tensor. The vector is zero if the tensor is missing.
+    /// `true` if the checkpoint may lack the tensor. The vector is then zero.
     pub optional: bool,
     /// The shape of the tensor if the checkpoint stores the vector as a matrix. `None` if the checkpoint stores a plain vector.
     pub shape: Option<[usize; 2]>,
-    /// The number of elements if the vector is shorter than [`VectorSpec::width`]. The remainder of the width is zero. `None` if the vector has the
-    /// full width.
+    /// The number of elements if the vector is shorter than [`VectorSpec::width`]; the rest is zero. `None` if it has the full width.
     pub len: Option<usize>,
-    /// The head sizes, if the elements of the vector are the channels of padded heads. The checkpoint lacks the elements of the padding. `None` if
-    /// the checkpoint has all elements of the vector.
+    /// The head sizes, if the elements are the channels of padded heads, whose padding the checkpoint lacks. `None` if the checkpoint has
+    /// all elements.
     pub heads: Option<Heads>,
-    /// The number of times that each element of the checkpoint's tensor is repeated. The repetitions are consecutive elements of the vector.
+    /// How many times each element of the checkpoint's tensor is repeated, as consecutive elements of the vector.
     pub repeat: usize,
-    /// A function that is applied to every element while loading. `None` if the elements are loaded unchanged.
+    /// A function that is applied to every element while loading, if any.
     pub map: Option<fn(f32) -> f32>,
 }
 
@@ -183,9 +181,9 @@ pub struct Tape {
     pub vectors: Vec<VectorSpec>,
     pub states: Vec<StateSpec>,
     pub caches: Vec<CacheSpec>,
-    /// The format in which all caches are stored. The format is chosen when the model is opened.
+    /// The format of all caches, chosen when the model is opened.
     pub cache_format: &'static dyn Format,
-    /// The rotary position embedding of all attention words. `None` if the model has no rotary position embedding.
+    /// The rotary position embedding of all attention words. `None` if the model has no such embedding.
     pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
     /// The activation that the last word writes: the logits, `[outputs, vocab]`. `None` until [`Tape::head`] is called.
@@ -193,8 +191,8 @@ pub struct Tape {
     /// The input of the matrix that computes logits: the residual stream after the last norm, `[outputs, width]`. `None` until [`Tape::head`] is
     /// called.
     pub hidden: Option<Var>,
-    /// `true` if the tape ends with the last norm. [`Tape::head`] then records no matrix, and `logits` is the same activation as `hidden`. Set this
-    /// field before the call of [`Tape::head`].
+    /// `true` if the tape ends with the last norm. [`Tape::head`] then records no matrix, and `logits` is the same activation as `hidden`.
+    /// Set this field before calling [`Tape::head`].
     pub ends_hidden: bool,
     /// Activations that one layer writes and later layers read.
     pub carried: Vec<Var>,
@@ -234,16 +232,15 @@ impl Tape {
         Var(self.vars.len() - 1)
     }
 
-    /// Declares scratch ([`Tape::scratch`]) that passes data from one dispatch of a word to a later dispatch of the same word. The word's twin does
-    /// not use this scratch.
+    /// Declares scratch ([`Tape::scratch`]) that passes data from one dispatch of a word to a later one. The word's twin does not use it.
     pub fn device_scratch(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].device_only = true;
         v
     }
 
-    /// Declares scratch ([`Tape::scratch`]) that only one word writes and reads. The word's twin uses this scratch, but some kernels of the word
-    /// leave this scratch unwritten.
+    /// Declares scratch ([`Tape::scratch`]) that only one word writes and reads. Its twin uses it, but some of its kernels leave it
+    /// unwritten.
     pub fn internal(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].is_internal = true;
@@ -290,8 +287,8 @@ impl Tape {
         Vector(self.vectors.len() - 1)
     }
 
-    /// Declares a recurrent state in f32 that is zero before the first token. `name` is the name of the state's tensor in state files. `shape` is the
-    /// shape of one slot's state. [`StateSpec::halves`] explains `halves`.
+    /// Declares a recurrent state in f32 that is zero before the first token. `name` is its tensor's name in state files, and `shape` its
+    /// shape for one slot. [`StateSpec::halves`] explains `halves`.
     pub fn state(&mut self, name: String, shape: &[usize], halves: bool) -> State {
         let format = quant::find("f32").expect("a format of the list");
         self.states.push(StateSpec { name, shape: shape.to_vec(), halves, initial: Initial::Zeros, format });

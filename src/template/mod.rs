@@ -1,9 +1,9 @@
-//! Chat templates of GLM-4, its relatives and RWKV-7 G1. This module converts messages and tools to prompts, and answers to messages and tool
+//! Chat templates of GLM-4, its relatives and RWKV-7 G1: they turn messages and tools into prompts, and answers into messages and tool
 //! calls.
 //!
-//! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's own Jinja
-//! template is an untrusted program and runs with limits. Answers are split at the ids of special tokens. This module uses vocabularies and the chat
-//! files of a checkpoint, but not the modules for models and conversations.
+//! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's
+//! own Jinja template is an untrusted program and runs with limits. Answers are split at the ids of special tokens. This module uses
+//! vocabularies and the chat files of a checkpoint, but knows no models or conversations.
 
 mod answer;
 mod call;
@@ -64,8 +64,8 @@ pub trait Template: Send + Sync {
         part::opening(prompt)
     }
 
-    /// Returns the text between the prompt and a reply if the prompt does not begin the answer. The default is a newline, as in GLM-4's format: the
-    /// first line of an answer is the name of a tool, or empty in a reply.
+    /// Returns the text between the prompt and a reply if the prompt does not begin the answer. The default is a newline, for GLM-4's
+    /// format: the first line of its answers is the name of a tool, or empty in a reply.
     fn lead(&self, _messages: &[Message]) -> &'static str {
         "\n"
     }

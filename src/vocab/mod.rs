@@ -1,8 +1,8 @@
-//! Vocabularies convert text to token ids and back. This module also has two filters for generated text: a UTF-8 decoder and the search for stop
+//! Vocabularies convert text to token ids and back. Two filters for generated text are here, too: a UTF-8 decoder and the search for stop
 //! texts.
 //!
-//! A token is a sequence of bytes, which may begin or end within a character. This module must stay independent of sampling, and its only input from
-//! a model is the number of embeddings. The module of the model family, not this module, determines which id ends a text.
+//! A token is a sequence of bytes, which may begin or end within a character. This module must not know sampling, and needs from a model
+//! only the number of embeddings. The model's family determines which id ends a text.
 
 mod byte_chars;
 mod choose;
@@ -73,10 +73,10 @@ use std::sync::Arc;
 use table::Table;
 
 /// The most bytes that a vocabulary file may have, except GLM-4's `tokenizer.json`. The World vocabulary has 1.2 MB. The limit protects the
-/// memory if a path is wrong, such as the path of an endless device file.
+/// memory if the path is wrong, for example an endless device file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The most bytes that a `tokenizer.json` of GLM-4 may have. The published file has 20 MB. Most of the file are merges, which the reader skips.
+/// The most bytes that a `tokenizer.json` of GLM-4 may have. The published file has 20 MB, mostly merges, which the reader skips.
 const MAX_JSON_BYTES: u64 = 32 << 20;
 
 /// A kind of vocabulary. Each kind has its own file format.
@@ -95,8 +95,8 @@ trait Scheme: Send + Sync {
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         self.table().decode(ids)
     }
-    /// Returns the id of the special token `text`. Returns `None` if no special token has this text. Also returns `None` if `encode` itself
-    /// finds special tokens in text.
+    /// Returns the id of the special token `text`. Returns `None` if no special token has this text, or if `encode` itself finds special
+    /// tokens in text.
     fn special(&self, _text: &str) -> Option<u32> {
         None
     }
@@ -108,7 +108,7 @@ trait Scheme: Send + Sync {
     fn table(&self) -> &Table;
 }
 
-/// A vocabulary: converts text to token ids and back. Several threads can share a vocabulary. A clone shares the tables of the original.
+/// A vocabulary: converts text to token ids and back. Threads can share one, and clones share its tables.
 ///
 /// ```
 /// # fn main() -> wingbeat::error::Result<()> {
@@ -153,8 +153,7 @@ impl Vocab {
         )
     }
 
-    /// Opens a vocabulary file, or returns an embedded vocabulary. The names `world` and `tiny` select the embedded vocabularies, unless a file has
-    /// this name.
+    /// Opens a vocabulary file. The names `world` and `tiny` select embedded vocabularies, unless a file has this name.
     ///
     /// # Errors
     /// Errors of [`open`](Self::open).
@@ -232,7 +231,7 @@ impl Vocab {
         self.scheme.encode(text)
     }
 
-    /// Converts a prompt, a text for a model to continue, to ids. Differs from [`encode`](Self::encode) in two points:
+    /// Converts a prompt to ids. Differs from [`encode`](Self::encode) in two points:
     ///
     /// * As in the official tokenizers, GLM-4's prompts begin with `[gMASK]` and `<sop>`, ChatGLM3's with `[gMASK]` and `sop`.
     /// * With a byte-level Hugging Face tokenizer, two newlines at the end of the prompt are two tokens, as inside a text. The vocabulary's single
@@ -245,8 +244,7 @@ impl Vocab {
         Ok(self.scheme.start().into_iter().chain(ids).collect())
     }
 
-    /// Converts a text that continues a prompt to ids. Does the same as [`encode_prompt`](Self::encode_prompt), but adds no tokens at the
-    /// beginning.
+    /// Converts a text that continues a prompt to ids, as [`encode_prompt`](Self::encode_prompt) does, but adds no tokens at the beginning.
     ///
     /// # Errors
     /// Errors of [`encode`](Self::encode).
@@ -274,8 +272,8 @@ impl Vocab {
         self.scheme.decode(ids)
     }
 
-    /// Returns this vocabulary as files for Hugging Face programs: the names and contents of `tokenizer.json` and `tokenizer_config.json`. Only
-    /// vocabularies with greedy longest match over bytes, such as RWKV's World vocabulary, have these files; other vocabularies return `None`.
+    /// Returns this vocabulary as files for Hugging Face programs: the names and contents of `tokenizer.json` and `tokenizer_config.json`.
+    /// Only vocabularies with greedy longest match over bytes, such as RWKV's World vocabulary, have these files; the others return `None`.
     pub fn hugging_face_files(&self) -> Option<[(String, Vec<u8>); 2]> {
         self.scheme.is_greedy().then(|| rwkv_trie::files(self.scheme.table()))
     }

@@ -1,10 +1,10 @@
 //! Checkpoints: reads files as named tensors over memory maps, and writes named tensors to files.
 //!
-//! In every file format, tensors get the same *canonical* names and orientations, as in RWKV's official `.pth` or, for a GLM, in
-//! `transformers`. Code that uses checkpoints does not depend on their file format.
+//! Tensors of every file format get the same *canonical* names and orientations: those of RWKV's official `.pth` or, for a GLM, of
+//! `transformers`. So no other module depends on file formats.
 //!
-//! A file is treated as hostile: nothing in a file is executed, and every size is checked before it is used. This module knows no architecture:
-//! `arch` determines which tensors a model needs, and what they mean.
+//! Every file is treated as hostile: nothing in it is executed, and every size is checked before it is used. This module knows no
+//! architecture: `arch` determines which tensors a model needs, and what they mean.
 
 mod archive;
 mod coded;
@@ -92,8 +92,7 @@ trait Family: Sync {
     /// Returns the tensors of a GGUF file under their canonical names. Also adds metadata that the family needs to `header.metadata`.
     fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<Located>>;
 
-    /// Returns true if the tensors have names of this family. `glm` is the configuration of a GLM, or `None` if the checkpoint has no such
-    /// configuration.
+    /// Returns true if the tensors have names of this family. `glm` is the configuration of a GLM, if the checkpoint has one.
     fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
 
     /// Returns the tensors with their canonical names and orientations, and the style of the names in the file. `facts` is evidence for the
@@ -101,7 +100,7 @@ trait Family: Sync {
     fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)>;
 }
 
-/// All families. The first family that recognises a file is chosen. RWKV is last, because it accepts any names.
+/// All families. The first that recognises a file is chosen. RWKV is last, because it accepts any names.
 static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
 /// Adds the hint that the file is damaged or unsupported to an error of kind `File` without a hint. Other errors stay unchanged.
@@ -239,7 +238,7 @@ impl Checkpoint {
         self.0.maps.iter().filter_map(|map| map.path()).chain(beside)
     }
 
-    /// Returns the file's name without folder and extension. Returns the folder's name if the checkpoint has an index, or if its files have
+    /// Returns the file's name without folder and extension, or the folder's name if the checkpoint has an index, or if its files have
     /// standard names of `transformers` and a `config.json`.
     pub fn name(&self) -> &str {
         &self.0.name
@@ -312,7 +311,8 @@ impl Checkpoint {
         Some(self.0.maps[slot.located.file].clone())
     }
 
-    /// Checks that every file is still at least as long as its map. A read beyond the end of a truncated file would end the process.
+    /// Checks that every file is still at least as long as its map, because a read beyond the end of a truncated file would end the
+    /// process.
     ///
     /// # Errors
     ///
@@ -321,7 +321,7 @@ impl Checkpoint {
         self.0.maps.iter().try_for_each(|map| map.check_uncut())
     }
 
-    /// Returns the path of the checkpoint, or the checkpoint's name if its bytes are static.
+    /// Returns the path of the checkpoint, or its name if the bytes are static.
     fn place(&self) -> String {
         self.path().map_or_else(|| self.0.name.clone(), |p| p.display().to_string())
     }

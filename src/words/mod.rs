@@ -1,7 +1,7 @@
-//! The words. A word is one fused operation of a layer. Each word has dispatches, and a reference implementation on the CPU (its *twin*).
+//! Words: the fused operations that make up a layer. Each has dispatches for a GPU, and a reference implementation on the CPU, its *twin*.
 //!
-//! A word knows the names of its shaders and the layout of host memory. A word uses no device API, reads no files and depends on no model
-//! architecture. To add a word, add a file here, a shader, and two lines below: the `mod` line and the entry in [`WORDS`].
+//! A word knows the names of its shaders and the layout of host memory, but no device API, no files and no architecture. To add one, write
+//! a file here, a shader, and two lines below: the `mod` line and the entry in [`WORDS`].
 
 mod attention;
 mod deep_embed;
@@ -47,7 +47,7 @@ use testing::Case;
 pub struct Entry {
     /// The word's name in profiles, tests and errors.
     pub name: &'static str,
-    /// Returns the cases in which the kernels must agree with the word's reference implementation on the CPU (twin).
+    /// Returns the cases in which the kernels must agree with the word's twin.
     pub cases: fn() -> Vec<Case>,
 }
 
@@ -74,7 +74,8 @@ pub static WORDS: &[Entry] = &[
 /// The ε of the layer norms in every published RWKV.
 pub const LAYER_NORM_EPS: f32 = 1e-5;
 
-/// Returns the mean of a vector and 1 / sqrt(variance + eps). A second pass computes the variance from the mean.
+/// Returns the mean of a vector and 1 / sqrt(variance + eps). The variance takes a second pass: the mean of the squares minus the square of
+/// the mean would lose digits.
 #[inline(always)]
 fn moments(x: &[f32], eps: f32) -> (f32, f32) {
     let n = x.len() as f32;
