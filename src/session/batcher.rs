@@ -1,25 +1,30 @@
-//! Continuous batching. When a sequence finishes, its slot goes to the next job. The prompt of that job is prefilled while the other sequences
-//! decode.
+//! The decode loop, for one text or many: continuous batching. When a sequence finishes, its slot goes to the next job. The prompt of that job is
+//! prefilled while the other sequences decode.
 //!
 //! A batcher has no queue: the caller decides which job to add next.
 
+mod ahead;
 mod job;
 mod pool;
+mod sequence;
 mod step;
 
 pub use job::{Done, Job, JobId, JobOutput, Keeps, KeptSlot};
+pub(super) use sequence::Sequence;
+use step::Hear;
 
 use super::Session;
-use super::ahead::Ahead;
 use super::generate::{Event, nothing_to_continue};
 use super::logprobs::Logprobs;
 use super::prefill_bound::PrefillBound;
 use super::slots::Slot;
-use super::stream::{Finish, Limits, Stream};
+use super::stream::{Finish, Stream};
 use crate::error::{Error, Result};
-use crate::sample::{Sampler, Sampling};
+use ahead::Ahead;
 use pool::Pool;
-use step::{Flight, OnEvent};
+use sequence::{AtEnd, Follower};
+use std::borrow::BorrowMut;
+use step::{Flight, OnEvent, Teller};
 
 /// Continuous batching over the slots of a session: when a text is finished, its slot takes the next job while the other texts continue.
 ///
@@ -52,14 +57,15 @@ use step::{Flight, OnEvent};
 ///
 /// If the model was opened as `deterministic`, a text depends only on its prompt, its sampler and the model. The text is bit-identical in any
 /// slot, in any batch and at any time. Otherwise the other sequences of the batch may change how logits are rounded.
-pub struct Batcher {
-    session: Session,
-    /// The texts of all jobs, except for jobs that wait in `Sequence::continuations`.
-    streams: Vec<Stream>,
-    /// One entry per stream, in the same order.
+/// A batcher owns its session, or borrows it: `Batcher::new(&mut session)`.
+pub struct Batcher<S = Session> {
+    session: S,
+    /// The running jobs, without those that wait in [`Sequence::followers`].
     sequences: Vec<Sequence>,
+    /// Indices of the sequences that take part in the current step.
+    order: Vec<usize>,
     ahead: Ahead,
-    /// True if the device has up-to-date copies of the samplers of all streams.
+    /// True if the device has up-to-date copies of the samplers of all running sequences.
     has_samplers: bool,
     /// The number of jobs that were added so far. The next job gets this number as its id.
     n_jobs: u64,
@@ -71,97 +77,21 @@ pub struct Batcher {
     prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
     /// Results that [`Batcher::take_pooled`] will return.
     pooled: Vec<(JobId, Vec<f32>)>,
-    /// The step that was begun and not finished yet. Until this step is finished, no stream is removed.
+    /// The step that was begun and not finished yet. Until this step is finished, no sequence is removed.
     flight: Option<Flight>,
 }
 
-/// The data of a running job, except for the data in the job's [`Stream`].
-struct Sequence {
-    job: JobId,
-    /// Tokens that the slot must read before the next sampling: the remaining tokens of the prompt, or the token that was sampled last.
-    unread: Vec<u32>,
-    /// Jobs with the same prompt as this job, which wait until this job has read the prompt. Then each waiting job continues in a fork of this job's
-    /// slot. An entry has the waiting job's id, stream and `keeps_slot`. Until the fork, a waiting job has an empty slot.
-    continuations: Vec<(JobId, Stream, bool)>,
-    /// Positions in the prompt at which the slot is forked for [`Batcher::take_kept`]. An entry is the number of prompt tokens after the position.
-    /// Entries ascend, so the slot reaches the position of the last entry first.
-    marks: Vec<usize>,
-    /// The number of most likely tokens whose log-probabilities are computed with each prompt token. `None` if the job requests no
-    /// log-probabilities of the prompt, or if the log-probabilities of the whole prompt have been computed.
-    n_prompt_logprobs: Option<usize>,
-    /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has no log-probability.
-    prompt_logprobs: Vec<Logprobs>,
-    /// Collects the hidden states of the prompt. `None` if the job requests no vector, or if the vector is complete.
-    pool: Option<Pool>,
-    /// True if the slot is kept for the caller when the job ends ([`Keeps::end`]).
-    keeps_slot: bool,
-    /// True if the prompt must be read even if the job may generate no token, because the caller keeps the state.
-    reads_prompt: bool,
-    /// True if the device could not sample a token. Then the slot reads its unread tokens one per step, as the device did, so that the state is
-    /// bit-identical. After that, the host samples or returns an error.
-    is_stuck: bool,
-    /// True if the job is paused and takes part in no step.
-    is_paused: bool,
-    /// True if the job was cancelled during a step. No result is returned for a cancelled job.
-    is_cancelled: bool,
-    /// The error that ends the job.
-    error: Option<Error>,
-}
-
-impl Sequence {
-    fn new(job: JobId, unread: Vec<u32>, keeps_slot: bool) -> Sequence {
-        Sequence {
-            job,
-            unread,
-            continuations: Vec::new(),
-            marks: Vec::new(),
-            n_prompt_logprobs: None,
-            prompt_logprobs: Vec::new(),
-            pool: None,
-            keeps_slot,
-            reads_prompt: false,
-            is_stuck: false,
-            is_paused: false,
-            is_cancelled: false,
-            error: None,
-        }
-    }
-
-    /// Returns the tokens that the next step may read: the unread tokens up to the next position in `marks`, or one token if `is_stuck`.
-    fn next(&self) -> &[u32] {
-        let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
-        &self.unread[..n.min(self.unread.len())]
-    }
-
-    /// Returns whether the slot must read its whole prompt even if the job's text has ended, for example at a limit of 0 tokens. This is needed for
-    /// log-probabilities, for a vector, or because the caller keeps the state.
-    fn has_to_read(&self) -> bool {
-        (self.n_prompt_logprobs.is_some() || self.pool.is_some() || self.reads_prompt) && self.error.is_none() && !self.is_cancelled
-    }
-
-    /// Returns whether a step must return a row (logits and hidden state) after each token of the prompt. Otherwise only the row after the prompt's
-    /// last token is needed.
-    fn needs_all_rows(&self) -> bool {
-        self.n_prompt_logprobs.is_some() || self.pool.as_ref().is_some_and(Pool::needs_all)
-    }
-
-    /// Returns whether the sequence decodes: at most one token is unread, or the slot reads token by token.
-    fn is_decoding(&self) -> bool {
-        self.unread.len() <= 1 || self.is_stuck
-    }
-}
-
-impl Batcher {
+impl<S: BorrowMut<Session>> Batcher<S> {
     /// Creates a batcher over the free slots of a session.
     ///
     /// # Errors
     /// `Model` if the model does not predict tokens, such as a classifier or an embedding model.
-    pub fn new(session: Session) -> Result<Batcher> {
-        session.check_speaks()?;
+    pub fn new(session: S) -> Result<Batcher<S>> {
+        session.borrow().check_speaks()?;
         Ok(Batcher {
             session,
-            streams: Vec::new(),
             sequences: Vec::new(),
+            order: Vec::new(),
             ahead: Ahead::default(),
             has_samplers: false,
             n_jobs: 0,
@@ -175,7 +105,7 @@ impl Batcher {
 
     /// Returns the session.
     pub fn session(&self) -> &Session {
-        &self.session
+        self.session.borrow()
     }
 
     /// Returns the session for work between two steps, such as opening slots and loading states. During a step, slots may be opened, forked and
@@ -183,17 +113,17 @@ impl Batcher {
     pub fn session_mut(&mut self) -> &mut Session {
         // The caller may replace the samplers on the device.
         self.has_samplers = false;
-        &mut self.session
+        self.session.borrow_mut()
     }
 
     /// Returns the number of jobs that can be added now.
     pub fn n_free(&self) -> usize {
-        self.session.n_free()
+        self.session().n_free()
     }
 
     /// Returns the number of jobs that have not ended.
     pub fn n_running(&self) -> usize {
-        let waiting: usize = self.sequences.iter().map(|sequence| sequence.continuations.len()).sum();
+        let waiting: usize = self.sequences.iter().map(|sequence| sequence.followers.len()).sum();
         self.sequences.iter().filter(|sequence| !sequence.is_cancelled).count() + waiting
     }
 
@@ -204,12 +134,13 @@ impl Batcher {
     /// `Input` if all slots are in use, or if tokens are out of range or exceed the context; `Input` if the prompt is empty and the slot `from` has
     /// no logits; `Usage` if a setting of the sampler is wrong. After an error, the batcher has not changed.
     pub fn add(&mut self, job: Job) -> Result<JobId> {
-        job.sampler.settings().check(self.session.model().facts().n_vocab)?;
+        let session: &mut Session = self.session.borrow_mut();
+        job.sampler.settings().check(session.model().facts().n_vocab)?;
         let slot = match job.from {
-            Some(from) => self.session.fork(from)?,
-            None => self.session.open()?,
+            Some(from) => session.fork(from)?,
+            None => session.open()?,
         };
-        self.begin(slot, job).inspect_err(|_| self.session.close(slot).unwrap_or(()))
+        self.begin(slot, job).inspect_err(|_| self.session.borrow_mut().close(slot).unwrap_or(()))
     }
 
     /// Adds jobs with the same prompt and the same `from`. The prompt is read once for all jobs. Returns the ids in the order of `jobs`.
@@ -223,7 +154,7 @@ impl Batcher {
         if jobs.iter().any(|job| job.prompt != jobs[0].prompt || job.from != jobs[0].from) {
             return Err(Error::input("jobs that are added together must have the same `prompt` and the same `from`"));
         }
-        let n_vocab = self.session.model().facts().n_vocab;
+        let n_vocab = self.session().model().facts().n_vocab;
         jobs.iter().try_for_each(|job| job.sampler.settings().check(n_vocab))?;
         let mut jobs = jobs.into_iter();
         let Some(first) = jobs.next() else { return Ok(Vec::new()) };
@@ -242,31 +173,77 @@ impl Batcher {
 
     /// Adds a job that has the same prompt as the job that was added last.
     fn add_to_last(&mut self, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, keeps, .. } = job;
-        sampler.read(&prompt);
-        let leader = self.streams.last().expect("one was added").slot;
-        let mut stream = Stream::new(leader, sampler, &limits);
-        (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
-        stream.keeps_end = keeps.pending;
-        stream.begin_after(&pending, &prompt, self.session.model().vocab());
-        self.session.bound(&mut stream, &limits, prompt.len())?;
-        stream.slot = self.session.open()?;
-        let job = JobId(self.n_jobs);
-        self.n_jobs += 1;
-        self.sequences.last_mut().expect("one was added").continuations.push((job, stream, keeps.end));
+        let at_end = job.at_end();
+        let leader = self.sequences.last().expect("one was added").stream.slot;
+        let (mut stream, _) = self.stream(leader, job)?;
+        stream.slot = self.session.borrow_mut().open()?;
+        let job = self.next_id();
+        self.sequences.last_mut().expect("one was added").followers.push(Follower { job, stream, at_end });
         Ok(job)
     }
 
-    /// Forks the slot of sequence `i` once for each job that waits until sequence `i` has read their common prompt. Each waiting job becomes a
-    /// sequence.
-    fn fork_continuations(&mut self, i: usize) -> Result<()> {
-        for (job, mut stream, keeps_slot) in std::mem::take(&mut self.sequences[i].continuations) {
-            self.session.close(stream.slot)?;
-            stream.slot = self.session.fork(self.streams[i].slot)?;
-            let Sequence { unread, error, .. } = &self.sequences[i];
-            let (unread, error) = (unread.clone(), error.clone());
-            self.streams.push(stream);
-            self.sequences.push(Sequence { error, ..Sequence::new(job, unread, keeps_slot) });
+    /// Begins a job in an open slot.
+    fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
+        let session: &Session = self.session.borrow();
+        if job.prompt.is_empty() && session.logits(slot)?.is_empty() {
+            return Err(nothing_to_continue());
+        }
+        session.check_reads(slot, &job.prompt, session.n_tokens(slot)?)?;
+        let n = job.prompt.len();
+        let mut marks: Vec<usize> = job.keeps.at.iter().filter(|at| (1..=n).contains(*at)).map(|at| n - at).collect();
+        marks.sort_unstable();
+        marks.dedup();
+        let n_prompt_logprobs = job.n_prompt_logprobs.filter(|_| n > 0);
+        let pool = job.pooling.filter(|_| n > 0).map(Pool::new);
+        let (reads_prompt, at_end) = (job.keeps.pending && n > 0, job.at_end());
+        let (stream, prompt) = self.stream(slot, job)?;
+        let sequence = Sequence { marks, n_prompt_logprobs, pool, reads_prompt, ..Sequence::new(self.next_id(), stream, prompt, at_end) };
+        Ok(self.push(sequence))
+    }
+
+    /// Returns the stream of a job whose slot must read the job's prompt, and the prompt.
+    fn stream(&mut self, slot: Slot, job: Job) -> Result<(Stream, Vec<u32>)> {
+        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, keeps, .. } = job;
+        sampler.read(&prompt);
+        let mut stream = Stream::new(slot, sampler, &limits);
+        (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
+        stream.keeps_end = keeps.pending;
+        let session: &mut Session = self.session.borrow_mut();
+        stream.begin_after(&pending, &prompt, session.model().vocab());
+        session.bound(&mut stream, &limits, prompt.len())?;
+        Ok((stream, prompt))
+    }
+
+    /// Continues a stream in its own slot, from the slot's logits. The slot stays open when the text ends. Passes on text that no event has reported.
+    pub(super) fn resume(&mut self, stream: Stream, hear: &mut Hear<'_>) {
+        let mut sequence = Sequence::new(self.next_id(), stream, Vec::new(), AtEnd::Stay);
+        if sequence.stream.has_news() {
+            Teller { vocab: None, hear, is_broken: false }.tell(self.sequences.len(), &mut sequence);
+        }
+        self.push(sequence);
+    }
+
+    fn next_id(&mut self) -> JobId {
+        self.n_jobs += 1;
+        JobId(self.n_jobs - 1)
+    }
+
+    fn push(&mut self, sequence: Sequence) -> JobId {
+        self.has_samplers = false;
+        let job = sequence.job;
+        self.sequences.push(sequence);
+        job
+    }
+
+    /// Forks the slot of sequence `i` for each job that waits until this sequence has read their common prompt.
+    fn fork_followers(&mut self, i: usize) -> Result<()> {
+        for Follower { job, mut stream, at_end } in std::mem::take(&mut self.sequences[i].followers) {
+            let session: &mut Session = self.session.borrow_mut();
+            session.close(stream.slot)?;
+            let leader = &self.sequences[i];
+            stream.slot = session.fork(leader.stream.slot)?;
+            let (unread, error) = (leader.unread.clone(), leader.error.clone());
+            self.sequences.push(Sequence { error, ..Sequence::new(job, stream, unread, at_end) });
         }
         Ok(())
     }
@@ -278,9 +255,9 @@ impl Batcher {
             return Ok(());
         }
         sequence.marks.pop();
-        if self.session.n_free() > 0 {
-            let (job, slot) = (sequence.job, self.session.fork(self.streams[i].slot)?);
-            self.kept.push(KeptSlot { job, slot, is_end: false });
+        let session: &mut Session = self.session.borrow_mut();
+        if session.n_free() > 0 {
+            self.kept.push(KeptSlot { job: sequence.job, slot: session.fork(sequence.stream.slot)?, is_end: false });
         }
         Ok(())
     }
@@ -311,32 +288,6 @@ impl Batcher {
         self.prefill = slowdown.map(PrefillBound::new);
     }
 
-    fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, n_prompt_logprobs, pooling, keeps, .. } = job;
-        if prompt.is_empty() && self.session.logits(slot)?.is_empty() {
-            return Err(nothing_to_continue());
-        }
-        self.session.check_reads(slot, &prompt, self.session.n_tokens(slot)?)?;
-        sampler.read(&prompt);
-        let mut stream = Stream::new(slot, sampler, &limits);
-        (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
-        stream.keeps_end = keeps.pending;
-        stream.begin_after(&pending, &prompt, self.session.model().vocab());
-        self.session.bound(&mut stream, &limits, prompt.len())?;
-        let n_prompt_logprobs = n_prompt_logprobs.filter(|_| !prompt.is_empty());
-        let pool = pooling.filter(|_| !prompt.is_empty()).map(Pool::new);
-        let mut marks: Vec<usize> = keeps.at.iter().filter(|at| (1..=prompt.len()).contains(*at)).map(|at| prompt.len() - at).collect();
-        marks.sort_unstable();
-        marks.dedup();
-        let job = JobId(self.n_jobs);
-        self.n_jobs += 1;
-        self.has_samplers = false;
-        self.streams.push(stream);
-        let reads_prompt = keeps.pending && !prompt.is_empty();
-        self.sequences.push(Sequence { marks, n_prompt_logprobs, pool, reads_prompt, ..Sequence::new(job, prompt, keeps.end) });
-        Ok(job)
-    }
-
     /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step. Jobs of
     /// one [`add_alike`](Self::add_alike) call share the prefill of their prompt, which one of these jobs runs. Until the prompt is read, all jobs of
     /// the call pause and resume together with that job.
@@ -357,22 +308,24 @@ impl Batcher {
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.
     pub fn cancel(&mut self, job: JobId, on_event: &mut OnEvent<'_>) -> Result<Option<JobOutput>> {
-        let waits = |sequence: &Sequence| sequence.continuations.iter().position(|(id, ..)| *id == job);
-        let waiting = self.sequences.iter().enumerate().find_map(|(i, sequence)| Some((i, waits(sequence)?)));
+        let waiting = self.sequences.iter().enumerate().find_map(|(i, sequence)| {
+            let at = sequence.followers.iter().position(|follower| follower.job == job)?;
+            Some((i, at))
+        });
         let found = self.sequences.iter().position(|sequence| sequence.job == job && !sequence.is_cancelled);
         let (i, mut stream) = match (waiting, found) {
             (Some((i, at)), _) => {
-                let (_, stream, _) = self.sequences[i].continuations.remove(at);
-                self.session.close(stream.slot)?;
+                let Follower { stream, .. } = self.sequences[i].followers.remove(at);
+                self.session.borrow_mut().close(stream.slot)?;
                 (i, stream)
             }
             (None, Some(i)) if self.flight.is_some() => {
-                self.sequences[i].is_cancelled = true;
-                let mut ended = Stream::new(self.streams[i].slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
-                ended.finish = Some(Finish::Interrupted);
-                (i, std::mem::replace(&mut self.streams[i], ended))
+                let sequence = &mut self.sequences[i];
+                sequence.is_cancelled = true;
+                let ended = Stream::ended(sequence.stream.slot);
+                (i, std::mem::replace(&mut sequence.stream, ended))
             }
-            (None, Some(i)) => (i, self.remove(i)?.0),
+            (None, Some(i)) => (i, self.remove(i)?.stream),
             (None, None) => return Ok(None),
         };
         if stream.finish.is_none() {
@@ -385,32 +338,41 @@ impl Batcher {
         Ok(JobOutput::of(stream))
     }
 
-    /// Removes the jobs that have ended, and returns their results.
-    fn retire(&mut self) -> Result<Vec<Done>> {
+    /// Ends all texts that have not ended, with [`Finish::Interrupted`].
+    pub(super) fn interrupt(&mut self, hear: &mut Hear<'_>) {
+        let mut teller = Teller { vocab: None, hear, is_broken: false };
+        for (i, sequence) in self.sequences.iter_mut().enumerate().filter(|(_, sequence)| sequence.is_live()) {
+            teller.end(i, sequence, Finish::Interrupted);
+        }
+    }
+
+    /// Removes the jobs that have ended. Returns those that were not cancelled.
+    fn retire(&mut self) -> Result<Vec<Sequence>> {
         let mut all = Vec::new();
-        let has_ended = |batcher: &Batcher, i: usize| {
-            let sequence = &batcher.sequences[i];
-            sequence.error.is_some() || batcher.streams[i].finish.is_some() && !sequence.has_to_read()
-        };
-        while let Some(i) = (0..self.streams.len()).find(|&i| has_ended(self, i)) {
-            let (stream, Sequence { job, error, is_cancelled, .. }) = self.remove(i)?;
-            if !is_cancelled {
-                let output = error.map_or_else(|| Ok(JobOutput::of(stream).expect("it ended, with an error or without")), Err);
-                all.push(Done { job, output });
+        while let Some(i) = self.sequences.iter().position(Sequence::has_ended) {
+            let sequence = self.remove(i)?;
+            if !sequence.is_cancelled {
+                all.push(sequence);
             }
         }
         Ok(all)
     }
 
-    fn remove(&mut self, i: usize) -> Result<(Stream, Sequence)> {
+    fn remove(&mut self, i: usize) -> Result<Sequence> {
         self.has_samplers = false;
-        self.fork_continuations(i)?;
-        let (stream, sequence) = (self.streams.remove(i), self.sequences.remove(i));
-        if sequence.keeps_slot && sequence.error.is_none() {
-            self.kept.push(KeptSlot { job: sequence.job, slot: stream.slot, is_end: true });
-        } else {
-            self.session.close(stream.slot)?;
+        self.fork_followers(i)?;
+        let sequence = self.sequences.remove(i);
+        let (job, slot) = (sequence.job, sequence.stream.slot);
+        match sequence.at_end {
+            AtEnd::Keep if sequence.error.is_none() => self.kept.push(KeptSlot { job, slot, is_end: true }),
+            AtEnd::Keep | AtEnd::Close => self.session.borrow_mut().close(slot)?,
+            AtEnd::Stay => {}
         }
-        Ok((stream, sequence))
+        Ok(sequence)
+    }
+
+    /// Returns the streams of all jobs that still run, with their ids. The batcher then has no jobs.
+    pub(super) fn into_streams(self) -> impl Iterator<Item = (JobId, Stream)> {
+        self.sequences.into_iter().map(|sequence| (sequence.job, sequence.stream))
     }
 }

@@ -1,10 +1,12 @@
 //! Generates text: samples tokens, ends texts, passes new text to the caller, and continues several texts in one batch.
 
-use super::{Finish, Limits, Logprobs, Session, Slot, Stream};
+use super::batcher::{Batcher, Sequence};
+use super::{Finish, JobId, Limits, Logprobs, Session, Slot, Stream};
 use crate::arch::Purpose;
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::vocab::Vocab;
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use web_time::Instant;
@@ -44,69 +46,6 @@ pub struct Event<'a> {
     pub n_together: usize,
     /// Log-probabilities of the token, if the stream requests them.
     pub logprobs: Option<&'a Logprobs>,
-}
-
-/// Callback for events.
-type OnEvent<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
-
-/// The streams that a call continues together, and the callback for their events.
-pub(super) struct Batch<'a> {
-    pub streams: &'a mut [Stream],
-    vocab: Option<&'a Vocab>,
-    on_event: &'a mut OnEvent<'a>,
-    /// True if the caller or the stop flag ended the call.
-    pub broken: bool,
-    n_taken: usize,
-}
-
-impl<'a> Batch<'a> {
-    pub fn new(streams: &'a mut [Stream], vocab: Option<&'a Vocab>, on_event: &'a mut OnEvent<'a>) -> Batch<'a> {
-        Batch { streams, vocab, on_event, broken: false, n_taken: 0 }
-    }
-
-    /// Returns whether the text of a stream has not ended.
-    pub fn is_live(&self, stream: usize) -> bool {
-        self.streams[stream].finish.is_none()
-    }
-
-    /// Returns whether a stream that has not ended needs sampling on the host. Then the host samples for all streams, because all streams step
-    /// together.
-    fn needs_host(&self) -> bool {
-        self.streams.iter().any(|s| s.finish.is_none() && s.needs_host())
-    }
-
-    /// Appends a token to stream `i` and calls the callback with an [`Event`]. `n_together` becomes [`Event::n_together`]. Returns whether the
-    /// token belongs to the text.
-    pub fn take(&mut self, i: usize, token: u32, n_together: usize) -> bool {
-        let stream = &mut self.streams[i];
-        let is_text = stream.take(token, self.vocab);
-        self.n_taken += usize::from(is_text);
-        let logprobs = if is_text { stream.logprobs.take() } else { None };
-        let event = Event { stream: i, token: is_text.then_some(token), piece: stream.new_text(), n_together, logprobs: logprobs.as_ref() };
-        self.broken |= (self.on_event)(event).is_break();
-        is_text
-    }
-
-    /// Ends stream `i` and calls the callback with the text that was held back.
-    pub fn end(&mut self, i: usize, finish: Finish) {
-        self.streams[i].end(finish);
-        self.tell(i);
-    }
-
-    /// Calls the callback with the new text of stream `i`, without a token.
-    fn tell(&mut self, i: usize) {
-        let piece = self.streams[i].new_text();
-        self.broken |= (self.on_event)(Event { stream: i, token: None, piece, n_together: 0, logprobs: None }).is_break();
-    }
-
-    /// Ends all streams that have not ended yet, with [`Finish::Interrupted`].
-    fn interrupt(&mut self) {
-        for i in 0..self.streams.len() {
-            if self.is_live(i) {
-                self.end(i, Finish::Interrupted);
-            }
-        }
-    }
 }
 
 /// The time and the number of tokens of prefill and of decode, summed over all streams of a call.
@@ -270,48 +209,53 @@ impl Session {
     /// # Errors
     /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model does
     /// not predict tokens, such as a classifier; `Device` if the device failed; the errors of constraints.
-    pub fn continue_many<'a>(&mut self, streams: &'a mut [Stream], limits: &'a Limits, on_event: &'a mut OnEvent<'a>) -> Result<Timings> {
-        self.check_speaks()?;
-        let vocab = self.model().vocab().cloned();
+    pub fn continue_many(
+        &mut self,
+        streams: &mut [Stream],
+        limits: &Limits,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Timings> {
         let started = Instant::now();
+        let (stop, n_taken, is_broken) = (self.stop.clone(), Cell::new(0), Cell::new(false));
+        let mut hear = |job: JobId, event: Event<'_>| {
+            n_taken.set(n_taken.get() + usize::from(event.token.is_some()));
+            let said = on_event(Event { stream: job.index(), ..event });
+            is_broken.set(is_broken.get() || said.is_break());
+            said
+        };
+        let mut batcher = Batcher::new(&mut *self)?;
         for stream in streams.iter_mut() {
-            self.bound(stream, limits, 0)?;
-        }
-        let mut batch = Batch::new(streams, vocab.as_ref(), on_event);
-        for i in 0..batch.streams.len() {
-            if batch.streams[i].text.len() > batch.streams[i].n_told_text {
-                batch.tell(i);
+            let session = batcher.session_mut();
+            session.bound(stream, limits, 0)?;
+            if stream.finish.is_none() && session.logits(stream.slot)?.is_empty() {
+                return Err(nothing_to_continue());
             }
         }
-        let mut drawn = Vec::new();
-        let mut next = Vec::new();
-        while !batch.broken && batch.streams.iter().any(|s| s.finish.is_none()) {
-            drawn.clear();
-            for i in 0..batch.streams.len() {
-                if batch.is_live(i) {
-                    let stream = &mut batch.streams[i];
-                    let logits = &self.contents(stream.slot)?.logits;
-                    if logits.is_empty() {
-                        return Err(nothing_to_continue());
-                    }
-                    match stream.draw(logits)? {
-                        Some(token) if batch.take(i, token, 1) => drawn.push((i, token)),
-                        Some(_) => {}
-                        None => batch.end(i, Finish::Eos),
+        for stream in streams.iter_mut() {
+            let ended = Stream::ended(stream.slot);
+            batcher.resume(std::mem::replace(stream, ended), &mut hear);
+        }
+        let mut failed = None;
+        while failed.is_none() && batcher.n_running() > 0 {
+            if is_broken.get() {
+                batcher.interrupt(&mut hear);
+            }
+            match batcher.begin_step().and_then(|()| batcher.land(&mut hear)) {
+                Ok(ended) => {
+                    for Sequence { job, stream, error, .. } in ended {
+                        streams[job.index()] = stream;
+                        failed = failed.or(error);
                     }
                 }
+                Err(e) => failed = Some(e),
             }
-            if !batch.needs_host() {
-                self.continue_ahead(&mut batch, &mut drawn)?;
-            }
-            next.clear();
-            next.extend(drawn.iter().map(|&(i, token)| (batch.streams[i].slot, token)));
-            self.decode_many(&next)?;
-            batch.broken |= self.stop.load(Ordering::Relaxed);
+            is_broken.set(is_broken.get() || stop.load(Ordering::Relaxed));
         }
-        batch.interrupt();
-        let decode_ms = started.elapsed().as_secs_f64() * 1e3;
-        Ok(Timings { decode_ms, decode_tokens: batch.n_taken, ..Timings::default() })
+        batcher.into_streams().for_each(|(job, stream)| streams[job.index()] = stream);
+        match failed {
+            Some(e) => Err(e),
+            None => Ok(Timings { decode_ms: started.elapsed().as_secs_f64() * 1e3, decode_tokens: n_taken.get(), ..Timings::default() }),
+        }
     }
 }
 

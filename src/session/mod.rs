@@ -3,7 +3,6 @@
 //! All higher layers use models through this module. This module does not depend on shaders or on the formats of weight files. This module defines
 //! the format of state files.
 
-mod ahead;
 mod batcher;
 mod blocks;
 mod breakers;

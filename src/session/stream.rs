@@ -6,7 +6,7 @@ mod tests;
 use super::{Logprobs, Slot, caught};
 use crate::constrain::{self, Allowed, Constraint};
 use crate::error::{Error, Result};
-use crate::sample::{Sampler, penalty_weight};
+use crate::sample::{Sampler, Sampling, penalty_weight};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
 
 /// Conditions that end a text.
@@ -97,7 +97,7 @@ pub struct Stream {
     /// The most tokens beyond the limit that the text may have to complete its last character.
     pub grace: usize,
     /// The number of bytes at the beginning of `text` that events have reported.
-    pub(super) n_told_text: usize,
+    n_told_text: usize,
     /// True if few tokens remain and the constraint has begun to close the text. If the text then ends by itself,
     /// [`finish`](Self::finish) becomes `at_limit` instead of `Eos`.
     is_closing: bool,
@@ -143,6 +143,12 @@ impl Stream {
         }
     }
 
+    /// Creates a stream whose text has ended. It takes the place of a stream that is moved away.
+    pub(super) fn ended(slot: Slot) -> Stream {
+        let stream = Stream::new(slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
+        Stream { finish: Some(Finish::Interrupted), ..stream }
+    }
+
     /// Sets how the text begins after an earlier text of the slot. `pending` is the result of the earlier stream's [`pending`](Self::pending).
     /// `prompt` lists the tokens that the slot has read after the earlier text. If `prompt` is empty, the text begins with the pending bytes.
     /// Otherwise, if the prompt ended within a character, the text begins with the remaining bytes of this character.
@@ -169,6 +175,11 @@ impl Stream {
             self.complete = self.constraint.as_ref().map(|_| false);
         }
         stopped
+    }
+
+    /// Returns whether the text has a part that no event has reported yet.
+    pub(super) fn has_news(&self) -> bool {
+        self.text.len() > self.n_told_text
     }
 
     /// Returns the text that no event has reported yet, and counts this text as reported.

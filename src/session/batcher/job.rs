@@ -1,5 +1,6 @@
 //! Jobs of a batcher, and their results.
 
+use super::sequence::AtEnd;
 use crate::constrain::Constraint;
 use crate::error::Result;
 use crate::sample::Sampler;
@@ -81,11 +82,23 @@ impl Job {
             keeps: Keeps::default(),
         }
     }
+
+    /// Returns what happens to the job's slot at its end.
+    pub(super) fn at_end(&self) -> AtEnd {
+        if self.keeps.end { AtEnd::Keep } else { AtEnd::Close }
+    }
 }
 
 /// The id of a job, unique within its [`Batcher`](super::Batcher).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(super) u64);
+
+impl JobId {
+    /// Returns how many jobs were added to the batcher before this job.
+    pub(in crate::session) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A job that ended.
 #[derive(Debug)]

@@ -1,39 +1,94 @@
 //! A step of all jobs. The host begins the step, and finishes it when the device is done.
 
-use super::{Batcher, Done, JobId, Sequence};
+use super::sequence::Sequence;
+use super::{Batcher, Done, JobId};
 use crate::error::{Error, Result};
-use crate::session::ahead::Live;
-use crate::session::caught;
 use crate::session::embed::scaled;
-use crate::session::generate::{Batch, Event};
+use crate::session::generate::Event;
 use crate::session::logprobs::Logprobs;
 use crate::session::slots::Slot;
 use crate::session::stream::Finish;
-use crate::session::work::Wanted;
+use crate::session::work::{Wanted, Work};
+use crate::session::{Session, caught};
+use crate::vocab::Vocab;
+use std::borrow::{Borrow, BorrowMut};
 use std::ops::ControlFlow;
 
 /// Callback for events. An event has text as soon as later tokens can no longer change this text.
 pub(super) type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 
-/// A step that was begun and is not finished.
+/// Callback for events that can end the texts: after `Break`, the tokens that the device has sampled in advance are dropped.
+pub(in crate::session) type Hear<'a> = dyn FnMut(JobId, Event<'_>) -> ControlFlow<()> + 'a;
+
+/// A step that was begun and is not finished. [`Batcher::order`] lists the sequences that take part.
+#[derive(Clone, Copy)]
 pub enum Flight {
     /// The device computes logits for tokens that the slots read. Then the host samples for each sequence without unread tokens.
     Reading {
-        /// Indices of the sequences that take part in the step. Decoding sequences come first, then sequences that prefill.
-        order: Vec<usize>,
-        /// The number of decoding sequences, which come first in `order`.
+        /// The number of decoding sequences, which come first in `order`. Sequences that prefill follow.
         n_first: usize,
-        /// The number of decoding sequences that have a token to read in this step. The remaining decoding sequences have no unread token: for these
-        /// sequences, the host only samples.
+        /// The number of decoding sequences that have a token to read. For the other decoding sequences, the host only samples.
         n_decoding: usize,
         /// True if the device has work. False if no sequence had tokens to read.
         has_begun: bool,
     },
     /// The device samples several tokens for each sequence.
-    Drawing(Vec<Live>),
+    Drawing,
 }
 
-impl Batcher {
+/// The tokens that the sequences `order` read in a step.
+struct Reads<'a> {
+    order: &'a [usize],
+    sequences: &'a [Sequence],
+}
+
+impl Work for Reads<'_> {
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+    fn slot(&self, i: usize) -> Slot {
+        self.sequences[self.order[i]].stream.slot
+    }
+    fn tokens(&self, i: usize) -> &[u32] {
+        self.sequences[self.order[i]].next()
+    }
+}
+
+/// Adds sampled tokens to texts, and passes the new text on.
+pub(super) struct Teller<'a, 'b> {
+    pub vocab: Option<&'a Vocab>,
+    pub hear: &'a mut Hear<'b>,
+    /// True after the callback has returned `Break`.
+    pub is_broken: bool,
+}
+
+impl Teller<'_, '_> {
+    /// Appends a token to the text of `sequence`, which has index `at`. `n_together` becomes [`Event::n_together`]. Returns whether the token
+    /// belongs to the text; a stop id does not.
+    pub fn take(&mut self, at: usize, sequence: &mut Sequence, token: u32, n_together: usize) -> bool {
+        let stream = &mut sequence.stream;
+        let is_text = stream.take(token, self.vocab);
+        let logprobs = if is_text { stream.logprobs.take() } else { None };
+        let event =
+            Event { stream: at, token: is_text.then_some(token), piece: stream.new_text(), n_together, logprobs: logprobs.as_ref() };
+        self.is_broken |= (self.hear)(sequence.job, event).is_break();
+        is_text
+    }
+
+    /// Ends the text of `sequence`, and passes on the text that was held back.
+    pub fn end(&mut self, at: usize, sequence: &mut Sequence, finish: Finish) {
+        sequence.stream.end(finish);
+        self.tell(at, sequence);
+    }
+
+    /// Passes on new text of `sequence`, without a token.
+    pub fn tell(&mut self, at: usize, sequence: &mut Sequence) {
+        let event = Event { stream: at, token: None, piece: sequence.stream.new_text(), n_together: 0, logprobs: None };
+        self.is_broken |= (self.hear)(sequence.job, event).is_break();
+    }
+}
+
+impl<S: BorrowMut<Session>> Batcher<S> {
     /// Runs one step of all jobs: decodes one token per job, and prefills waiting prompts up to the size of a chunk. If no prompt waits and the
     /// device can sample for all jobs, decodes several tokens per job instead. Calls `on_event` with new text as soon as later tokens can no longer
     /// change this text. In an event, `stream` is the job's index among the running jobs. Returns the jobs that ended.
@@ -42,7 +97,7 @@ impl Batcher {
     /// function.
     ///
     /// # Errors
-    /// The errors of [`Session::decode_many`](crate::session::Session::decode_many). After an error the next step ends all jobs with that error.
+    /// The errors of [`Session::decode_many`]. After an error the next step ends all jobs with that error.
     pub fn step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
         self.begin_step()?;
         self.finish_step(on_event)
@@ -57,24 +112,16 @@ impl Batcher {
         if self.flight.is_some() {
             return Ok(());
         }
-        let is_running = |i: &usize| {
-            let sequence = &self.sequences[*i];
-            !sequence.is_paused && sequence.error.is_none() && (self.streams[*i].finish.is_none() || sequence.has_to_read())
+        let samples_ahead = self.session().draws_ahead;
+        let sequences = &self.sequences;
+        self.order.clear();
+        self.order.extend((0..sequences.len()).filter(|&i| sequences[i].is_running()));
+        let samples_ahead = samples_ahead && !self.order.is_empty();
+        let begun = match samples_ahead && self.order.iter().all(|&i| sequences[i].samples_on_device()) {
+            true => self.begin_drawing(),
+            false => self.begin_reading(),
         };
-        let running: Vec<usize> = (0..self.streams.len()).filter(is_running).collect();
-        let draws_on_device = |i: &usize| {
-            let sequence = &self.sequences[*i];
-            let is_shared = !sequence.continuations.is_empty() || !sequence.marks.is_empty() || sequence.has_to_read();
-            // A slot that will be forked must end a step exactly at a position in `marks` or at the end of its prompt. A pool needs hidden states,
-            // which a step that samples does not return. Only a step that reads notes that a prompt has been read.
-            sequence.unread.len() == 1 && !sequence.is_stuck && !is_shared && !self.streams[*i].needs_host()
-        };
-        let flight = if !running.is_empty() && self.session.draws_ahead && running.iter().all(draws_on_device) {
-            self.begin_drawing(running)
-        } else {
-            self.begin_reading(running)
-        };
-        self.flight = Some(flight.inspect_err(|e| self.fail(e))?);
+        self.flight = Some(begun.inspect_err(|e| self.fail(e))?);
         Ok(())
     }
 
@@ -83,7 +130,7 @@ impl Batcher {
     /// # Errors
     /// `Device` if the device failed.
     pub fn is_ready(&mut self) -> Result<bool> {
-        if self.flight.is_none() { Ok(true) } else { self.session.is_ready() }
+        if self.flight.is_none() { Ok(true) } else { self.session.borrow_mut().is_ready() }
     }
 
     /// Waits until [`finish_step`](Self::finish_step) would not block. In a browser, the future awaits the device. Elsewhere, polling the future
@@ -92,7 +139,7 @@ impl Batcher {
     /// # Errors
     /// `Device` if the device failed.
     pub async fn ready(&mut self) -> Result<()> {
-        if self.flight.is_none() { Ok(()) } else { self.session.ready().await }
+        if self.flight.is_none() { Ok(()) } else { self.session.borrow_mut().ready().await }
     }
 
     /// Finishes the step that was begun: blocks until the device is done, samples, and returns the jobs that ended, as [`step`](Self::step)
@@ -102,21 +149,25 @@ impl Batcher {
     /// The errors of [`step`](Self::step). In a browser, returns a `Device` error if the device is not done yet, so await
     /// [`ready`](Self::ready) first.
     pub fn finish_step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
-        let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
-        self.land(flight, on_event).inspect_err(|e| self.fail(e))?;
-        self.retire()
+        let ended = self.land(&mut |job, event| {
+            on_event(job, event);
+            ControlFlow::Continue(())
+        })?;
+        Ok(ended.into_iter().map(Sequence::done).collect())
     }
 
-    fn land(&mut self, flight: Flight, on_event: &mut OnEvent<'_>) -> Result<()> {
-        match flight {
-            Flight::Reading { order, n_first, n_decoding, has_begun } => {
-                if has_begun {
-                    self.finish_reading(&order, n_first, n_decoding)?;
-                }
-                self.draw(order, on_event)
+    /// Finishes the step that was begun. Returns the sequences that ended, without those of cancelled jobs.
+    pub(in crate::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Sequence>> {
+        let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
+        let landed = match flight {
+            Flight::Reading { n_first, n_decoding, has_begun } => {
+                let read = if has_begun { self.finish_reading(n_first, n_decoding) } else { Ok(()) };
+                read.and_then(|()| self.draw(hear))
             }
-            Flight::Drawing(live) => self.finish_drawing(live, on_event),
-        }
+            Flight::Drawing => self.finish_drawing(hear),
+        };
+        landed.inspect_err(|e| self.fail(e))?;
+        self.retire()
     }
 
     /// Makes all jobs end with the error `e` in the next step, because the content of their slots is undefined after a failed step.
@@ -126,49 +177,55 @@ impl Batcher {
         }
     }
 
-    fn begin_reading(&mut self, running: Vec<usize>) -> Result<Flight> {
-        // Decoding sequences come first, with one token each, so that no decoding sequence waits for a prompt.
-        let (mut order, mut prompts): (Vec<usize>, Vec<usize>) = running.into_iter().partition(|&i| self.sequences[i].is_decoding());
-        // A step returns either all logits or the last logits of each prompt. Prompts that need all logits are read first.
+    fn begin_reading(&mut self) -> Result<Flight> {
+        let Batcher { session, sequences, order, prefill, .. } = self;
+        // Decoding sequences come first, with one token each, so that no decoding sequence waits for a prompt. The sort keeps the order of the rest.
+        order.sort_by_key(|&i| !sequences[i].is_decoding());
+        let n_first = order.partition_point(|&i| sequences[i].is_decoding());
         let mut wanted = Wanted::Last;
-        if prompts.iter().any(|&i| self.sequences[i].needs_all_rows()) {
-            prompts.retain(|&i| self.sequences[i].needs_all_rows());
+        // A step returns either all logits or the last logits of each prompt. Prompts that need all logits are read first.
+        if order[n_first..].iter().any(|&i| sequences[i].needs_all_rows()) {
+            let mut at = 0;
+            order.retain(|&i| {
+                at += 1;
+                at <= n_first || sequences[i].needs_all_rows()
+            });
             wanted = Wanted::All;
         }
-        let n_first = order.len();
-        let n_decoding = order.iter().filter(|&&i| !self.sequences[i].unread.is_empty()).count();
-        let most = match &mut self.prefill {
-            Some(bound) if n_decoding > 0 && !prompts.is_empty() => n_first.saturating_add(bound.tokens(n_decoding)),
+        let n_decoding = order[..n_first].iter().filter(|&&i| !sequences[i].unread.is_empty()).count();
+        let most = match prefill {
+            Some(bound) if n_decoding > 0 && order.len() > n_first => n_first.saturating_add(bound.tokens(n_decoding)),
             _ => usize::MAX,
         };
-        if most > n_first {
-            order.extend(prompts);
+        if most <= n_first {
+            order.truncate(n_first);
         }
-        let work: Vec<(Slot, &[u32])> = order.iter().map(|&i| (self.streams[i].slot, self.sequences[i].next())).collect();
-        let has_begun = self.session.begin_some(work.as_slice(), most, wanted)? > 0;
+        let has_begun = session.borrow_mut().begin_some(&Reads { order, sequences }, most, wanted)? > 0;
         self.has_samplers = false;
-        Ok(Flight::Reading { order, n_first, n_decoding, has_begun })
+        Ok(Flight::Reading { n_first, n_decoding, has_begun })
     }
 
-    fn finish_reading(&mut self, order: &[usize], n_first: usize, n_decoding: usize) -> Result<()> {
-        self.session.finish_read()?;
-        let n_prompt = self.session.n_read()[n_first..].iter().sum();
-        let took = self.session.clock.stop();
+    fn finish_reading(&mut self, n_first: usize, n_decoding: usize) -> Result<()> {
+        let session: &mut Session = self.session.borrow_mut();
+        session.finish_read()?;
+        let n_prompt = session.n_read()[n_first..].iter().sum();
+        let took = session.clock.stop();
         if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
             bound.learn(n_prompt, n_decoding, took);
         }
-        self.pool(order)?;
-        let Batcher { session, sequences, .. } = self;
-        session.each_row(&mut |k, t, row| {
+        self.pool()?;
+        let Batcher { session, sequences, order, .. } = self;
+        session.borrow_mut().each_row(&mut |k, t, row| {
             let sequence = &mut sequences[order[k]];
             if let (Some(n), Some(&next)) = (sequence.n_prompt_logprobs, sequence.unread.get(t + 1)) {
                 sequence.prompt_logprobs.push(Logprobs::of(row, next, n));
             }
             Ok(())
         })?;
-        for (k, &i) in order.iter().enumerate() {
+        for k in 0..self.order.len() {
+            let (i, n_read) = (self.order[k], self.session().n_read()[k]);
             let sequence = &mut self.sequences[i];
-            sequence.unread.drain(..self.session.n_read()[k]);
+            sequence.unread.drain(..n_read);
             sequence.reads_prompt &= !sequence.unread.is_empty();
             if sequence.unread.is_empty() && sequence.n_prompt_logprobs.take().is_some() {
                 self.prompt_logprobs.push((sequence.job, std::mem::take(&mut sequence.prompt_logprobs)));
@@ -182,15 +239,16 @@ impl Batcher {
         Ok(())
     }
 
-    /// Adds the hidden states of the finished step to the pools of the sequences in `order`. If a pool has the hidden state after the last prompt
-    /// token, moves the vector to `pooled`.
-    fn pool(&mut self, order: &[usize]) -> Result<()> {
-        if order.iter().all(|&i| self.sequences[i].pool.is_none()) {
+    /// Adds the hidden states of the finished step to the pools of its sequences. If a pool has the hidden state after the last prompt token, moves
+    /// the vector to `pooled`.
+    fn pool(&mut self) -> Result<()> {
+        let Batcher { session, sequences, order, pooled, .. } = self;
+        if order.iter().all(|&i| sequences[i].pool.is_none()) {
             return Ok(());
         }
-        let hidden = self.session.hidden_rows()?;
-        let width = self.session.model().facts().n_embd;
-        let Batcher { session, sequences, pooled, .. } = self;
+        let session: &mut Session = session.borrow_mut();
+        let hidden = session.hidden_rows()?;
+        let width = session.model().facts().n_embd;
         session.each_of(&hidden, width, &mut |k, t, row| {
             let sequence = &mut sequences[order[k]];
             let is_last = t + 1 == sequence.unread.len();
@@ -207,82 +265,38 @@ impl Batcher {
         })
     }
 
-    /// Samples one token on the host for each sequence of `order` that has no unread tokens. Also samples one token for each job that waited for
-    /// the prompt of one of these sequences.
-    fn draw(&mut self, mut order: Vec<usize>, on_event: &mut OnEvent<'_>) -> Result<()> {
-        order.retain(|&i| self.sequences[i].unread.is_empty());
-        for i in order.clone() {
-            let before = self.streams.len();
-            self.fork_continuations(i)?;
-            order.extend(before..self.streams.len());
+    /// Samples one token on the host for each sequence of the step that has no unread tokens, and for each job that waited for its prompt.
+    fn draw(&mut self, hear: &mut Hear<'_>) -> Result<()> {
+        let sequences = &self.sequences;
+        self.order.retain(|&i| sequences[i].unread.is_empty());
+        for k in 0..self.order.len() {
+            let before = self.sequences.len();
+            self.fork_followers(self.order[k])?;
+            self.order.extend(before..self.sequences.len());
         }
-        let Batcher { session, streams, sequences, .. } = self;
-        let (model, jobs) = (session.model().clone(), jobs(sequences));
-        let mut hear = hear(&jobs, on_event);
-        let mut batch = Batch::new(streams, model.vocab(), &mut hear);
-        for i in order {
+        let Batcher { session, sequences, order, .. } = self;
+        let session: &Session = Borrow::borrow(session);
+        let mut teller = Teller { vocab: session.model().vocab(), hear, is_broken: false };
+        for &i in order.iter() {
+            let sequence = &mut sequences[i];
             // A cancelled job, and a job with a limit of 0 tokens, have already ended.
-            if !batch.is_live(i) {
+            if !sequence.is_live() {
                 continue;
             }
-            let stream = &mut batch.streams[i];
-            sequences[i].is_stuck = false;
+            sequence.is_stuck = false;
+            let stream = &mut sequence.stream;
             let logits = session.logits(stream.slot)?;
             // A panic in a constraint or a processor ends this job alone.
             match caught(|| stream.draw(logits)) {
                 Ok(Some(token)) => {
-                    batch.take(i, token, 1);
-                    sequences[i].unread.push(token);
+                    if teller.take(i, sequence, token, 1) {
+                        sequence.unread.push(token);
+                    }
                 }
-                Ok(None) => batch.end(i, Finish::Eos),
-                Err(e) => sequences[i].error = Some(e),
+                Ok(None) => teller.end(i, sequence, Finish::Eos),
+                Err(e) => sequence.error = Some(e),
             }
         }
         Ok(())
-    }
-
-    fn begin_drawing(&mut self, running: Vec<usize>) -> Result<Flight> {
-        let Batcher { session, streams, sequences, ahead, has_samplers, .. } = self;
-        let mut live: Vec<Live> = Vec::with_capacity(running.len());
-        for i in running {
-            live.push(Live::new(i, streams[i].slot, std::mem::take(&mut sequences[i].unread)));
-        }
-        let begun = if *has_samplers { Ok(()) } else { session.begin_draws(streams, &live) };
-        let begun = begun.and_then(|()| session.begin_drawing(streams, &live, ahead));
-        *has_samplers = begun.is_ok();
-        if let Err(e) = begun {
-            live.into_iter().for_each(|l| sequences[l.stream].unread = l.unread);
-            return Err(e);
-        }
-        Ok(Flight::Drawing(live))
-    }
-
-    fn finish_drawing(&mut self, mut live: Vec<Live>, on_event: &mut OnEvent<'_>) -> Result<()> {
-        let Batcher { session, streams, sequences, ahead, prefill, has_samplers, .. } = self;
-        let (model, jobs) = (session.model().clone(), jobs(sequences));
-        let mut hear = hear(&jobs, on_event);
-        let mut batch = Batch::new(streams, model.vocab(), &mut hear);
-        let took = session.finish_drawing(&mut batch, &mut live, ahead).inspect_err(|_| *has_samplers = false)?;
-        if let Some(bound) = prefill {
-            bound.learn(0, live.len(), took);
-        }
-        for l in live {
-            *has_samplers &= !l.is_stuck;
-            let sequence = &mut sequences[l.stream];
-            (sequence.unread, sequence.is_stuck) = (l.unread, l.is_stuck);
-        }
-        Ok(())
-    }
-}
-
-fn jobs(sequences: &[Sequence]) -> Vec<JobId> {
-    sequences.iter().map(|sequence| sequence.job).collect()
-}
-
-/// Returns a callback for the session's events. The callback passes each event and the event's job to `on_event`.
-fn hear<'a>(jobs: &'a [JobId], on_event: &'a mut OnEvent<'_>) -> impl FnMut(Event<'_>) -> ControlFlow<()> {
-    |event| {
-        on_event(jobs[event.stream], event);
-        ControlFlow::Continue(())
     }
 }

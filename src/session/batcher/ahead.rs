@@ -1,0 +1,182 @@
+//! Sampling on the device: one submission has several steps, and the host reads the ids of all steps together.
+//!
+//! A page is the device memory of one slot's recurrent states. A submission reads the current pages and writes new pages, so that the current pages
+//! do not change. A text may end before the last step: at a stop id, at a stop text, or by the caller. Then the text's slot keeps the page from
+//! before the submission, and reads the tokens of the text again.
+
+use super::Batcher;
+use super::step::{Flight, Hear, Teller};
+use crate::error::Result;
+use crate::exec::{MAX_AHEAD, NOTHING};
+use crate::sample::{Sampler, penalty_weight};
+use crate::session::Session;
+use crate::session::pages::Move;
+use crate::session::read::Clock;
+use crate::tape::Step;
+use std::borrow::BorrowMut;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest time that a submission should take. A token reaches the caller only after its whole submission.
+const LONGEST: Duration = Duration::from_millis(30);
+
+/// The number of steps per submission: as many as take at most 30 ms together, from 1 to [`MAX_AHEAD`].
+struct Pace(usize);
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace(1)
+    }
+}
+
+impl Pace {
+    /// Sets the number of steps of the next submission, from the time `took` of a submission of `n` steps. The new number is at most twice `n`.
+    fn learn(&mut self, n: usize, took: Duration) {
+        let fit = LONGEST.as_secs_f64() * n as f64 / took.as_secs_f64().max(1e-9);
+        self.0 = (fit as usize).clamp(1, (2 * n).min(MAX_AHEAD));
+    }
+}
+
+/// The number of steps of the next submission, and the last submission. Its buffers are reused.
+#[derive(Default)]
+pub struct Ahead {
+    pace: Pace,
+    step: Step,
+    moves: Vec<Move>,
+    n_steps: usize,
+    /// Sampled ids, `[n_steps, sequences]`.
+    ids: Vec<u32>,
+}
+
+impl<S: BorrowMut<Session>> Batcher<S> {
+    /// Begins a submission of several steps for the sequences in `order`, which have exactly one unread token each. In each step, the device reads
+    /// one token per sequence and samples the next.
+    pub(super) fn begin_drawing(&mut self) -> Result<Flight> {
+        if !self.has_samplers {
+            self.send_samplers()?;
+        }
+        let Batcher { session, sequences, order, ahead, has_samplers, .. } = self;
+        *has_samplers = false;
+        let session: &mut Session = session.borrow_mut();
+        let Ahead { pace, step, moves, n_steps, .. } = ahead;
+        let n = order.iter().map(|&i| sequences[i].stream.n_left()).fold(pace.0, usize::min);
+        *n_steps = n;
+        step.clear();
+        moves.clear();
+        for (row, &i) in (0..).zip(order.iter()) {
+            let slot = sequences[i].stream.slot;
+            let go = session.pages.leave(session.contents(slot)?.page);
+            step.tokens.push(sequences[i].unread[0]);
+            session.add_run(step, slot, go.run(row, 1), n)?;
+            step.outputs.push(row);
+            moves.push(go);
+        }
+        (session.clock, session.failure) = (Clock::start(), None);
+        if let Err(e) = session.executor.begin_ahead(step, n) {
+            moves.iter().for_each(|go| session.pages.cancel(go));
+            return Err(e);
+        }
+        *has_samplers = true;
+        Ok(Flight::Drawing)
+    }
+
+    /// Copies the samplers of the sequences in `order` to the device.
+    fn send_samplers(&mut self) -> Result<()> {
+        let Batcher { session, sequences, order, .. } = self;
+        let session: &mut Session = session.borrow_mut();
+        let samplers: Vec<&Sampler> = order.iter().map(|&i| &sequences[i].stream.sampler).collect();
+        let exempt = session.exempt();
+        session.executor.begin_draws(&samplers, &exempt)
+    }
+
+    /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and adds the sampled tokens to the texts. Afterwards, the one unread token
+    /// of a text that continues is its last token. A text that has ended may have several.
+    pub(super) fn finish_drawing(&mut self, hear: &mut Hear<'_>) -> Result<()> {
+        let Batcher { session, sequences, order, ahead, prefill, has_samplers, .. } = self;
+        let session: &mut Session = session.borrow_mut();
+        let n = ahead.n_steps;
+        if let Err(e) = session.check_failure().and_then(|()| session.executor.finish_ahead(&mut ahead.ids)) {
+            ahead.moves.iter().for_each(|go| session.pages.cancel(go));
+            *has_samplers = false;
+            return Err(e);
+        }
+        let took = session.clock.stop();
+        ahead.pace.learn(n, took);
+        if let Some(bound) = prefill {
+            bound.learn(0, order.len(), took / n.max(1) as u32);
+        }
+        let model = session.model().clone();
+        let mut teller = Teller { vocab: model.vocab(), hear, is_broken: false };
+        for drawn in ahead.ids.chunks_exact(order.len()) {
+            if teller.is_broken {
+                break;
+            }
+            for (&i, &token) in order.iter().zip(drawn) {
+                let sequence = &mut sequences[i];
+                if sequence.is_stuck || !sequence.is_live() {
+                    continue;
+                }
+                sequence.is_stuck = token == NOTHING;
+                if sequence.is_stuck {
+                    continue;
+                }
+                sequence.stream.sampler.skip();
+                if teller.take(i, sequence, token, n) {
+                    sequence.unread.push(token);
+                }
+            }
+        }
+        let keeps = session.model.context().is_some();
+        for (&i, go) in order.iter().zip(&ahead.moves) {
+            let sequence = &mut sequences[i];
+            if sequence.unread.len() > n {
+                // All sampled tokens belong to the text, so the slot moves to the page that the submission wrote.
+                let contents = session.slots.get_mut(sequence.stream.slot)?;
+                session.pages.finish_steps(go, n);
+                contents.advance(go.page_out, &sequence.unread[..n], keeps);
+                sequence.unread.drain(..n);
+            } else {
+                // The text had ended, or the device could not sample. Reading the tokens again, one per step, gives the same state to the bit.
+                session.pages.cancel(go);
+                sequence.is_stuck |= !sequence.is_live() || teller.is_broken;
+            }
+            *has_samplers &= !sequence.is_stuck;
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Returns one bit per token id, set if the token does not count in penalties. Without a vocabulary, returns an empty slice, so that every
+    /// token counts.
+    fn exempt(&mut self) -> Arc<[u32]> {
+        let model = self.model.clone();
+        let exempt = self.exempt.get_or_insert_with(|| {
+            let Some(vocab) = model.vocab() else { return Arc::default() };
+            let mut bits = vec![0u32; model.facts().n_vocab.div_ceil(32)];
+            for id in (0..model.facts().n_vocab as u32).filter(|&id| penalty_weight(vocab.token(id)) == 0.0) {
+                bits[id as usize / 32] |= 1 << (id % 32);
+            }
+            bits.into()
+        });
+        exempt.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_waits_at_most_30_ms() {
+        let ms = Duration::from_millis;
+        let mut pace = Pace(1);
+        let after: Vec<usize> = [(1, 900), (1, 2), (2, 4), (4, 8), (8, 16), (14, 28), (14, 3), (28, 6), (32, 6), (32, 100)]
+            .map(|(n, took)| {
+                pace.learn(n, ms(took));
+                pace.0
+            })
+            .to_vec();
+        assert_eq!(after, [1, 2, 4, 8, 15, 15, 28, 32, 32, 9]);
+    }
+}

@@ -1,0 +1,128 @@
+//! A running job: its text, the tokens that its slot must still read, and what the caller wants to have besides the text.
+
+use super::job::{Done, JobId, JobOutput};
+use super::pool::Pool;
+use crate::error::Error;
+use crate::session::logprobs::Logprobs;
+use crate::session::stream::Stream;
+
+/// What happens to the slot of a job that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtEnd {
+    /// The slot is closed.
+    Close,
+    /// The caller gets the slot ([`Keeps::end`](super::Keeps::end)), which may lack the last tokens of the text.
+    Keep,
+    /// The slot is the caller's own. It stays open, and first reads the rest of the text.
+    Stay,
+}
+
+/// A job that waits until another job has read their common prompt. Until then, it has an empty slot.
+pub struct Follower {
+    pub job: JobId,
+    pub stream: Stream,
+    pub at_end: AtEnd,
+}
+
+/// A running job.
+pub struct Sequence {
+    pub job: JobId,
+    pub stream: Stream,
+    /// Tokens that the slot must read before the next sampling: the rest of the prompt, or the token that was sampled last.
+    pub unread: Vec<u32>,
+    /// Jobs with the same prompt. When this job has read it, each of them continues in a fork of this job's slot.
+    pub followers: Vec<Follower>,
+    /// Where to fork the slot for [`Batcher::take_kept`](super::Batcher::take_kept): the numbers of prompt tokens that are unread at these
+    /// positions, in ascending order. The slot reaches the last entry first.
+    pub marks: Vec<usize>,
+    /// The number of most likely tokens that each log-probability of the prompt comes with. `None` if the job wants none, or has all of them.
+    pub n_prompt_logprobs: Option<usize>,
+    /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has none.
+    pub prompt_logprobs: Vec<Logprobs>,
+    /// Collects the hidden states of the prompt. `None` if the job wants no vector, or has it.
+    pub pool: Option<Pool>,
+    pub at_end: AtEnd,
+    /// True if the prompt must be read even if the job may generate no token, because the caller keeps the state.
+    pub reads_prompt: bool,
+    /// True if the slot reads its unread tokens one per step, as the device does when it samples, so that the state is the same to the bit. This
+    /// is so after the device could not sample, and for the rest of a text that ended within a submission.
+    pub is_stuck: bool,
+    /// True if the job takes part in no step.
+    pub is_paused: bool,
+    /// True if the job was cancelled during a step. It has no result.
+    pub is_cancelled: bool,
+    /// The error that ends the job.
+    pub error: Option<Error>,
+}
+
+impl Sequence {
+    pub fn new(job: JobId, stream: Stream, unread: Vec<u32>, at_end: AtEnd) -> Sequence {
+        Sequence {
+            job,
+            stream,
+            unread,
+            followers: Vec::new(),
+            marks: Vec::new(),
+            n_prompt_logprobs: None,
+            prompt_logprobs: Vec::new(),
+            pool: None,
+            at_end,
+            reads_prompt: false,
+            is_stuck: false,
+            is_paused: false,
+            is_cancelled: false,
+            error: None,
+        }
+    }
+
+    /// Returns the tokens that the next step may read: those up to the next position in `marks`, or one token if `is_stuck`.
+    pub fn next(&self) -> &[u32] {
+        let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
+        &self.unread[..n.min(self.unread.len())]
+    }
+
+    /// Returns whether the text has not ended.
+    pub fn is_live(&self) -> bool {
+        self.stream.finish.is_none()
+    }
+
+    /// Returns whether the slot must read its unread tokens even if the text has ended, for example at a limit of 0 tokens.
+    fn has_to_read(&self) -> bool {
+        let for_result = self.n_prompt_logprobs.is_some() || self.pool.is_some() || self.reads_prompt;
+        let for_state = self.at_end == AtEnd::Stay && !self.is_live() && !self.unread.is_empty();
+        (for_result || for_state) && self.error.is_none() && !self.is_cancelled
+    }
+
+    /// Returns whether the job takes part in the next step.
+    pub fn is_running(&self) -> bool {
+        !self.is_paused && self.error.is_none() && (self.is_live() || self.has_to_read())
+    }
+
+    /// Returns whether the job has ended and can be removed.
+    pub fn has_ended(&self) -> bool {
+        self.error.is_some() || !self.is_live() && !self.has_to_read()
+    }
+
+    /// Returns whether a step must return a row (logits and hidden state) after each token of the prompt, not only after the last.
+    pub fn needs_all_rows(&self) -> bool {
+        self.n_prompt_logprobs.is_some() || self.pool.as_ref().is_some_and(Pool::needs_all)
+    }
+
+    /// Returns whether the sequence decodes: at most one token is unread, or the slot reads token by token.
+    pub fn is_decoding(&self) -> bool {
+        self.unread.len() <= 1 || self.is_stuck
+    }
+
+    /// Returns the result of a job that has ended.
+    pub fn done(self) -> Done {
+        let Sequence { job, stream, error, .. } = self;
+        Done { job, output: error.map_or_else(|| Ok(JobOutput::of(stream).expect("it ended, with an error or without")), Err) }
+    }
+
+    /// Returns whether the device can sample the next tokens. A step that does so returns neither logits nor hidden states, and only a step that
+    /// reads notes that a prompt has been read. A slot that will be forked must end a step exactly where it is forked.
+    pub fn samples_on_device(&self) -> bool {
+        let is_shared = !self.followers.is_empty() || !self.marks.is_empty();
+        self.unread.len() == 1 && !self.is_stuck && !is_shared && !self.has_to_read() && !self.stream.needs_host()
+    }
+}
