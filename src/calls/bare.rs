@@ -3,9 +3,9 @@
 use super::json::object;
 use super::{Declared, Form, Reading};
 
-pub struct Bare;
+pub struct BareForm;
 
-impl Form for Bare {
+impl Form for BareForm {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
         object(text, is_end, declared)
     }

@@ -6,9 +6,9 @@ use super::{Declared, Form, Reading};
 /// The marker before and after the block of JSON.
 pub const FENCE: &str = "```";
 
-pub struct Fenced;
+pub struct FencedForm;
 
-impl Form for Fenced {
+impl Form for FencedForm {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
         let rest = match after(text, FENCE, is_end) {
             Ok(rest) => rest,

@@ -15,7 +15,7 @@ const KEYS: [&str; 4] = ["name", "arguments", "id", "type"];
 
 /// The JSON object of a call. Unknown keys are skipped.
 #[derive(Deserialize)]
-struct Written<'a> {
+struct CallObject<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow)]
@@ -159,7 +159,7 @@ pub fn end(text: &str) -> Option<usize> {
 
 /// Reads the complete object of a call. Returns `None` if the text is not a call of a declared tool with an object of arguments.
 fn call(text: &str, declared: &Declared) -> Option<ToolCall> {
-    let Written { name, arguments } = serde_json::from_str(text).ok()?;
+    let CallObject { name, arguments } = serde_json::from_str(text).ok()?;
     declared.has(&name).then_some(())?;
     let arguments = arguments.get();
     // Some models write the arguments as a JSON text within a string.

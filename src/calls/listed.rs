@@ -7,9 +7,9 @@ use super::{Declared, Form, Reading};
 const OPEN: &str = "<tool_calls>";
 const CLOSE: &str = "</tool_calls>";
 
-pub struct Listed;
+pub struct ListedForm;
 
-impl Form for Listed {
+impl Form for ListedForm {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
         let rest = match after(text, OPEN, is_end) {
             Ok(rest) => rest.trim_start(),

@@ -16,8 +16,8 @@ mod tests;
 mod written;
 
 pub use demand::{demanded, undeclared};
-pub use reader::{Piece, Reader};
-pub(crate) use segment::Segment;
+pub use reader::{CallReader, Piece};
+pub(crate) use segment::SegmentForm;
 
 use crate::template::{Message, Tool, ToolCall};
 
@@ -29,7 +29,7 @@ pub trait Form: Sync {
 }
 
 /// The forms that can occur anywhere in an answer. If several forms could read a call, the first form reads the call.
-const FORMS: &[&dyn Form] = &[&written::Written, &fenced::Fenced, &tagged::Tagged, &listed::Listed, &bare::Bare];
+const FORMS: &[&dyn Form] = &[&written::WrittenForm, &fenced::FencedForm, &tagged::TaggedForm, &listed::ListedForm, &bare::BareForm];
 
 /// The result of reading a form at the beginning of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]

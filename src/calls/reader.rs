@@ -18,7 +18,7 @@ pub type OnPiece<'a> = dyn FnMut(Piece<'_>) -> ControlFlow<()> + 'a;
 /// Finds calls of declared tools anywhere in a text. The caller may push the text in parts of any size: the calls and the text around the calls
 /// do not depend on the sizes.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub struct CallReader {
     declared: Declared,
     /// Text that may be the beginning of a call.
     held: String,
@@ -27,10 +27,10 @@ pub struct Reader {
 /// The characters with which a call can begin, in any form.
 const FIRST: [char; 4] = ['*', '`', '<', '{'];
 
-impl Reader {
+impl CallReader {
     /// Makes a reader for calls of these tools. Without tools, all text stays text.
-    pub fn new(declared: Declared) -> Reader {
-        Reader { declared, held: String::new() }
+    pub fn new(declared: Declared) -> CallReader {
+        CallReader { declared, held: String::new() }
     }
 
     /// Appends text of the answer. Calls `on_piece` for each piece that later text cannot change. Returns `Break` if `on_piece` returns

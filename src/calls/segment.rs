@@ -3,9 +3,9 @@
 
 use super::{Declared, Form, Reading};
 
-pub struct Segment;
+pub struct SegmentForm;
 
-impl Form for Segment {
+impl Form for SegmentForm {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
         match text.split_once('\n') {
             Some((name, _)) if declared.has(name.trim()) => Reading::Begins(name.trim().into(), name.len() + 1),

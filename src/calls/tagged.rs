@@ -6,9 +6,9 @@ use super::{Declared, Form, Reading};
 
 const OPEN: &str = "<tool_call>";
 
-pub struct Tagged;
+pub struct TaggedForm;
 
-impl Form for Tagged {
+impl Form for TaggedForm {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
         match after(text, OPEN, is_end) {
             Ok(rest) => shifted(Frame { text: rest, close: "</tool_call>", is_end }.calls(declared), OPEN.len()),

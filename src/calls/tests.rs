@@ -11,7 +11,7 @@ fn declared() -> Declared {
 
 /// Pushes the parts of an answer into a reader. Returns the text of the answer, with `@name arguments@` in the place of each call.
 fn read<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
-    let (mut reader, mut heard) = (Reader::new(declared()), String::new());
+    let (mut reader, mut heard) = (CallReader::new(declared()), String::new());
     let mut hear = |piece: Piece<'_>| {
         heard += &match piece {
             Piece::Text(text) => text.to_string(),
@@ -110,7 +110,7 @@ fn calls_are_read_however_the_text_is_cut() {
 
 #[test]
 fn text_that_cannot_begin_a_call_is_shown_at_once() {
-    let mut reader = Reader::new(declared());
+    let mut reader = CallReader::new(declared());
     let mut push = |text: &str| {
         let mut shown = String::new();
         let _ = reader.push(text, &mut |piece| {
@@ -135,7 +135,7 @@ fn long_and_endless_objects_are_text() {
 
 #[test]
 fn without_tools_all_text_is_text() {
-    let mut reader = Reader::new(Declared::default());
+    let mut reader = CallReader::new(Declared::default());
     let mut shown = 0;
     let _ = reader.push(CALLS[0].0, &mut |piece| {
         shown += usize::from(piece == Piece::Text(CALLS[0].0));
@@ -146,8 +146,8 @@ fn without_tools_all_text_is_text() {
 
 #[test]
 fn a_first_line_names_a_declared_tool() {
-    let read = |text: &str| Segment.read(text, true, &declared());
+    let read = |text: &str| SegmentForm.read(text, true, &declared());
     assert_eq!(read(" f \n{}"), Reading::Begins("f".into(), 4));
     assert_eq!([read("g\n{}"), read("f"), read("\nf\n")], [Reading::Text, Reading::Text, Reading::Text]);
-    assert_eq!(Segment.read("f", false, &declared()), Reading::More);
+    assert_eq!(SegmentForm.read("f", false, &declared()), Reading::More);
 }

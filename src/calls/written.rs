@@ -1,15 +1,15 @@
 //! The long form of tool calls of RWKV-7 G1: the line `**Tool Call:**`, then a fenced block of JSON. The fence may be missing.
 
-use super::fenced::Fenced;
+use super::fenced::FencedForm;
 use super::json::{Frame, after, shifted};
 use super::{Declared, Form, Reading};
 
 /// The line before the block of JSON. A call in this form begins with this line.
 pub const MARK: &str = "**Tool Call:**";
 
-pub struct Written;
+pub struct WrittenForm;
 
-impl Form for Written {
+impl Form for WrittenForm {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
         let rest = match after(text, MARK, is_end) {
             Ok(rest) => rest.trim_start(),
@@ -18,7 +18,7 @@ impl Form for Written {
         let n = text.len() - rest.len();
         let reading = match rest.starts_with('{') {
             true => Frame { text: rest, close: "", is_end }.calls(declared),
-            false => Fenced.read(rest, is_end, declared),
+            false => FencedForm.read(rest, is_end, declared),
         };
         shifted(reading, n)
     }

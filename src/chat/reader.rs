@@ -1,7 +1,7 @@
 //! Splits an answer into text, thought and tool calls while a model writes it.
 
 use super::think::{AnswerPart, OnPart, ReplyStart, Splitter};
-use crate::calls::{Declared, Form, Reading, Segment};
+use crate::calls::{Declared, Form, Reading, SegmentForm};
 use crate::template::{Delta, ToolCall, Writer, opening_ids};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
@@ -106,7 +106,7 @@ impl AnswerReader {
 
 /// Returns whether a segment with this first line calls one of the `declared` tools.
 pub(super) fn is_declared(first_line: &str, declared: &Declared) -> bool {
-    matches!(Segment.read(&format!("{first_line}\n"), true, declared), Reading::Begins(..))
+    matches!(SegmentForm.read(&format!("{first_line}\n"), true, declared), Reading::Begins(..))
 }
 
 /// Passes one piece of a segment (a text between `<|assistant|>` tokens) to `on_part`: as a piece of a tool call, or through `splitter` as a

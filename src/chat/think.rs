@@ -1,6 +1,6 @@
 //! Splits a model's text into a thought and an answer, and trims both.
 
-use crate::calls::{Declared, Piece, Reader};
+use crate::calls::{CallReader, Declared, Piece};
 use crate::template::ToolCall;
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
@@ -64,7 +64,7 @@ pub struct Splitter {
     answer: Trimmed,
     stops: StopTexts,
     /// Finds tool calls in the answer. `None` if the answer can call no tool.
-    calls: Option<Reader>,
+    calls: Option<CallReader>,
     /// The tool calls that were found in the answer so far.
     pub found: Vec<ToolCall>,
     pub has_thought: bool,
@@ -94,7 +94,7 @@ impl Splitter {
 
     /// Returns the splitter with a reader for calls of these tools in the answer.
     pub fn with_calls(self, declared: Declared) -> Splitter {
-        Splitter { calls: (!declared.is_empty()).then(|| Reader::new(declared)), ..self }
+        Splitter { calls: (!declared.is_empty()).then(|| CallReader::new(declared)), ..self }
     }
 
     /// Reads the next text of the reply and passes its parts to `on_part`. Returns `Break` if `on_part` returns `Break` or a stop text ends the

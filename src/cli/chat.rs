@@ -32,7 +32,7 @@ use crate::session::Session;
 use editor::{Editor, Input};
 use pipe::Pipe;
 use prompt_file::PromptFile;
-use reading::Reading;
+use reading::PrefillBar;
 use screen::{As, Screen};
 use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr, stdin};
@@ -113,7 +113,7 @@ pub fn run(args: Args) -> Outcome {
     }
     args.check()?;
     let target = args.save.as_ref().map(|path| args.existing.check_state(path, args.load.as_deref())).transpose()?;
-    let reading = Reading::default();
+    let reading = PrefillBar::default();
     let conversation = begin(&args, &reading)?;
     let screen = Screen::new(if args.json { As::Json } else { As::Text }, args.color, args.raw);
     let source = if stdin().is_terminal() {
@@ -148,7 +148,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Loads the model and prefills the text before the first message.
-fn begin(args: &Args, reading: &Reading) -> Result<Conversation> {
+fn begin(args: &Args, reading: &PrefillBar) -> Result<Conversation> {
     let model = args.model.load()?;
     let tools = args.tools.tools()?;
     let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
@@ -247,7 +247,7 @@ struct Chat {
     source: Source,
     /// The file that `--save` names. At the end, the chat is saved to this file.
     target: Option<StateTarget>,
-    reading: Reading,
+    reading: PrefillBar,
     /// The name of the grammar or schema that answers follow. `None` if answers are not constrained.
     grammar: Option<String>,
     /// Determines whether the grammar completes an answer that reaches its length limit.

@@ -58,7 +58,7 @@ pub fn run(args: Args) -> Outcome {
         return Err(too_short(tokens.len()).into());
     }
     let (slot, _) = args.model.open_slot(&mut session)?;
-    let mut reader = Reader { bar: Progress::new("scoring", Unit::Tokens), logprobs: vec![None] };
+    let mut reader = ScoreReader { bar: Progress::new("scoring", Unit::Tokens), logprobs: vec![None] };
     match &args.logits {
         Some(path) => write_logits(path, &mut session, slot, &tokens, &mut reader)?,
         None => reader.read(&mut session, slot, &tokens, &mut |_| Ok(()))?,
@@ -75,14 +75,14 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Collects the log-probabilities of tokens while their logits are computed.
-struct Reader {
+struct ScoreReader {
     bar: Progress,
     logprobs: Vec<Option<f64>>,
 }
 
-impl Reader {
+impl ScoreReader {
     fn read(&mut self, session: &mut Session, slot: Slot, tokens: &[u32], row: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
-        let Reader { bar, logprobs } = self;
+        let ScoreReader { bar, logprobs } = self;
         let mut each = |t: usize, logits: &[f32]| {
             if let Some(&next) = tokens.get(t + 1) {
                 logprobs.push(Some(logprob(logits, next)?));
@@ -94,7 +94,7 @@ impl Reader {
 }
 
 /// Writes the logits to a file while they are computed. Memory holds only the logits of one step.
-fn write_logits(path: &Path, session: &mut Session, slot: Slot, tokens: &[u32], reader: &mut Reader) -> Result<()> {
+fn write_logits(path: &Path, session: &mut Session, slot: Slot, tokens: &[u32], reader: &mut ScoreReader) -> Result<()> {
     let n_vocab = session.model().facts().n_vocab;
     let io = |e| Error::io(e, path);
     let logits = |out: &mut dyn Write| {

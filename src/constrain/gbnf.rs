@@ -87,7 +87,7 @@ pub fn parse(text: &str) -> Result<Rules> {
     if text.len() > MAX_BYTES {
         return Err(Error::input(format!("expected a grammar of at most {MAX_BYTES} bytes, found {} bytes", text.len())));
     }
-    let mut reader = Reader { text, at: 0, names: HashMap::new(), rules: Vec::new() };
+    let mut reader = GbnfReader { text, at: 0, names: HashMap::new(), rules: Vec::new() };
     reader.blanks(LineEnds::Skip);
     while reader.at < text.len() {
         reader.rule()?;
@@ -104,21 +104,21 @@ enum LineEnds {
 }
 
 /// A rule while the grammar is being read. A rule may be used before its definition is read.
-struct Rule {
+struct GbnfRule {
     /// The byte range of the first occurrence of the rule's name in the grammar.
     named: Range<usize>,
     /// The rule's expression, and the byte offset of its definition. `None` until the definition is read.
     body: Option<(Expr, usize)>,
 }
 
-struct Reader<'t> {
+struct GbnfReader<'t> {
     text: &'t str,
     at: usize,
     names: HashMap<&'t str, usize>,
-    rules: Vec<Rule>,
+    rules: Vec<GbnfRule>,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> GbnfReader<'t> {
     fn rule(&mut self) -> Result<()> {
         let name = self.name();
         if name.is_empty() {
@@ -352,7 +352,7 @@ impl<'t> Reader<'t> {
     /// Returns the number of the rule with this name. Adds the rule if its name is new.
     fn number(&mut self, name: Range<usize>) -> usize {
         *self.names.entry(&self.text[name.clone()]).or_insert_with(|| {
-            self.rules.push(Rule { named: name, body: None });
+            self.rules.push(GbnfRule { named: name, body: None });
             self.rules.len() - 1
         })
     }

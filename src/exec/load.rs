@@ -32,11 +32,11 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
     }
     let mut survey = Survey::new(part.rows, part.k);
     let k = padded(part.k);
-    read_part(part, Reading::Numbers, 0, part.rows, source, &mut |first, rows| {
+    read_part(part, MatrixValues::Numbers, 0, part.rows, source, &mut |first, rows| {
         rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.first(first + i, &row[..part.k]));
         Ok(())
     })?;
-    read_part(part, Reading::Numbers, 0, part.rows, source, &mut |first, rows| {
+    read_part(part, MatrixValues::Numbers, 0, part.rows, source, &mut |first, rows| {
         rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.second(first + i, &row[..part.k]));
         Ok(())
     })?;
@@ -59,7 +59,7 @@ pub fn encode_part(
     if write_stored(part, axis, first, rows, source, &mut encoded, write)? {
         return Ok(());
     }
-    read_part(part, Reading::Numbers, first, rows, source, &mut |row, numbers| {
+    read_part(part, MatrixValues::Numbers, first, rows, source, &mut |row, numbers| {
         encode_rows(part.format, axis, affine, row, numbers, padded(part.k), &mut encoded)?;
         write(row, &encoded)
     })
@@ -81,7 +81,7 @@ fn write_stored(
         Stored::Floats if part.k == k => Vec::new(),
         Stored::Coded(scales) => scales,
         Stored::Transposed(scales) => {
-            read_part(part, Reading::Codes, first, rows, source, &mut |row, values| {
+            read_part(part, MatrixValues::Codes, first, rows, source, &mut |row, values| {
                 encoded.codes.clear();
                 part.format.encode(values, &mut encoded.codes)?;
                 encoded.scales = own_scales(part, axis, &scales, row, values.len() / k);
@@ -128,7 +128,7 @@ fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
 
 /// The kind of values to read from a quantised matrix.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reading {
+enum MatrixValues {
     Numbers,
     /// The values of the codes, before they are multiplied by scales.
     Codes,
@@ -138,7 +138,7 @@ enum Reading {
 /// is missing and the matrix is optional, the values are zeros.
 fn read_part(
     part: &MatrixPart,
-    what: Reading,
+    what: MatrixValues,
     first: usize,
     rows: usize,
     source: &dyn Source,
@@ -154,7 +154,7 @@ fn read_part(
         });
     }
     source.with(&part.tensor, &part.shape(), &mut |stored| {
-        let stored = &if what == Reading::Codes { stored.clone().unscaled() } else { stored.clone() };
+        let stored = &if what == MatrixValues::Codes { stored.clone().unscaled() } else { stored.clone() };
         let view = if part.transposed { stored.clone().transposed() } else { stored.clone() };
         for row in (first..end).step_by(at_once) {
             let rows = &mut numbers[..at_once.min(end - row) * k];

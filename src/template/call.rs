@@ -20,7 +20,7 @@ pub(super) fn arguments(content: &str) -> Result<Value> {
         return Err(expected("a fenced block with tool_call(…)", content));
     };
     let text = inner.join("\n");
-    let mut reader = Reader { text: &text, at: 0 };
+    let mut reader = PythonCallReader { text: &text, at: 0 };
     let call = reader.call()?;
     reader.blanks();
     match reader.rest() {
@@ -33,12 +33,12 @@ fn expected(what: &str, found: &str) -> Error {
     Error::input(format!("the model wrote an invalid tool call: expected {what}, found {:?}", short(found, 40)))
 }
 
-struct Reader<'a> {
+struct PythonCallReader<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PythonCallReader<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }

@@ -33,7 +33,7 @@ pub struct NewFile {
     /// The permissions of the file that is replaced, or `None` if no file is replaced.
     permissions: Option<Permissions>,
     temporary: NamedTempFile,
-    _listed: Listed,
+    _listed: UnfinishedPath,
 }
 
 impl NewFile {
@@ -104,7 +104,7 @@ pub fn folder_of(path: &Path) -> &Path {
 
 /// Creates and locks a temporary file in `folder`. If `is_public` is true, the umask determines the file's permissions. Otherwise, only the
 /// owner can read and write the file.
-fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Listed)> {
+fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, UnfinishedPath)> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
     #[cfg(unix)]
@@ -116,7 +116,7 @@ fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Listed)>
         let temporary = builder.tempfile_in(folder)?;
         unfinished.push(temporary.path().to_path_buf());
         drop(unfinished);
-        let listed = Listed(temporary.path().to_path_buf());
+        let listed = UnfinishedPath(temporary.path().to_path_buf());
         // Another process may have found and removed the file before this process locked it.
         let is_ours = try_lock(temporary.as_file()) != Lock::Held && temporary.path().exists();
         attempt += 1;
@@ -213,9 +213,9 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
 
 /// A path in `UNFINISHED`. Dropping this value removes the path from the list.
 #[derive(Debug)]
-struct Listed(PathBuf);
+struct UnfinishedPath(PathBuf);
 
-impl Drop for Listed {
+impl Drop for UnfinishedPath {
     fn drop(&mut self) {
         unfinished().retain(|path| *path != self.0);
     }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A progress bar that restarts with each prefill. Clones share the same bar.
 #[derive(Clone, Default)]
-pub struct Reading(Arc<Mutex<Option<Progress>>>);
+pub struct PrefillBar(Arc<Mutex<Option<Progress>>>);
 
-impl Reading {
+impl PrefillBar {
     /// Returns a function that updates the bar. Its arguments are the number of prefilled tokens and the number of all tokens of the
     /// prompt.
     pub fn shown(&self) -> impl FnMut(usize, usize) + Send + use<> {

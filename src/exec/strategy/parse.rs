@@ -10,7 +10,7 @@ const ALIASES: [&str; 3] = ["cuda", "mps", "dml"];
 
 /// Parses a strategy.
 pub fn strategy(text: &str) -> Result<Strategy> {
-    let mut reader = Reader { text, at: 0, aliases: Vec::new() };
+    let mut reader = StrategyReader { text, at: 0, aliases: Vec::new() };
     let mut segments = vec![reader.segment()?];
     while reader.arrow(segments.last())? {
         let begin = reader.at;
@@ -45,14 +45,14 @@ fn notes(segments: &[Segment], aliases: &[&str]) -> Vec<String> {
     notes
 }
 
-struct Reader<'t> {
+struct StrategyReader<'t> {
     text: &'t str,
     at: usize,
     /// Aliases of `gpu` found so far, each once.
     aliases: Vec<&'static str>,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> StrategyReader<'t> {
     fn segment(&mut self) -> Result<Segment> {
         let device = self.device()?;
         let (dtype, quant) = self.dtype()?;

@@ -4,7 +4,7 @@
 //! A missing key has the default value of the program that defines the key: ChatGLM's own code or `transformers`. Sizes are an exception: ChatGLM's
 //! defaults are not used, because no published model has them. If an unsupported option changes the formulas, the error names the option.
 
-use super::keys::{Keys, missing, unsupported};
+use super::keys::{ConfigKeys, missing, unsupported};
 use super::{ModelConfig, Shapes, agree};
 use crate::error::{Error, Result, short};
 use crate::weights::Glm;
@@ -59,7 +59,7 @@ impl GlmConfig {
     /// # Errors
     ///
     /// `Model` if a key is missing or has a wrong value, or if the variant is not supported.
-    pub(in crate::low_level::weights) fn read(keys: Keys) -> Result<GlmConfig> {
+    pub(in crate::low_level::weights) fn read(keys: ConfigKeys) -> Result<GlmConfig> {
         let model_type = keys.text("model_type")?;
         let is_vision = model_type.is_some_and(|found| VISION_TYPES.contains(&found));
         let refused = if is_vision { "quantization_config" } else { "vision_config" };
@@ -105,7 +105,7 @@ impl GlmConfig {
 }
 
 /// Reads a configuration with the keys of ChatGLM's own code.
-fn chatglm(keys: Keys) -> Result<GlmConfig> {
+fn chatglm(keys: ConfigKeys) -> Result<GlmConfig> {
     keys.switches(&[
         ("multi_query_attention", true, false),
         ("interleaved_qkv", false, false),
@@ -149,7 +149,7 @@ fn chatglm(keys: Keys) -> Result<GlmConfig> {
 }
 
 /// Reads a configuration with the keys of `transformers`. The keys of rotary embeddings are already in `rope`.
-fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
+fn transformers(keys: ConfigKeys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
     let or = |key: &'static str, default: usize| Ok::<_, Error>(Size(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let vocab = or("vocab_size", 151552)?;
@@ -179,7 +179,7 @@ fn transformers(keys: Keys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
 /// Reads the text half of a vision model. `keys` are the keys of the text half, `whole` the keys at the top level of the file. As in the code of
 /// `transformers`, a text half differs from a `glm4` in three ways. The number of channels of a head is the width divided by the number of heads. All
 /// channels of a head are rotated by default. The projections of q, k and v always have biases.
-fn text_half(keys: Keys, whole: Keys, rope: Rope) -> Result<GlmConfig> {
+fn text_half(keys: ConfigKeys, whole: ConfigKeys, rope: Rope) -> Result<GlmConfig> {
     if let Some(found) = keys.text("model_type")?.filter(|found| *found != VISION_TEXT && !VISION_TYPES.contains(found)) {
         return Err(unsupported(format!("expected model_type {VISION_TEXT} in text_config, found {}", short(found, 64))));
     }
@@ -231,7 +231,7 @@ struct Rope {
 }
 
 impl Rope {
-    fn read(keys: Keys) -> Result<Rope> {
+    fn read(keys: ConfigKeys) -> Result<Rope> {
         // `rope_scaling` is the older name of `rope_parameters` and takes precedence, as in `transformers`.
         let objects = [keys.object("rope_scaling")?, keys.object("rope_parameters")?];
         for object in objects.into_iter().flatten() {
@@ -278,7 +278,7 @@ fn divided(width: Size, heads: Size) -> Result<usize> {
 }
 
 /// Returns the first id in the value of a key, or `None` if the key is missing or the list is empty.
-fn one(keys: Keys, key: &str) -> Result<Option<u32>> {
+fn one(keys: ConfigKeys, key: &str) -> Result<Option<u32>> {
     Ok(keys.ids(key)?.and_then(|ids| ids.first().copied()))
 }
 

@@ -9,12 +9,12 @@ const MAX_SIZE: u64 = 1 << 24;
 
 /// A JSON object of a configuration. All methods but `is_null` treat a key with the value null as missing.
 #[derive(Clone, Copy)]
-pub(in crate::low_level::weights) struct Keys<'a>(&'a Map<String, Value>);
+pub(in crate::low_level::weights) struct ConfigKeys<'a>(&'a Map<String, Value>);
 
-impl<'a> Keys<'a> {
+impl<'a> ConfigKeys<'a> {
     /// Wraps an object.
-    pub fn of(map: &'a Map<String, Value>) -> Keys<'a> {
-        Keys(map)
+    pub fn of(map: &'a Map<String, Value>) -> ConfigKeys<'a> {
+        ConfigKeys(map)
     }
 
     /// Returns the value of a key, or `None` if the key is missing or its value is null.
@@ -63,9 +63,9 @@ impl<'a> Keys<'a> {
     }
 
     /// Returns an object, or `None` if the key is missing.
-    pub fn object(&self, key: &str) -> Result<Option<Keys<'a>>> {
+    pub fn object(&self, key: &str) -> Result<Option<ConfigKeys<'a>>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        value.as_object().map(|map| Some(Keys(map))).ok_or_else(|| unfit(key, "an object", value))
+        value.as_object().map(|map| Some(ConfigKeys(map))).ok_or_else(|| unfit(key, "an object", value))
     }
 
     /// Returns token ids, or `None` if the key is missing. The value may be one id or a list of ids.

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::weights::config::glm::{GlmConfig, is_glm};
-use crate::weights::config::{ModelConfig, keys::Keys};
+use crate::weights::config::{ModelConfig, keys::ConfigKeys};
 use crate::weights::gguf::{self, Header};
 use crate::weights::located::Located;
 use crate::weights::names::{self, Style};
@@ -23,7 +23,7 @@ impl Family for GlmFiles {
     }
 
     fn config(&self, config: Map<String, Value>) -> Result<Box<dyn ModelConfig>> {
-        Ok(Box::new(GlmConfig::read(Keys::of(&config))?))
+        Ok(Box::new(GlmConfig::read(ConfigKeys::of(&config))?))
     }
 
     fn gguf_architectures(&self) -> &'static [&'static str] {

@@ -6,7 +6,7 @@
 
 use super::super::located::Located;
 use super::super::names::glm::split;
-use super::header::{Header, Listed};
+use super::header::{Header, ListedTensor};
 use super::names::{block_parts, located, parsed};
 use crate::error::{Error, Result, short};
 use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA, MAX_CONTEXT};
@@ -82,7 +82,7 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> 
 
 /// Returns the canonical tensors for a tensor of the file. A fused tensor becomes three tensors. The table of rotary frequencies is left out. An
 /// unknown tensor keeps its name.
-fn canonical(t: &Listed, glm: &Glm) -> Result<Vec<Located>> {
+fn canonical(t: &ListedTensor, glm: &Glm) -> Result<Vec<Located>> {
     if t.name == "rope_freqs.weight" {
         return Ok(vec![]);
     }

@@ -10,7 +10,7 @@
 //! ```
 
 use super::super::located::check_shape;
-use super::reader::{AGAIN, DAMAGED, Reader};
+use super::reader::{AGAIN, DAMAGED, GgufReader};
 use crate::error::{Error, Result, short};
 use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,21 +48,21 @@ const REFUSED: [(u32, &str); 18] = [
 ];
 
 /// The keys of the metadata, each with a reader that is positioned at the type of the key's value.
-type Keys<'a> = BTreeMap<&'a str, Reader<'a>>;
+type MetadataKeys<'a> = BTreeMap<&'a str, GgufReader<'a>>;
 
 /// The header of a GGUF file, read up to the list of tensors.
 pub struct Header<'a> {
     /// The metadata values that are numbers or short texts, by key. A number is formatted as text.
     pub metadata: BTreeMap<String, String>,
     /// All metadata keys, including the keys of arrays and long texts.
-    keys: Keys<'a>,
+    keys: MetadataKeys<'a>,
     n_tensors: u64,
     /// A reader that is positioned at the first entry of the tensor list.
-    reader: Reader<'a>,
+    reader: GgufReader<'a>,
 }
 
 /// A tensor as the file lists it.
-pub struct Listed<'a> {
+pub struct ListedTensor<'a> {
     pub name: &'a str,
     pub dtype: DType,
     /// The shape, row-major: the last dimension is contiguous. A row consists of whole blocks of the type.
@@ -78,7 +78,7 @@ impl<'a> Header<'a> {
     ///
     /// `File` if the header is truncated, damaged, hostile, big-endian or of an unsupported version.
     pub fn read(file: &'a [u8]) -> Result<Header<'a>> {
-        let mut reader = Reader { file, at: 0 };
+        let mut reader = GgufReader { file, at: 0 };
         if reader.take(4)? != b"GGUF" {
             return Err(Error::file("expected a GGUF file, whose first bytes are GGUF"));
         }
@@ -142,7 +142,7 @@ impl<'a> Header<'a> {
     ///
     /// `File` if a tensor has an unsupported type, an impossible shape or bytes outside of the file, or if two tensors have the same name or
     /// overlap.
-    pub fn tensors(&self) -> Result<Vec<Listed<'a>>> {
+    pub fn tensors(&self) -> Result<Vec<ListedTensor<'a>>> {
         let alignment = self.alignment()?;
         let mut reader = self.reader;
         let mut names = BTreeSet::new();
@@ -158,7 +158,7 @@ impl<'a> Header<'a> {
         let data = reader.at.checked_next_multiple_of(alignment).unwrap_or(usize::MAX);
         let place = |(name, info): (&'a str, Info)| {
             let bytes = info.range(data, alignment, reader.file.len()).map_err(|e| e.at(format!("tensor {name}")))?;
-            Ok(Listed { name, dtype: info.dtype, shape: info.shape, bytes })
+            Ok(ListedTensor { name, dtype: info.dtype, shape: info.shape, bytes })
         };
         let tensors = tensors.into_iter().map(place).collect::<Result<Vec<_>>>()?;
         let mut by_place: Vec<_> = tensors.iter().collect();
@@ -184,7 +184,7 @@ impl<'a> Header<'a> {
 
 /// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys. Each key has a reader that is
 /// positioned at the type of the key's value.
-fn metadata<'a>(reader: &mut Reader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, Keys<'a>)> {
+fn metadata<'a>(reader: &mut GgufReader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, MetadataKeys<'a>)> {
     let mut keys = BTreeMap::new();
     let mut metadata = BTreeMap::new();
     for i in 0..n_keys {
@@ -210,7 +210,7 @@ struct Info {
 }
 
 impl Info {
-    fn read(reader: &mut Reader) -> Result<Info> {
+    fn read(reader: &mut GgufReader) -> Result<Info> {
         let n_dims = reader.u32()?;
         if !(1..=4).contains(&n_dims) {
             return Err(Error::file(format!("expected a tensor of 1 to 4 dimensions, found {n_dims} dimensions")).hint(DAMAGED));

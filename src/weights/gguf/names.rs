@@ -1,13 +1,13 @@
 //! Functions for names and metadata values. All GGUF architectures share these functions.
 
 use super::super::located::Located;
-use super::header::Listed;
+use super::header::ListedTensor;
 use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
 /// Returns the tensor `t` of the file under the name `name`. Shape and orientation stay as in the file.
-pub fn located(t: &Listed, name: String) -> Located {
+pub fn located(t: &ListedTensor, name: String) -> Located {
     Located {
         name,
         dtype: t.dtype,

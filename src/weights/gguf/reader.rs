@@ -24,12 +24,12 @@ const ARRAY: u32 = 9;
 
 /// A GGUF file, and the position of the next byte to read.
 #[derive(Clone, Copy)]
-pub struct Reader<'a> {
+pub struct GgufReader<'a> {
     pub file: &'a [u8],
     pub at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> GgufReader<'a> {
     /// Reads `n` bytes.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
 
 use super::super::located::Located;
-use super::header::Listed;
+use super::header::ListedTensor;
 use super::names::{block_parts, located, whole};
 use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
@@ -135,7 +135,7 @@ impl Model {
 
     /// Returns the official tensors for a tensor of the file. A fused tensor becomes several tensors. An unused tensor is left out. An unknown
     /// tensor keeps its name.
-    pub fn canonical(&self, t: &Listed) -> Result<Vec<Located>> {
+    pub fn canonical(&self, t: &ListedTensor) -> Result<Vec<Located>> {
         if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
             return Ok(vec![located(t, name.to_string())]);
         }
@@ -171,7 +171,7 @@ impl Model {
 
     /// Splits `time_mix_lerp_fused` into one vector per row, with the shape `[1, 1, row width]`. The rows of the fused tensor are contiguous, so
     /// each vector is a range of its bytes.
-    fn split(&self, t: &Listed, block: usize) -> Result<Vec<Located>> {
+    fn split(&self, t: &ListedTensor, block: usize) -> Result<Vec<Located>> {
         let (width, n) = (t.shape[t.shape.len() - 1], t.shape[..t.shape.len() - 1].iter().product());
         let (least, most) = (self.version.fused_least, self.version.fused.len());
         if !(least..=most).contains(&n) {

@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 64;
 pub fn parse(text: &str) -> Result<PromptFile> {
     // Like Python, normalise line ends first.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let mut reader = Reader { text: &text, at: 0, values: BTreeMap::new(), made: 0 };
+    let mut reader = PythonReader { text: &text, at: 0, values: BTreeMap::new(), made: 0 };
     while reader.statement()? {}
     let mut take = |name: &str| reader.values.remove(name);
     let (user, bot, init_prompt) = (take("user"), take("bot"), take("init_prompt"));
@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Result<PromptFile> {
     Ok(PromptFile { prompt, settings: Vec::new() })
 }
 
-struct Reader<'a> {
+struct PythonReader<'a> {
     text: &'a str,
     at: usize,
     values: BTreeMap<String, String>,
@@ -53,7 +53,7 @@ enum Newlines {
     Blank,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PythonReader<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }

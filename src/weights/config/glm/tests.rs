@@ -4,7 +4,7 @@ use super::*;
 use serde_json::{Value, json};
 
 fn read(config: &Value) -> Result<GlmConfig> {
-    GlmConfig::read(Keys::of(config.as_object().unwrap()))
+    GlmConfig::read(ConfigKeys::of(config.as_object().unwrap()))
 }
 
 fn with(mut config: Value, more: Value) -> Value {
