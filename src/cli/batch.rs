@@ -6,20 +6,20 @@ mod run;
 
 use super::escape::EscapeArgs;
 use super::format_options::FormatArgs;
-use super::grammar_options::{Asked, GrammarArgs};
+use super::grammar_options::{GrammarArgs, NamedRules};
 use super::limit::max_tokens;
-use super::lines::{self, Lines, Next};
+use super::lines::{self, LineReader, Next};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
-use super::resume::{Errors, Found, Results};
+use super::resume::{Errors, FoundResults, Results};
 use super::sampling_options::SamplingArgs;
 use super::values::{OUTPUT, within};
 use super::{Outcome, signals, slots};
 use crate::engine::{Followers, Follows, Input, Request};
 use crate::error::{Error, Kind};
 use crate::report::BatchReport;
-use run::Run;
+use run::BatchRun;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -109,8 +109,8 @@ pub fn run(mut args: Args) -> Outcome {
         args.output = None;
     }
     args.sampling.stop = args.escape.texts(&args.sampling.stop, "--stop")?;
-    let lines = Lines::open(&args.input)?;
-    let found = args.output.as_deref().map(|path| Found::at(path, &args.input)).transpose()?;
+    let lines = LineReader::open(&args.input)?;
+    let found = args.output.as_deref().map(|path| FoundResults::at(path, &args.input)).transpose()?;
     let model = args.model.load()?;
     let mut sampling = args.sampling.sampling(&model)?;
     let format = args.format.asked(&model)?;
@@ -131,7 +131,7 @@ pub fn run(mut args: Args) -> Outcome {
     let mut defaults = args.defaults(rules);
     defaults.state = base.is_some().then(|| run::BASE.into());
     let engine = run::start_engine(&model, n_slots, format, base)?;
-    let mut run = Run::new(engine, n_slots, defaults, sampling.seed, results);
+    let mut run = BatchRun::new(engine, n_slots, defaults, sampling.seed, results);
     let mut bar = Progress::new("batch", if total.is_some() { Unit::Prompts } else { Unit::EndlessPrompts });
     let started = Instant::now();
     let mut is_open = true;
@@ -165,7 +165,7 @@ pub fn request_of(line: &[u8]) -> crate::error::Result<Request> {
 
 impl Args {
     /// Returns a request with the settings of the flags. The fields of an input line override these settings.
-    fn defaults(&self, rules: Option<Asked>) -> Request {
+    fn defaults(&self, rules: Option<NamedRules>) -> Request {
         let mut request = Request::new(Input::Tokens(Vec::new())).max_tokens(self.max_tokens);
         request.stop = Some(self.sampling.stop.clone());
         request.ignore_eos = Some(self.sampling.ignore_eos);

@@ -12,7 +12,7 @@ use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals};
 use crate::error::{Error, Kind, Result};
 use client::{Health, Server};
-use load::{Amount, Load};
+use load::{Amount, ServerLoad};
 use requests::{Prompts, Requests};
 use serde::Serialize;
 use serde_json::Value;
@@ -94,7 +94,7 @@ fn seed(text: &str) -> std::result::Result<u64, String> {
 
 /// The object of `--json`.
 #[derive(Serialize)]
-struct Report {
+struct LoadReport {
     url: String,
     /// The entry of the model in `/v1/models`, or null if the server lists no models.
     model: Value,
@@ -112,7 +112,7 @@ pub fn run(args: Args) -> Outcome {
     // One thread: the clients leave the other cores to a server on the same machine.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::memory(format!("the clients could not be started: {e}")).caused_by(e))?;
-    let mut report = Report {
+    let mut report = LoadReport {
         url: server.at(""),
         model: Value::Null,
         plain: args.plain,
@@ -162,11 +162,11 @@ fn first_key(text: &str) -> Option<&str> {
 }
 
 /// Measures each number of clients. Prints each line of the table, and appends each level to `report`.
-async fn measure(args: &Args, server: Server, report: &mut Report, out: &mut Output) -> std::result::Result<(), Failure> {
+async fn measure(args: &Args, server: Server, report: &mut LoadReport, out: &mut Output) -> std::result::Result<(), Failure> {
     wait_until_ready(&server).await?;
     let requests = prepare(args, &server, report).await?;
     describe(args, report);
-    let load = Arc::new(Load::new(server, requests));
+    let load = Arc::new(ServerLoad::new(server, requests));
     let (max_tokens, warm_up) = (args.max_tokens as usize, WARM_UP.min(args.max_tokens as usize));
     // The first request shows whether the server accepts requests at all. Its error ends the program.
     load.send(warm_up).await?;
@@ -226,7 +226,7 @@ async fn wait_until_ready(server: &Server) -> Result<()> {
 }
 
 /// Chooses the model, stores its entry in `report`, and returns the maker of requests for this model.
-async fn prepare(args: &Args, server: &Server, report: &mut Report) -> Result<Requests> {
+async fn prepare(args: &Args, server: &Server, report: &mut LoadReport) -> Result<Requests> {
     let listed = server.models().await?;
     let at = |e: Error| e.at(server.at("/v1/models"));
     if let Some(entry) = choose(listed.as_deref().unwrap_or_default(), args.model.as_deref()).map_err(at)? {
@@ -259,7 +259,7 @@ fn choose<'a>(listed: &'a [Value], asked: Option<&str>) -> Result<Option<&'a Val
 }
 
 /// Prints a line on stderr that describes the measurement: the model, and the lengths of prompts and answers.
-fn describe(args: &Args, report: &Report) {
+fn describe(args: &Args, report: &LoadReport) {
     let fact = |name: &str| report.model[name].as_str().map(|text| format!(", {text}")).unwrap_or_default();
     let slots = report.model["slots"].as_u64().map(|n| format!(", {n} slots")).unwrap_or_default();
     let name = report.model["id"].as_str().or(args.model.as_deref()).unwrap_or("a model without a name");
@@ -274,7 +274,7 @@ fn describe(args: &Args, report: &Report) {
 }
 
 /// Shows the progress of one level.
-fn show(bar: &mut Progress, clients: usize, amount: Amount, run: &load::Run) {
+fn show(bar: &mut Progress, clients: usize, amount: Amount, run: &load::LoadResults) {
     let done = run.answers.len() + run.failures.len();
     match amount {
         Amount::Requests(n) => bar.show(done as u64, (n * clients) as u64),

@@ -29,7 +29,7 @@ use crate::engine::Close;
 use crate::error::{Error, Kind, Result};
 use crate::sample::Sampling;
 use crate::session::Session;
-use editor::{Editor, Input};
+use editor::{Editor, EditorInput};
 use pipe::Pipe;
 use prompt_file::PromptFile;
 use reading::PrefillBar;
@@ -118,9 +118,9 @@ pub fn run(args: Args) -> Outcome {
     let screen = Screen::new(if args.json { As::Json } else { As::Text }, args.color, args.raw);
     let source = if stdin().is_terminal() {
         let history = (!args.no_history).then(history).flatten();
-        Source::Terminal(Box::new(Editor::new(history, args.color.suits(&stderr()))?))
+        MessageSource::Terminal(Box::new(Editor::new(history, args.color.suits(&stderr()))?))
     } else {
-        Source::Pipe(Pipe::new()?)
+        MessageSource::Pipe(Pipe::new()?)
     };
     let (close, tool_command) = (args.grammar.close(), args.tools.command()?);
     let calls = Calls { command: tool_command, waiting: VecDeque::new(), results: Vec::new() };
@@ -229,7 +229,7 @@ fn history() -> Option<PathBuf> {
 }
 
 /// The source of the user's messages.
-enum Source {
+enum MessageSource {
     Terminal(Box<Editor>),
     Pipe(Pipe),
 }
@@ -244,7 +244,7 @@ enum Then {
 struct Chat {
     conversation: Conversation,
     screen: Screen,
-    source: Source,
+    source: MessageSource,
     /// The file that `--save` names. At the end, the chat is saved to this file.
     target: Option<StateTarget>,
     reading: PrefillBar,
@@ -270,7 +270,7 @@ struct Calls {
 
 impl Chat {
     fn is_terminal(&self) -> bool {
-        matches!(self.source, Source::Terminal(_))
+        matches!(self.source, MessageSource::Terminal(_))
     }
 
     /// Prints the model's name and a hint. Does nothing if messages come through a pipe.
@@ -294,23 +294,23 @@ impl Chat {
         let mut is_leaving = false;
         let stop = self.conversation.stop_flag();
         loop {
-            let input = if signals::is_ending() { Ok(Input::Interrupted) } else { self.read() };
+            let input = if signals::is_ending() { Ok(EditorInput::Interrupted) } else { self.read() };
             if signals::is_ending() {
                 self.failed = Some(Kind::Interrupted);
                 return Ok(());
             }
             let input = input?;
-            let was_leaving = std::mem::replace(&mut is_leaving, matches!(input, Input::Interrupted));
+            let was_leaving = std::mem::replace(&mut is_leaving, matches!(input, EditorInput::Interrupted));
             let then = match input {
-                Input::Line(line) => self.obey(&line).or_else(|failure| self.recover(failure)),
-                Input::Wrong(e) => self.recover(e.into()),
-                Input::Cleared => Ok(Then::Next),
-                Input::Interrupted if !self.is_terminal() => Ok(self.stopped()),
-                Input::Interrupted if !was_leaving => {
+                EditorInput::Line(line) => self.obey(&line).or_else(|failure| self.recover(failure)),
+                EditorInput::Wrong(e) => self.recover(e.into()),
+                EditorInput::Cleared => Ok(Then::Next),
+                EditorInput::Interrupted if !self.is_terminal() => Ok(self.stopped()),
+                EditorInput::Interrupted if !was_leaving => {
                     self.screen.aside("press Ctrl-C again or Ctrl-D to leave");
                     Ok(Then::Next)
                 }
-                Input::Interrupted | Input::End => Ok(Then::Leave),
+                EditorInput::Interrupted | EditorInput::End => Ok(Then::Leave),
             };
             if then? == Then::Leave {
                 return Ok(());
@@ -323,10 +323,10 @@ impl Chat {
         }
     }
 
-    fn read(&mut self) -> Result<Input> {
+    fn read(&mut self) -> Result<EditorInput> {
         match &mut self.source {
-            Source::Pipe(pipe) => pipe.read(&self.conversation.stop_flag()),
-            Source::Terminal(editor) => {
+            MessageSource::Pipe(pipe) => pipe.read(&self.conversation.stop_flag()),
+            MessageSource::Terminal(editor) => {
                 let (format, branch) = (self.conversation.format(), self.conversation.branch());
                 let sign = match branch {
                     _ if !self.calls.waiting.is_empty() => format!("result of {}: ", self.calls.waiting[0].name),

@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct DetokenizeReport {
     tokens: Vec<u32>,
     /// The decoded text. Bytes that are not UTF-8 become U+FFFD.
     text: String,
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> Outcome {
     let bytes = vocab.decode(&tokens);
     let mut out = Output::new(args.raw);
     if args.json {
-        out.json(&Report { text: String::from_utf8_lossy(&bytes).into_owned(), tokens })?;
+        out.json(&DetokenizeReport { text: String::from_utf8_lossy(&bytes).into_owned(), tokens })?;
     } else {
         match std::str::from_utf8(&bytes) {
             Ok(text) => out.text(text)?,

@@ -45,12 +45,12 @@ impl GrammarArgs {
     ///
     /// # Errors
     /// `File` if the file of the grammar or schema cannot be read, `Input` if this file is too long or not UTF-8.
-    pub fn asked(&self) -> Result<Option<Asked>> {
+    pub fn asked(&self) -> Result<Option<NamedRules>> {
         match (&self.grammar, &self.json_schema) {
-            (Some(path), _) => Asked::in_file(path, Rules::Gbnf).map(Some),
-            (None, Some(path)) => Asked::in_file(path, Rules::Schema).map(Some),
-            (None, None) if self.json_object => Ok(Some(Asked::of(OBJECT, Rules::Object))),
-            (None, None) => Ok(self.json_value.then(|| Asked::of(VALUE, Rules::Value))),
+            (Some(path), _) => NamedRules::in_file(path, Rules::Gbnf).map(Some),
+            (None, Some(path)) => NamedRules::in_file(path, Rules::Schema).map(Some),
+            (None, None) if self.json_object => Ok(Some(NamedRules::of(OBJECT, Rules::Object))),
+            (None, None) => Ok(self.json_value.then(|| NamedRules::of(VALUE, Rules::Value))),
         }
     }
 
@@ -74,27 +74,27 @@ impl GrammarArgs {
 
 /// A grammar or JSON schema, with the name that the user gave for it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct NamedRules {
     pub name: String,
     rules: Rules,
 }
 
-impl Asked {
+impl NamedRules {
     /// Returns the rules of this name: `json` is any JSON object, `value` is any JSON value. Other names are paths: a JSON schema if the
     /// path ends with `.json`, else a grammar in GBNF.
-    pub fn named(name: &str) -> Result<Asked> {
+    pub fn named(name: &str) -> Result<NamedRules> {
         let path = Path::new(name);
         match path.extension() {
-            _ if name == OBJECT => Ok(Asked::of(OBJECT, Rules::Object)),
-            _ if name == VALUE => Ok(Asked::of(VALUE, Rules::Value)),
-            Some(e) if e.eq_ignore_ascii_case("json") => Asked::in_file(path, Rules::Schema),
-            _ => Asked::in_file(path, Rules::Gbnf),
+            _ if name == OBJECT => Ok(NamedRules::of(OBJECT, Rules::Object)),
+            _ if name == VALUE => Ok(NamedRules::of(VALUE, Rules::Value)),
+            Some(e) if e.eq_ignore_ascii_case("json") => NamedRules::in_file(path, Rules::Schema),
+            _ => NamedRules::in_file(path, Rules::Gbnf),
         }
     }
 
-    /// Makes an `Asked` from rules and the name of the rules.
-    pub fn of(name: &str, rules: Rules) -> Asked {
-        Asked { name: name.into(), rules }
+    /// Gives rules a name.
+    pub fn of(name: &str, rules: Rules) -> NamedRules {
+        NamedRules { name: name.into(), rules }
     }
 
     /// Returns a follower at the beginning of a text. A follower tracks a text and finds the tokens that the rules allow next. The text
@@ -116,7 +116,7 @@ impl Asked {
         self.rules.grammar().map_err(|e| e.at(&self.name))
     }
 
-    fn in_file(path: &Path, of: fn(String) -> Rules) -> Result<Asked> {
+    fn in_file(path: &Path, of: fn(String) -> Rules) -> Result<NamedRules> {
         let (mut bytes, mut file) = (Vec::new(), File::open(path).map_err(|e| Error::io(e, path))?.take(MAX_BYTES + 1));
         file.read_to_end(&mut bytes).map_err(|e| Error::io(e, path))?;
         if bytes.len() as u64 > MAX_BYTES {
@@ -125,7 +125,7 @@ impl Asked {
             );
         }
         let text = utf8(bytes).map_err(|e| e.at(path.display()))?;
-        Ok(Asked { name: path.display().to_string(), rules: of(text) })
+        Ok(NamedRules { name: path.display().to_string(), rules: of(text) })
     }
 }
 

@@ -24,16 +24,16 @@ pub struct Numbered {
     /// The line without its newline. `None` if the line is longer than [`MAX_BYTES`].
     pub bytes: Option<Vec<u8>>,
     /// Counts the line's bytes against [`MAX_HELD`]. Drop this value when the line has been processed.
-    pub held: Held,
+    pub held: HeldBytes,
 }
 
 /// The bytes of one line, counted against [`MAX_HELD`] until this value is dropped.
-pub struct Held {
+pub struct HeldBytes {
     bytes: usize,
     of: Arc<Budget>,
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         *self.of.used() -= self.bytes;
         self.of.freed.notify_one();
@@ -53,15 +53,15 @@ impl Budget {
 
     /// Waits until `bytes` more bytes fit into [`MAX_HELD`], then counts these bytes. While no other bytes are counted, a line of any length
     /// fits.
-    fn hold(self: &Arc<Self>, bytes: usize) -> Held {
+    fn hold(self: &Arc<Self>, bytes: usize) -> HeldBytes {
         let is_full = |used: &mut usize| *used > 0 && *used + bytes > MAX_HELD;
         let mut used = self.freed.wait_while(self.used(), is_full).unwrap_or_else(PoisonError::into_inner);
         *used += bytes;
-        Held { bytes, of: self.clone() }
+        HeldBytes { bytes, of: self.clone() }
     }
 }
 
-/// The result of [`Lines::next`].
+/// The result of [`LineReader::next`].
 pub enum Next {
     Line(Numbered),
     /// No line came in the time that was allowed.
@@ -71,16 +71,16 @@ pub enum Next {
 }
 
 /// A reader of lines from a file or from standard input.
-pub struct Lines {
+pub struct LineReader {
     from: Receiver<Result<Numbered>>,
 }
 
-impl Lines {
+impl LineReader {
     /// Opens a file, or standard input if the path is `-`.
     ///
     /// # Errors
     /// `File` if the file cannot be opened, `Memory` if the system has no thread left.
-    pub fn open(path: &Path) -> Result<Lines> {
+    pub fn open(path: &Path) -> Result<LineReader> {
         let (to, from) = sync_channel(MAX_WAITING);
         let place = path.to_path_buf();
         if is_standard(path) {
@@ -92,7 +92,7 @@ impl Lines {
         .map_err(|e| {
             Error::memory(format!("the system does not start a thread that reads lines: {e}")).hint("raise the limit on threads, ulimit -u")
         })?;
-        Ok(Lines { from })
+        Ok(LineReader { from })
     }
 
     /// Waits for the next line, at most as long as `patience`.

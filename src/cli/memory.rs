@@ -52,7 +52,7 @@ pub fn speak_json(wanted: bool) {
 /// Ends the program after a failed allocation of `size` bytes. Allocates nothing.
 #[cold]
 fn end(size: usize) -> ! {
-    let mut message = Line::default();
+    let mut message = StackLine::default();
     let _ = write!(message, "out of memory: {size} bytes could not be allocated");
     end_with(message.text(), MEMORY_HINT)
 }
@@ -62,12 +62,12 @@ fn end(size: usize) -> ! {
 fn end_with(message: &str, hint: &str) -> ! {
     let kind = Kind::Memory;
     if WANTS_JSON.load(Ordering::Relaxed) {
-        let mut line = Line::default();
+        let mut line = StackLine::default();
         let name = kind.name();
         let _ = writeln!(line, r#"{{"error":{{"kind":"{name}","message":"{message}","where":null,"hint":"{hint}"}}}}"#);
         say(1, line.text().as_bytes());
     }
-    let mut line = Line::default();
+    let mut line = StackLine::default();
     let _ = writeln!(line, "error: {message} ({hint})");
     say(2, line.text().as_bytes());
     remove_unfinished_at_once();
@@ -75,24 +75,24 @@ fn end_with(message: &str, hint: &str) -> ! {
 }
 
 /// A line of text on the stack, at most 512 bytes. Longer text is cut.
-struct Line {
+struct StackLine {
     bytes: [u8; 512],
     len: usize,
 }
 
-impl Default for Line {
+impl Default for StackLine {
     fn default() -> Self {
-        Line { bytes: [0; 512], len: 0 }
+        StackLine { bytes: [0; 512], len: 0 }
     }
 }
 
-impl Line {
+impl StackLine {
     fn text(&self) -> &str {
         std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
     }
 }
 
-impl Write for Line {
+impl Write for StackLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let to = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(fmt::Error)?;
         to.copy_from_slice(text.as_bytes());

@@ -112,7 +112,7 @@ pub fn run(args: Args) -> Outcome {
     let most = model.context().map_or(WINDOW, |context| context.min(WINDOW));
     let windows = Windows { start: &start, tokens: &tokens, len: args.window.map_or(most, |n| n as usize) };
 
-    let mut table = Table { out: Output::new(false), json: args.json, report: None };
+    let mut table = QualityTable { out: Output::new(false), json: args.json, report: None };
     for Variant { name, options } in variants(&args, &plain, &model)? {
         let variant = model_options::load(&source, &options)?;
         let mut session = Session::new(&variant, 1)?;
@@ -149,13 +149,13 @@ fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
 }
 
 /// The printed result: a table in which each row is printed as soon as its numbers are known, or one JSON object that is printed at the end.
-struct Table {
+struct QualityTable {
     out: Output,
     json: bool,
     report: Option<QualityReport>,
 }
 
-impl Table {
+impl QualityTable {
     fn begin(&mut self, report: QualityReport) -> std::result::Result<(), Failure> {
         if !self.json {
             self.out.line("| weights | bits | size | perplexity | loss % | KL mean | KL 99 % | KL max | same top % |")?;

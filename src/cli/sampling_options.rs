@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[command(next_help_heading = HEADING)]
 pub struct SamplingArgs {
     #[command(flatten)]
-    asked: Asked,
+    asked: SamplingFlags,
     /// End the text as soon as the model generates TEXT, which is not printed; repeatable
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
@@ -24,7 +24,7 @@ pub struct SamplingArgs {
 }
 
 /// The sampling settings that were given as flags: names and values. [`Setting::all`] defines these flags.
-struct Asked(Vec<(&'static str, Vec<String>)>);
+struct SamplingFlags(Vec<(&'static str, Vec<String>)>);
 
 /// The heading of the options about sampling in `--help`.
 const HEADING: &str = "Sampling";
@@ -35,7 +35,7 @@ const BASICS: [&str; 5] = ["preset", "temperature", "top-p", "top-k", "seed"];
 /// The value of `--preset` that lists the presets.
 const LIST: &str = "list";
 
-impl clap::Args for Asked {
+impl clap::Args for SamplingFlags {
     fn augment_args(command: Command) -> Command {
         command.args(Setting::all().iter().map(flag))
     }
@@ -45,14 +45,14 @@ impl clap::Args for Asked {
     }
 }
 
-impl FromArgMatches for Asked {
-    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Asked, clap::Error> {
+impl FromArgMatches for SamplingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<SamplingFlags, clap::Error> {
         let given = |s: &Setting| Some((s.name, matches.get_many::<String>(s.name)?.map(|text| settled(s.name, text)).collect()));
-        Ok(Asked(Setting::all().iter().filter_map(given).collect()))
+        Ok(SamplingFlags(Setting::all().iter().filter_map(given).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
-        *self = Asked::from_arg_matches(matches)?;
+        *self = SamplingFlags::from_arg_matches(matches)?;
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::os::raw::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 #[cfg(unix)]
-pub use unix::{Waiting, catch_cut_files};
+pub use unix::{EditorWait, catch_cut_files};
 
 const EXIT_CODE: c_int = 130;
 
@@ -88,12 +88,12 @@ fn poll() {
 
 /// Does nothing here. On Unix, marks the thread that waits in the line editor, because a signal must wake this thread.
 #[cfg(not(unix))]
-pub struct Waiting;
+pub struct EditorWait;
 
 #[cfg(not(unix))]
-impl Waiting {
-    pub fn begin() -> Waiting {
-        Waiting
+impl EditorWait {
+    pub fn begin() -> EditorWait {
+        EditorWait
     }
 }
 

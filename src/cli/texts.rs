@@ -20,7 +20,7 @@ pub struct TextsArgs {
 }
 
 /// A text, and its place in the input for errors, such as `texts.txt:3`.
-pub struct Placed {
+pub struct PlacedText {
     pub place: String,
     pub text: String,
 }
@@ -31,13 +31,13 @@ impl TextsArgs {
     /// # Errors
     /// `Usage` if arguments are given together with `--file` or `--field`, or if no text is given. `File` if the file cannot be read.
     /// `Input` if the input is not UTF-8, or if a line has no text in the field that `--field` names.
-    pub fn read(&self, given: Vec<String>, what: &str) -> Result<Vec<Placed>> {
+    pub fn read(&self, given: Vec<String>, what: &str) -> Result<Vec<PlacedText>> {
         let none = || Error::usage(format!("expected at least one {what}: give arguments, --file FILE, or lines on standard input"));
         if !given.is_empty() {
             if self.file.is_some() || self.field.is_some() {
                 return Err(Error::usage(format!("{what}s given as arguments cannot be used with --file or --field")));
             }
-            return Ok(given.into_iter().enumerate().map(|(i, text)| Placed { place: format!("{what} {}", i + 1), text }).collect());
+            return Ok(given.into_iter().enumerate().map(|(i, text)| PlacedText { place: format!("{what} {}", i + 1), text }).collect());
         }
         let (place, bytes) = match self.file.as_deref().filter(|path| !is_standard(path)) {
             Some(path) => {
@@ -50,7 +50,7 @@ impl TextsArgs {
         let line = |(i, line): (usize, &str)| {
             let place = format!("{place}:{}", i + 1);
             let text = self.field.as_ref().map_or_else(|| Ok(line.to_string()), |name| field(line, name).map_err(|e| e.at(&place)))?;
-            Ok(Placed { place, text })
+            Ok(PlacedText { place, text })
         };
         let texts = text.lines().enumerate().map(line).collect::<Result<Vec<_>>>()?;
         if texts.is_empty() { Err(none().at(place)) } else { Ok(texts) }

@@ -78,7 +78,7 @@ impl VocabArgs {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct TokenizeReport {
     tokens: Vec<u32>,
     /// The text of each token. Bytes that are not UTF-8 become U+FFFD.
     pieces: Vec<String>,
@@ -92,7 +92,7 @@ pub fn run(args: Args) -> Outcome {
     let mut out = Output::new(false);
     if args.json {
         let pieces = tokens.iter().map(|&t| String::from_utf8_lossy(vocab.token(t)).into_owned()).collect();
-        out.json(&Report { n: tokens.len(), tokens, pieces })?;
+        out.json(&TokenizeReport { n: tokens.len(), tokens, pieces })?;
     } else if args.pretty {
         for &token in &tokens {
             out.line(format_args!("{token:>6}  {}", quoted(vocab.token(token))))?;

@@ -4,7 +4,7 @@
 //! out, too.
 
 use super::Args;
-use crate::cli::grammar_options::Asked;
+use crate::cli::grammar_options::NamedRules;
 use crate::cli::resume::{RunFile, hash_of_checkpoint, hash_of_parts};
 use crate::error::Result;
 use crate::sample::{Sampling, Setting};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 ///
 /// # Errors
 /// `File` if the state file cannot be read.
-pub fn run_file(args: &Args, model: &Model, sampling: &Sampling, rules: Option<&Asked>) -> Result<RunFile> {
+pub fn run_file(args: &Args, model: &Model, sampling: &Sampling, rules: Option<&NamedRules>) -> Result<RunFile> {
     let mut made_with = Map::new();
     let mut put = |name: &str, value: Value| drop(made_with.insert(name.into(), value));
     put("model", model.weights_hash().into());

@@ -3,7 +3,7 @@
 use super::line;
 use crate::chat::Format;
 use crate::cli::endings::Endings;
-use crate::cli::lines::{self, Held, Numbered};
+use crate::cli::lines::{self, HeldBytes, Numbered};
 use crate::cli::resume::{Id, Results, Was};
 use crate::cli::{Failure, flags};
 use crate::engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Request, StateOptions};
@@ -34,20 +34,20 @@ pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: O
     Ok(engine)
 }
 
-pub struct Run {
+pub struct BatchRun {
     engine: Engine,
     /// A request with the settings of the flags.
     defaults: Request,
     results: Results,
     /// The hashes (`Id::key`) of all ids that were read, to detect two lines with the same id.
     seen: HashSet<u128>,
-    running: Vec<Running>,
+    running: Vec<RunningLine>,
     endings: Endings,
     report: BatchReport,
 }
 
 /// A line whose texts are being generated.
-struct Running {
+struct RunningLine {
     id: Id,
     /// The line's number in the input, from 1.
     number: u64,
@@ -56,17 +56,17 @@ struct Running {
     n: usize,
     done: Vec<Completion>,
     /// Counts the line's bytes against the memory limit of all lines. While the limit is reached, no further line is read.
-    _held: Held,
+    _held: HeldBytes,
 }
 
-type Written = std::result::Result<(), Failure>;
+type WriteResult = std::result::Result<(), Failure>;
 
-impl Run {
+impl BatchRun {
     /// Creates a run that generates up to `slots` texts at once. `seed` is the run's seed.
-    pub fn new(engine: Engine, slots: usize, defaults: Request, seed: u64, results: Results) -> Run {
+    pub fn new(engine: Engine, slots: usize, defaults: Request, seed: u64, results: Results) -> BatchRun {
         let report = BatchReport { slots, seed, ..BatchReport::default() };
         let (seen, running, endings) = (HashSet::new(), Vec::new(), Endings::default());
-        Run { engine, defaults, results, seen, running, endings, report }
+        BatchRun { engine, defaults, results, seen, running, endings, report }
     }
 
     /// Returns how many more texts can be started now.
@@ -91,7 +91,7 @@ impl Run {
 
     /// Starts the texts of a line. A line that already has a result from an earlier run is only counted. If the line cannot be started, writes
     /// its error to the results.
-    pub fn take(&mut self, line: Numbered) -> Written {
+    pub fn take(&mut self, line: Numbered) -> WriteResult {
         let Numbered { number, bytes, held } = line;
         let fields = match &bytes {
             Some(bytes) if bytes.trim_ascii().is_empty() => return Ok(()),
@@ -117,7 +117,7 @@ impl Run {
         // Grammars, schemas and templates are parsed by large crates of other authors. A panic in their code becomes this line's error.
         match caught(|| self.submit(&id, &line::request(&fields)?)) {
             Ok((generation, n)) => {
-                self.running.push(Running { id, number, generation, n, done: Vec::new(), _held: held });
+                self.running.push(RunningLine { id, number, generation, n, done: Vec::new(), _held: held });
                 Ok(())
             }
             Err(e) => self.fail(Some(&id), number, e),
@@ -135,7 +135,7 @@ impl Run {
 
     /// Handles all events that have arrived. If none has arrived, waits for an event, at most as long as `patience`. The next call handles
     /// that event.
-    pub fn wait(&mut self, patience: Duration) -> Written {
+    pub fn wait(&mut self, patience: Duration) -> WriteResult {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
         let mut has_news = self.is_idle();
@@ -156,7 +156,7 @@ impl Run {
     }
 
     /// Handles an event of the line at index `i` of `running`. If the line is finished, writes its result and removes the line.
-    fn on_event(&mut self, i: usize, event: Event) -> Written {
+    fn on_event(&mut self, i: usize, event: Event) -> WriteResult {
         match event {
             Event::Done(completion) => {
                 let running = &mut self.running[i];
@@ -170,7 +170,7 @@ impl Run {
             // After an error of the device, no other line can run either.
             Event::Failed(e) if e.kind == Kind::Device => Err(e.hint("finished lines are kept").into()),
             Event::Failed(e) => {
-                let Running { id, number, .. } = self.running.swap_remove(i);
+                let RunningLine { id, number, .. } = self.running.swap_remove(i);
                 self.fail(Some(&id), number, e)
             }
             _ => Ok(()),
@@ -178,7 +178,7 @@ impl Run {
     }
 
     /// Writes the result of a line whose texts are all finished.
-    fn write(&mut self, mut running: Running) -> Written {
+    fn write(&mut self, mut running: RunningLine) -> WriteResult {
         running.done.sort_by_key(|done| done.index);
         let line = BatchLine::new(running.id.value(), &running.done, self.engine.model().vocab().is_some());
         self.results.write(&line)?;
@@ -190,7 +190,7 @@ impl Run {
 
     /// Writes an error as the result of the line with this number. `id` is `None` if the line has no id, or if another line has the same
     /// id.
-    fn fail(&mut self, id: Option<&Id>, number: u64, e: Error) -> Written {
+    fn fail(&mut self, id: Option<&Id>, number: u64, e: Error) -> WriteResult {
         self.report.failed += 1;
         let error = flags::report(&e.at(format!("line {number}"))).error;
         self.results.write(&BatchFailure { id: id.map(Id::value), line: id.is_none().then_some(number), error })

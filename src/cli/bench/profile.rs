@@ -10,7 +10,7 @@ use crate::session::{Model, Session, low_level};
 const REPEATS: usize = 5;
 
 /// A row of the table: the sums over all calls of one word (fused operation) in a step.
-struct Line {
+struct ProfileRow {
     word: &'static str,
     calls: usize,
     dispatches: usize,
@@ -48,11 +48,11 @@ pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<
 }
 
 /// Returns the sums of `times` per word (fused operation), in the order in which the words are first called.
-fn by_word(times: &[WordTime]) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn by_word(times: &[WordTime]) -> Vec<ProfileRow> {
+    let mut lines: Vec<ProfileRow> = Vec::new();
     for t in times {
         let i = lines.iter().position(|l| l.word == t.word).unwrap_or_else(|| {
-            lines.push(Line { word: t.word, calls: 0, dispatches: 0, seconds: 0.0, weight_bytes: 0 });
+            lines.push(ProfileRow { word: t.word, calls: 0, dispatches: 0, seconds: 0.0, weight_bytes: 0 });
             lines.len() - 1
         });
         let line = &mut lines[i];

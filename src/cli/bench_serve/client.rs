@@ -1,7 +1,7 @@
 //! An HTTP client for servers with OpenAI's API.
 
-use super::events::{Event, Events, message};
-use super::statistics::Answer;
+use super::events::{EventSplitter, StreamEvent, message};
+use super::statistics::AnswerTimes;
 use crate::error::{Error, Result};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -106,7 +106,7 @@ impl Server {
     ///
     /// # Errors
     /// `Input` if the server cannot be reached or refuses, or if the stream is not a complete answer.
-    pub async fn complete(&self, body: Vec<u8>) -> Result<Answer> {
+    pub async fn complete(&self, body: Vec<u8>) -> Result<AnswerTimes> {
         const PATH: &str = "/v1/completions";
         let sent = Instant::now();
         let response = self.send(Method::POST, PATH, body, LONG).await?;
@@ -225,8 +225,8 @@ fn cause(mut e: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Reads the stream of an answer. `sent` is the time when the request was sent.
-async fn read(mut body: Incoming, sent: Instant) -> Result<Answer> {
-    let mut events = Events::default();
+async fn read(mut body: Incoming, sent: Instant) -> Result<AnswerTimes> {
+    let mut events = EventSplitter::default();
     let (mut first, mut last) = (None, Duration::ZERO);
     let (mut longest_gap, mut n_chunks, mut is_complete, mut usage) = (Duration::ZERO, 0, false, None);
     while let Some(frame) = within(LONG, body.frame()).await? {
@@ -234,7 +234,7 @@ async fn read(mut body: Incoming, sent: Instant) -> Result<Answer> {
         let Some(bytes) = frame.data_ref() else { continue };
         let now = sent.elapsed();
         for event in events.read(bytes).map_err(Error::input)? {
-            let Event::Chunk(chunk) = event else {
+            let StreamEvent::Chunk(chunk) = event else {
                 is_complete = true;
                 continue;
             };
@@ -249,7 +249,7 @@ async fn read(mut body: Incoming, sent: Instant) -> Result<Answer> {
     }
     let first = first.filter(|_| is_complete).ok_or_else(|| Error::input("the server ended the answer early"))?;
     let tokens = usage.map(|(_, tokens)| tokens).filter(|n| *n > 0).unwrap_or(n_chunks);
-    Ok(Answer { first, last, longest_gap, tokens, prompt_tokens: usage.map(|(tokens, _)| tokens) })
+    Ok(AnswerTimes { first, last, longest_gap, tokens, prompt_tokens: usage.map(|(tokens, _)| tokens) })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub struct Chunk {
 
 /// An event of a stream, or the line that ends the stream.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum StreamEvent {
     Chunk(Chunk),
     /// The line that ends a stream.
     Done,
@@ -27,15 +27,15 @@ pub enum Event {
 #[derive(Deserialize)]
 struct Wire {
     #[serde(default)]
-    choices: Vec<Choice>,
+    choices: Vec<ChunkChoice>,
     #[serde(default)]
-    usage: Option<Usage>,
+    usage: Option<ReportedUsage>,
     #[serde(default)]
     error: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct ChunkChoice {
     #[serde(default)]
     text: Option<String>,
     #[serde(default)]
@@ -43,7 +43,7 @@ struct Choice {
 }
 
 #[derive(Deserialize)]
-struct Usage {
+struct ReportedUsage {
     #[serde(default)]
     prompt_tokens: usize,
     #[serde(default)]
@@ -52,16 +52,16 @@ struct Usage {
 
 /// Splits the bytes of a stream into events.
 #[derive(Default)]
-pub struct Events {
+pub struct EventSplitter {
     line: Vec<u8>,
 }
 
-impl Events {
+impl EventSplitter {
     /// Adds bytes of the stream. Returns the events that are complete.
     ///
     /// # Errors
     /// The message of an error event, or a description of a line that is not an event of a completion.
-    pub fn read(&mut self, mut bytes: &[u8]) -> Result<Vec<Event>, String> {
+    pub fn read(&mut self, mut bytes: &[u8]) -> Result<Vec<StreamEvent>, String> {
         let mut events = Vec::new();
         while let Some(end) = bytes.iter().position(|b| *b == b'\n') {
             self.line.extend_from_slice(&bytes[..end]);
@@ -78,11 +78,11 @@ impl Events {
 }
 
 /// Reads a line. Returns `None` for comments, empty lines and fields other than `data`.
-fn event(line: &[u8]) -> Result<Option<Event>, String> {
+fn event(line: &[u8]) -> Result<Option<StreamEvent>, String> {
     let Some(data) = line.strip_prefix(b"data:") else { return Ok(None) };
     let data = data.trim_ascii();
     if data == b"[DONE]" {
-        return Ok(Some(Event::Done));
+        return Ok(Some(StreamEvent::Done));
     }
     let wire: Wire = serde_json::from_slice(data).map_err(|_| {
         let found = crate::error::short(&String::from_utf8_lossy(data), 80);
@@ -92,7 +92,7 @@ fn event(line: &[u8]) -> Result<Option<Event>, String> {
         return Err(message(&error));
     }
     let choice = wire.choices.first();
-    Ok(Some(Event::Chunk(Chunk {
+    Ok(Some(StreamEvent::Chunk(Chunk {
         has_text: choice.and_then(|choice| choice.text.as_deref()).is_some_and(|text| !text.is_empty()),
         is_last: choice.is_some_and(|choice| choice.finish_reason.is_some()),
         usage: wire.usage.map(|usage| (usage.prompt_tokens, usage.completion_tokens)),
@@ -115,24 +115,24 @@ mod tests {
             data:{\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n\
             data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
         let want = [
-            Event::Chunk(Chunk { has_text: true, ..Chunk::default() }),
-            Event::Chunk(Chunk { is_last: true, ..Chunk::default() }),
-            Event::Chunk(Chunk { usage: Some((3, 2)), ..Chunk::default() }),
-            Event::Done,
+            StreamEvent::Chunk(Chunk { has_text: true, ..Chunk::default() }),
+            StreamEvent::Chunk(Chunk { is_last: true, ..Chunk::default() }),
+            StreamEvent::Chunk(Chunk { usage: Some((3, 2)), ..Chunk::default() }),
+            StreamEvent::Done,
         ];
         for size in [1, 7, stream.len()] {
-            let mut events = Events::default();
-            let found: Vec<Event> = stream.as_bytes().chunks(size).flat_map(|bytes| events.read(bytes).unwrap()).collect();
+            let mut events = EventSplitter::default();
+            let found: Vec<StreamEvent> = stream.as_bytes().chunks(size).flat_map(|bytes| events.read(bytes).unwrap()).collect();
             assert_eq!(found, want, "{size}");
         }
     }
 
     #[test]
     fn errors_in_a_stream_are_reported() {
-        let failed = |line: &str| Events::default().read(format!("data: {line}\n").as_bytes()).unwrap_err();
+        let failed = |line: &str| EventSplitter::default().read(format!("data: {line}\n").as_bytes()).unwrap_err();
         assert_eq!(failed(r#"{"error":{"message":"the device was lost"}}"#), "the device was lost");
         assert_eq!(failed(r#"{"error":"gone"}"#), "gone");
         assert!(failed("<html>").contains("found \"<html>\""));
-        assert!(Events::default().read(&vec![b'x'; MAX_LINE + 1]).is_err());
+        assert!(EventSplitter::default().read(&vec![b'x'; MAX_LINE + 1]).is_err());
     }
 }

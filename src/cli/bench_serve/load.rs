@@ -2,7 +2,7 @@
 
 use super::client::Server;
 use super::requests::Requests;
-use super::statistics::Answer;
+use super::statistics::AnswerTimes;
 use crate::error::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ pub enum Amount {
 
 /// The requests of a run so far, or of a complete run.
 #[derive(Debug, Default)]
-pub struct Run {
-    pub answers: Vec<Answer>,
+pub struct LoadResults {
+    pub answers: Vec<AnswerTimes>,
     /// The errors of the requests that failed.
     pub failures: Vec<String>,
     /// The time since the first request.
@@ -34,30 +34,36 @@ pub struct Run {
 }
 
 /// The server under load, and the requests that it receives.
-pub struct Load {
+pub struct ServerLoad {
     pub server: Server,
     pub requests: Requests,
     /// The number of requests so far. Each request has a different prompt.
     next: AtomicU64,
 }
 
-impl Load {
-    pub fn new(server: Server, requests: Requests) -> Load {
-        Load { server, requests, next: AtomicU64::new(0) }
+impl ServerLoad {
+    pub fn new(server: Server, requests: Requests) -> ServerLoad {
+        ServerLoad { server, requests, next: AtomicU64::new(0) }
     }
 
     /// Sends one request whose answer has at most `max_tokens` tokens.
     ///
     /// # Errors
     /// The errors of [`Server::complete`].
-    pub async fn send(&self, max_tokens: usize) -> Result<Answer> {
+    pub async fn send(&self, max_tokens: usize) -> Result<AnswerTimes> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         self.server.complete(self.requests.body(index, max_tokens)).await
     }
 
     /// Sends requests from `clients` clients. Each client sends its next request when its last answer is complete. Calls `show` after each
     /// answer and every 200 ms.
-    pub async fn run(self: &Arc<Load>, clients: usize, amount: Amount, max_tokens: usize, show: &mut dyn FnMut(&Run)) -> Run {
+    pub async fn run(
+        self: &Arc<ServerLoad>,
+        clients: usize,
+        amount: Amount,
+        max_tokens: usize,
+        show: &mut dyn FnMut(&LoadResults),
+    ) -> LoadResults {
         let started = Instant::now();
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let mut all = JoinSet::new();
@@ -82,7 +88,7 @@ impl Load {
             });
         }
         drop(sender);
-        let (mut run, mut ended) = (Run::default(), Duration::ZERO);
+        let (mut run, mut ended) = (LoadResults::default(), Duration::ZERO);
         loop {
             match tokio::time::timeout(TICK, receiver.recv()).await {
                 Ok(None) => break,

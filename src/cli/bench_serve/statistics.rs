@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The times and sizes of one complete answer. All times count from the moment when the request was sent.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer {
+pub struct AnswerTimes {
     /// The time until the first token.
     pub first: Duration,
     /// The time until the last token.
@@ -18,7 +18,7 @@ pub struct Answer {
     pub prompt_tokens: Option<usize>,
 }
 
-impl Answer {
+impl AnswerTimes {
     /// Returns the mean time between two tokens. Returns `None` if the answer has fewer than two tokens.
     fn between(&self) -> Option<Duration> {
         let n = u32::try_from(self.tokens.checked_sub(1)?).ok().filter(|n| *n > 0)?;
@@ -75,7 +75,7 @@ pub struct Level {
 impl Level {
     /// Summarises complete `answers` and the errors of failed requests. `one_client` is the number of tokens per second with one client,
     /// or `None` if that number is unknown.
-    pub fn new(clients: usize, answers: &[Answer], failures: &[String], took: Duration, one_client: Option<f64>) -> Level {
+    pub fn new(clients: usize, answers: &[AnswerTimes], failures: &[String], took: Duration, one_client: Option<f64>) -> Level {
         let completion_tokens = answers.iter().map(|answer| answer.tokens).sum();
         let tokens_per_second = completion_tokens as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE);
         let one_client = if clients == 1 { Some(tokens_per_second) } else { one_client };
@@ -88,7 +88,7 @@ impl Level {
             prompt_tokens: answers.iter().map(|answer| answer.prompt_tokens).sum(),
             completion_tokens,
             first_token_ms: Spread::new(answers.iter().map(|answer| answer.first)),
-            between_tokens_ms: Spread::new(answers.iter().filter_map(Answer::between)),
+            between_tokens_ms: Spread::new(answers.iter().filter_map(AnswerTimes::between)),
             longest_gap_ms: Spread::new(answers.iter().filter(|answer| answer.tokens > 1).map(|answer| answer.longest_gap)),
             tokens_per_second,
             ratio_to_one_client: one_client.filter(|one| *one > 0.0).map(|one| tokens_per_second / one),
@@ -124,9 +124,9 @@ impl Level {
 mod tests {
     use super::*;
 
-    fn answer(first: u64, last: u64, tokens: usize) -> Answer {
+    fn answer(first: u64, last: u64, tokens: usize) -> AnswerTimes {
         let ms = Duration::from_millis;
-        Answer { first: ms(first), last: ms(last), longest_gap: ms(9), tokens, prompt_tokens: Some(8) }
+        AnswerTimes { first: ms(first), last: ms(last), longest_gap: ms(9), tokens, prompt_tokens: Some(8) }
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn unknown_values_are_missing() {
-        let one_token = Answer { prompt_tokens: None, ..answer(10, 10, 1) };
+        let one_token = AnswerTimes { prompt_tokens: None, ..answer(10, 10, 1) };
         let level = Level::new(4, &[one_token], &[], Duration::from_secs(1), None);
         assert_eq!((level.prompt_tokens, level.between_tokens_ms, level.longest_gap_ms), (None, None, None));
         assert_eq!(level.row(), "| 4 | 1 | 0 | 10.0 | 10.0 | - | - | 1.0 | - |");

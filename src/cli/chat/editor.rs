@@ -2,7 +2,7 @@
 
 use super::complete::Completion;
 use super::history::History;
-use crate::cli::signals::Waiting;
+use crate::cli::signals::EditorWait;
 use crate::cli::style::{SIGN, painted};
 use crate::error::{Error, Result};
 use rustyline::config::{Behavior, CompletionType};
@@ -22,7 +22,7 @@ const MAX_HISTORY: usize = 1000;
 
 /// The result of reading a message.
 #[derive(Debug)]
-pub enum Input {
+pub enum EditorInput {
     /// A message of one or more lines.
     Line(String),
     /// A message that is not valid text. The next message can be read.
@@ -90,23 +90,23 @@ impl Editor {
     ///
     /// # Errors
     /// `Input` if the terminal cannot be used.
-    pub fn read(&mut self, sign: &str) -> Result<Input> {
-        let _waiting = Waiting::begin();
+    pub fn read(&mut self, sign: &str) -> Result<EditorInput> {
+        let _waiting = EditorWait::begin();
         match self.lines.readline(&(sign, painted(sign, SIGN, self.coloured))) {
             Ok(line) => {
                 self.remember(&line);
-                Ok(Input::Line(line))
+                Ok(EditorInput::Line(line))
             }
-            Err(ReadlineError::Interrupted) if self.was_empty.load(Ordering::Relaxed) => Ok(Input::Interrupted),
-            Err(ReadlineError::Interrupted) => Ok(Input::Cleared),
+            Err(ReadlineError::Interrupted) if self.was_empty.load(Ordering::Relaxed) => Ok(EditorInput::Interrupted),
+            Err(ReadlineError::Interrupted) => Ok(EditorInput::Cleared),
             // A signal from another process, or the signal that this program sends to itself after SIGTERM or SIGHUP.
-            Err(ReadlineError::Signal(_)) => Ok(Input::Interrupted),
-            Err(ReadlineError::Eof) => Ok(Input::End),
+            Err(ReadlineError::Signal(_)) => Ok(EditorInput::Interrupted),
+            Err(ReadlineError::Eof) => Ok(EditorInput::End),
             Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
-                Ok(Input::Wrong(Error::input("expected UTF-8 text").at("the terminal")))
+                Ok(EditorInput::Wrong(Error::input("expected UTF-8 text").at("the terminal")))
             }
             // The terminal was closed.
-            Err(_) if !std::io::stdin().is_terminal() => Ok(Input::End),
+            Err(_) if !std::io::stdin().is_terminal() => Ok(EditorInput::End),
             Err(e) => Err(failed(e)),
         }
     }

@@ -5,7 +5,7 @@ use super::prompt_file::PromptFile;
 use super::{Calls, Chat, Then, status};
 use crate::chat::{AnswerPart, Overrides};
 use crate::cli::Failure;
-use crate::cli::grammar_options::Asked;
+use crate::cli::grammar_options::NamedRules;
 use crate::cli::output::printable;
 use crate::cli::tool_command::failure;
 use crate::error::{Kind, Result, short};
@@ -154,7 +154,7 @@ impl Chat {
     }
 
     /// Constrains all further answers to a grammar or schema. `None` removes the constraint.
-    pub(super) fn hold_to(&mut self, asked: Option<Asked>) -> Result<()> {
+    pub(super) fn hold_to(&mut self, asked: Option<NamedRules>) -> Result<()> {
         match &asked {
             Some(asked) => self.conversation.set_grammar(Some(&self.close.apply(asked.grammar()?))).map_err(|e| e.at(&asked.name))?,
             None => self.conversation.set_grammar(None)?,
@@ -226,7 +226,7 @@ impl Chat {
                 self.screen.aside("the chat was restarted");
             }
             Command::Grammar(Some(name)) => {
-                let asked = if name == "none" { None } else { Some(Asked::named(&name)?) };
+                let asked = if name == "none" { None } else { Some(NamedRules::named(&name)?) };
                 self.hold_to(asked)?;
                 self.screen.aside(self.held_to());
             }

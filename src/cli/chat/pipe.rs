@@ -1,7 +1,7 @@
 //! Reads messages from a pipe or a file, one message per line.
 
-use super::editor::Input;
-use crate::cli::lines::{Lines, MAX_BYTES, Next, Numbered, STANDARD};
+use super::editor::EditorInput;
+use crate::cli::lines::{LineReader, MAX_BYTES, Next, Numbered, STANDARD};
 use crate::cli::prompt::utf8;
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -13,36 +13,36 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A reader of messages from standard input that is not a terminal.
 pub struct Pipe {
-    lines: Lines,
+    lines: LineReader,
 }
 
 impl Pipe {
     pub fn new() -> Result<Pipe> {
-        Ok(Pipe { lines: Lines::open(Path::new(STANDARD))? })
+        Ok(Pipe { lines: LineReader::open(Path::new(STANDARD))? })
     }
 
-    /// Reads the next message. Returns `Input::Interrupted` if the stop flag `stop` is set before a message comes.
+    /// Reads the next message. Returns `EditorInput::Interrupted` if the stop flag `stop` is set before a message comes.
     ///
     /// # Errors
     /// `File` if standard input cannot be read.
-    pub fn read(&mut self, stop: &AtomicBool) -> Result<Input> {
+    pub fn read(&mut self, stop: &AtomicBool) -> Result<EditorInput> {
         loop {
             let next = self.lines.next(PATIENCE)?;
             if stop.load(Ordering::Relaxed) {
-                return Ok(Input::Interrupted);
+                return Ok(EditorInput::Interrupted);
             }
             let Numbered { number, bytes, .. } = match next {
                 Next::Line(line) => line,
                 Next::Wait => continue,
-                Next::End => return Ok(Input::End),
+                Next::End => return Ok(EditorInput::End),
             };
             let text = match bytes {
                 Some(bytes) => utf8(bytes),
                 None => Err(Error::input(format!("expected a line of at most {MAX_BYTES} bytes, found a longer line"))),
             };
             return Ok(match text {
-                Ok(text) => Input::Line(text.trim_end_matches('\r').to_string()),
-                Err(e) => Input::Wrong(e.at(format!("standard input, line {number}"))),
+                Ok(text) => EditorInput::Line(text.trim_end_matches('\r').to_string()),
+                Err(e) => EditorInput::Wrong(e.at(format!("standard input, line {number}"))),
             });
         }
     }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A family of kernels and the results of its check. A family is all kernels that are chosen for one combination of the capabilities below.
 #[derive(Debug, Serialize)]
-pub struct Family {
+pub struct KernelFamily {
     /// `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
     pub class: &'static str,
     /// True for kernels whose results do not depend on the other texts in the batch.
@@ -38,7 +38,7 @@ pub struct Family {
     pub wrong: Vec<String>,
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for KernelFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let marks = [(self.subgroups, ", subgroups"), (self.cooperative, ", cooperative"), (self.deterministic, ", deterministic")];
         let marks: String = marks.iter().filter(|(on, _)| *on).map(|(_, mark)| *mark).collect();
@@ -69,7 +69,7 @@ pub struct Kernels {
 /// A unit of work for one thread: the test cases of all words (fused operations) in the weight format `format`. If `format` is `None`, the
 /// unit is the check of the kernel that samples tokens.
 #[derive(Clone, Copy)]
-struct Job {
+struct KernelCheck {
     family: usize,
     format: Option<&'static dyn Format>,
 }
@@ -109,10 +109,10 @@ impl Kernels {
     /// Checks all families. Ends early if the user stops the check. A case that cannot run counts as wrong. The first job compiles the kernels that
     /// models use in the default format. After this job, drops the sender `led`, so that its receiver learns that the driver has cached these
     /// kernels.
-    pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<Family> {
+    pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<KernelFamily> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
-        let jobs: Vec<Job> =
-            (0..self.families.len()).flat_map(|family| formats.clone().map(move |format| Job { family, format })).collect();
+        let jobs: Vec<KernelCheck> =
+            (0..self.families.len()).flat_map(|family| formats.clone().map(move |format| KernelCheck { family, format })).collect();
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
         let led = Mutex::new(Some(led));
@@ -150,7 +150,7 @@ impl Kernels {
         self.families.iter().enumerate().map(|(i, (caps, is_default))| self.family(caps, *is_default, of(i))).collect()
     }
 
-    fn job(&self, job: Job, opened: &Device, checks: &Mutex<Checks>) -> Vec<Result<Outcome>> {
+    fn job(&self, job: KernelCheck, opened: &Device, checks: &Mutex<Checks>) -> Vec<Result<Outcome>> {
         let device = Arc::new(opened.with_caps(self.families[job.family].0.clone()));
         let mut outcomes = Vec::new();
         let mut judge = |outcome: Result<Outcome>| {
@@ -172,12 +172,12 @@ impl Kernels {
         outcomes
     }
 
-    fn family<'a>(&self, caps: &Caps, is_default: bool, outcomes: impl Iterator<Item = &'a Result<Outcome>>) -> Family {
+    fn family<'a>(&self, caps: &Caps, is_default: bool, outcomes: impl Iterator<Item = &'a Result<Outcome>>) -> KernelFamily {
         let class = match caps.class {
             Class::Groups => "groups",
             Class::Lanes => "lanes",
         };
-        let mut family = Family {
+        let mut family = KernelFamily {
             class,
             deterministic: caps.batch_invariant,
             subgroups: caps.subgroups,

@@ -22,7 +22,7 @@ use crate::exec::{Choice, Chosen, DeviceChoice, choose};
 use crate::report::{self, BuildReport, DeviceReport};
 use golden::Golden;
 use host::Finding;
-use kernels::{Family, Kernels};
+use kernels::{KernelFamily, Kernels};
 use progress::{Checks, Counts};
 use serde::Serialize;
 use std::fs::File;
@@ -71,7 +71,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct DoctorReport {
     #[serde(flatten)]
     host: Host,
     #[serde(flatten)]
@@ -99,7 +99,7 @@ struct Results {
     checks: Counts,
     /// One entry per family of kernels. Empty for the device `cpu`, because this device runs the reference implementations instead of
     /// kernels.
-    kernels: Vec<Family>,
+    kernels: Vec<KernelFamily>,
     /// The comparison with the golden logits. `None` if the user stopped the check before this comparison.
     golden: Option<Golden>,
     bandwidth: Option<Bandwidth>,
@@ -145,7 +145,7 @@ pub fn run(args: Args) -> Outcome {
         say(format_args!("error: {failure}"));
     }
     if args.json {
-        let report = Report { host, results };
+        let report = DoctorReport { host, results };
         page.add(&(serde_json::to_string(&report).map_err(|e| Error::input(format!("cannot write JSON: {e}")))? + "\n"))?;
     } else {
         page.add(&results.page())?;
@@ -329,7 +329,7 @@ mod tests {
 
     fn results(full: bool, interrupted: bool, checks: [usize; 3]) -> Results {
         let [planned, done, right] = checks;
-        let kernels = vec![Family {
+        let kernels = vec![KernelFamily {
             class: "lanes",
             deterministic: false,
             subgroups: false,

@@ -29,13 +29,13 @@ pub enum Errors {
 }
 
 /// The destination of the results.
-enum Sink {
+enum ResultSink {
     File { file: File, path: PathBuf, _lock: Option<Lock> },
     Stdout(Output),
 }
 
 /// A file of results that was locked and read, but not changed yet.
-pub struct Found {
+pub struct FoundResults {
     path: PathBuf,
     file: File,
     left: Left,
@@ -62,13 +62,13 @@ struct Left {
 
 /// An open destination of results, and the keys of the ids whose results earlier runs wrote there.
 pub struct Results {
-    sink: Sink,
+    sink: ResultSink,
     left: Left,
 }
 
 /// The fields of a line of results that a later run reads.
 #[derive(Deserialize)]
-struct Kept {
+struct KeptLine {
     id: Id,
     line: Option<u64>,
     finish: Option<IgnoredAny>,
@@ -77,14 +77,14 @@ struct Kept {
     error: Option<IgnoredAny>,
 }
 
-impl Found {
+impl FoundResults {
     /// Opens and locks a file of results, new or existing, and reads the ids of its results. `input` is the file of the prompts. While the
     /// lock is held, other runs cannot write results to the file.
     ///
     /// # Errors
     /// `Usage` if `path` and `input` are the same file. `File` if the file cannot be read or written, if another run writes to the file,
     /// or if the file has lines that are not results.
-    pub fn at(path: &Path, input: &Path) -> Result<Found> {
+    pub fn at(path: &Path, input: &Path) -> Result<FoundResults> {
         check_folder(path)?;
         if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
             return Err(Error::usage("the results cannot go to the file of the prompts")
@@ -96,12 +96,12 @@ impl Found {
         // Open a pipe for writing only. If this process could also read from the pipe, a write would not fail after the last reader has ended.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             let file = OpenOptions::new().write(true).open(path).map_err(io)?;
-            return Ok(Found { path: path.into(), file, left, end: None, lock: None });
+            return Ok(FoundResults { path: path.into(), file, left, end: None, lock: None });
         }
         let lock = Lock::take(path)?;
         let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io)?;
         let end = Some(left.read(&file).map_err(|e| e.at(path.display()))?);
-        Ok(Found { path: path.into(), file, left, end, lock })
+        Ok(FoundResults { path: path.into(), file, left, end, lock })
     }
 
     /// Returns the path of the file, or `None` for a pipe or a device.
@@ -120,7 +120,7 @@ impl Found {
     /// # Errors
     /// `File` if the file cannot be written.
     pub fn continued(self, errors: Errors) -> Result<Results> {
-        let Found { path, mut file, mut left, end, lock } = self;
+        let FoundResults { path, mut file, mut left, end, lock } = self;
         let io = |e| Error::io(e, &path);
         if let Some(end) = end.filter(|&end| file.metadata().is_ok_and(|m| end < m.len())) {
             // On Windows, a file that is open for appending cannot be shortened. So open the file again.
@@ -133,14 +133,14 @@ impl Found {
         if is_retried {
             left.errors.clear();
         }
-        Ok(Results { sink: Sink::File { file, path, _lock: lock }, left })
+        Ok(Results { sink: ResultSink::File { file, path, _lock: lock }, left })
     }
 }
 
 impl Results {
     /// Returns standard output as the destination of results. Standard output has no earlier results.
     pub fn to_stdout() -> Results {
-        Results { sink: Sink::Stdout(Output::new(true)), left: Left::default() }
+        Results { sink: ResultSink::Stdout(Output::new(true)), left: Left::default() }
     }
 
     /// Returns the kind of the earlier result of the id with this key, or `None` without an earlier result.
@@ -152,11 +152,11 @@ impl Results {
     /// Writes a result as one line of JSON, without buffering.
     pub fn write(&mut self, line: &impl Serialize) -> std::result::Result<(), Failure> {
         match &mut self.sink {
-            Sink::Stdout(out) => {
+            ResultSink::Stdout(out) => {
                 out.json(line)?;
                 out.bytes(b"")
             }
-            Sink::File { file, path, .. } => {
+            ResultSink::File { file, path, .. } => {
                 let mut bytes = serde_json::to_vec(line).map_err(|e| Error::input(format!("cannot write JSON: {e}")))?;
                 bytes.push(b'\n');
                 file.write_all(&bytes).map_err(|e| match e.kind() {
@@ -194,7 +194,7 @@ impl Left {
                 break;
             }
             end += n as u64;
-            let Some(Kept { id, line, error, .. }) = result(&line) else { return Err(no_results(number, &line)) };
+            let Some(KeptLine { id, line, error, .. }) = result(&line) else { return Err(no_results(number, &line)) };
             self.has_unnamed |= line.is_some();
             let names = if error.is_some() { &mut self.errors } else { &mut self.texts };
             names.extend(line.is_none().then(|| id.key()));
@@ -208,8 +208,8 @@ fn is_blank(byte: u8) -> bool {
 }
 
 /// Returns the fields of a line, or `None` if the line is not a result.
-fn result(line: &[u8]) -> Option<Kept> {
-    serde_json::from_slice::<Kept>(line).ok().filter(|k| k.finish.is_some() || k.choices.is_some() || k.error.is_some())
+fn result(line: &[u8]) -> Option<KeptLine> {
+    serde_json::from_slice::<KeptLine>(line).ok().filter(|k| k.finish.is_some() || k.choices.is_some() || k.error.is_some())
 }
 
 /// Replaces the file by a copy without the error lines that `errors` removes. Returns the copy, open for appending.
@@ -220,7 +220,7 @@ fn without_errors(path: &Path, mut old: File, errors: Errors) -> Result<File> {
     old.seek(SeekFrom::Start(0)).map_err(io)?;
     let (mut reader, mut writer, mut line) = (BufReader::new(old), BufWriter::new(new.file()), Vec::new());
     while reader.read_until(b'\n', &mut line).map_err(io)? > 0 {
-        if serde_json::from_slice::<Kept>(&line).is_ok_and(|k| k.error.is_none() || errors == Errors::Keep && k.line.is_none()) {
+        if serde_json::from_slice::<KeptLine>(&line).is_ok_and(|k| k.error.is_none() || errors == Errors::Keep && k.line.is_none()) {
             writer.write_all(&line).map_err(io)?;
         }
         line.clear();
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     fn open(path: &Path, errors: Errors) -> Result<Results> {
-        Found::at(path, Path::new("in.jsonl"))?.continued(errors)
+        FoundResults::at(path, Path::new("in.jsonl"))?.continued(errors)
     }
 
     const TEXT: &str = r#"{"id":"a","text":null,"tokens":[],"finish":"eos","seed":1,"usage":{}}"#;

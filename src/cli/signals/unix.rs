@@ -58,16 +58,16 @@ fn waiting() -> MutexGuard<'static, Option<usize>> {
 
 /// While this value exists, its thread is marked as waiting in the line editor. If the program must end, the marked thread receives SIGINT.
 /// The editor then restores the terminal and returns.
-pub struct Waiting;
+pub struct EditorWait;
 
-impl Waiting {
-    pub fn begin() -> Waiting {
+impl EditorWait {
+    pub fn begin() -> EditorWait {
         *waiting() = Some(pthread_self() as usize);
-        Waiting
+        EditorWait
     }
 }
 
-impl Drop for Waiting {
+impl Drop for EditorWait {
     fn drop(&mut self) {
         *waiting() = None;
     }
