@@ -28,7 +28,7 @@ pub enum Choice {
 const WORLD_ROWS: usize = 65536;
 
 /// A model family whose vocabulary is a file in the model's folder.
-struct Family {
+struct VocabFamily {
     name: &'static str,
     /// The numbers of embeddings of the family's models. Some models have more embeddings than the vocabulary has ids.
     n_vocab: &'static [usize],
@@ -40,22 +40,22 @@ struct Family {
     origin: &'static str,
 }
 
-const FAMILIES: &[Family] = &[
-    Family {
+const FAMILIES: &[VocabFamily] = &[
+    VocabFamily {
         name: "GPT-NeoX-20B",
         n_vocab: &[50277, 50304],
         max_id: 50276..=50276,
         files: &["20B_tokenizer.json", "tokenizer.json"],
         origin: "https://raw.githubusercontent.com/BlinkDL/RWKV-LM/main/RWKV-v4neo/20B_tokenizer.json",
     },
-    Family {
+    VocabFamily {
         name: "MIDI",
         n_vocab: &[20096],
         max_id: 20095..=20095,
         files: &["tokenizer-midi.json", "tokenizer.json"],
         origin: "https://raw.githubusercontent.com/BlinkDL/ChatRWKV/main/music/tokenizer-midi.json",
     },
-    Family {
+    VocabFamily {
         name: "GLM-4",
         n_vocab: &[151552],
         // Newer models have more special tokens, such as `<think>`.
@@ -63,14 +63,14 @@ const FAMILIES: &[Family] = &[
         files: &["tokenizer.model", "tokenizer.json"],
         origin: "https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model",
     },
-    Family {
+    VocabFamily {
         name: "GLM-Edge",
         n_vocab: &[59264],
         max_id: 59259..=59263,
         files: &["tokenizer.json"],
         origin: "https://huggingface.co/zai-org/glm-edge-1.5b-chat/resolve/main/tokenizer.json",
     },
-    Family {
+    VocabFamily {
         name: "ChatGLM3",
         n_vocab: &[65024],
         max_id: 64797..=64797,
@@ -140,7 +140,7 @@ fn world() -> Choice {
     }
 }
 
-fn in_family(family: &Family, folder: Option<&Path>) -> Choice {
+fn in_family(family: &VocabFamily, folder: Option<&Path>) -> Choice {
     let mut refused = String::new();
     for path in folder.iter().flat_map(|folder| family.files.iter().map(|name| folder.join(name))).filter(|p| p.is_file()) {
         match Vocab::open(&path) {
@@ -149,7 +149,7 @@ fn in_family(family: &Family, folder: Option<&Path>) -> Choice {
             Err(e) => refused += &format!("; {e}"),
         }
     }
-    let Family { name, origin, .. } = family;
+    let VocabFamily { name, origin, .. } = family;
     Choice::Missing {
         hint: format!(
             "the model needs the {name} vocabulary: download {origin} into the model's folder, or name a file with `vocab`{refused}"

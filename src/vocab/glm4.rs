@@ -11,7 +11,7 @@ mod pieces;
 pub(super) mod tests;
 
 use super::merge::Ranks;
-use super::table::Table;
+use super::table::TokenTable;
 use super::{Scheme, byte_chars, utf8_text};
 use crate::error::{Error, Result, room, short};
 use pieces::Pieces;
@@ -44,8 +44,8 @@ pub const SPECIAL: [&str; 14] = [
     "<|end_of_video|>",
 ];
 
-pub(super) struct Glm4 {
-    table: Table,
+pub(super) struct Glm4Vocab {
+    table: TokenTable,
     ranks: Ranks,
     /// The ids of the special tokens.
     special: HashMap<String, u32>,
@@ -55,14 +55,14 @@ pub(super) struct Glm4 {
 }
 
 /// A token in a file.
-struct Entry {
+struct FileToken {
     rank: u32,
     token: Vec<u8>,
     /// The number of the token's line or entry in the file, from 1.
     nth: usize,
 }
 
-impl Glm4 {
+impl Glm4Vocab {
     /// Reads `tokenizer.model`.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         Self::from_lines(text, N_RANKS)
@@ -84,13 +84,13 @@ impl Glm4 {
         for (id, text, is_shown) in more_special {
             glm4.add_special(id, &text, is_shown)?;
         }
-        Ok(Some(Glm4 { keeps_pieces, ..glm4 }))
+        Ok(Some(Glm4Vocab { keeps_pieces, ..glm4 }))
     }
 
     /// Creates a vocabulary from `n_ranks` tokens in any order. `place` returns the place of the nth token in the file, for errors.
-    fn new(mut entries: Vec<Entry>, n_ranks: usize, place: fn(usize) -> String) -> Result<Self> {
+    fn new(mut entries: Vec<FileToken>, n_ranks: usize, place: fn(usize) -> String) -> Result<Self> {
         entries.sort_by_key(|entry| entry.rank);
-        let mut glm4 = Glm4::empty();
+        let mut glm4 = Glm4Vocab::empty();
         let first_bytes = byte_order();
         for (expected, entry) in (0..).zip(&entries) {
             let byte = first_bytes.get(expected as usize).copied();
@@ -106,7 +106,7 @@ impl Glm4 {
     }
 
     fn empty() -> Self {
-        Glm4 { table: Table::default(), ranks: Ranks::default(), special: HashMap::new(), keeps_pieces: true }
+        Glm4Vocab { table: TokenTable::default(), ranks: Ranks::default(), special: HashMap::new(), keeps_pieces: true }
     }
 
     /// Adds a special token. `is_shown` is true if decoded text has the token's text.
@@ -124,7 +124,7 @@ impl Glm4 {
     ///
     /// `File` if an id or a token occurs twice, if a single byte is not a token, or if a token is too long.
     pub(super) fn from_tokens<'a>(tokens: &[(u32, Vec<u8>)], special: impl Iterator<Item = (u32, &'a str, bool)>) -> Result<Self> {
-        let mut glm4 = Glm4::empty();
+        let mut glm4 = Glm4Vocab::empty();
         for (id, token) in tokens {
             glm4.table.add(*id, token)?;
             if let Some(before) = glm4.ranks.insert(token, *id, *id) {
@@ -141,8 +141,8 @@ impl Glm4 {
     }
 
     /// Adds a token, whose rank must be `expected`. If `byte` is given, the token must be this single byte.
-    fn add(&mut self, expected: u32, byte: Option<u8>, entry: &Entry) -> Result<()> {
-        let &Entry { rank, ref token, .. } = entry;
+    fn add(&mut self, expected: u32, byte: Option<u8>, entry: &FileToken) -> Result<()> {
+        let &FileToken { rank, ref token, .. } = entry;
         if rank < expected {
             return Err(Error::file(format!("two tokens have the rank {rank}")));
         }
@@ -183,7 +183,7 @@ fn split(ranks: &Ranks, piece: &[u8], keeps_pieces: bool, ids: &mut Vec<u32>) ->
     Ok(())
 }
 
-impl Scheme for Glm4 {
+impl Scheme for Glm4Vocab {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         let text = utf8_text(text)?;
         let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
@@ -205,7 +205,7 @@ impl Scheme for Glm4 {
         self.special.get(text).copied()
     }
 
-    fn table(&self) -> &Table {
+    fn table(&self) -> &TokenTable {
         &self.table
     }
 }

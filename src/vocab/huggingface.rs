@@ -6,9 +6,9 @@
 #[cfg(test)]
 pub(super) mod tests;
 
-use super::split::{Part, Parts};
-use super::table::Table;
-use super::tokenizer_json::{Added, Bpe, Merge, Model, TokenizerJson, WordLevel};
+use super::split::{SplitStep, SplitSteps};
+use super::table::TokenTable;
+use super::tokenizer_json::{Added, Bpe, Merge, TokenizerJson, TokenizerModel, WordLevel};
 use super::web::Pairs;
 use super::{Scheme, byte_chars, check_length, no_token, rwkv_trie, utf8_text};
 use crate::error::{Error, Result, short, with_place};
@@ -25,16 +25,16 @@ const MAX_ADDED_BYTES: usize = 1 << 18;
 /// The limit on the bytes of a text. The `tokenizers` crate takes 225 bytes of memory for each byte of the text.
 const MAX_TEXT_BYTES: usize = 32 << 20;
 
-/// The tokenizer of the `tokenizers` crate with `Parts` as its pre-tokenizer.
-type Tokenizer = TokenizerImpl<ModelWrapper, NormalizerWrapper, Parts, PostProcessorWrapper, DecoderWrapper>;
+/// The tokenizer of the `tokenizers` crate with `SplitSteps` as its pre-tokenizer.
+type Tokenizer = TokenizerImpl<ModelWrapper, NormalizerWrapper, SplitSteps, PostProcessorWrapper, DecoderWrapper>;
 
 pub(super) struct HuggingFace {
     tokenizer: Tokenizer,
-    table: Table,
-    kind: Kind,
+    table: TokenTable,
+    kind: TokenKind,
 }
 
-enum Kind {
+enum TokenKind {
     /// Tokens are bytes. The file has one character per byte, as [`byte_chars`] describes.
     Bytes {
         /// The ids of the tokens "\n" and "\n\n". `None` if one of these tokens is missing.
@@ -78,19 +78,19 @@ pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
     if let Some(pre_tokenizer) = file.pre_tokenizer {
         pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("the pre_tokenizer has an unsupported pattern: {e}")))?;
     }
-    let splits_bytes = parts.iter().any(Part::spells_bytes);
+    let splits_bytes = parts.iter().any(SplitStep::spells_bytes);
     let (model, table, kind) = match file.model {
-        Model::RwkvTrie(model) => return Ok(Arc::new(rwkv_trie::parse(model, &file.added_tokens)?)),
-        Model::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
-        Model::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
-        Model::Bpe(_) => return Err(Error::file("a BPE tokenizer needs a ByteLevel pre_tokenizer, and the file has none")),
-        Model::WordLevel(_) => {
+        TokenizerModel::RwkvTrie(model) => return Ok(Arc::new(rwkv_trie::parse(model, &file.added_tokens)?)),
+        TokenizerModel::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
+        TokenizerModel::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
+        TokenizerModel::Bpe(_) => return Err(Error::file("a BPE tokenizer needs a ByteLevel pre_tokenizer, and the file has none")),
+        TokenizerModel::WordLevel(_) => {
             return Err(Error::file("a WordLevel tokenizer with a decoder or a ByteLevel pre_tokenizer is not supported"));
         }
     };
 
     let mut tokenizer = Tokenizer::new(model);
-    tokenizer.with_pre_tokenizer(Some(Parts(parts)));
+    tokenizer.with_pre_tokenizer(Some(SplitSteps(parts)));
     if let Some(normalizer) = file.normalizer {
         let mut parts = Vec::new();
         normalizer.flatten(&mut parts);
@@ -101,7 +101,7 @@ pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
     Ok(Arc::new(HuggingFace { tokenizer, table, kind }))
 }
 
-fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> {
+fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, TokenTable, TokenKind)> {
     let has = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
     let odd = [
         ("dropout", bpe.dropout.is_some_and(|p| p != 0.0)),
@@ -130,7 +130,7 @@ fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> 
         builder = builder.unk_token(unknown);
     }
     let model = builder.build().map_err(|e| Error::file(format!("the BPE tokenizer is invalid: {e}")))?;
-    Ok((model.into(), table, Kind::Bytes { newlines, absent }))
+    Ok((model.into(), table, TokenKind::Bytes { newlines, absent }))
 }
 
 /// Converts the merges to pairs of tokens. Checks that both tokens and their concatenation are in the vocabulary, because the crate does not check
@@ -154,23 +154,23 @@ fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>>
     Ok(pairs)
 }
 
-fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, Table, Kind)> {
+fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, TokenTable, TokenKind)> {
     let table = table(&words.vocab, added, Spelling::Words)?;
     let mut builder = wordlevel::WordLevel::builder().vocab(by_text(words.vocab)?);
     if let Some(unknown) = words.unk_token {
         builder = builder.unk_token(unknown);
     }
     let model = builder.build().map_err(|e| Error::file(format!("the WordLevel tokenizer is invalid: {e}")))?;
-    Ok((model.into(), table, Kind::Words))
+    Ok((model.into(), table, TokenKind::Words))
 }
 
 /// Returns the bytes of each id. Special tokens, such as the end of text, have no bytes.
 ///
 /// MIDI's `<pad>`, `<start>` and `<end>` are special, too. To convert a text to MIDI, put `<start>` and `<end>` around the text, as the official
 /// script does.
-fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<Table> {
+fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<TokenTable> {
     let by_content: HashMap<&str, u32> = added.iter().map(|a| (a.token.content.as_str(), a.id)).collect();
-    let mut table = Table::default();
+    let mut table = TokenTable::default();
     for (text, id) in &vocab.0 {
         // an added token with the same text and id replaces this entry
         if by_content.get(text.as_str()) != Some(id) {
@@ -233,7 +233,7 @@ impl Scheme for HuggingFace {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         check_length(text, MAX_TEXT_BYTES)?;
         let text = utf8_text(text)?;
-        if let Kind::Bytes { absent, .. } = &self.kind
+        if let TokenKind::Bytes { absent, .. } = &self.kind
             && !absent.is_empty()
             && let Some(offset) = text.bytes().position(|b| absent.contains(&b))
         {
@@ -249,7 +249,7 @@ impl Scheme for HuggingFace {
     /// before a reply.
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         let mut ids = self.encode(text)?;
-        if let Kind::Bytes { newlines: Some([one, two]), .. } = self.kind
+        if let TokenKind::Bytes { newlines: Some([one, two]), .. } = self.kind
             && ids.last() == Some(&two)
         {
             ids.pop();
@@ -261,13 +261,13 @@ impl Scheme for HuggingFace {
     /// Joins the bytes of the tokens. If the tokens are words, removes the space before the first word.
     fn decode(&self, ids: &[u32]) -> Vec<u8> {
         let mut bytes = self.table.decode(ids);
-        if matches!(self.kind, Kind::Words) && bytes.first() == Some(&b' ') {
+        if matches!(self.kind, TokenKind::Words) && bytes.first() == Some(&b' ') {
             bytes.remove(0);
         }
         bytes
     }
 
-    fn table(&self) -> &Table {
+    fn table(&self) -> &TokenTable {
         &self.table
     }
 }

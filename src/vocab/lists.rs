@@ -6,12 +6,12 @@
 #[cfg(test)]
 mod tests;
 
-use super::glm4::Glm4;
+use super::glm4::Glm4Vocab;
 use super::huggingface;
 use super::rwkv::Rwkv;
 use super::sentence_piece::{self, SentencePiece, Spaces};
-use super::table::Table;
-use super::tokenizer_json::{Added, Bpe, Merge, Model, Normalizer, PreTokenizer, TokenizerJson};
+use super::table::TokenTable;
+use super::tokenizer_json::{Added, Bpe, Merge, Normalizer, PreTokenizer, TokenizerJson, TokenizerModel};
 use super::web::Pairs;
 use super::{Vocab, byte_chars};
 use crate::error::{Error, Result, short};
@@ -102,7 +102,7 @@ impl<'a> Lists<'a> {
 }
 
 fn rwkv(lists: &Lists) -> Result<Rwkv> {
-    let mut table = Table::default();
+    let mut table = TokenTable::default();
     let mut entries = Vec::new();
     for (id, text) in lists.of_type(NORMAL) {
         let token = unescape(text)
@@ -141,10 +141,10 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Creates GLM's vocabulary. The ids are the ranks, which determine the merges, so the list of merges is not read.
-fn glm(lists: &Lists) -> Result<Glm4> {
+fn glm(lists: &Lists) -> Result<Glm4Vocab> {
     let special = lists.of_type(CONTROL).map(|(id, text)| (id, text, false));
     let shown = lists.of_type(USER_DEFINED).map(|(id, text)| (id, text, true));
-    Glm4::from_tokens(&lists.spelt()?, special.chain(shown))
+    Glm4Vocab::from_tokens(&lists.spelt()?, special.chain(shown))
 }
 
 /// Creates a SentencePiece vocabulary, such as ChatGLM3's.
@@ -177,6 +177,6 @@ fn neox(lists: &Lists, normalised: bool) -> TokenizerJson {
         normalizer: normalised.then_some(Normalizer::NFC),
         pre_tokenizer: Some(PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: Some(true) }),
         decoder: None,
-        model: Model::Bpe(bpe),
+        model: TokenizerModel::Bpe(bpe),
     }
 }

@@ -26,8 +26,8 @@ pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
         };
         let (value, after) = unescape(escape, is_bytes).ok_or_else(|| bad_escape(escape))?;
         match value {
-            Value::Byte(byte) => out.push(byte),
-            Value::Char(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            EscapeValue::Byte(byte) => out.push(byte),
+            EscapeValue::Char(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
         rest = after;
     }
@@ -41,7 +41,7 @@ pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
 pub(crate) fn unescape_text(escape: &str, out: &mut String) -> Result<usize, String> {
     match (unescape(escape, false), escape.chars().next()) {
         (_, None) => Err("a backslash at the end of the text".into()),
-        (Some((Value::Char(c), rest)), _) => {
+        (Some((EscapeValue::Char(c), rest)), _) => {
             out.push(c);
             Ok(escape.len() - rest.len())
         }
@@ -62,14 +62,14 @@ fn no_character(escape: &str, n: usize) -> String {
 }
 
 /// The value of an escape.
-enum Value {
+enum EscapeValue {
     Byte(u8),
     Char(char),
 }
 
 /// Reads the text after a backslash. Returns the value of the escape and the text after the escape, or `None` if this kind of literal has no such
 /// escape.
-fn unescape(escape: &str, is_bytes: bool) -> Option<(Value, &str)> {
+fn unescape(escape: &str, is_bytes: bool) -> Option<(EscapeValue, &str)> {
     let first = escape.chars().next()?;
     let rest = &escape[first.len_utf8()..];
     let (code, rest) = match first {
@@ -91,7 +91,7 @@ fn unescape(escape: &str, is_bytes: bool) -> Option<(Value, &str)> {
         }
         _ => return None,
     };
-    let value = if is_bytes { Value::Byte(u8::try_from(code).ok()?) } else { Value::Char(char::from_u32(code)?) };
+    let value = if is_bytes { EscapeValue::Byte(u8::try_from(code).ok()?) } else { EscapeValue::Char(char::from_u32(code)?) };
     Some((value, rest))
 }
 

@@ -50,7 +50,7 @@ impl Ranks {
     /// # Errors
     /// `Memory` if memory for the parts is not available.
     pub(super) fn join<'t>(&self, text: &'t [u8], starts: impl Iterator<Item = usize>) -> Result<impl Iterator<Item = &'t [u8]>> {
-        let mut parts = Parts::new(text.len(), starts)?;
+        let mut parts = MergeParts::new(text.len(), starts)?;
         // An element is (rank, start, end). The lowest rank comes first; of equal ranks, the leftmost join comes first.
         let mut heap = BinaryHeap::from(room(text.len(), PARTS)?);
         let candidate = |start: usize, end: usize| self.get(&text[start..end]).map(|token| Reverse((token.rank, start, end)));
@@ -71,16 +71,16 @@ impl Ranks {
 }
 
 /// The division of a text of n bytes into parts.
-struct Parts {
+struct MergeParts {
     /// For each byte offset, the end of the part that starts at this offset, or 0 if no part starts there. `[n]`
     end: Vec<usize>,
     /// For each byte offset at which a part starts, the start of the part before that part. `[n]`
     before: Vec<usize>,
 }
 
-impl Parts {
+impl MergeParts {
     fn new(n: usize, starts: impl Iterator<Item = usize>) -> Result<Self> {
-        let mut parts = Parts { end: filled(0, n, PARTS)?, before: filled(0, n, PARTS)? };
+        let mut parts = MergeParts { end: filled(0, n, PARTS)?, before: filled(0, n, PARTS)? };
         let mut before = 0;
         for start in starts.skip(1) {
             parts.end[before] = start;

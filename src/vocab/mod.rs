@@ -70,7 +70,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use table::Table;
+use table::TokenTable;
 
 /// The most bytes that a vocabulary file may have, except GLM-4's `tokenizer.json`. The World vocabulary has 1.2 MB. The limit protects the
 /// memory if the path is wrong, for example an endless device file.
@@ -105,7 +105,7 @@ trait Scheme: Send + Sync {
         false
     }
     /// Returns the table with the bytes of each id.
-    fn table(&self) -> &Table;
+    fn table(&self) -> &TokenTable;
 }
 
 /// A vocabulary: converts text to token ids and back. Threads can share one, and clones share its tables.
@@ -185,7 +185,7 @@ impl Vocab {
         let json = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii();
         let json = (json.first() == Some(&b'{') && !is_sentence_piece).then_some(json);
         if let Some(json) = json.filter(|json| !web::is_web(json))
-            && let Some(glm4) = glm4::Glm4::parse_json(json)?
+            && let Some(glm4) = glm4::Glm4Vocab::parse_json(json)?
         {
             return Ok(Vocab { scheme: Arc::new(glm4) });
         }
@@ -194,7 +194,7 @@ impl Vocab {
             Some(json) if web::is_web(json) => Arc::new(web::parse(json)?),
             Some(json) => huggingface::parse(json)?,
             None if is_sentence_piece => Arc::new(sentence_piece::SentencePiece::parse(text)?),
-            None if glm4::is_lines(text) => Arc::new(glm4::Glm4::parse(text)?),
+            None if glm4::is_lines(text) => Arc::new(glm4::Glm4Vocab::parse(text)?),
             None => Arc::new(rwkv::Rwkv::parse(text)?),
         };
         Ok(Vocab { scheme })

@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 
 /// The value of a field, by wire type.
-pub(super) enum Value<'f> {
+pub(super) enum FieldValue<'f> {
     /// An integer, a bool or an enum.
     Int(u64),
     /// A text, bytes or a message.
@@ -18,28 +18,28 @@ pub(super) enum Value<'f> {
 }
 
 /// An iterator over the fields of a message, in the order of the file. Ends after the first error.
-pub(super) struct Fields<'f> {
+pub(super) struct ProtobufFields<'f> {
     rest: &'f [u8],
 }
 
-impl<'f> Fields<'f> {
+impl<'f> ProtobufFields<'f> {
     pub(super) fn of(message: &'f [u8]) -> Self {
-        Fields { rest: message }
+        ProtobufFields { rest: message }
     }
 
-    fn field(&mut self) -> Option<(u64, Value<'f>)> {
+    fn field(&mut self) -> Option<(u64, FieldValue<'f>)> {
         let tag = self.int()?;
         let value = match tag & 7 {
-            0 => Value::Int(self.int()?),
+            0 => FieldValue::Int(self.int()?),
             1 => {
                 self.bytes(8)?;
-                Value::Fixed64
+                FieldValue::Fixed64
             }
             2 => {
                 let len = self.int()?;
-                Value::Bytes(self.bytes(usize::try_from(len).ok()?)?)
+                FieldValue::Bytes(self.bytes(usize::try_from(len).ok()?)?)
             }
-            5 => Value::Fixed32(self.bytes(4)?.try_into().ok()?),
+            5 => FieldValue::Fixed32(self.bytes(4)?.try_into().ok()?),
             _ => return None,
         };
         Some((tag >> 3, value))
@@ -66,9 +66,9 @@ impl<'f> Fields<'f> {
     }
 }
 
-impl<'f> Iterator for Fields<'f> {
+impl<'f> Iterator for ProtobufFields<'f> {
     /// The number of a field and the field's value.
-    type Item = Result<(u64, Value<'f>)>;
+    type Item = Result<(u64, FieldValue<'f>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {

@@ -3,8 +3,8 @@
 //! The id ends at the first space, and the length begins after the last space. The literal between them may contain spaces. Ids may have gaps and
 //! may be in any order. Some single bytes may have no token.
 
-use super::table::{ID_LIMIT, Table};
-use super::trie::{Entry, Steps, Trie};
+use super::table::{ID_LIMIT, TokenTable};
+use super::trie::{Steps, Trie, TrieToken};
 use super::{Scheme, literal, no_token};
 use crate::error::{Error, Result, room, short};
 
@@ -12,19 +12,19 @@ use crate::error::{Error, Result, room, short};
 const NO_VOCABULARY: &str = "name the model's vocabulary file, such as rwkv_vocab_v20230424.txt";
 
 pub(super) struct Rwkv {
-    table: Table,
+    table: TokenTable,
     trie: Trie,
 }
 
 impl Rwkv {
     /// Creates a vocabulary. If several entries have equal bytes, `encode` returns the id of the last of these entries.
-    pub(super) fn new(table: Table, entries: &[Entry]) -> Self {
+    pub(super) fn new(table: TokenTable, entries: &[TrieToken]) -> Self {
         Rwkv { trie: Trie::new(entries, table.bytes()), table }
     }
 
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let text = utf8(text)?;
-        let mut table = Table::default();
+        let mut table = TokenTable::default();
         let mut entries = Vec::with_capacity(text.len() / 16);
         // `split` at `\n` only: a token may contain U+2028 and other line separators
         for (i, line) in text.split('\n').enumerate() {
@@ -52,7 +52,7 @@ fn utf8(text: &[u8]) -> Result<&str> {
 }
 
 /// Reads a line and adds its token to the table.
-fn parse_line(line: &str, table: &mut Table) -> Result<Entry> {
+fn parse_line(line: &str, table: &mut TokenTable) -> Result<TrieToken> {
     let Some((id, literal, n_bytes)) = split(line) else {
         let e = Error::file(format!("expected a token as ID 'TEXT' LENGTH, found {:?}", short(line, 40)));
         return Err(if line.starts_with(['{', '[']) {
@@ -103,7 +103,7 @@ impl Scheme for Rwkv {
         true
     }
 
-    fn table(&self) -> &Table {
+    fn table(&self) -> &TokenTable {
         &self.table
     }
 }

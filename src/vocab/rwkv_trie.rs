@@ -6,7 +6,7 @@
 
 use super::byte_chars;
 use super::rwkv::Rwkv;
-use super::table::Table;
+use super::table::TokenTable;
 use super::tokenizer_json::{Added, RwkvTrie};
 use super::web::Pairs;
 use crate::error::{Error, Result, short};
@@ -26,7 +26,7 @@ pub(super) fn parse(model: RwkvTrie, added: &[Added]) -> Result<Rwkv> {
         let e = Error::file("the model of type RwkvTrie has no `vocab`");
         return Err(e.hint("name the World vocabulary instead: rwkv_vocab_v20230424.txt"));
     };
-    let mut table = Table::default();
+    let mut table = TokenTable::default();
     let mut entries = Vec::with_capacity(pairs.len());
     for (text, id) in pairs {
         let is_special = id == 0 || added.iter().any(|a| a.token.special && a.id == id);
@@ -45,7 +45,7 @@ pub(super) fn parse(model: RwkvTrie, added: &[Added]) -> Result<Rwkv> {
 }
 
 /// Returns the names and contents of `tokenizer.json` and `tokenizer_config.json` for a vocabulary with greedy longest match.
-pub(super) fn files(table: &Table) -> [(String, Vec<u8>); 2] {
+pub(super) fn files(table: &TokenTable) -> [(String, Vec<u8>); 2] {
     let mut vocab = Map::from_iter([(END.to_string(), Value::from(0))]);
     for id in 1..=table.max_id() {
         let token = table.token(id);

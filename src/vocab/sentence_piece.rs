@@ -13,12 +13,12 @@ mod pieces;
 pub(super) mod tests;
 
 use super::merge::Ranks;
-use super::table::Table;
+use super::table::TokenTable;
 use super::trie::{Steps, Trie};
 use super::{Scheme, check_length, utf8_text};
 use crate::error::{Error, Result, room};
 pub(super) use model::Spaces;
-use model::{Kind, Model, Piece};
+use model::{Piece, PieceKind, SentencePieceModel};
 use pieces::{all_bytes, byte, each_once, ranks, user_defined};
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ const CHATGLM3: [&str; 9] = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|sy
 const UNUSED: i32 = 5;
 
 pub(super) struct SentencePiece {
-    table: Table,
+    table: TokenTable,
     spaces: Spaces,
     /// The normal pieces with their ranks. Encoding joins the characters of a text to these pieces, the piece of lowest rank first.
     ranks: Ranks,
@@ -76,7 +76,7 @@ impl SentencePiece {
 
     /// Reads a model. A model with exactly `n_chatglm3` pieces is ChatGLM3's.
     fn with_chatglm3(file: &[u8], n_chatglm3: usize) -> Result<Self> {
-        let model = Model::parse(file)?;
+        let model = SentencePieceModel::parse(file)?;
         let is_chatglm3 = model.pieces.len() == n_chatglm3;
         Self::new(model, is_chatglm3)
     }
@@ -96,35 +96,35 @@ impl SentencePiece {
             return Err(Error::file(format!("expected a score for each of {} tokens, found {}", tokens.len(), scores.len())));
         }
         let read = |id: usize| {
-            let kind = Kind::parse(u64::try_from(types[id]).unwrap_or_default());
+            let kind = PieceKind::parse(u64::try_from(types[id]).unwrap_or_default());
             let piece = kind.and_then(|kind| Piece { text: tokens[id].into(), score: scores[id], kind }.check());
             piece.map_err(|e| e.at(format!("token {id}")))
         };
         let pieces = (0..n_pieces).map(read).collect::<Result<Vec<_>>>()?;
-        let byte_fallback = pieces.iter().any(|piece| piece.kind == Kind::Byte);
-        Self::new(Model { pieces, spaces, byte_fallback }, n_chatglm3.is_some())
+        let byte_fallback = pieces.iter().any(|piece| piece.kind == PieceKind::Byte);
+        Self::new(SentencePieceModel { pieces, spaces, byte_fallback }, n_chatglm3.is_some())
     }
 
-    fn new(model: Model, is_chatglm3: bool) -> Result<Self> {
-        let Model { pieces, spaces, byte_fallback } = model;
-        let mut table = Table::default();
+    fn new(model: SentencePieceModel, is_chatglm3: bool) -> Result<Self> {
+        let SentencePieceModel { pieces, spaces, byte_fallback } = model;
+        let mut table = TokenTable::default();
         let mut special = HashMap::new();
         let mut unknown = None;
         let mut bytes: [Option<u32>; 256] = [None; 256];
         for (id, piece) in (0..).zip(&pieces) {
             let at = |e: Error| e.at(format!("piece {id}"));
             match piece.kind {
-                Kind::Normal | Kind::UserDefined => table.add(id, piece.text.replace(SPACE, " ").as_bytes()).map(drop),
-                Kind::Control => {
+                PieceKind::Normal | PieceKind::UserDefined => table.add(id, piece.text.replace(SPACE, " ").as_bytes()).map(drop),
+                PieceKind::Control => {
                     special.insert(piece.text.clone(), id);
                     table.add(id, b"").map(drop)
                 }
-                Kind::Unknown if unknown.is_some() => Err(Error::file("the SentencePiece model has two pieces for unknown text")),
-                Kind::Unknown => {
+                PieceKind::Unknown if unknown.is_some() => Err(Error::file("the SentencePiece model has two pieces for unknown text")),
+                PieceKind::Unknown => {
                     unknown = Some(id);
                     table.add(id, b"").map(drop)
                 }
-                Kind::Byte => byte(&piece.text).and_then(|byte| {
+                PieceKind::Byte => byte(&piece.text).and_then(|byte| {
                     bytes[byte as usize] = Some(id);
                     table.add(id, &[byte]).map(drop)
                 }),
@@ -235,7 +235,7 @@ impl Scheme for SentencePiece {
         self.special.get(text).copied()
     }
 
-    fn table(&self) -> &Table {
+    fn table(&self) -> &TokenTable {
         &self.table
     }
 }

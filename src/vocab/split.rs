@@ -24,7 +24,7 @@ const MAX_BACKTRACKS: [(usize, usize); 4] = [(1 << 14, 12_000), (1 << 18, 768), 
 const MAX_COMPILED_BYTES: usize = 4 << 20;
 
 /// One step in which a text is split or changed.
-pub(super) enum Part {
+pub(super) enum SplitStep {
     /// A pre-tokenizer of the `tokenizers` crate that takes linear time.
     Linear(PreTokenizerWrapper),
     /// Puts a space before a text that does not begin with a space.
@@ -33,36 +33,40 @@ pub(super) enum Part {
 }
 
 /// All steps that split a text, in order.
-pub(super) struct Parts(pub Vec<Part>);
+pub(super) struct SplitSteps(pub Vec<SplitStep>);
 
-impl Part {
+impl SplitStep {
     /// Returns the steps of the pre-tokenizer `ByteLevel`, in order. `add_prefix_space` adds a step that puts a space before the text. `use_regex`
     /// adds a step that splits the text by GPT-2's pattern. The last step converts each byte to the character that represents the byte in the file
     /// ([`byte_chars`](super::byte_chars)).
-    pub fn byte_level(add_prefix_space: bool, use_regex: bool) -> Result<Vec<Part>> {
+    pub fn byte_level(add_prefix_space: bool, use_regex: bool) -> Result<Vec<SplitStep>> {
         let mut parts = Vec::new();
         if add_prefix_space {
-            parts.push(Part::Space);
+            parts.push(SplitStep::Space);
         }
         if use_regex {
-            parts.push(Part::Pattern(Box::new(Split::new(SplitPattern::Regex(GPT2.into()), SplitDelimiterBehavior::Isolated, false)?)));
+            parts.push(SplitStep::Pattern(Box::new(Split::new(
+                SplitPattern::Regex(GPT2.into()),
+                SplitDelimiterBehavior::Isolated,
+                false,
+            )?)));
         }
-        parts.push(Part::Linear(ByteLevel::new(false, false, false).into()));
+        parts.push(SplitStep::Linear(ByteLevel::new(false, false, false).into()));
         Ok(parts)
     }
 
     /// Returns whether the step converts each byte to the character that represents the byte in the file.
     pub fn spells_bytes(&self) -> bool {
-        matches!(self, Part::Linear(PreTokenizerWrapper::ByteLevel(_)))
+        matches!(self, SplitStep::Linear(PreTokenizerWrapper::ByteLevel(_)))
     }
 }
 
-impl PreTokenizer for Parts {
+impl PreTokenizer for SplitSteps {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> Result<()> {
         self.0.iter().try_for_each(|part| match part {
-            Part::Linear(part) => part.pre_tokenize(text),
-            Part::Pattern(split) => split.pre_tokenize(text),
-            Part::Space => text.split(|_, mut piece| {
+            SplitStep::Linear(part) => part.pre_tokenize(text),
+            SplitStep::Pattern(split) => split.pre_tokenize(text),
+            SplitStep::Space => text.split(|_, mut piece| {
                 if !piece.get().starts_with(' ') {
                     piece.prepend(" ");
                 }
@@ -109,7 +113,7 @@ impl Split {
 
 impl PreTokenizer for Split {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> Result<()> {
-        let mut clock = Clock::new();
+        let mut clock = SplitClock::new();
         text.split(|_, piece| {
             clock.allow(piece.get().len());
             let matches = Matches { regex: self.regex(piece.get().len())?, clock: &clock };
@@ -123,7 +127,7 @@ impl PreTokenizer for Split {
 
 struct Matches<'a> {
     regex: &'a Regex,
-    clock: &'a Clock,
+    clock: &'a SplitClock,
 }
 
 impl Pattern for Matches<'_> {
@@ -150,7 +154,7 @@ impl Pattern for Matches<'_> {
 
 /// The time limit of one text: a constant plus a time per byte. This limit is needed in addition to `MAX_BACKTRACKS`: with a hostile pattern, every
 /// single match can take a time proportional to the length of the text.
-struct Clock {
+struct SplitClock {
     started: Instant,
     n_bytes: usize,
 }
@@ -160,9 +164,9 @@ const SECONDS: f64 = 5.0;
 /// The time limit per byte, in seconds. Published patterns take 0.1 µs.
 const SECONDS_PER_BYTE: f64 = 2e-6;
 
-impl Clock {
-    fn new() -> Clock {
-        Clock { started: Instant::now(), n_bytes: 0 }
+impl SplitClock {
+    fn new() -> SplitClock {
+        SplitClock { started: Instant::now(), n_bytes: 0 }
     }
 
     /// Extends the limit by the time for `n_bytes` more bytes.

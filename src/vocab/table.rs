@@ -2,7 +2,7 @@
 //!
 //! Ids may have gaps, and may be added in any order. This module must stay independent of file formats and of the rules by which text becomes ids.
 
-use super::trie::Entry;
+use super::trie::TrieToken;
 use crate::error::{Error, Result};
 
 /// Ids must be below this limit. The table has a row for every id up to the largest id, so a huge id would take too much memory.
@@ -12,7 +12,7 @@ pub(super) const ID_LIMIT: u32 = 1 << 20;
 /// longest token.
 const MAX_TOKEN_BYTES: usize = 1024;
 
-/// The place of a token in `Table::bytes`.
+/// The place of a token in `TokenTable::bytes`.
 #[derive(Clone, Copy)]
 struct Span {
     start: u32,
@@ -23,7 +23,7 @@ struct Span {
 const UNASSIGNED: Span = Span { start: u32::MAX, len: 0 };
 
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct TokenTable {
     /// The bytes of all tokens, in the order of the file.
     bytes: Vec<u8>,
     /// The span of each id. `[max_id + 1]`
@@ -32,10 +32,10 @@ pub(super) struct Table {
     n_tokens: usize,
 }
 
-impl Table {
+impl TokenTable {
     /// Assigns a token to an id. Returns the token's place in the bytes of all tokens. Refuses an id that is too large or already assigned, and a
     /// token that is too long.
-    pub fn add(&mut self, id: u32, token: &[u8]) -> Result<Entry> {
+    pub fn add(&mut self, id: u32, token: &[u8]) -> Result<TrieToken> {
         if id >= ID_LIMIT {
             return Err(Error::file(format!("expected a token id below {ID_LIMIT}, found {id}")));
         }
@@ -59,7 +59,7 @@ impl Table {
         self.bytes.extend_from_slice(token);
         self.spans[row] = Span { start, len };
         self.n_tokens += 1;
-        Ok(Entry { id, start, len })
+        Ok(TrieToken { id, start, len })
     }
 
     /// Returns the bytes of an id, empty if the id is unassigned.

@@ -4,7 +4,7 @@
 //! exponential in the depth of nested components, and does not check the indices of a BPE model. So the structures here accept only the components
 //! that are known to be sound. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add tokens of a prompt.
 
-use super::split::{Part, Split};
+use super::split::{Split, SplitStep};
 use super::web::Pairs;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -22,7 +22,7 @@ pub(super) struct TokenizerJson {
     pub pre_tokenizer: Option<PreTokenizer>,
     /// The decoder. Only its presence matters, because the model determines how ids become text.
     pub decoder: Option<IgnoredAny>,
-    pub model: Model,
+    pub model: TokenizerModel,
 }
 
 /// A token that is found in a text before the text is split.
@@ -35,7 +35,7 @@ pub(super) struct Added {
 
 #[derive(Deserialize)]
 #[serde(tag = "type")]
-pub(super) enum Model {
+pub(super) enum TokenizerModel {
     #[serde(rename = "BPE")]
     Bpe(Bpe),
     WordLevel(WordLevel),
@@ -126,16 +126,16 @@ pub(super) enum PreTokenizer {
 
 impl PreTokenizer {
     /// Appends the steps that split a text, with nested sequences flattened. Fails if a pattern does not compile.
-    pub fn flatten(self, parts: &mut Vec<Part>) -> tokenizers::Result<()> {
+    pub fn flatten(self, parts: &mut Vec<SplitStep>) -> tokenizers::Result<()> {
         parts.push(match self {
             PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {
-                parts.extend(Part::byte_level(add_prefix_space, use_regex.unwrap_or(true))?);
+                parts.extend(SplitStep::byte_level(add_prefix_space, use_regex.unwrap_or(true))?);
                 return Ok(());
             }
-            PreTokenizer::Split { pattern, behavior, invert } => Part::Pattern(Box::new(Split::new(pattern, behavior, invert)?)),
-            PreTokenizer::Digits { individual_digits } => Part::Linear(Digits::new(individual_digits).into()),
-            PreTokenizer::Whitespace => Part::Linear(Whitespace {}.into()),
-            PreTokenizer::WhitespaceSplit => Part::Linear(WhitespaceSplit.into()),
+            PreTokenizer::Split { pattern, behavior, invert } => SplitStep::Pattern(Box::new(Split::new(pattern, behavior, invert)?)),
+            PreTokenizer::Digits { individual_digits } => SplitStep::Linear(Digits::new(individual_digits).into()),
+            PreTokenizer::Whitespace => SplitStep::Linear(Whitespace {}.into()),
+            PreTokenizer::WhitespaceSplit => SplitStep::Linear(WhitespaceSplit.into()),
             PreTokenizer::Sequence { pretokenizers } => return pretokenizers.into_iter().try_for_each(|p| p.flatten(parts)),
         });
         Ok(())

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// A token: its id and its span in the bytes of all tokens.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct TrieToken {
     pub id: u32,
     pub start: u32,
     pub len: u32,
@@ -57,7 +57,7 @@ pub(super) struct Trie {
 
 impl Trie {
     /// Builds a trie. Of several entries with equal bytes, the last entry counts. Tokens without bytes never match.
-    pub(super) fn new(entries: &[Entry], bytes: &[u8]) -> Self {
+    pub(super) fn new(entries: &[TrieToken], bytes: &[u8]) -> Self {
         let sorted = sort(entries, bytes);
         let byte = |i: usize, depth: usize| bytes[sorted[i].start as usize + depth];
 
@@ -136,8 +136,8 @@ impl Trie {
 }
 
 /// Returns the entries that have bytes, sorted by their bytes. Of several entries with equal bytes, keeps the last.
-fn sort(entries: &[Entry], bytes: &[u8]) -> Vec<Entry> {
-    let token = |e: &Entry| &bytes[e.start as usize..][..e.len as usize];
+fn sort(entries: &[TrieToken], bytes: &[u8]) -> Vec<TrieToken> {
+    let token = |e: &TrieToken| &bytes[e.start as usize..][..e.len as usize];
     // the first eight bytes, compared as one number, decide most comparisons
     let mut keyed: Vec<(u64, usize)> = Vec::with_capacity(entries.len());
     for (i, e) in entries.iter().enumerate().filter(|(_, e)| e.len > 0) {
@@ -147,7 +147,7 @@ fn sort(entries: &[Entry], bytes: &[u8]) -> Vec<Entry> {
         keyed.push((u64::from_be_bytes(head), i));
     }
     keyed.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| token(&entries[a.1]).cmp(token(&entries[b.1]))).then(a.1.cmp(&b.1)));
-    let mut sorted: Vec<Entry> = Vec::with_capacity(keyed.len());
+    let mut sorted: Vec<TrieToken> = Vec::with_capacity(keyed.len());
     for (_, i) in keyed {
         let entry = entries[i];
         match sorted.last_mut() {

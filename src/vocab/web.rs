@@ -4,7 +4,7 @@
 //! `rwkv.rs`.
 
 use super::rwkv::{Rwkv, number};
-use super::table::{ID_LIMIT, Table};
+use super::table::{ID_LIMIT, TokenTable};
 use crate::error::{Error, Result, short, with_place};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -21,7 +21,7 @@ pub(super) fn parse(json: &[u8]) -> Result<Rwkv> {
         let text = format!("expected a vocabulary as a JSON object {{\"ID\": \"TEXT\" or [BYTES], …}}: {}", with_place(&e));
         Error::file(text).caused_by(e)
     })?;
-    let mut table = Table::default();
+    let mut table = TokenTable::default();
     let mut entries = Vec::with_capacity(pairs.len());
     for (id, Token(bytes)) in pairs {
         let id = number(&id)
@@ -60,8 +60,8 @@ struct Token(Vec<u8>);
 
 impl<'de> Deserialize<'de> for Token {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Bytes;
-        impl<'de> Visitor<'de> for Bytes {
+        struct TokenVisitor;
+        impl<'de> Visitor<'de> for TokenVisitor {
             type Value = Token;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or an array of bytes")
@@ -77,6 +77,6 @@ impl<'de> Deserialize<'de> for Token {
                 Ok(Token(bytes))
             }
         }
-        deserializer.deserialize_any(Bytes)
+        deserializer.deserialize_any(TokenVisitor)
     }
 }

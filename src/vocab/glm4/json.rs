@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Entry, N_RANKS, N_RANKS_EDGE, SPECIAL, not_glm4, pieces};
+use super::{FileToken, N_RANKS, N_RANKS_EDGE, SPECIAL, not_glm4, pieces};
 use crate::error::{Error, Result, short, with_place};
 use crate::vocab::web::Pairs;
 use crate::vocab::{MAX_FILE_BYTES, byte_chars};
@@ -21,12 +21,12 @@ struct File {
     #[serde(default)]
     added_tokens: Vec<Added>,
     normalizer: Option<IgnoredAny>,
-    pre_tokenizer: Option<Part>,
-    model: Model,
+    pre_tokenizer: Option<PreTokenizerPart>,
+    model: BpeModel,
 }
 
 #[derive(Deserialize)]
-struct Model {
+struct BpeModel {
     vocab: Pairs<u32>,
     ignore_merges: Option<bool>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Read {
     /// The number of tokens without special tokens.
     pub n_ranks: usize,
     /// The tokens, in the order of the file.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FileToken>,
     /// The special tokens after GLM-4's own, such as `<think>`: the id, the text, and whether decoded text shows the token.
     pub more_special: Vec<(u32, String, bool)>,
     /// The value of `ignore_merges`: true if a piece of text that is itself a token becomes this token without merges.
@@ -61,9 +61,9 @@ pub(super) struct Read {
 
 /// A component of the `pre_tokenizer`, of any type.
 #[derive(Deserialize)]
-struct Part {
+struct PreTokenizerPart {
     r#type: String,
-    pretokenizers: Option<Vec<Part>>,
+    pretokenizers: Option<Vec<PreTokenizerPart>>,
     pattern: Option<Pattern>,
     behavior: Option<String>,
     invert: Option<bool>,
@@ -134,7 +134,7 @@ pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<Read>> {
         let token = byte_chars::spelt(&text).filter(|bytes| !bytes.is_empty()).ok_or_else(|| {
             not_glm4(format!("expected a token spelt with GPT-2's characters for bytes, found {:?}", short(&text, 24))).at(place(nth))
         })?;
-        entries.push(Entry { rank: id, token, nth });
+        entries.push(FileToken { rank: id, token, nth });
     }
     Ok(Some(Read { n_ranks, entries, more_special, keeps_pieces }))
 }
@@ -144,7 +144,7 @@ pub(super) fn place(nth: usize) -> String {
     format!("entry {nth} of the vocab")
 }
 
-impl Part {
+impl PreTokenizerPart {
     /// Returns whether this component is GLM-4's pattern followed by ByteLevel, and nothing else.
     fn is_glm4(&self) -> bool {
         let mut parts = Vec::new();
@@ -158,7 +158,7 @@ impl Part {
     }
 
     /// Appends this pre-tokenizer to `parts`. Replaces a sequence by its members, also in nested sequences.
-    fn flatten<'p>(&'p self, parts: &mut Vec<&'p Part>) {
+    fn flatten<'p>(&'p self, parts: &mut Vec<&'p PreTokenizerPart>) {
         match &self.pretokenizers {
             Some(inner) => inner.iter().for_each(|part| part.flatten(parts)),
             None => parts.push(self),

@@ -1,6 +1,6 @@
 //! Reads GLM-4's `tokenizer.model`: one line `BASE64 RANK` per token.
 
-use super::{Entry, N_RANKS, not_glm4};
+use super::{FileToken, N_RANKS, not_glm4};
 use crate::error::{Error, Result, short};
 use crate::vocab::rwkv::number;
 use base64::Engine;
@@ -12,7 +12,7 @@ pub(in crate::vocab) fn is_lines(text: &[u8]) -> bool {
 }
 
 /// Returns the tokens of a `tokenizer.model`, in the order of the file. Fails if a line is invalid or a rank is not below `n_ranks`.
-pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<Entry>> {
+pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<FileToken>> {
     let mut entries = Vec::with_capacity(n_ranks.min(N_RANKS));
     for (nth, line) in (1..).zip(text.split(|&b| b == b'\n')) {
         if !matches!(line, b"" | b"\r") {
@@ -24,7 +24,7 @@ pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<Entry>> {
                 .ok()
                 .filter(|&rank| (rank as usize) < n_ranks)
                 .ok_or_else(|| not_glm4(format!("expected a rank below {n_ranks}, found {rank}")).at(place(nth)))?;
-            entries.push(Entry { rank, token, nth });
+            entries.push(FileToken { rank, token, nth });
         }
     }
     Ok(entries)

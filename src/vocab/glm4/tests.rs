@@ -29,12 +29,12 @@ pub(in crate::vocab) fn full_file() -> String {
 
 /// Returns a vocabulary of all bytes and `merges`, then the special tokens.
 pub(in crate::vocab) fn of(merges: &[&[u8]]) -> Vocab {
-    Vocab { scheme: Arc::new(Glm4::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap()) }
+    Vocab { scheme: Arc::new(Glm4Vocab::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap()) }
 }
 
 /// Returns the vocabulary [`of`] with more special tokens, which decoded text shows.
 pub(in crate::vocab) fn with_more(merges: &[&[u8]], more: &[&str]) -> Vocab {
-    let mut glm4 = Glm4::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap();
+    let mut glm4 = Glm4Vocab::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap();
     for text in more {
         let id = glm4.table.max_id() + 1;
         glm4.table.add(id, text.as_bytes()).unwrap();
@@ -136,7 +136,7 @@ fn the_heap_joins_as_the_plain_rule() {
     // with two letters nearly all parts merge, in an order that does not depend on length
     let tokens = ["ba", "abb", "aa", "bab", "ab", "aaba", "bb", "babaa", "aab", "bbb", "abbba"];
     let tokens: Vec<&[u8]> = tokens.iter().map(|t| t.as_bytes()).collect();
-    let vocab = Vocab { scheme: Arc::new(Glm4::from_lines(lines(&tokens).concat().as_bytes(), 256 + tokens.len()).unwrap()) };
+    let vocab = Vocab { scheme: Arc::new(Glm4Vocab::from_lines(lines(&tokens).concat().as_bytes(), 256 + tokens.len()).unwrap()) };
     for n in 1..=11 {
         for bits in 0..1u32 << n {
             let piece: Vec<u8> = (0..n).map(|i| b"ab"[(bits >> i & 1) as usize]).collect();
@@ -241,7 +241,7 @@ fn a_character_in_several_tokens_is_streamed_whole() {
 fn refusal(change: impl Fn(&mut Vec<String>)) -> String {
     let mut lines = lines(&MERGES);
     change(&mut lines);
-    let e = Glm4::from_lines(lines.concat().as_bytes(), 256 + MERGES.len()).err().unwrap();
+    let e = Glm4Vocab::from_lines(lines.concat().as_bytes(), 256 + MERGES.len()).err().unwrap();
     assert_eq!(e.kind, Kind::File);
     let text = e.to_string();
     assert!(!text.contains('\n') && text.len() < 250, "{text}");
@@ -285,7 +285,7 @@ fn errors_name_the_line() {
 fn order_and_line_ends_do_not_matter() {
     let unix = lines(&MERGES);
     let windows: String = unix.iter().rev().map(|line| line.replace('\n', "\r\n\r\n")).collect();
-    let vocab = Glm4::from_lines(windows.trim_end().as_bytes(), unix.len()).unwrap();
+    let vocab = Glm4Vocab::from_lines(windows.trim_end().as_bytes(), unix.len()).unwrap();
     assert_eq!(vocab.encode(b" hello").unwrap(), [260]);
 }
 
@@ -296,8 +296,8 @@ fn random_damage_never_panics() {
         for byte in *b"\0\n =A9\xff" {
             let mut damaged = text.clone().into_bytes();
             damaged[i] = byte;
-            _ = Glm4::from_lines(&damaged, 256 + MERGES.len());
-            _ = Glm4::from_lines(&damaged[..i], 256 + MERGES.len());
+            _ = Glm4Vocab::from_lines(&damaged, 256 + MERGES.len());
+            _ = Glm4Vocab::from_lines(&damaged[..i], 256 + MERGES.len());
         }
     }
 }

@@ -4,10 +4,10 @@
 //! `sentencepiece_model.proto`.
 
 use crate::error::{Error, Result};
-use crate::vocab::protobuf::{Fields, Value};
+use crate::vocab::protobuf::{FieldValue, ProtobufFields};
 use crate::vocab::table::ID_LIMIT;
 
-pub(super) struct Model {
+pub(super) struct SentencePieceModel {
     /// The pieces (tokens). The index is the id.
     pub pieces: Vec<Piece>,
     pub spaces: Spaces,
@@ -19,11 +19,11 @@ pub(super) struct Piece {
     pub text: String,
     /// The score. Encoding joins two adjacent parts of a text again and again, each time the two parts that form the piece of highest score.
     pub score: f32,
-    pub kind: Kind,
+    pub kind: PieceKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Kind {
+pub(super) enum PieceKind {
     Normal,
     /// The token for characters without a piece.
     Unknown,
@@ -47,23 +47,23 @@ pub(in crate::vocab) struct Spaces {
 /// The names of the values of `TrainerSpec.ModelType`, from 1. The default is 1.
 const MODEL_TYPES: [&str; 4] = ["Unigram", "BPE", "Word", "Char"];
 
-impl Model {
+impl SentencePieceModel {
     pub(super) fn parse(file: &[u8]) -> Result<Self> {
         let spaces = Spaces { add_dummy_prefix: true, remove_extra: true };
-        let mut model = Model { pieces: Vec::new(), spaces, byte_fallback: false };
+        let mut model = SentencePieceModel { pieces: Vec::new(), spaces, byte_fallback: false };
         let mut model_type = 1;
-        for field in Fields::of(file) {
+        for field in ProtobufFields::of(file) {
             match field? {
-                (1, Value::Bytes(piece)) => {
+                (1, FieldValue::Bytes(piece)) => {
                     let id = model.pieces.len();
                     if id == ID_LIMIT as usize {
                         return Err(Error::file(format!("expected a SentencePiece model of at most {ID_LIMIT} pieces, found more pieces")));
                     }
                     model.pieces.push(Piece::parse(piece).map_err(|e| e.at(format!("piece {id}")))?);
                 }
-                (2, Value::Bytes(spec)) => model.trainer(spec, &mut model_type).map_err(|e| e.at("trainer_spec"))?,
-                (3, Value::Bytes(spec)) => model.normalizer(spec).map_err(|e| e.at("normalizer_spec"))?,
-                (5, Value::Bytes(spec)) => charsmap(spec).map_err(|e| e.at("denormalizer_spec"))?,
+                (2, FieldValue::Bytes(spec)) => model.trainer(spec, &mut model_type).map_err(|e| e.at("trainer_spec"))?,
+                (3, FieldValue::Bytes(spec)) => model.normalizer(spec).map_err(|e| e.at("normalizer_spec"))?,
+                (5, FieldValue::Bytes(spec)) => charsmap(spec).map_err(|e| e.at("denormalizer_spec"))?,
                 _ => {}
             }
         }
@@ -76,11 +76,11 @@ impl Model {
     }
 
     fn trainer(&mut self, spec: &[u8], model_type: &mut u64) -> Result<()> {
-        for field in Fields::of(spec) {
+        for field in ProtobufFields::of(spec) {
             match field? {
-                (3, Value::Int(n)) => *model_type = n,
-                (35, Value::Int(on)) => self.byte_fallback = on != 0,
-                (24, Value::Int(on)) if on != 0 => {
+                (3, FieldValue::Int(n)) => *model_type = n,
+                (35, FieldValue::Int(on)) => self.byte_fallback = on != 0,
+                (24, FieldValue::Int(on)) if on != 0 => {
                     return Err(Error::file("a SentencePiece model with treat_whitespace_as_suffix is not supported"));
                 }
                 _ => {}
@@ -90,11 +90,11 @@ impl Model {
     }
 
     fn normalizer(&mut self, spec: &[u8]) -> Result<()> {
-        for field in Fields::of(spec) {
+        for field in ProtobufFields::of(spec) {
             match field? {
-                (3, Value::Int(on)) => self.spaces.add_dummy_prefix = on != 0,
-                (4, Value::Int(on)) => self.spaces.remove_extra = on != 0,
-                (5, Value::Int(0)) => return Err(Error::file("a SentencePiece model without escape_whitespaces is not supported")),
+                (3, FieldValue::Int(on)) => self.spaces.add_dummy_prefix = on != 0,
+                (4, FieldValue::Int(on)) => self.spaces.remove_extra = on != 0,
+                (5, FieldValue::Int(0)) => return Err(Error::file("a SentencePiece model without escape_whitespaces is not supported")),
                 _ => {}
             }
         }
@@ -104,8 +104,8 @@ impl Model {
 
 /// Refuses a map that replaces characters. Every normalization except `identity` has such a map.
 fn charsmap(spec: &[u8]) -> Result<()> {
-    for field in Fields::of(spec) {
-        if let (2, Value::Bytes([_, ..])) = field? {
+    for field in ProtobufFields::of(spec) {
+        if let (2, FieldValue::Bytes([_, ..])) = field? {
             return Err(Error::file("a SentencePiece model with text normalisation is not supported, except identity"));
         }
     }
@@ -114,14 +114,14 @@ fn charsmap(spec: &[u8]) -> Result<()> {
 
 impl Piece {
     fn parse(message: &[u8]) -> Result<Self> {
-        let mut piece = Piece { text: String::new(), score: 0.0, kind: Kind::Normal };
-        for field in Fields::of(message) {
+        let mut piece = Piece { text: String::new(), score: 0.0, kind: PieceKind::Normal };
+        for field in ProtobufFields::of(message) {
             match field? {
-                (1, Value::Bytes(text)) => {
+                (1, FieldValue::Bytes(text)) => {
                     piece.text = String::from_utf8(text.to_vec()).map_err(|_| Error::file("the text of the piece is not UTF-8"))?;
                 }
-                (2, Value::Fixed32(score)) => piece.score = f32::from_le_bytes(score),
-                (3, Value::Int(kind)) => piece.kind = Kind::parse(kind)?,
+                (2, FieldValue::Fixed32(score)) => piece.score = f32::from_le_bytes(score),
+                (3, FieldValue::Int(kind)) => piece.kind = PieceKind::parse(kind)?,
                 _ => {}
             }
         }
@@ -140,14 +140,14 @@ impl Piece {
     }
 }
 
-impl Kind {
+impl PieceKind {
     pub(super) fn parse(number: u64) -> Result<Self> {
         Ok(match number {
-            1 => Kind::Normal,
-            2 => Kind::Unknown,
-            3 => Kind::Control,
-            4 => Kind::UserDefined,
-            6 => Kind::Byte,
+            1 => PieceKind::Normal,
+            2 => PieceKind::Unknown,
+            3 => PieceKind::Control,
+            4 => PieceKind::UserDefined,
+            6 => PieceKind::Byte,
             5 => return Err(Error::file("a SentencePiece model with unused pieces is not supported")),
             _ => return Err(Error::file(format!("expected a piece of type 1 to 6, found type {number}"))),
         })

@@ -1,9 +1,9 @@
 //! Sorts the pieces of a model by purpose: pieces to which characters are joined, pieces that are found in text as a whole, and single bytes.
 
-use super::model::{Kind, Piece};
+use super::model::{Piece, PieceKind};
 use crate::error::{Error, Result, short};
 use crate::vocab::merge::Ranks;
-use crate::vocab::trie::{Entry, Trie};
+use crate::vocab::trie::{Trie, TrieToken};
 use std::collections::HashMap;
 
 /// Reads the byte of a piece such as `<0xE4>`.
@@ -32,7 +32,7 @@ pub(super) fn all_bytes(found: &[Option<u32>; 256], byte_fallback: bool) -> Resu
 
 /// Returns the normal pieces, ranked by descending score.
 pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
-    let mut by_score: Vec<(u32, &Piece)> = of_kind(pieces, Kind::Normal).collect();
+    let mut by_score: Vec<(u32, &Piece)> = of_kind(pieces, PieceKind::Normal).collect();
     by_score.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
     let mut ranks = Ranks::default();
     let (mut rank, mut score) = (0, f32::INFINITY);
@@ -50,14 +50,14 @@ pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
 pub(super) fn user_defined(pieces: &[Piece]) -> Trie {
     let mut bytes = Vec::new();
     let mut entries = Vec::new();
-    for (id, piece) in of_kind(pieces, Kind::UserDefined) {
-        entries.push(Entry { id, start: bytes.len() as u32, len: piece.text.len() as u32 });
+    for (id, piece) in of_kind(pieces, PieceKind::UserDefined) {
+        entries.push(TrieToken { id, start: bytes.len() as u32, len: piece.text.len() as u32 });
         bytes.extend_from_slice(piece.text.as_bytes());
     }
     Trie::new(&entries, &bytes)
 }
 
-fn of_kind(pieces: &[Piece], kind: Kind) -> impl Iterator<Item = (u32, &Piece)> {
+fn of_kind(pieces: &[Piece], kind: PieceKind) -> impl Iterator<Item = (u32, &Piece)> {
     (0..).zip(pieces).filter(move |(_, piece)| piece.kind == kind)
 }
 

@@ -175,13 +175,13 @@ fn chatglm3_prompts_begin_as_the_official_tokenizer_begins_them() {
 
 /// Calls `read` with the lists that llama.cpp's converter writes for a model: its pieces, then `more` with their types.
 fn as_lists<T>(file: &[u8], more: &[(&str, i32)], read: impl FnOnce(&crate::vocab::Lists) -> T) -> T {
-    let Model { pieces, spaces, .. } = Model::parse(file).unwrap();
-    let number = |kind: Kind| match kind {
-        Kind::Normal => 1,
-        Kind::Unknown => 2,
-        Kind::Control => 3,
-        Kind::UserDefined => 4,
-        Kind::Byte => 6,
+    let SentencePieceModel { pieces, spaces, .. } = SentencePieceModel::parse(file).unwrap();
+    let number = |kind: PieceKind| match kind {
+        PieceKind::Normal => 1,
+        PieceKind::Unknown => 2,
+        PieceKind::Control => 3,
+        PieceKind::UserDefined => 4,
+        PieceKind::Byte => 6,
     };
     let tokens: Vec<&str> = pieces.iter().map(|p| p.text.as_str()).chain(more.iter().map(|(text, _)| *text)).collect();
     let types: Vec<i32> = pieces.iter().map(|p| number(p.kind)).chain(more.iter().map(|(_, kind)| *kind)).collect();

@@ -2,7 +2,7 @@
 
 use crate::error::Kind;
 use crate::vocab::glm4::tests::{full_merges, lines};
-use crate::vocab::glm4::{Glm4, N_RANKS, N_RANKS_EDGE, SPECIAL, byte_order, pieces};
+use crate::vocab::glm4::{Glm4Vocab, N_RANKS, N_RANKS_EDGE, SPECIAL, byte_order, pieces};
 use crate::vocab::{MAX_FILE_BYTES, MAX_JSON_BYTES, Scheme, Vocab, byte_chars};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -75,8 +75,8 @@ fn file(merges: &[Vec<u8>]) -> Value {
     })
 }
 
-fn from_json(json: &Value, n_ranks: usize) -> Glm4 {
-    Glm4::from_json(json.to_string().as_bytes(), &[n_ranks]).unwrap().unwrap()
+fn from_json(json: &Value, n_ranks: usize) -> Glm4Vocab {
+    Glm4Vocab::from_json(json.to_string().as_bytes(), &[n_ranks]).unwrap().unwrap()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn both_files_give_the_same_ids() {
         let json = file(&merges);
         let theirs = from_json(&json, n_ranks);
         let lines = lines(&merges.iter().map(Vec::as_slice).collect::<Vec<_>>()).concat();
-        let ours = Glm4::from_lines(lines.as_bytes(), n_ranks).unwrap();
+        let ours = Glm4Vocab::from_lines(lines.as_bytes(), n_ranks).unwrap();
         let judge: tokenizers::Tokenizer = json.to_string().parse().unwrap();
         for _ in 0..2000 {
             let text = random.text();
@@ -140,7 +140,7 @@ fn equivalent_forms_are_accepted() {
 fn refusal(change: impl FnOnce(&mut Value)) -> String {
     let mut json = file(&merges(4, &mut Random(3)));
     change(&mut json);
-    let e = Glm4::from_json(json.to_string().as_bytes(), &[260]).map(|_| ()).unwrap_err();
+    let e = Glm4Vocab::from_json(json.to_string().as_bytes(), &[260]).map(|_| ()).unwrap_err();
     assert_eq!(e.kind, Kind::File);
     let text = e.to_string();
     assert!(!text.contains('\n') && text.len() < 250, "{text}");
@@ -222,7 +222,7 @@ fn files_that_would_give_other_ids_are_refused() {
 fn a_file_of_another_family_is_not_read_as_glm4() {
     let mut json = file(&merges(4, &mut Random(4)));
     json["added_tokens"][2]["content"] = json!("<|begin_of_text|>");
-    assert!(Glm4::from_json(json.to_string().as_bytes(), &[260]).unwrap().is_none());
+    assert!(Glm4Vocab::from_json(json.to_string().as_bytes(), &[260]).unwrap().is_none());
     // the general reader takes the file, and finds its special tokens in text
     json["model"]["merges"] = json!([]);
     let vocab = Vocab::parse(json.to_string().as_bytes()).unwrap();
@@ -264,9 +264,9 @@ fn random_damage_never_panics() {
         let (from, to, n) = (random.below(json.len()), random.below(json.len()), random.below(12));
         let n = n.min(json.len() - from.max(to));
         damaged.copy_within(from..from + n, to);
-        if let Ok(Some(vocab)) = Glm4::from_json(&damaged, &[260]) {
+        if let Ok(Some(vocab)) = Glm4Vocab::from_json(&damaged, &[260]) {
             vocab.encode("ab <sop> 你".as_bytes()).unwrap();
         }
-        _ = Glm4::from_json(&damaged[..to], &[260]);
+        _ = Glm4Vocab::from_json(&damaged[..to], &[260]);
     }
 }
