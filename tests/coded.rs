@@ -142,7 +142,7 @@ fn hostile_files_are_refused_in_one_line() {
     let path = folder.path().join("x.safetensors");
     let tensor = |json: &str, bytes: usize| {
         let data = vec![0u8; bytes];
-        let entry = wingbeat::low_level::weights::Entry {
+        let entry = wingbeat::low_level::weights::NewTensor {
             name: "emb.weight".into(),
             dtype: DType::U8,
             shape: vec![bytes],

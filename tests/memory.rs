@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use wingbeat::low_level::arch::{Base, Blueprint, Ranks, Rwkv7};
 use wingbeat::low_level::tape::Tape;
 use wingbeat::low_level::tensor::DType;
-use wingbeat::low_level::weights::{Entry, write_safetensors};
+use wingbeat::low_level::weights::{NewTensor, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::sample::{Sampler, Sampling};
 use wingbeat::session::{Limits, Session, Stream};
@@ -113,7 +113,7 @@ fn loading_300_megabytes_takes_less_than_64_of_host_memory() {
                 out.write_all(&made.bytes(&name, &shape)).map_err(|e| wingbeat::error::Error::io(e, std::path::Path::new("made")))
             }
         };
-        Entry { name, dtype: DType::F16, shape, data: Box::new(bytes) }
+        NewTensor { name, dtype: DType::F16, shape, data: Box::new(bytes) }
     };
     write_safetensors(&path, &Default::default(), tensors.iter().map(entry).collect(), &mut |_, _| ()).unwrap();
     let size = std::fs::metadata(&path).unwrap().len();

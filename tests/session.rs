@@ -240,7 +240,7 @@ fn an_error_of_the_callback_does_not_undo_reading() {
 #[test]
 fn a_tuned_state_is_read_in_the_orientation_that_its_file_has() {
     use wingbeat::low_level::tensor::DType;
-    use wingbeat::low_level::weights::{Checkpoint, Conversion, Entry, Layout, convert, write_safetensors};
+    use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, NewTensor, convert, write_safetensors};
     let folder = tempfile::tempdir().unwrap();
     let (official, swapped) = (folder.path().join("tuned.safetensors"), folder.path().join("tuned.st"));
     let model = tiny(&options("cpu"));
@@ -248,7 +248,7 @@ fn a_tuned_state_is_read_in_the_orientation_that_its_file_has() {
         let values = wingbeat::low_level::words::testing::numbers(u64::from(layer)).take(2 * 64 * 64);
         values.flat_map(|v| (4.0 * v).to_le_bytes()).collect::<Vec<u8>>()
     };
-    let entry = |layer: u8| Entry {
+    let entry = |layer: u8| NewTensor {
         name: format!("blocks.{layer}.att.time_state"),
         dtype: DType::F32,
         shape: vec![2, 64, 64],

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wingbeat::error::{Error, Result};
 use wingbeat::session::{Model, ModelSource, Options, Session};
 use wingbeat::low_level::tensor::DType;
-use wingbeat::low_level::weights::{Entry, write_safetensors};
+use wingbeat::low_level::weights::{NewTensor, write_safetensors};
 
 static RUNS: AtomicU64 = AtomicU64::new(0);
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
@@ -64,7 +64,7 @@ pub fn zeros(path: &Path, tensors: &[(&str, &[usize])]) -> Result<()> {
     let entry = |(name, shape): &(&str, &[usize])| {
         let bytes = vec![0; 4 * shape.iter().product::<usize>()];
         let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::file(e.to_string()));
-        Entry { name: name.to_string(), dtype: DType::F32, shape: shape.to_vec(), data: Box::new(data) }
+        NewTensor { name: name.to_string(), dtype: DType::F32, shape: shape.to_vec(), data: Box::new(data) }
     };
     write_safetensors(path, &BTreeMap::new(), tensors.iter().map(entry).collect(), &mut |_, _| ())
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::report::{EmbedReport, VectorReport};
 use crate::session::{EmbedOptions, Embedder, Output as Results, Pooling};
 use crate::tensor::DType;
-use crate::weights::{Entry, NewFile, Readers, write_safetensors};
+use crate::weights::{NewFile, NewTensor, Readers, write_safetensors};
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -158,8 +158,8 @@ fn write_tensors(path: &Path, vectors: &[VectorReport], dimensions: usize) -> Re
         |out: &mut dyn Write| vectors.iter().flat_map(|v| &v.embedding).try_for_each(|x| out.write_all(&x.to_le_bytes())).map_err(io);
     let counts = |out: &mut dyn Write| vectors.iter().try_for_each(|v| out.write_all(&(v.tokens as i32).to_le_bytes())).map_err(io);
     let entries = vec![
-        Entry { name: "embeddings".into(), dtype: DType::F32, shape: vec![vectors.len(), dimensions], data: Box::new(rows) },
-        Entry { name: "n_tokens".into(), dtype: DType::I32, shape: vec![vectors.len()], data: Box::new(counts) },
+        NewTensor { name: "embeddings".into(), dtype: DType::F32, shape: vec![vectors.len(), dimensions], data: Box::new(rows) },
+        NewTensor { name: "n_tokens".into(), dtype: DType::I32, shape: vec![vectors.len()], data: Box::new(counts) },
     ];
     write_safetensors(path, &BTreeMap::new(), entries, &mut |_, _| ())
 }

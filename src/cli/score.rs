@@ -12,7 +12,7 @@ use crate::report::ScoreReport;
 use crate::session::{Prompt, Session, Slot, logprob, too_short};
 use crate::tensor::DType;
 use crate::vocab::Vocab;
-use crate::weights::{Entry, write_safetensors};
+use crate::weights::{NewTensor, write_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -107,8 +107,8 @@ fn write_logits(path: &Path, session: &mut Session, slot: Slot, tokens: &[u32], 
     };
     let ids = |out: &mut dyn Write| tokens.iter().try_for_each(|t| out.write_all(&t.to_le_bytes())).map_err(io);
     let entries = vec![
-        Entry { name: "logits".into(), dtype: DType::F32, shape: vec![tokens.len(), n_vocab], data: Box::new(logits) },
-        Entry { name: "tokens".into(), dtype: DType::I32, shape: vec![tokens.len()], data: Box::new(ids) },
+        NewTensor { name: "logits".into(), dtype: DType::F32, shape: vec![tokens.len(), n_vocab], data: Box::new(logits) },
+        NewTensor { name: "tokens".into(), dtype: DType::I32, shape: vec![tokens.len()], data: Box::new(ids) },
     ];
     write_safetensors(path, &BTreeMap::new(), entries, &mut |_, _| ())
 }

@@ -9,7 +9,7 @@ use crate::sample::{self, Sampler};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
 use crate::weights::write::{Tensors, write_for};
-use crate::weights::{Checkpoint, EXPECTED, Entry, Readers, read_safetensors};
+use crate::weights::{Checkpoint, EXPECTED, NewTensor, Readers, read_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -394,7 +394,7 @@ impl StateFile {
     /// Writes the file to `path`. Replaces an empty file or a state file there.
     fn write(self, path: &Path) -> Result<()> {
         check_replaceable(path)?;
-        let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| Entry {
+        let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| NewTensor {
             name,
             dtype,
             shape,

@@ -8,7 +8,7 @@ use super::hf_folder::{self, SideFile};
 use super::layout::{LAYOUT_KEY, Layout};
 use super::names::to_web;
 use super::orient::swapped_by_web;
-use super::write::{Entry, WriteData, write_safetensors};
+use super::write::{NewTensor, WriteData, write_safetensors};
 use super::{Checkpoint, GLM, Lora, coded, config, write_view};
 use crate::error::{Error, Result};
 use crate::quant::Coding;
@@ -89,7 +89,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
             let (rows, k) = coding.sides(&shape);
             let n_bytes = coding.size_bytes(rows, k).expect("a view of the numbers exists");
             let data: WriteData<'_> = Box::new(move |out: &mut dyn Write| (coded.write)(name, out));
-            entries.push(Entry { name: name.to_string(), dtype: DType::U8, shape: vec![n_bytes], data });
+            entries.push(NewTensor { name: name.to_string(), dtype: DType::U8, shape: vec![n_bytes], data });
         }
     }
     for (name, view) in views().filter(|(name, _)| !coded.is_some_and(|c| c.codings.contains_key(*name))) {
@@ -109,7 +109,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         };
         if let Some(data) = lora.and_then(|lora| lora.merged(name, &view, dtype)) {
             // A merged matrix is stored in the same orientation in all layouts. Only the layout of Hugging Face has another name for the matrix.
-            entries.push(Entry { name: hf_name.unwrap_or_else(|| name.to_string()), dtype, shape: view.shape().to_vec(), data });
+            entries.push(NewTensor { name: hf_name.unwrap_or_else(|| name.to_string()), dtype, shape: view.shape().to_vec(), data });
             continue;
         }
         entries.push(match (layout, hf_name) {
@@ -126,7 +126,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
 
 /// Returns the file entry of a tensor. If `repeat` is more than 1, each element is written `repeat` times, and the shape gets a last dimension
 /// of size `repeat`.
-fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry<'a> {
+fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> NewTensor<'a> {
     let mut shape = view.shape().to_vec();
     let data: WriteData<'a> = if repeat == 1 {
         Box::new(move |out: &mut dyn Write| write_view(&view, dtype, out))
@@ -140,11 +140,11 @@ fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> Entry
             out.write_all(&repeated).map_err(|e| Error::io(e, Path::new("output")))
         })
     };
-    Entry { name, dtype, shape, data }
+    NewTensor { name, dtype, shape, data }
 }
 
 /// Returns the file entry of a tensor in web-rwkv's layout.
-fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType) -> Result<Entry<'a>> {
+fn web_entry<'a>(input: &'a Checkpoint, name: &str, view: View<'a>, dtype: DType) -> Result<NewTensor<'a>> {
     let view = if swapped_by_web(name) { view.transposed() } else { view };
     // RWKV-5.0 and 5.1 have one decay and one bonus per head. web-rwkv expects both per channel, [H, S], so each element is repeated S times.
     let block = name.strip_suffix("time_decay").or_else(|| name.strip_suffix("time_faaaa")).or_else(|| name.strip_suffix("time_first"));

@@ -4,7 +4,7 @@
 //! no value residual.
 
 use super::names::to_decoder;
-use super::write::{Entry, write_safetensors};
+use super::write::{NewTensor, write_safetensors};
 use super::{Checkpoint, GROUP_NORM_EPS, LAYER_NORM_EPS, NewFile, Readers};
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};
@@ -68,7 +68,7 @@ pub fn check_new_folder(out: &Path) -> Result<()> {
 pub(super) fn write(
     input: &Checkpoint,
     out: &Path,
-    entries: Vec<Entry<'_>>,
+    entries: Vec<NewTensor<'_>>,
     files: &[SideFile],
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
@@ -89,10 +89,10 @@ pub(super) fn write(
     written
 }
 
-fn write_files(out: &Path, entries: Vec<Entry<'_>>, max_bytes: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+fn write_files(out: &Path, entries: Vec<NewTensor<'_>>, max_bytes: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let sizes: Vec<u64> = entries.iter().map(size_of).collect();
     let total: u64 = sizes.iter().sum();
-    let mut shards: Vec<(u64, Vec<Entry<'_>>)> = Vec::new();
+    let mut shards: Vec<(u64, Vec<NewTensor<'_>>)> = Vec::new();
     for (entry, size) in entries.into_iter().zip(sizes) {
         match shards.last_mut().filter(|(bytes, _)| bytes + size <= max_bytes) {
             Some((bytes, shard)) => {
@@ -122,7 +122,7 @@ fn write_files(out: &Path, entries: Vec<Entry<'_>>, max_bytes: u64, progress: &m
 }
 
 /// Returns how many bytes the tensor of an entry takes. The writer checks sizes later. A wrong size here only puts a tensor into another shard.
-fn size_of(entry: &Entry<'_>) -> u64 {
+fn size_of(entry: &NewTensor<'_>) -> u64 {
     let size = entry.dtype.size_bytes().unwrap_or(0) as u64;
     entry.shape.iter().fold(size, |bytes, &n| bytes.saturating_mul(n as u64))
 }
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_large_model_is_written_in_shards() {
         let dir = tempfile::tempdir().unwrap();
-        let entry = |name: &str| Entry {
+        let entry = |name: &str| NewTensor {
             name: name.into(),
             dtype: DType::U8,
             shape: vec![40],

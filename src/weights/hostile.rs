@@ -42,7 +42,7 @@ pub(crate) fn small_glm() -> Vec<u8> {
     let json = r#"{"model_type":"chatglm","n_head":1,"n_kv_head":1,"head_size":2,"rotary_size":2,"rope_theta":5e6,"rms_norm_eps":1e-5,
         "attention_bias":true,"max_context":9,"eos":[1],"pad":null}"#;
     let x = singles(&[1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12.]);
-    let entry = |name: &str, shape: &[usize]| Entry {
+    let entry = |name: &str, shape: &[usize]| NewTensor {
         name: name.into(),
         dtype: DType::F32,
         shape: shape.to_vec(),
@@ -78,7 +78,7 @@ pub(crate) fn small_glm_gguf() -> Vec<u8> {
 fn judge(bytes: &[u8]) -> Result<()> {
     let kind = locate::sniff(bytes)?;
     let bytes: &'static [u8] = Box::leak(bytes.to_vec().into_boxed_slice()); // leaks a few megabytes, harmless in a test
-    let c = Checkpoint::build(Parts::one(Map::fixed(bytes), kind)?, "test".into(), None)?;
+    let c = Checkpoint::build(CheckpointFiles::one(Map::fixed(bytes), kind)?, "test".into(), None)?;
     for name in c.names() {
         let view = c.tensor(name).expect("listed");
         if view.len() < 1 << 16 {

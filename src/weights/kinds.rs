@@ -77,7 +77,7 @@ const MAX_JSON_BYTES: usize = 64 << 20;
 
 /// The top-level keys by which kinds of JSON files are recognised. A key that the file lacks is `None`.
 #[derive(Deserialize)]
-struct Fields {
+struct KindKeys {
     weight_map: Option<IgnoredAny>,
     model: Option<IgnoredAny>,
     added_tokens: Option<IgnoredAny>,
@@ -91,18 +91,18 @@ struct Fields {
 /// `weight_map`, and for unknown JSON.
 pub fn other_json(bytes: &[u8]) -> Option<Error> {
     let bytes = &bytes[..bytes.len().min(MAX_JSON_BYTES)];
-    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Fields>();
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<KindKeys>();
     let fields = values.next()?.ok()?;
     let (found, hint) = match fields {
-        Fields { weight_map: Some(_), .. } => return None,
-        Fields { model: Some(_), added_tokens: Some(_), .. } => {
+        KindKeys { weight_map: Some(_), .. } => return None,
+        KindKeys { model: Some(_), added_tokens: Some(_), .. } => {
             ("a tokenizer.json, which is a vocabulary", "give this file as `vocab` and the checkpoint as `model`")
         }
-        Fields { architectures: Some(_), .. } | Fields { model_type: Some(_), .. } => {
+        KindKeys { architectures: Some(_), .. } | KindKeys { model_type: Some(_), .. } => {
             ("a config.json, which describes a model", "give the folder of this file")
         }
-        Fields { tokenizer_class: Some(_), .. } => ("a tokenizer_config.json", "give the folder of this file"),
-        Fields { id: Some(_), .. } => ("lines of JSON, such as prompts or results of batch", PATH),
+        KindKeys { tokenizer_class: Some(_), .. } => ("a tokenizer_config.json", "give the folder of this file"),
+        KindKeys { id: Some(_), .. } => ("lines of JSON, such as prompts or results of batch", PATH),
         _ => return None,
     };
     Some(Error::file(format!("{EXPECTED}, found {found}")).hint(hint))

@@ -51,7 +51,7 @@ pub use layout::Layout;
 pub use lora::Lora;
 pub use new_file::{NewFile, Readers};
 pub use pth::RERANKER_LAYERS;
-pub use write::{Entry, read_safetensors, write_safetensors};
+pub use write::{NewTensor, read_safetensors, write_safetensors};
 
 use crate::error::{Error, Kind, Result};
 use crate::tensor::View;
@@ -61,8 +61,8 @@ pub(crate) use folder::EXTENSIONS;
 use locate::FileKind;
 use located::Located;
 use map::Map;
-use names::Style;
-use parts::Parts;
+use names::NameStyle;
+use parts::CheckpointFiles;
 use serde_json::{Map as Object, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -76,7 +76,7 @@ pub fn layer_of(name: &str) -> Option<usize> {
 }
 
 /// A family of models, RWKV or GLM. Reads the names, the configuration and the GGUF metadata in the family's files.
-trait Family: Sync {
+trait ModelFamily: Sync {
     /// Returns the family's name, for messages.
     fn name(&self) -> &'static str;
 
@@ -96,12 +96,12 @@ trait Family: Sync {
     fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
 
     /// Returns the tensors with their canonical names and orientations, and the style of the names in the file. `facts` is evidence for the
-    /// orientations. `glm` is as in [`recognises`](Family::recognises).
-    fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)>;
+    /// orientations. `glm` is as in [`recognises`](ModelFamily::recognises).
+    fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)>;
 }
 
 /// All families. The first that recognises a file is chosen. RWKV is last, because it accepts any names.
-static FAMILIES: &[&dyn Family] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
+static FAMILIES: &[&dyn ModelFamily] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
 /// Adds the hint that the file is damaged or unsupported to an error of kind `File` without a hint. Other errors stay unchanged.
 fn or_damaged(e: Error) -> Error {
@@ -111,9 +111,9 @@ fn or_damaged(e: Error) -> Error {
 /// An open checkpoint: named tensors over memory maps of files, or over static bytes. A clone is cheap, because it shares the maps. Several
 /// threads may use one checkpoint.
 #[derive(Clone)]
-pub struct Checkpoint(Arc<Inner>);
+pub struct Checkpoint(Arc<CheckpointInner>);
 
-struct Inner {
+struct CheckpointInner {
     /// The files that hold tensors. `Located::file` is an index into this list.
     maps: Vec<Arc<Map>>,
     /// The path of the file, or of the index of several files. `None` if the bytes are static.
@@ -122,21 +122,21 @@ struct Inner {
     config: Option<PathBuf>,
     name: String,
     kind: FileKind,
-    style: Style,
+    style: NameStyle,
     metadata: BTreeMap<String, String>,
     /// The canonical names and their tensors, in natural order of the names.
-    slots: Vec<(String, Slot)>,
+    slots: Vec<(String, TensorSlot)>,
     index: HashMap<String, usize>,
 }
 
 /// The place of a canonical tensor in a file. `swapped` is true if the file stores the tensor's last two dimensions swapped.
 #[derive(Clone)]
-struct Slot {
+struct TensorSlot {
     located: Located,
     swapped: bool,
 }
 
-impl Slot {
+impl TensorSlot {
     /// Returns a view of the tensor in the canonical orientation.
     fn view<'a>(&self, maps: &'a [Arc<Map>]) -> Result<View<'a>> {
         let view = self.located.view(maps[self.located.file].bytes())?;
@@ -170,7 +170,7 @@ impl Checkpoint {
     /// contradicts the tensors.
     pub fn open(path: &Path) -> Result<Checkpoint> {
         let path = locate::resolve(path)?;
-        let parts = Parts::open(&path).map_err(or_damaged)?;
+        let parts = CheckpointFiles::open(&path).map_err(or_damaged)?;
         let is_bare_glm = || !parts.metadata.contains_key(GLM) && names::glm::recognises(&parts.tensors);
         let config = folder::config_of(&path).or_else(|| folder::config_beside(&path).filter(|_| is_bare_glm()));
         Self::build(parts, folder::model_name(&path), config).map_err(|e| or_damaged(e).at(path.display()))
@@ -182,12 +182,12 @@ impl Checkpoint {
     ///
     /// The errors of [`Checkpoint::open`].
     pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Checkpoint> {
-        let parts = Parts::one(Map::fixed(bytes), FileKind::Safetensors);
+        let parts = CheckpointFiles::one(Map::fixed(bytes), FileKind::Safetensors);
         parts.and_then(|parts| Self::build(parts, name.to_string(), None)).map_err(|e| e.at(name))
     }
 
-    fn build(parts: Parts, name: String, config: Option<PathBuf>) -> Result<Checkpoint> {
-        let Parts { maps, kind, tensors, mut metadata, path } = parts;
+    fn build(parts: CheckpointFiles, name: String, config: Option<PathBuf>) -> Result<Checkpoint> {
+        let CheckpointFiles { maps, kind, tensors, mut metadata, path } = parts;
         let dot_st = path.as_deref().and_then(Path::extension).is_some_and(|e| e.eq_ignore_ascii_case("st"));
         let declared = match kind {
             FileKind::Gguf => Some(Layout::Official), // the GGUF reader returns the official orientation
@@ -214,7 +214,7 @@ impl Checkpoint {
         }
         let index = slots.iter().enumerate().map(|(i, (name, _))| (name.clone(), i)).collect();
         log::debug!("{name}: {} tensors in {} files, {}, {} layout", slots.len(), maps.len(), kind.name(), style.name());
-        Ok(Checkpoint(Arc::new(Inner { maps, path, config, name, kind, style, metadata, slots, index })))
+        Ok(Checkpoint(Arc::new(CheckpointInner { maps, path, config, name, kind, style, metadata, slots, index })))
     }
 
     /// Returns the path of the file, or of the index of several files. Returns `None` if the bytes are part of the program.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const MAX_TENSORS: usize = 100_000;
 
 /// The files of a checkpoint: one file, or all shards of an index.
-pub(super) struct Parts {
+pub(super) struct CheckpointFiles {
     /// The files. `Located::file` is an index into this list.
     pub maps: Vec<Arc<Map>>,
     pub kind: FileKind,
@@ -26,14 +26,14 @@ pub(super) struct Parts {
     pub path: Option<PathBuf>,
 }
 
-impl Parts {
+impl CheckpointFiles {
     /// Opens a file, or an index with its shards.
     ///
     /// # Errors
     ///
     /// `File` if a file is missing, in another format, damaged or hostile, or if index and shards disagree. `Model` if a GGUF file has an
     /// unsupported architecture.
-    pub fn open(path: &Path) -> Result<Parts> {
+    pub fn open(path: &Path) -> Result<CheckpointFiles> {
         let map = Map::open(path)?;
         let at = |e: Error| e.at(path.display());
         if is_json(map.bytes()) {
@@ -44,14 +44,14 @@ impl Parts {
     }
 
     /// Lists the tensors of the file `map`, which is a whole checkpoint in the format `kind`.
-    pub fn one(map: Map, kind: FileKind) -> Result<Parts> {
+    pub fn one(map: Map, kind: FileKind) -> Result<CheckpointFiles> {
         let (tensors, metadata) = list(&map, kind)?;
         let path = map.path().map(Path::to_path_buf);
-        Ok(Parts { maps: vec![Arc::new(map)], kind, tensors, metadata, path })
+        Ok(CheckpointFiles { maps: vec![Arc::new(map)], kind, tensors, metadata, path })
     }
 
     /// Opens all shards of the index at `path`.
-    fn sharded(path: &Path) -> Result<Parts> {
+    fn sharded(path: &Path) -> Result<CheckpointFiles> {
         let index = Index::read(path)?;
         let n = index.shards.len();
         let missing: Vec<&str> = index.shards.iter().map(String::as_str).filter(|name| !path.with_file_name(name).is_file()).collect();
@@ -80,7 +80,7 @@ impl Parts {
         }
         index.check(&tensors).map_err(|e| e.at(path.display()))?;
         let kind = first_kind.expect("an index has at least one shard");
-        Ok(Parts { maps, kind, tensors, metadata, path: Some(path.to_path_buf()) })
+        Ok(CheckpointFiles { maps, kind, tensors, metadata, path: Some(path.to_path_buf()) })
     }
 }
 

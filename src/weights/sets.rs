@@ -5,7 +5,7 @@
 use super::testing::{Dice, pth, singles};
 use crate::error::Error;
 use crate::tensor::DType;
-use crate::weights::{Entry, write_safetensors};
+use crate::weights::{NewTensor, write_safetensors};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -250,7 +250,7 @@ pub fn as_pth(tensors: &[Made]) -> Vec<u8> {
 pub fn write_plain(path: &Path, tensors: &[Made]) {
     let entry = |t: &Made| {
         let bytes = singles(&t.numbers);
-        Entry {
+        NewTensor {
             name: t.name.clone(),
             dtype: DType::F32,
             shape: t.shape.clone(),

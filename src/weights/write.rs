@@ -15,7 +15,7 @@ use std::path::Path;
 pub type WriteData<'a> = Box<dyn FnMut(&mut dyn Write) -> Result<()> + 'a>;
 
 /// A tensor to write to a safetensors file.
-pub struct Entry<'a> {
+pub struct NewTensor<'a> {
     /// The name in the file.
     pub name: String,
     /// The type of the elements.
@@ -38,7 +38,7 @@ pub struct Entry<'a> {
 pub fn write_safetensors(
     path: &Path,
     metadata: &BTreeMap<String, String>,
-    entries: Vec<Entry<'_>>,
+    entries: Vec<NewTensor<'_>>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     write_for(Readers::Umask, path, metadata, entries, progress)
@@ -49,14 +49,15 @@ pub(crate) fn write_for(
     readers: Readers,
     path: &Path,
     metadata: &BTreeMap<String, String>,
-    mut entries: Vec<Entry<'_>>,
+    mut entries: Vec<NewTensor<'_>>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // every tensor is then aligned
     let (header, total) = header(metadata, &entries).map_err(|e| e.at(path.display()))?;
     let new = NewFile::create(path, readers)?;
     new.check_room(total)?;
-    let mut sink = Sink { out: BufWriter::with_capacity(1 << 20, new.file()), left: 0, done: 0, shown: 0, total, failed: None, progress };
+    let mut sink =
+        TensorSink { out: BufWriter::with_capacity(1 << 20, new.file()), left: 0, done: 0, shown: 0, total, failed: None, progress };
     sink.raw(&(header.len() as u64).to_le_bytes()).and_then(|()| sink.raw(&header)).map_err(|e| Error::io(e, path))?;
     for entry in &mut entries {
         let expected = data_bytes(entry).unwrap_or_default();
@@ -79,12 +80,12 @@ pub(crate) fn write_for(
 }
 
 /// Returns how many bytes an entry's elements take. Returns `None` if this size overflows, or if the type has no fixed size per element.
-fn data_bytes(entry: &Entry) -> Option<u64> {
+fn data_bytes(entry: &NewTensor) -> Option<u64> {
     n_elements(&entry.shape)?.checked_mul(entry.dtype.size_bytes()?)?.try_into().ok()
 }
 
 /// Returns the header's JSON and the size of the whole file in bytes. The JSON is padded so that the data begin at a multiple of 8.
-fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec<u8>, u64)> {
+fn header(metadata: &BTreeMap<String, String>, entries: &[NewTensor]) -> Result<(Vec<u8>, u64)> {
     let mut fields = Vec::new();
     if !metadata.is_empty() {
         fields.push(format!("\"__metadata__\":{}", serde_json::json!(metadata)));
@@ -115,7 +116,7 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[Entry]) -> Result<(Vec
 }
 
 /// A writer that counts the bytes of the current tensor, and keeps errors of the disk separate from errors of the tensor.
-struct Sink<'a> {
+struct TensorSink<'a> {
     out: BufWriter<&'a File>,
     /// The number of bytes that the current tensor must still write.
     left: u64,
@@ -129,7 +130,7 @@ struct Sink<'a> {
     progress: &'a mut dyn FnMut(u64, u64),
 }
 
-impl Sink<'_> {
+impl TensorSink<'_> {
     /// Writes bytes. Reports progress if at least 4 MiB were written since the last report.
     fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)?;
@@ -152,7 +153,7 @@ impl Sink<'_> {
     }
 }
 
-impl Write for Sink<'_> {
+impl Write for TensorSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.ok_or_else(|| io::Error::other("the tensor wrote more bytes than its shape and type need"))?;
@@ -187,8 +188,8 @@ pub fn read_safetensors(bytes: &[u8]) -> Result<(Tensors<'_>, BTreeMap<String, S
 mod tests {
     use super::*;
 
-    fn entry<'a>(name: &str, dtype: DType, shape: &[usize], bytes: &'a [u8]) -> Entry<'a> {
-        Entry {
+    fn entry<'a>(name: &str, dtype: DType, shape: &[usize], bytes: &'a [u8]) -> NewTensor<'a> {
+        NewTensor {
             name: name.into(),
             dtype,
             shape: shape.to_vec(),
@@ -255,8 +256,15 @@ mod tests {
     fn a_full_disk_is_an_io_error() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut ignore = |_, _| ();
-        let mut sink =
-            Sink { out: BufWriter::with_capacity(16, &full), left: 99, done: 0, shown: 0, total: 99, failed: None, progress: &mut ignore };
+        let mut sink = TensorSink {
+            out: BufWriter::with_capacity(16, &full),
+            left: 99,
+            done: 0,
+            shown: 0,
+            total: 99,
+            failed: None,
+            progress: &mut ignore,
+        };
         assert!(sink.write_all(&[0; 99]).is_err());
         let e = Error::io(sink.failed.take().unwrap(), Path::new("x"));
         assert!(e.hint.unwrap().contains("free some space"));

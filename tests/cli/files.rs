@@ -95,13 +95,13 @@ fn a_file_in_few_bits_is_written_whole_or_not_at_all() {
 /// Writes a safetensors file with F32 tensors of pseudo-random numbers. `tensors` lists each tensor's name, its shape and the scale of its numbers.
 fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
     use wingbeat::low_level::tensor::DType;
-    use wingbeat::low_level::weights::{Entry, write_safetensors};
+    use wingbeat::low_level::weights::{NewTensor, write_safetensors};
     let entry = |(name, shape, scale): &(String, Vec<usize>, f32)| {
         let numbers =
             wingbeat::low_level::words::testing::numbers(wingbeat::low_level::words::testing::seed_of(name)).map(move |x| x * scale);
         let bytes: Vec<u8> = numbers.take(shape.iter().product()).flat_map(f32::to_le_bytes).collect();
         let data = move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
-        Entry { name: name.clone(), dtype: DType::F32, shape: shape.clone(), data: Box::new(data) }
+        NewTensor { name: name.clone(), dtype: DType::F32, shape: shape.clone(), data: Box::new(data) }
     };
     write_safetensors(path, &Default::default(), tensors.iter().map(entry).collect(), &mut |_, _| ()).unwrap();
 }
@@ -157,12 +157,12 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
 
 /// Writes a file with the tensors of both files. Returns its path.
 fn merge(a: &str, b: &str, to: &str) -> String {
-    use wingbeat::low_level::weights::{Checkpoint, Entry, write_safetensors, write_view};
+    use wingbeat::low_level::weights::{Checkpoint, NewTensor, write_safetensors, write_view};
     let files = [a, b].map(|path| Checkpoint::open(Path::new(path)).unwrap());
     let entry = |c: &'static Checkpoint, name: &str| {
         let view = c.tensor(name).unwrap();
         let (dtype, shape) = (view.dtype(), view.shape().to_vec());
-        Entry { name: name.into(), dtype, shape, data: Box::new(move |out| write_view(&view, dtype, out)) }
+        NewTensor { name: name.into(), dtype, shape, data: Box::new(move |out| write_view(&view, dtype, out)) }
     };
     let entries = files.into_iter().flat_map(|c| {
         let c: &'static Checkpoint = Box::leak(Box::new(c));

@@ -4,7 +4,7 @@ use std::path::Path;
 use wingbeat::low_level::arch::Blueprint;
 use wingbeat::low_level::tape::Tape;
 use wingbeat::low_level::tensor::DType;
-use wingbeat::low_level::weights::{Entry, write_safetensors};
+use wingbeat::low_level::weights::{NewTensor, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 
 /// Writes a model with the tensors that `blueprint` declares.
@@ -15,7 +15,7 @@ pub fn write(blueprint: &dyn Blueprint, path: &Path) {
     let entry = |(name, shape, _): (&str, Vec<usize>, bool)| {
         let bytes = made.bytes(name, &shape);
         let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
-        Entry { name: name.to_string(), dtype: DType::F16, shape, data: Box::new(data) }
+        NewTensor { name: name.to_string(), dtype: DType::F16, shape, data: Box::new(data) }
     };
     write_safetensors(path, &Default::default(), tape.tensors().into_iter().map(entry).collect(), &mut |_, _| ()).unwrap();
 }

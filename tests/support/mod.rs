@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use wingbeat::low_level::exec::gpu::{Adapter, Device, adapters};
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::tensor::DType;
-use wingbeat::low_level::weights::{Entry, read_safetensors};
+use wingbeat::low_level::weights::{NewTensor, read_safetensors};
 use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
 
 pub use wingbeat::low_level::words::testing::nmse;
@@ -134,10 +134,10 @@ pub fn golden() -> Golden {
 }
 
 /// Returns an F32 tensor, ready to be written to a file.
-pub fn floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Entry<'static> {
+pub fn floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> NewTensor<'static> {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
-    Entry { name: name.into(), dtype: DType::F32, shape, data: Box::new(data) }
+    NewTensor { name: name.into(), dtype: DType::F32, shape, data: Box::new(data) }
 }
 
 /// Runs the test `test` in a second process. Its environment selects sampling on the device, with several tokens per submission, also for the device

@@ -5,7 +5,7 @@ use crate::cli::progress::{Progress, Unit};
 use crate::error::{Error, Result};
 use crate::tape::Tape;
 use crate::tensor::DType;
-use crate::weights::{Entry, write_safetensors};
+use crate::weights::{NewTensor, write_safetensors};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::io::Write;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn write(name: &str, path: &Path) -> Result<()> {
             let bytes = Synthetic { seed: MODEL_SEED }.bytes(tensor, &shape);
             out.write_all(&bytes).map_err(|e| Error::io(e, path))
         };
-        entries.push(Entry { name: tensor.into(), dtype: DType::F16, shape: official, data: Box::new(data) });
+        entries.push(NewTensor { name: tensor.into(), dtype: DType::F16, shape: official, data: Box::new(data) });
     }
     let mut metadata = blueprint.metadata();
     metadata.insert("format".into(), "pt".into());

@@ -3,7 +3,7 @@
 use crate::session::{Model, ModelSource, Options, Session};
 use crate::tensor::DType;
 use crate::weights::testing::{Gguf, Pickle, gguf, pth, singles, zip};
-use crate::weights::{Entry, read_safetensors, write_safetensors};
+use crate::weights::{NewTensor, read_safetensors, write_safetensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -106,10 +106,10 @@ fn plain() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Returns a tensor of this shape in which all elements are 0.5.
-fn halves(name: &str, shape: &[usize]) -> Entry<'static> {
+fn halves(name: &str, shape: &[usize]) -> NewTensor<'static> {
     let bytes = singles(&vec![0.5; shape.iter().product()]);
     let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| crate::error::Error::io(e, Path::new("made")));
-    Entry { name: name.into(), dtype: DType::F32, shape: shape.into(), data: Box::new(data) }
+    NewTensor { name: name.into(), dtype: DType::F32, shape: shape.into(), data: Box::new(data) }
 }
 
 impl Files {
@@ -125,7 +125,7 @@ impl Files {
         files.tensors("other.safetensors", [halves("model.layers.0.mlp.weight", &[4, 4])]);
         let (tiny, _) = read_safetensors(TINY).unwrap();
         let without = |left_out: &str| {
-            let kept: Vec<Entry<'_>> =
+            let kept: Vec<NewTensor<'_>> =
                 tiny.iter().filter(|(name, _)| *name != left_out).map(|(name, (_, shape, _))| halves(name, shape)).collect();
             kept
         };
@@ -159,7 +159,7 @@ impl Files {
         text.replace(self.0.path().to_str().unwrap(), "DIR")
     }
 
-    fn tensors(&self, name: &str, entries: impl IntoIterator<Item = Entry<'static>>) {
+    fn tensors(&self, name: &str, entries: impl IntoIterator<Item = NewTensor<'static>>) {
         write_safetensors(&self.path(name), &BTreeMap::new(), entries.into_iter().collect(), &mut |_, _| ()).unwrap();
     }
 }

@@ -19,15 +19,15 @@ const DEFAULT_PAD: u32 = 151329;
 pub(in crate::low_level::weights) struct GlmConfig {
     pub glm: Glm,
     pub is_tied: bool,
-    width: Size,
-    vocab: Size,
-    n_layer: Size,
-    n_ffn: Size,
+    width: SizeKey,
+    vocab: SizeKey,
+    n_layer: SizeKey,
+    n_ffn: SizeKey,
 }
 
 /// A key of the configuration and its value, which is a size.
 #[derive(Debug, Clone, Copy)]
-struct Size(&'static str, usize);
+struct SizeKey(&'static str, usize);
 
 /// The types of vision models whose text half is supported. The text half of each such model has the type [`VISION_TEXT`].
 const VISION_TYPES: [&str; 3] = [VISION, "glm46v", "glmga"];
@@ -95,7 +95,7 @@ impl GlmConfig {
     /// Checks that the tensors' sizes equal the sizes in this configuration.
     pub(super) fn check(&self, shapes: &Shapes) -> Result<()> {
         let (emb, up) = ("model.embed_tokens.weight", "model.layers.0.mlp.gate_up_proj.weight");
-        let is = |Size(key, configured): Size, found: Option<usize>, place: &str| agree(key, Some(configured as u64), found, place);
+        let is = |SizeKey(key, configured): SizeKey, found: Option<usize>, place: &str| agree(key, Some(configured as u64), found, place);
         let table = shapes.matrix(emb);
         is(self.width, table.map(|s| s[1]), emb)?;
         is(self.vocab, table.map(|s| s[0]), emb)?;
@@ -115,7 +115,7 @@ fn chatglm(keys: ConfigKeys) -> Result<GlmConfig> {
         ("apply_residual_connection_post_layernorm", false, false),
         ("original_rope", true, true),
     ])?;
-    let needed = |key: &'static str| keys.size(key)?.map(|n| Size(key, n)).ok_or_else(|| missing(key));
+    let needed = |key: &'static str| keys.size(key)?.map(|n| SizeKey(key, n)).ok_or_else(|| missing(key));
     let (width, heads) = (needed("hidden_size")?, needed("num_attention_heads")?);
     let head_size = match keys.size("kv_channels")? {
         Some(size) => size,
@@ -150,7 +150,7 @@ fn chatglm(keys: ConfigKeys) -> Result<GlmConfig> {
 
 /// Reads a configuration with the keys of `transformers`. The keys of rotary embeddings are already in `rope`.
 fn transformers(keys: ConfigKeys, model_type: &str, rope: Rope) -> Result<GlmConfig> {
-    let or = |key: &'static str, default: usize| Ok::<_, Error>(Size(key, keys.size(key)?.unwrap_or(default)));
+    let or = |key: &'static str, default: usize| Ok::<_, Error>(SizeKey(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let vocab = or("vocab_size", 151552)?;
     // If head_dim is missing, a head has 128 channels for every width. If head_dim is null, the number of channels of a head is the width divided by
@@ -183,7 +183,7 @@ fn text_half(keys: ConfigKeys, whole: ConfigKeys, rope: Rope) -> Result<GlmConfi
     if let Some(found) = keys.text("model_type")?.filter(|found| *found != VISION_TEXT && !VISION_TYPES.contains(found)) {
         return Err(unsupported(format!("expected model_type {VISION_TEXT} in text_config, found {}", short(found, 64))));
     }
-    let or = |key: &'static str, default: usize| Ok::<_, Error>(Size(key, keys.size(key)?.unwrap_or(default)));
+    let or = |key: &'static str, default: usize| Ok::<_, Error>(SizeKey(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let head_size = divided(width, heads)?;
     if let Some(found) = keys.size("head_dim")?.filter(|found| *found != head_size) {
@@ -267,7 +267,7 @@ impl Rope {
 }
 
 /// Returns the width divided by the number of heads, or an error if the result is not a whole number.
-fn divided(width: Size, heads: Size) -> Result<usize> {
+fn divided(width: SizeKey, heads: SizeKey) -> Result<usize> {
     match width.1.is_multiple_of(heads.1) {
         true => Ok(width.1 / heads.1),
         false => Err(Error::model(format!(

@@ -7,7 +7,7 @@ pub(super) mod keys;
 pub(super) mod rwkv;
 
 use super::index::read_small;
-use super::{FAMILIES, Glm, Slot, layer_of};
+use super::{FAMILIES, Glm, TensorSlot, layer_of};
 use crate::error::{Error, Result, short, with_place};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ pub(super) trait ModelConfig {
 ///
 /// # Errors
 ///
-/// `File` if the file is not JSON. `Model` if no [family](super::Family) supports the file's model type, or if the family refuses the
+/// `File` if the file is not JSON. `Model` if no [family](super::ModelFamily) supports the file's model type, or if the family refuses the
 /// configuration.
 pub(super) fn read(path: &Path) -> Result<Box<dyn ModelConfig>> {
     parse(&read_small(path, MAX_CONFIG_BYTES)?).map_err(|e| e.at(path.display()))
@@ -89,7 +89,7 @@ fn parse(json: &[u8]) -> Result<Box<dyn ModelConfig>> {
 }
 
 /// Compares the configuration with the shapes of the tensors. Returns the metadata entries that the architecture needs from the configuration.
-pub(super) fn metadata(config: &dyn ModelConfig, slots: &[(String, Slot)]) -> Result<BTreeMap<String, String>> {
+pub(super) fn metadata(config: &dyn ModelConfig, slots: &[(String, TensorSlot)]) -> Result<BTreeMap<String, String>> {
     config.metadata(&Shapes(slots))
 }
 
@@ -99,7 +99,7 @@ fn no_config(why: &str) -> Error {
 }
 
 /// The shapes of a checkpoint's tensors, by their canonical names.
-pub(super) struct Shapes<'a>(&'a [(String, Slot)]);
+pub(super) struct Shapes<'a>(&'a [(String, TensorSlot)]);
 
 impl Shapes<'_> {
     fn of(&self, name: &str) -> Option<Vec<usize>> {

@@ -5,15 +5,15 @@ use crate::weights::config::glm::{GlmConfig, is_glm};
 use crate::weights::config::{ModelConfig, keys::ConfigKeys};
 use crate::weights::gguf::{self, Header};
 use crate::weights::located::Located;
-use crate::weights::names::{self, Style};
+use crate::weights::names::{self, NameStyle};
 use crate::weights::orient::Facts;
-use crate::weights::{Family, GLM, Glm, Slot};
+use crate::weights::{GLM, Glm, ModelFamily, TensorSlot};
 use serde_json::{Map, Value};
 
 /// Reads the files of GLM models.
 pub struct GlmFiles;
 
-impl Family for GlmFiles {
+impl ModelFamily for GlmFiles {
     fn name(&self) -> &'static str {
         "GLM"
     }
@@ -40,7 +40,7 @@ impl Family for GlmFiles {
         glm.is_some() || names::glm::recognises(tensors)
     }
 
-    fn slots(&self, tensors: Vec<Located>, _facts: &Facts, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
+    fn slots(&self, tensors: Vec<Located>, _facts: &Facts, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
         names::glm::slots(tensors, glm)
     }
 }

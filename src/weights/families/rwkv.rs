@@ -4,17 +4,17 @@ use crate::error::Result;
 use crate::weights::config::rwkv::{RwkvConfig, is_rwkv};
 use crate::weights::config::{LAYER_NORM_EPS, ModelConfig};
 use crate::weights::gguf::Header;
-use crate::weights::gguf::rwkv::{ARCHITECTURES, Model};
+use crate::weights::gguf::rwkv::{ARCHITECTURES, RwkvMetadata};
 use crate::weights::located::Located;
-use crate::weights::names::{self, Style};
+use crate::weights::names::{self, NameStyle};
 use crate::weights::orient::Facts;
-use crate::weights::{Family, Glm, Slot};
+use crate::weights::{Glm, ModelFamily, TensorSlot};
 use serde_json::{Map, Value};
 
 /// Reads the files of RWKV models.
 pub struct RwkvFiles;
 
-impl Family for RwkvFiles {
+impl ModelFamily for RwkvFiles {
     fn name(&self) -> &'static str {
         "RWKV"
     }
@@ -33,7 +33,7 @@ impl Family for RwkvFiles {
     }
 
     fn gguf(&self, architecture: &str, header: &mut Header<'_>) -> Result<Vec<Located>> {
-        let model = Model::of(architecture, &header.metadata)?;
+        let model = RwkvMetadata::of(architecture, &header.metadata)?;
         let mut tensors = Vec::new();
         for listed in header.tensors()? {
             tensors.extend(model.canonical(&listed).map_err(|e| e.at(format!("tensor {}", listed.name)))?);
@@ -52,7 +52,7 @@ impl Family for RwkvFiles {
         glm.is_none()
     }
 
-    fn slots(&self, tensors: Vec<Located>, facts: &Facts, _glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
+    fn slots(&self, tensors: Vec<Located>, facts: &Facts, _glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
         names::rwkv(tensors, facts)
     }
 }

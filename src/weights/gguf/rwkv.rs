@@ -38,7 +38,7 @@ const KEPT: [(&str, &str); 11] = [
 
 /// The official form of a tensor, and how the tensor in a GGUF file may differ from this form.
 #[derive(Clone, Copy)]
-enum Form {
+enum TensorForm {
     /// A vector with the shape `[1, 1, C]`, which the file may store with fewer dimensions. C is the width of the model.
     Vector,
     /// A matrix of a low-rank pair. The file stores this matrix with its last two dimensions swapped.
@@ -46,13 +46,13 @@ enum Form {
     /// A matrix with one row per head, which the file may store as one vector.
     Heads,
 }
-use Form::{Heads, Swapped, Vector};
+use TensorForm::{Heads, Swapped, Vector};
 
 /// The names of the tensors in files of one architecture.
-struct Version {
+struct RwkvVersion {
     architecture: &'static str,
     /// The parameters of a block that are not in `KEPT`, as (GGUF name without the ending `.weight`, official name, form).
-    own: &'static [(&'static str, &'static str, Form)],
+    own: &'static [(&'static str, &'static str, TensorForm)],
     /// The official names of the vectors in the fused tensor `time_mix_lerp_fused`, in the order of its rows.
     fused: &'static [&'static str],
     /// The smallest number of rows that `time_mix_lerp_fused` may have. The last vectors of `fused` may be missing.
@@ -65,8 +65,8 @@ struct Version {
 }
 
 #[rustfmt::skip] // rustfmt would write one tensor per line.
-const VERSIONS: [Version; 2] = [
-    Version {
+const VERSIONS: [RwkvVersion; 2] = [
+    RwkvVersion {
         architecture: "rwkv6",
         own: &[
             ("time_mix_lerp_x", "att.time_maa_x", Vector),
@@ -89,7 +89,7 @@ const VERSIONS: [Version; 2] = [
         unused: &[],
         rescaled: &["att.output", "ffn.value"],
     },
-    Version {
+    RwkvVersion {
         architecture: "rwkv7",
         own: &[
             ("time_mix_w0", "att.w0", Vector), ("time_mix_w1", "att.w1", Swapped), ("time_mix_w2", "att.w2", Swapped),
@@ -110,16 +110,16 @@ const VERSIONS: [Version; 2] = [
 pub const ARCHITECTURES: &[&str] = &[VERSIONS[0].architecture, VERSIONS[1].architecture];
 
 /// The metadata of a GGUF file that affect the names, the shapes or the scales of tensors.
-pub struct Model {
-    version: &'static Version,
+pub struct RwkvMetadata {
+    version: &'static RwkvVersion,
     head_size: Option<usize>,
     /// The period P of rescaling, in blocks (layers), or `None` if the file is not rescaled.
     rescale_every: Option<usize>,
 }
 
-impl Model {
+impl RwkvMetadata {
     /// Reads the metadata of a file whose architecture must be one of [`ARCHITECTURES`].
-    pub fn of(architecture: &str, metadata: &BTreeMap<String, String>) -> Result<Model> {
+    pub fn of(architecture: &str, metadata: &BTreeMap<String, String>) -> Result<RwkvMetadata> {
         let known = VERSIONS.iter().find(|version| version.architecture == architecture);
         let version = known.ok_or_else(|| {
             Error::model(format!(
@@ -130,7 +130,7 @@ impl Model {
         })?;
         let head_size = whole(metadata, architecture, "wkv.head_size")?;
         let rescale_every = whole(metadata, architecture, "rescale_every_n_layers")?;
-        Ok(Model { version, head_size, rescale_every })
+        Ok(RwkvMetadata { version, head_size, rescale_every })
     }
 
     /// Returns the official tensors for a tensor of the file. A fused tensor becomes several tensors. An unused tensor is left out. An unknown
@@ -198,7 +198,7 @@ impl Model {
     }
 
     /// Changes the shape and the strides of the tensor `t` of the file to the official form `form`.
-    fn formed(&self, mut t: Located, form: Form) -> Result<Located> {
+    fn formed(&self, mut t: Located, form: TensorForm) -> Result<Located> {
         let n_dims = t.shape.len();
         let len: usize = t.shape.iter().product();
         match form {

@@ -8,7 +8,7 @@ use crate::tensor::DType;
 use crate::weights::same::check;
 use crate::weights::sets::{Made, as_pth, write_plain, write_sharded};
 use crate::weights::testing::{Dice, Gguf, Pickle, put, q8_0, singles, zip};
-use crate::weights::{Checkpoint, Conversion, Entry, Layout, convert, layer_of, write_safetensors};
+use crate::weights::{Checkpoint, Conversion, Layout, NewTensor, convert, layer_of, write_safetensors};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -360,7 +360,7 @@ fn hostile_metadata_are_refused() {
     let open = |json: &str| {
         let dir = tempdir().unwrap();
         let path = dir.path().join("a.safetensors");
-        let entry = Entry { name: "lm_head.weight".into(), dtype: DType::U8, shape: vec![0], data: Box::new(|_| Ok(())) };
+        let entry = NewTensor { name: "lm_head.weight".into(), dtype: DType::U8, shape: vec![0], data: Box::new(|_| Ok(())) };
         write_safetensors(&path, &BTreeMap::from([(GLM.to_string(), json.to_string())]), vec![entry], &mut |_, _| ()).unwrap();
         Checkpoint::open(&path).map(|opened| said(&opened)).map_err(|e| e.to_string())
     };

@@ -3,7 +3,7 @@
 //! Values and orientations are the same as in the official `.pth`. Vectors of C elements have the shape `[C]` instead of `[1, 1, C]`.
 
 use super::{block_and_part, outside, restore_row, with_part_renamed, zip};
-use crate::weights::Slot;
+use crate::weights::TensorSlot;
 use crate::weights::located::Located;
 
 /// Prefixes of names within a layer, as pairs (prefix in the file, official prefix). The first pair that matches is used.
@@ -31,7 +31,7 @@ pub(super) fn recognises(tensors: &[Located]) -> bool {
 }
 
 /// Returns the tensors under their canonical names.
-pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
+pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<TensorSlot> {
     for t in &mut tensors {
         t.name = official(&t.name);
         restore_row(t);

@@ -2,7 +2,7 @@
 
 use super::{block_and_part, outside, restore_row, with_part_renamed};
 use crate::error::{Error, Result};
-use crate::weights::Slot;
+use crate::weights::TensorSlot;
 use crate::weights::located::Located;
 
 /// Prefixes of names within a block, as pairs (prefix in flash-linear-attention, official prefix).
@@ -26,17 +26,17 @@ pub(super) fn recognises(tensors: &[Located]) -> bool {
 }
 
 /// Returns the tensors under their canonical names. The weights of low-rank Linear layers are always stored transposed, even if they are square.
-pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
+pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<TensorSlot>> {
     let mut slots = Vec::with_capacity(tensors.len());
     for mut t in tensors {
         let Some((number, part)) = block_and_part(&t.name) else {
             t.name = outside(&t.name);
-            slots.push(Slot { located: t, swapped: false });
+            slots.push(TensorSlot { located: t, swapped: false });
             continue;
         };
         if part == "attn.x_x" {
             let rows = unstacked(&t, &format!("blocks.{number}.att.")).map_err(|e| e.at(format!("tensor {}", t.name)))?;
-            slots.extend(rows.into_iter().map(|located| Slot { located, swapped: false }));
+            slots.extend(rows.into_iter().map(|located| TensorSlot { located, swapped: false }));
             continue;
         }
         let (official, swapped) = match low_rank(part) {
@@ -45,7 +45,7 @@ pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<Slot>> {
         };
         t.name = format!("blocks.{number}.{official}");
         restore_row(&mut t);
-        slots.push(Slot { located: t, swapped });
+        slots.push(TensorSlot { located: t, swapped });
     }
     Ok(slots)
 }

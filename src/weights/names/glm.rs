@@ -4,11 +4,11 @@
 //! Each of q, k and v is a range of the fused tensor's rows, so no elements are copied. Some files have a table of rotary frequencies (`inv_freq`).
 //! This table is left out, because it is rounded and ignores `rope_ratio`.
 
-use super::{Style, bare, with_part_renamed};
+use super::{NameStyle, bare, with_part_renamed};
 use crate::error::{Error, Result};
 use crate::weights::glm::{OF_ANOTHER, VISION};
 use crate::weights::located::Located;
-use crate::weights::{Glm, Slot};
+use crate::weights::{Glm, TensorSlot};
 
 /// Names outside of layers, without prefixes, as pairs (name in the file, canonical name).
 const TOP: [(&str, &str); 10] = [
@@ -48,12 +48,12 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
 ///
 /// `File` if the configuration is missing. `Model` if a vision encoder contradicts the configuration, if no tensor belongs to a GLM, or if a
 /// fused tensor has a wrong shape.
-pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<Slot>, Style)> {
+pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
     let Some(glm) = glm else {
         let text = "the config.json of this GLM is missing: the shapes of the tensors determine neither the number of heads nor the rotary positions";
         return Err(Error::file(text).hint("download config.json into the same folder"));
     };
-    let (mut slots, mut style, mut n_known) = (Vec::with_capacity(tensors.len()), Style::Hf, 0);
+    let (mut slots, mut style, mut n_known) = (Vec::with_capacity(tensors.len()), NameStyle::Hf, 0);
     for mut t in tensors {
         let bare = bare(&t.name, &INNER);
         if bare.ends_with(".inv_freq") {
@@ -69,7 +69,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
                 .hint("of the models with vision, wingbeat runs only GLM-4.1V and GLM-4.6V-Flash, without images"));
         }
         if OWN.iter().any(|own| bare.starts_with(own)) {
-            style = Style::ChatGlm;
+            style = NameStyle::ChatGlm;
         }
         let Some((layer, part)) = in_layer(bare) else {
             if let Some((_, name)) = TOP.iter().find(|(old, _)| *old == bare) {
@@ -91,7 +91,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
         let text = format!("the configuration describes a GLM, but the file has no tensors of a GLM{first}");
         return Err(Error::model(text).hint(OF_ANOTHER));
     }
-    Ok((slots.into_iter().map(|located| Slot { located, swapped: false }).collect(), style))
+    Ok((slots.into_iter().map(|located| TensorSlot { located, swapped: false }).collect(), style))
 }
 
 /// Splits a fused weight or bias by rows into q ([`Glm::q_rows`] rows), k and v ([`Glm::kv_rows`] rows each).

@@ -2,7 +2,7 @@
 //! `.pth`.
 
 use super::{block_and_part, outside, restore_row, web, with_part_renamed, zip};
-use crate::weights::Slot;
+use crate::weights::TensorSlot;
 use crate::weights::layout::Layout;
 use crate::weights::located::Located;
 use crate::weights::orient::{self, Facts};
@@ -20,7 +20,7 @@ pub(super) fn recognises(tensors: &[Located]) -> bool {
 
 /// Returns the tensors under their canonical names. The orientation of low-rank pairs is detected by their shapes, because some re-uploads store the
 /// pairs as Linear layers, that is transposed.
-pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<Slot> {
+pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<TensorSlot> {
     tensors.iter_mut().for_each(|t| t.name = renamed(&t.name));
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");

@@ -15,13 +15,13 @@ pub(super) use web::to_web;
 
 use super::located::Located;
 use super::orient::{self, Facts};
-use super::{FAMILIES, Glm, Slot};
+use super::{FAMILIES, Glm, TensorSlot};
 use crate::error::{Error, Result};
 use std::cmp::Ordering;
 
 /// The style of names and orientations in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum NameStyle {
     /// Names and orientations of the original `.pth`.
     Official,
     /// Names and orientations of web-rwkv's `.st`: some names differ, and low-rank matrices are stored transposed.
@@ -36,16 +36,16 @@ pub(super) enum Style {
     ChatGlm,
 }
 
-impl Style {
+impl NameStyle {
     /// Returns the name in reports, such as `official`.
     pub fn name(self) -> &'static str {
         match self {
-            Style::Official => "official",
-            Style::WebRwkv => "web-rwkv",
-            Style::Hf => "hf",
-            Style::Decoder => "decoder",
-            Style::Fla => "fla",
-            Style::ChatGlm => "chatglm",
+            NameStyle::Official => "official",
+            NameStyle::WebRwkv => "web-rwkv",
+            NameStyle::Hf => "hf",
+            NameStyle::Decoder => "decoder",
+            NameStyle::Fla => "fla",
+            NameStyle::ChatGlm => "chatglm",
         }
     }
 }
@@ -64,8 +64,13 @@ const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", 
 ///
 /// # Errors
 ///
-/// `File` if two tensors have the same canonical name. Also the errors of [`Family::slots`](super::Family::slots).
-pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm: Option<&Glm>) -> Result<(Vec<(String, Slot)>, Style)> {
+/// `File` if two tensors have the same canonical name. Also the errors of [`ModelFamily::slots`](super::ModelFamily::slots).
+pub(super) fn canonical(
+    tensors: Vec<Located>,
+    facts: &Facts,
+    is_tied: bool,
+    glm: Option<&Glm>,
+) -> Result<(Vec<(String, TensorSlot)>, NameStyle)> {
     let family = FAMILIES.iter().find(|family| family.recognises(&tensors, glm)).expect("the last family accepts any names");
     let (slots, style) = family.slots(tensors, facts, glm)?;
     let mut slots: Vec<_> = slots.into_iter().map(|slot| (slot.located.name.clone(), slot)).collect();
@@ -83,16 +88,16 @@ pub(super) fn canonical(tensors: Vec<Located>, facts: &Facts, is_tied: bool, glm
 }
 
 /// Returns the tensors of an RWKV model with canonical names and orientations, and the style of the file.
-pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot>, Style)> {
+pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<TensorSlot>, NameStyle)> {
     strip_prefixes(&mut tensors);
     if decoder::recognises(&tensors) {
-        return Ok((decoder::slots(tensors), Style::Decoder));
+        return Ok((decoder::slots(tensors), NameStyle::Decoder));
     }
     if fla::recognises(&tensors) {
-        return Ok((fla::slots(tensors)?, Style::Fla));
+        return Ok((fla::slots(tensors)?, NameStyle::Fla));
     }
     if hf::recognises(&tensors) {
-        return Ok((hf::slots(tensors), Style::Hf));
+        return Ok((hf::slots(tensors), NameStyle::Hf));
     }
     let renamed = web::to_official(&mut tensors);
     for t in &mut tensors {
@@ -108,12 +113,12 @@ pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Slot
         }
     }
     let swapped = orient::swapped(&tensors, renamed, facts);
-    let style = if renamed || swapped.contains(&true) { Style::WebRwkv } else { Style::Official };
+    let style = if renamed || swapped.contains(&true) { NameStyle::WebRwkv } else { NameStyle::Official };
     Ok((zip(tensors, swapped), style))
 }
 
-fn zip(tensors: Vec<Located>, swapped: Vec<bool>) -> Vec<Slot> {
-    tensors.into_iter().zip(swapped).map(|(located, swapped)| Slot { located, swapped }).collect()
+fn zip(tensors: Vec<Located>, swapped: Vec<bool>) -> Vec<TensorSlot> {
+    tensors.into_iter().zip(swapped).map(|(located, swapped)| TensorSlot { located, swapped }).collect()
 }
 
 /// Strips wrappers' prefixes if some stripped names are names of RWKV. Otherwise, all names stay unchanged.

@@ -9,7 +9,7 @@ mod objects;
 pub(super) use objects::{Contents, Named};
 
 use crate::error::{Error, Result};
-use objects::{Arena, Id, Value};
+use objects::{Arena, Id, PickleValue};
 use std::collections::HashMap;
 
 /// The largest number of open MARKs, one per nested container. Real checkpoints have at most five.
@@ -78,23 +78,23 @@ impl<'a> Machine<'a> {
                 let top = self.top()?;
                 self.push(top)?;
             }
-            b'N' | 0x88 | 0x89 => self.make(Value::Other)?,
+            b'N' | 0x88 | 0x89 => self.make(PickleValue::Other)?,
             b'J' => {
                 let n = i32::from_le_bytes(self.array()?);
-                self.make(Value::Int(n.into()))?;
+                self.make(PickleValue::Int(n.into()))?;
             }
             b'K' => {
                 let n = self.byte()?;
-                self.make(Value::Int(n.into()))?;
+                self.make(PickleValue::Int(n.into()))?;
             }
             b'M' => {
                 let n = u16::from_le_bytes(self.array()?);
-                self.make(Value::Int(n.into()))?;
+                self.make(PickleValue::Int(n.into()))?;
             }
             0x8a => self.long()?,
             b'G' => {
                 self.take(8)?;
-                self.make(Value::Other)?;
+                self.make(PickleValue::Other)?;
             }
             b'X' | b'T' => {
                 let n = u32::from_le_bytes(self.array()?).into();
@@ -111,26 +111,26 @@ impl<'a> Machine<'a> {
             b'C' => {
                 let n = self.byte()?.into();
                 self.take(n)?;
-                self.make(Value::Other)?;
+                self.make(PickleValue::Other)?;
             }
-            b')' => self.make(Value::Tuple(Vec::new()))?,
-            b']' => self.make(Value::List(Vec::new()))?,
-            b'}' => self.make(Value::Dict(Vec::new()))?,
+            b')' => self.make(PickleValue::Tuple(Vec::new()))?,
+            b']' => self.make(PickleValue::List(Vec::new()))?,
+            b'}' => self.make(PickleValue::Dict(Vec::new()))?,
             b't' => {
                 let items = self.pop_to_mark()?;
-                self.make(Value::Tuple(items))?;
+                self.make(PickleValue::Tuple(items))?;
             }
             n @ 0x85..=0x87 => {
                 let items = self.pop_many(usize::from(n - 0x84))?;
-                self.make(Value::Tuple(items))?;
+                self.make(PickleValue::Tuple(items))?;
             }
             b'l' => {
                 let items = self.pop_to_mark()?;
-                self.make(Value::List(items))?;
+                self.make(PickleValue::List(items))?;
             }
             b'd' => {
                 let items = self.pop_to_mark()?;
-                self.make(Value::Dict(Vec::new()))?;
+                self.make(PickleValue::Dict(Vec::new()))?;
                 self.set_items(items)?;
             }
             b'a' => {
@@ -225,7 +225,7 @@ impl<'a> Machine<'a> {
         }
         let bytes = self.take(n as usize)?;
         let text = std::str::from_utf8(bytes).map_err(|_| Error::file("the pickle has a string that is not UTF-8").hint(DAMAGED))?;
-        self.make(Value::Text(text))
+        self.make(PickleValue::Text(text))
     }
 
     /// Reads the module or the name of a global, up to the end of its line.
@@ -253,7 +253,7 @@ impl<'a> Machine<'a> {
         let negative = bytes.last().is_some_and(|b| b & 0x80 != 0);
         let mut wide = [if negative { 0xff } else { 0 }; 8];
         wide[..n].copy_from_slice(bytes);
-        self.make(Value::Int(i64::from_le_bytes(wide)))
+        self.make(PickleValue::Int(i64::from_le_bytes(wide)))
     }
 
     /// Pushes an object of the arena onto the stack.
@@ -264,7 +264,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Adds an object to the arena and pushes it.
-    fn make(&mut self, value: Value<'a>) -> Result<()> {
+    fn make(&mut self, value: PickleValue<'a>) -> Result<()> {
         let id = self.arena.add(value)?;
         self.push(id)
     }

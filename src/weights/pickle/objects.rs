@@ -19,7 +19,7 @@ const MAX_LISTED: usize = 1024;
 
 /// An object of a pickle.
 #[derive(Debug)]
-pub(super) enum Value<'a> {
+pub(super) enum PickleValue<'a> {
     /// None, a boolean, a float or bytes: accepted and never read.
     Other,
     Int(i64),
@@ -27,7 +27,7 @@ pub(super) enum Value<'a> {
     List(Vec<Id>),
     Tuple(Vec<Id>),
     Dict(Vec<(Id, Id)>),
-    Function(Function),
+    Function(PickleFunction),
     StorageType(DType),
     Storage(Box<Storage<'a>>),
     Tensor(Box<Tensor<'a>>),
@@ -35,7 +35,7 @@ pub(super) enum Value<'a> {
 
 /// A function that a pickle may call.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Function {
+pub(super) enum PickleFunction {
     Tensor,
     Parameter,
     OrderedDict,
@@ -79,21 +79,21 @@ pub(in super::super) struct Contents<'a> {
 /// # Errors
 ///
 /// `File` for any other global. Nothing is executed.
-pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
+pub(super) fn global(module: &str, name: &str) -> Result<PickleValue<'static>> {
     Ok(match (module, name) {
-        ("torch._utils", "_rebuild_tensor_v2") => Value::Function(Function::Tensor),
-        ("torch._utils", "_rebuild_parameter") => Value::Function(Function::Parameter),
-        ("collections", "OrderedDict") => Value::Function(Function::OrderedDict),
-        ("torch", "DoubleStorage") => Value::StorageType(DType::F64),
-        ("torch", "FloatStorage") => Value::StorageType(DType::F32),
-        ("torch", "HalfStorage") => Value::StorageType(DType::F16),
-        ("torch", "BFloat16Storage") => Value::StorageType(DType::BF16),
-        ("torch", "LongStorage") => Value::StorageType(DType::I64),
-        ("torch", "IntStorage") => Value::StorageType(DType::I32),
-        ("torch", "ShortStorage") => Value::StorageType(DType::I16),
-        ("torch", "CharStorage") => Value::StorageType(DType::I8),
-        ("torch", "ByteStorage") => Value::StorageType(DType::U8),
-        ("torch", "BoolStorage") => Value::StorageType(DType::Bool),
+        ("torch._utils", "_rebuild_tensor_v2") => PickleValue::Function(PickleFunction::Tensor),
+        ("torch._utils", "_rebuild_parameter") => PickleValue::Function(PickleFunction::Parameter),
+        ("collections", "OrderedDict") => PickleValue::Function(PickleFunction::OrderedDict),
+        ("torch", "DoubleStorage") => PickleValue::StorageType(DType::F64),
+        ("torch", "FloatStorage") => PickleValue::StorageType(DType::F32),
+        ("torch", "HalfStorage") => PickleValue::StorageType(DType::F16),
+        ("torch", "BFloat16Storage") => PickleValue::StorageType(DType::BF16),
+        ("torch", "LongStorage") => PickleValue::StorageType(DType::I64),
+        ("torch", "IntStorage") => PickleValue::StorageType(DType::I32),
+        ("torch", "ShortStorage") => PickleValue::StorageType(DType::I16),
+        ("torch", "CharStorage") => PickleValue::StorageType(DType::I8),
+        ("torch", "ByteStorage") => PickleValue::StorageType(DType::U8),
+        ("torch", "BoolStorage") => PickleValue::StorageType(DType::Bool),
         _ => {
             let message = format!("refused: the pickle asks to run the Python function {module}.{name}; nothing was executed");
             return Err(Error::file(message).hint(SAVE_AGAIN));
@@ -101,17 +101,17 @@ pub(super) fn global(module: &str, name: &str) -> Result<Value<'static>> {
     })
 }
 
-impl Value<'_> {
+impl PickleValue<'_> {
     /// Returns the memory that the value takes, in bytes.
     fn size_bytes(&self) -> usize {
         let beside = match self {
-            Value::List(ids) | Value::Tuple(ids) => size_of_val(ids.as_slice()),
-            Value::Dict(pairs) => size_of_val(pairs.as_slice()),
-            Value::Storage(_) => size_of::<Storage<'_>>(),
-            Value::Tensor(tensor) => tensor.size_bytes(),
-            Value::Other | Value::Int(_) | Value::Text(_) | Value::Function(_) | Value::StorageType(_) => 0,
+            PickleValue::List(ids) | PickleValue::Tuple(ids) => size_of_val(ids.as_slice()),
+            PickleValue::Dict(pairs) => size_of_val(pairs.as_slice()),
+            PickleValue::Storage(_) => size_of::<Storage<'_>>(),
+            PickleValue::Tensor(tensor) => tensor.size_bytes(),
+            PickleValue::Other | PickleValue::Int(_) | PickleValue::Text(_) | PickleValue::Function(_) | PickleValue::StorageType(_) => 0,
         };
-        size_of::<Value<'_>>() + beside
+        size_of::<PickleValue<'_>>() + beside
     }
 }
 
@@ -151,27 +151,27 @@ impl Budget {
 /// All objects of one pickle.
 #[derive(Default)]
 pub(super) struct Arena<'a> {
-    values: Vec<Value<'a>>,
+    values: Vec<PickleValue<'a>>,
     pub budget: Budget,
 }
 
 impl<'a> Arena<'a> {
     /// Adds an object and returns its index. This method and the methods below fail with `File` if an object has a wrong type or if the budget
     /// is exhausted.
-    pub fn add(&mut self, value: Value<'a>) -> Result<Id> {
+    pub fn add(&mut self, value: PickleValue<'a>) -> Result<Id> {
         self.budget.pay(value.size_bytes())?;
         self.values.push(value);
         Ok((self.values.len() - 1) as Id)
     }
 
-    fn get(&self, id: Id) -> &Value<'a> {
+    fn get(&self, id: Id) -> &PickleValue<'a> {
         &self.values[id as usize]
     }
 
     /// Returns the text in object `id`.
     pub fn text(&self, id: Id) -> Result<&'a str> {
         match self.get(id) {
-            Value::Text(text) => Ok(text),
+            PickleValue::Text(text) => Ok(text),
             other => Err(expected("a string", other)),
         }
     }
@@ -179,7 +179,7 @@ impl<'a> Arena<'a> {
     /// Returns the integer in object `id`, which must be at least 0.
     fn size(&self, id: Id) -> Result<usize> {
         match self.get(id) {
-            Value::Int(n) => {
+            PickleValue::Int(n) => {
                 usize::try_from(*n).map_err(|_| Error::file(format!("expected a size of at least 0 in the pickle, found {n}")))
             }
             other => Err(expected("a size", other)),
@@ -198,7 +198,7 @@ impl<'a> Arena<'a> {
     /// Returns the objects of the tuple `id`.
     fn tuple(&self, id: Id) -> Result<&[Id]> {
         match self.get(id) {
-            Value::Tuple(ids) => Ok(ids),
+            PickleValue::Tuple(ids) => Ok(ids),
             other => Err(expected("a tuple", other)),
         }
     }
@@ -207,7 +207,7 @@ impl<'a> Arena<'a> {
     pub fn append(&mut self, list: Id, items: Vec<Id>) -> Result<()> {
         self.budget.pay(size_of_val(items.as_slice()))?;
         match &mut self.values[list as usize] {
-            Value::List(ids) => ids.extend(items),
+            PickleValue::List(ids) => ids.extend(items),
             other => return Err(expected("a list", other)),
         }
         Ok(())
@@ -220,14 +220,14 @@ impl<'a> Arena<'a> {
         }
         self.budget.pay(size_of_val(items.as_slice()))?;
         match &mut self.values[dict as usize] {
-            Value::Dict(pairs) => pairs.extend(items.chunks_exact(2).map(|kv| (kv[0], kv[1]))),
+            PickleValue::Dict(pairs) => pairs.extend(items.chunks_exact(2).map(|kv| (kv[0], kv[1]))),
             other => return Err(expected("a dictionary", other)),
         }
         Ok(())
     }
 
     /// Returns the storage that the tuple `id` describes: `('storage', type, key, location, number of elements)`. The location is ignored.
-    pub fn storage(&self, id: Id) -> Result<Value<'a>> {
+    pub fn storage(&self, id: Id) -> Result<PickleValue<'a>> {
         let &[tag, kind, key, _location, n] = self.tuple(id)? else {
             return Err(Error::file("expected a torch storage of five parts in the pickle, found another number of parts"));
         };
@@ -236,30 +236,30 @@ impl<'a> Arena<'a> {
             return Err(Error::file(format!("expected a torch storage in the pickle, found '{tag}'")));
         }
         match self.get(kind) {
-            Value::StorageType(dtype) => Ok(Value::Storage(Box::new(Storage { key, dtype: *dtype, n_elements }))),
+            PickleValue::StorageType(dtype) => Ok(PickleValue::Storage(Box::new(Storage { key, dtype: *dtype, n_elements }))),
             other => Err(expected("a storage type", other)),
         }
     }
 
     /// Calls a known function. Adds its result to the arena and returns the result's index.
     pub fn call(&mut self, function: Id, arguments: Id) -> Result<Id> {
-        let Value::Function(function) = *self.get(function) else {
+        let PickleValue::Function(function) = *self.get(function) else {
             return Err(expected("a function", self.get(function)));
         };
         let arguments = self.tuple(arguments)?;
         match (function, arguments) {
-            (Function::Tensor, &[storage, offset, shape, strides, ..]) => {
-                let Value::Storage(storage) = self.get(storage) else {
+            (PickleFunction::Tensor, &[storage, offset, shape, strides, ..]) => {
+                let PickleValue::Storage(storage) = self.get(storage) else {
                     return Err(expected("a storage", self.get(storage)));
                 };
                 let (storage, offset) = (storage.as_ref().clone(), self.size(offset)?);
                 let tensor = Tensor { storage, offset, shape: self.sizes(shape)?, strides: self.sizes(strides)? };
-                self.add(Value::Tensor(Box::new(tensor)))
+                self.add(PickleValue::Tensor(Box::new(tensor)))
             }
-            (Function::Parameter, &[tensor, ..]) if matches!(self.get(tensor), Value::Tensor(_)) => Ok(tensor),
-            (Function::OrderedDict, []) => self.add(Value::Dict(Vec::new())),
-            (Function::OrderedDict, &[pairs]) => {
-                let Value::List(pairs) = &self.values[pairs as usize] else {
+            (PickleFunction::Parameter, &[tensor, ..]) if matches!(self.get(tensor), PickleValue::Tensor(_)) => Ok(tensor),
+            (PickleFunction::OrderedDict, []) => self.add(PickleValue::Dict(Vec::new())),
+            (PickleFunction::OrderedDict, &[pairs]) => {
+                let PickleValue::List(pairs) = &self.values[pairs as usize] else {
                     return Err(expected("a list of pairs", self.get(pairs)));
                 };
                 // The memory is taken from the budget before the pairs are copied, because a pickle may copy a list of a megabyte a thousand
@@ -268,11 +268,11 @@ impl<'a> Arena<'a> {
                 let pairs: Result<Vec<_>> = pairs
                     .iter()
                     .map(|&pair| match self.get(pair) {
-                        Value::Tuple(kv) | Value::List(kv) if kv.len() == 2 => Ok((kv[0], kv[1])),
+                        PickleValue::Tuple(kv) | PickleValue::List(kv) if kv.len() == 2 => Ok((kv[0], kv[1])),
                         other => Err(expected("a pair", other)),
                     })
                     .collect();
-                self.add(Value::Dict(pairs?))
+                self.add(PickleValue::Dict(pairs?))
             }
             _ => Err(Error::file("the pickle calls a function with arguments of a wrong number or type")),
         }
@@ -281,15 +281,15 @@ impl<'a> Arena<'a> {
     /// Returns the contents of the dictionary `top`. If `top` has the key `state_dict`, returns the contents of the dictionary under this key.
     pub fn contents(&mut self, top: Id) -> Result<Contents<'a>> {
         let mut pairs = self.dict(top)?;
-        let inner = pairs.iter().find(|(k, _)| matches!(self.get(*k), Value::Text("state_dict")));
+        let inner = pairs.iter().find(|(k, _)| matches!(self.get(*k), PickleValue::Text("state_dict")));
         if let Some((_, id)) = inner {
             pairs = self.dict(*id)?;
         }
         let mut contents = Contents { tensors: Vec::new(), keys: BTreeSet::new(), lists: BTreeMap::new() };
         let (mut seen, mut size_bytes) = (HashSet::new(), 0);
         for (key, value) in pairs {
-            let Value::Text(name) = *self.get(*key) else { continue };
-            let Value::Tensor(tensor) = self.get(*value) else {
+            let PickleValue::Text(name) = *self.get(*key) else { continue };
+            let PickleValue::Tensor(tensor) = self.get(*value) else {
                 if name.len() <= MAX_NAME_BYTES {
                     contents.keys.insert(name);
                     let numbers = self.numbers(*value);
@@ -315,7 +315,9 @@ impl<'a> Arena<'a> {
     /// Returns the numbers of a list or tuple of whole numbers. Returns `None` for any other object and for a long list.
     fn numbers(&self, id: Id) -> Option<Vec<usize>> {
         match self.get(id) {
-            Value::List(ids) | Value::Tuple(ids) if ids.len() <= MAX_LISTED => ids.iter().map(|&id| self.size(id).ok()).collect(),
+            PickleValue::List(ids) | PickleValue::Tuple(ids) if ids.len() <= MAX_LISTED => {
+                ids.iter().map(|&id| self.size(id).ok()).collect()
+            }
             _ => None,
         }
     }
@@ -323,25 +325,25 @@ impl<'a> Arena<'a> {
     /// Returns the entries of the dictionary `id`.
     fn dict(&self, id: Id) -> Result<&[(Id, Id)]> {
         match self.get(id) {
-            Value::Dict(pairs) => Ok(pairs),
+            PickleValue::Dict(pairs) => Ok(pairs),
             other => Err(expected("a dictionary of tensors", other)),
         }
     }
 }
 
 /// Returns the error for an object of a wrong type.
-fn expected(what: &str, found: &Value<'_>) -> Error {
+fn expected(what: &str, found: &PickleValue<'_>) -> Error {
     let found = match found {
-        Value::Other => "another value",
-        Value::Int(_) => "an integer",
-        Value::Text(_) => "a string",
-        Value::List(_) => "a list",
-        Value::Tuple(_) => "a tuple",
-        Value::Dict(_) => "a dictionary",
-        Value::Function(_) => "a function",
-        Value::StorageType(_) => "a storage type",
-        Value::Storage(_) => "a storage",
-        Value::Tensor(_) => "a tensor",
+        PickleValue::Other => "another value",
+        PickleValue::Int(_) => "an integer",
+        PickleValue::Text(_) => "a string",
+        PickleValue::List(_) => "a list",
+        PickleValue::Tuple(_) => "a tuple",
+        PickleValue::Dict(_) => "a dictionary",
+        PickleValue::Function(_) => "a function",
+        PickleValue::StorageType(_) => "a storage type",
+        PickleValue::Storage(_) => "a storage",
+        PickleValue::Tensor(_) => "a tensor",
     };
     Error::file(format!("expected {what} in the pickle, found {found}")).hint(DAMAGED)
 }

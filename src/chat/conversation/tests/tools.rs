@@ -4,7 +4,7 @@ use super::*;
 use crate::chat::format::Messages;
 use crate::template::{GenerationConfig, Glm4, Version};
 use crate::tensor::DType;
-use crate::weights::{Entry, write_safetensors};
+use crate::weights::{NewTensor, write_safetensors};
 use serde_json::json;
 
 /// Returns a conversation with the template `Original`, in which answers have at most 64 tokens.
@@ -124,7 +124,7 @@ fn failing(path: &std::path::Path) -> Model {
         }
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| Error::io(e, "made".as_ref()));
-        Entry { name: name.into(), dtype: DType::F32, shape: view.shape().to_vec(), data: Box::new(data) }
+        NewTensor { name: name.into(), dtype: DType::F32, shape: view.shape().to_vec(), data: Box::new(data) }
     };
     write_safetensors(path, checkpoint.metadata(), checkpoint.names().map(entry).collect(), &mut |_, _| ()).unwrap();
     let options = Options { device: "cpu".parse().unwrap(), vocab: Some("tiny".into()), ..Default::default() };
