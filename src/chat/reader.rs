@@ -2,7 +2,7 @@
 
 use super::think::{AnswerPart, OnPart, ReplyStart, Splitter};
 use crate::calls::{Declared, Form, Reading, SegmentForm};
-use crate::template::{Delta, ToolCall, Writer, opening_ids};
+use crate::template::{Delta, SegmentWriter, ToolCall, opening_ids};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ pub struct AnswerReader {
     splitter: Splitter,
     /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` if an answer is one text, as in formats of lines (`Name:
     /// text`) and templates of RWKV-7 G1.
-    segments: Option<Writer>,
+    segments: Option<SegmentWriter>,
     /// The tools that the answer can call.
     declared: Declared,
     /// True if the current segment (text between `<|assistant|>` tokens) is a tool call.
@@ -58,7 +58,7 @@ impl AnswerReader {
         stop_texts: Vec<String>,
         declared: Declared,
     ) -> AnswerReader {
-        let segments = Some(Writer::new(vocab, stop_texts, opening_ids(prompt, vocab)));
+        let segments = Some(SegmentWriter::new(vocab, stop_texts, opening_ids(prompt, vocab)));
         AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, declared, is_call: false }
     }
 

@@ -36,7 +36,7 @@ pub struct Closer {
     /// Parses the text byte by byte. An id of this parser is a byte.
     bytes: Parse,
     vocab: TokEnv,
-    order: Arc<Order>,
+    order: Arc<ByteOrder>,
     ending: Arc<Ending>,
     /// The id for which [`Closer::fits`] returned true last, and the bytes that complete the text after this id is appended.
     next: Option<(u32, Arc<Ending>)>,
@@ -53,7 +53,7 @@ impl Closer {
     /// Makes a closer for a new text. Searches for a short complete text under the grammar, which is the ending of the new text. `bytes` is a parser
     /// at the beginning of a text. Returns `None` if the search fails, or if the vocabulary has no tokens for the bytes of the ending.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
-        let order = Arc::new(Order::of(vocab.tok_trie()));
+        let order = Arc::new(ByteOrder::of(vocab.tok_trie()));
         let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };
         let text = search(closer.bytes.fork(), &closer.order, &[], LONGEST)?;
         closer.ending = Arc::new(closer.shorter(&closer.bytes, text)?);
@@ -194,7 +194,7 @@ impl Closer {
 /// Returns bytes that complete the text that `at` has parsed. At each step, the search appends the byte that is likely to end the text soonest.
 /// `known` are bytes that completed an earlier text: as soon as `known` also completes this text, the search appends `known` and stops. Returns
 /// `None` if the search has not completed the text after about `longest` bytes.
-fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<Vec<u8>> {
+fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     // for each set of allowed bytes: how often the search had to choose from this set
     let mut visits: HashMap<Vec<u32>, usize> = HashMap::new();
@@ -221,28 +221,28 @@ fn search(mut at: Parse, order: &Order, known: &[u8], longest: usize) -> Option<
 }
 
 /// The order in which the search tries bytes. Bytes that are likely to end a text soonest are first.
-struct Order {
+struct ByteOrder {
     /// For each byte: `Alone` if a token consists of this byte alone, `Within` if only longer tokens contain the byte, `Nowhere` if no token
     /// contains the byte.
-    found: [Found; 256],
+    found: [BytePlace; 256],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Found {
+enum BytePlace {
     Alone,
     Within,
     Nowhere,
 }
 
-impl Order {
-    fn of(vocab: &TokTrie) -> Order {
-        let mut found = [Found::Nowhere; 256];
+impl ByteOrder {
+    fn of(vocab: &TokTrie) -> ByteOrder {
+        let mut found = [BytePlace::Nowhere; 256];
         for id in 0..vocab.vocab_size() as u32 {
             let token = vocab.token(id);
-            let as_what = if token.len() == 1 { Found::Alone } else { Found::Within };
+            let as_what = if token.len() == 1 { BytePlace::Alone } else { BytePlace::Within };
             token.iter().for_each(|&byte| found[usize::from(byte)] = found[usize::from(byte)].min(as_what));
         }
-        Order { found }
+        ByteOrder { found }
     }
 
     /// Returns the allowed bytes that the search should try next, the most promising byte first.
@@ -250,8 +250,8 @@ impl Order {
         let may = |byte: u8| allowed.ids.get(usize::from(byte) / 32).is_some_and(|word| word >> (byte % 32) & 1 == 1);
         let is_text = may(b'q') && may(b'z');
         let found = |byte: u8| self.found[usize::from(byte)];
-        let mut bytes: Vec<u8> = (0..=u8::MAX).filter(|&byte| may(byte) && found(byte) != Found::Nowhere).collect();
-        let key = |byte: u8| rank(byte, is_text) + if found(byte) == Found::Alone { 0 } else { WITHIN };
+        let mut bytes: Vec<u8> = (0..=u8::MAX).filter(|&byte| may(byte) && found(byte) != BytePlace::Nowhere).collect();
+        let key = |byte: u8| rank(byte, is_text) + if found(byte) == BytePlace::Alone { 0 } else { WITHIN };
         bytes.sort_by_key(|&byte| key(byte));
         if bytes.len() > CHOICES {
             let (mut last, mut n) = (0, 0);

@@ -9,12 +9,12 @@ const TICK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 struct Watch {
-    running: Mutex<Running>,
+    running: Mutex<RunningSteps>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Running {
+struct RunningSteps {
     steps: Vec<(u64, Instant, CancellationHandle)>,
     n_begun: u64,
     /// `true` while the thread that checks the time limits sleeps, because no step runs.

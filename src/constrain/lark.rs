@@ -3,7 +3,7 @@
 
 use super::gbnf::Rules;
 use super::lexemes;
-use super::parts::{Node, Parts};
+use super::parts::{GrammarParts, Node};
 use crate::error::{Error, Result, short};
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 4000;
 /// # Errors
 /// `Input` if a rule can never match, or if a chain of rules is too long.
 pub fn write(rules: &Rules) -> Result<String> {
-    let parts = Parts::of(rules)?;
+    let parts = GrammarParts::of(rules)?;
     let is_lexeme = lexemes::choose(&parts);
     if let Some(part) = too_deep(&parts, &is_lexeme) {
         let at = parts.bodies.iter().position(|&body| body == part).map_or(String::new(), |rule| {
@@ -27,7 +27,7 @@ pub fn write(rules: &Rules) -> Result<String> {
         let e = Error::input(format!("rules refer to one another more than {MAX_DEPTH} deep{at}"));
         return Err(e.hint("write a repetition, such as x*, instead of a chain of rules"));
     }
-    let mut writer = Writer { parts: &parts, is_lexeme: &is_lexeme, text: String::new(), done: vec![[false; 2]; parts.all.len()] };
+    let mut writer = LarkWriter { parts: &parts, is_lexeme: &is_lexeme, text: String::new(), done: vec![[false; 2]; parts.all.len()] };
     let root = writer.name(parts.root, Within::Rules);
     let _ = writeln!(writer.text, "whole: {root}");
     let mut wait = vec![(parts.root, Within::Rules)];
@@ -39,7 +39,7 @@ pub fn write(rules: &Rules) -> Result<String> {
 
 /// Visits the parts in the order in which llguidance compiles them. Returns the first part that is nested too deeply, or `None` if every part is
 /// within the limit.
-fn too_deep(parts: &Parts, is_lexeme: &[bool]) -> Option<usize> {
+fn too_deep(parts: &GrammarParts, is_lexeme: &[bool]) -> Option<usize> {
     let mut is_seen = vec![false; parts.all.len()];
     is_seen[parts.root] = true;
     let mut chain = vec![(parts.root, 0)];
@@ -68,15 +68,15 @@ enum Within {
     Lexeme,
 }
 
-struct Writer<'p> {
-    parts: &'p Parts,
+struct LarkWriter<'p> {
+    parts: &'p GrammarParts,
     is_lexeme: &'p [bool],
     text: String,
     /// For each part: whether its rule has been written, and whether its terminal has been written.
     done: Vec<[bool; 2]>,
 }
 
-impl Writer<'_> {
+impl LarkWriter<'_> {
     fn kind(&self, part: usize, within: Within) -> Within {
         if self.is_lexeme[part] { Within::Lexeme } else { within }
     }

@@ -10,7 +10,7 @@
 //!
 //! Long lexemes make the computation of masks fast. JSON's strings and numbers pass the test.
 
-use super::parts::{Bytes, Node, Parts};
+use super::parts::{ByteSet, GrammarParts, Node};
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ const LOOKS: usize = 16;
 const MAX_TEXT: usize = 256;
 
 /// Returns, for each part of the grammar, whether the part becomes a lexeme: a regular expression that llguidance's lexer matches as a whole.
-pub fn choose(parts: &Parts) -> Vec<bool> {
+pub fn choose(parts: &GrammarParts) -> Vec<bool> {
     let mut finder = Finder { parts, is_apart: vec![false; parts.all.len()], known: HashMap::new(), work: WORK };
     loop {
         let is_lexeme = finder.reached();
@@ -50,11 +50,11 @@ pub fn class(part: &super::gbnf::Chars) -> String {
 }
 
 struct Finder<'p> {
-    parts: &'p Parts,
+    parts: &'p GrammarParts,
     /// For each part: true if the part must not be a lexeme, because the grammar would then match other texts.
     is_apart: Vec<bool>,
     /// Known results of `begins`, by its arguments: short lexeme, bytes that may follow, long lexeme.
-    known: HashMap<(usize, Bytes, usize), bool>,
+    known: HashMap<(usize, ByteSet, usize), bool>,
     /// The work that may still be done. The initial value is the limit `WORK`.
     work: u64,
 }
@@ -117,7 +117,7 @@ impl Finder<'_> {
 
     /// Returns whether a match of `short`, followed by one of the bytes `next`, can be the beginning of a match of `long`. Returns true without
     /// a comparison if the limit `WORK` is reached.
-    fn begins(&mut self, short: usize, next: Bytes, long: usize) -> bool {
+    fn begins(&mut self, short: usize, next: ByteSet, long: usize) -> bool {
         let (parts, work) = (self.parts, &mut self.work);
         *self.known.entry((short, next, long)).or_insert_with(|| {
             let size = MAKE + (parts.n_chars[short] + parts.n_chars[long]) as u64 * 10;
@@ -131,7 +131,7 @@ impl Finder<'_> {
 
 /// Compares the lexemes that match only one text, which is in `texts`. Returns every lexeme in `longs` whose text begins with the text of a
 /// lexeme S in `shorts` and then a byte of `follow[S]`, the bytes that may follow S.
-fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], follow: &[Bytes]) -> Vec<usize> {
+fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], follow: &[ByteSet]) -> Vec<usize> {
     let mut sorted: Vec<(&[u8], usize)> = longs.iter().filter_map(|&p| Some((texts[p].as_deref()?, p))).collect();
     sorted.sort_unstable();
     let mut lost = Vec::new();
@@ -146,11 +146,11 @@ fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], foll
 
 /// Returns whether some text matches two patterns: `long`, and the sequence of `short`, one byte of `next` and any bytes. Also returns the work
 /// that was used. If the work exceeds `fuel`, the first result is true.
-fn meets(parts: &Parts, short: usize, next: Bytes, long: usize, fuel: u64) -> (bool, u64) {
+fn meets(parts: &GrammarParts, short: usize, next: ByteSet, long: usize, fuel: u64) -> (bool, u64) {
     let mut made = Converter { parts, builder: RegexBuilder::new(), known: HashMap::new() };
     let (Some(short), Some(long)) = (made.part(short), made.part(long)) else { return (true, fuel) };
-    let set = |Bytes(bits): Bytes| RegexAst::ByteSet(bits.iter().flat_map(|b| [*b as u32, (*b >> 32) as u32]).collect());
-    let any = |least: u32| RegexAst::Repeat(Box::new(set(Bytes([u64::MAX; 4]))), least, u32::MAX);
+    let set = |ByteSet(bits): ByteSet| RegexAst::ByteSet(bits.iter().flat_map(|b| [*b as u32, (*b >> 32) as u32]).collect());
+    let any = |least: u32| RegexAst::Repeat(Box::new(set(ByteSet([u64::MAX; 4]))), least, u32::MAX);
     let whole = |e: ExprRef| RegexAst::ExprRef(e);
     // `short` must match at least one byte: an empty match is not a lexeme, because the next lexeme begins at the same place
     let begun = RegexAst::Concat(vec![RegexAst::And(vec![whole(short), any(1)]), set(next), any(0)]);
@@ -163,7 +163,7 @@ fn meets(parts: &Parts, short: usize, next: Bytes, long: usize, fuel: u64) -> (b
 
 /// Converts parts of the grammar to llguidance's regular expressions, each part once.
 struct Converter<'p> {
-    parts: &'p Parts,
+    parts: &'p GrammarParts,
     builder: RegexBuilder,
     known: HashMap<usize, ExprRef>,
 }

@@ -17,27 +17,27 @@ const MAX_ELEMENTS: usize = 2000;
 
 /// A set of bytes: one bit per byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Bytes(pub [u64; 4]);
+pub struct ByteSet(pub [u64; 4]);
 
-impl Bytes {
+impl ByteSet {
     fn add(&mut self, byte: u8) {
         self.0[byte as usize / 64] |= 1 << (byte % 64);
     }
 
-    fn or(self, other: Bytes) -> Bytes {
-        Bytes(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    fn or(self, other: ByteSet) -> ByteSet {
+        ByteSet(std::array::from_fn(|i| self.0[i] | other.0[i]))
     }
 
     pub fn has(self, byte: u8) -> bool {
         self.0[byte as usize / 64] >> (byte % 64) & 1 == 1
     }
 
-    pub fn meets(self, other: Bytes) -> bool {
+    pub fn meets(self, other: ByteSet) -> bool {
         self.0.iter().zip(other.0).any(|(a, b)| a & b != 0)
     }
 
     pub fn is_empty(self) -> bool {
-        self == Bytes::default()
+        self == ByteSet::default()
     }
 }
 
@@ -64,7 +64,7 @@ impl Node {
 
 /// The parts of a grammar, each with a number. Equal parts have the same number. A part has a higher number than the parts that it consists of. A
 /// reference to a rule may have a lower number than the rule's body.
-pub struct Parts {
+pub struct GrammarParts {
     pub all: Vec<Node>,
     /// For each part: whether it is a regular expression of a supported size.
     pub is_regular: Vec<bool>,
@@ -76,21 +76,21 @@ pub struct Parts {
     /// For each part: whether it matches at least one text. A rule matches no text if every alternative refers back to the rule.
     has_text: Vec<bool>,
     /// For each part: the bytes with which a match of the part may begin.
-    pub first: Vec<Bytes>,
+    pub first: Vec<ByteSet>,
     /// For each part that is a regular expression: its number of characters, with references expanded. 0 for all other parts.
     pub n_chars: Vec<usize>,
 }
 
-impl Parts {
+impl GrammarParts {
     /// Splits the rules of a grammar into parts.
     ///
     /// # Errors
     /// `Input` if a rule can never match, or if a rule has too many alternatives or elements.
-    pub fn of(rules: &Rules) -> Result<Parts> {
+    pub fn of(rules: &Rules) -> Result<GrammarParts> {
         let rule_extents = extents(rules);
         let made = vec![None; rules.bodies.len()];
         let mut maker =
-            Maker { rules, rule_extents: &rule_extents, extents: Vec::new(), made, parts: Parts::empty(), numbers: HashMap::new() };
+            Maker { rules, rule_extents: &rule_extents, extents: Vec::new(), made, parts: GrammarParts::empty(), numbers: HashMap::new() };
         maker.parts.bodies = (0..rules.bodies.len()).map(|rule| maker.body(rule)).collect();
         maker.parts.root = maker.parts.bodies[rules.root];
         let mut parts = maker.parts;
@@ -108,8 +108,8 @@ impl Parts {
         }
     }
 
-    fn empty() -> Parts {
-        Parts {
+    fn empty() -> GrammarParts {
+        GrammarParts {
             all: vec![],
             is_regular: vec![],
             bodies: vec![],
@@ -152,7 +152,7 @@ impl Parts {
     /// computed again. So the work is linear in the size of the grammar.
     fn learn(&mut self) {
         let n = self.all.len();
-        (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![Bytes::default(); n]);
+        (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![ByteSet::default(); n]);
         let users = self.users();
         // for each sequence: how many of its parts are not yet known to match a text, and how many parts at its beginning may be empty
         let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
@@ -184,7 +184,7 @@ impl Parts {
                     }
                     while all.get(n_empty[user]).is_some_and(|&next| self.is_nullable[next]) {
                         n_empty[user] += 1;
-                        let next = all.get(n_empty[user]).map_or(Bytes::default(), |&next| self.first[next]);
+                        let next = all.get(n_empty[user]).map_or(ByteSet::default(), |&next| self.first[next]);
                         self.first[user] = self.first[user].or(next);
                     }
                     self.is_nullable[user] = n_empty[user] == all.len();
@@ -217,8 +217,8 @@ impl Parts {
 
     /// Returns the bytes with which a match of the sequence `all` may begin. If every part of the sequence may match the empty text, the result
     /// includes the bytes `next`.
-    fn first_of(&self, all: &[usize], next: Bytes) -> Bytes {
-        let mut first = Bytes::default();
+    fn first_of(&self, all: &[usize], next: ByteSet) -> ByteSet {
+        let mut first = ByteSet::default();
         for &part in all {
             first = first.or(self.first[part]);
             if !self.is_nullable[part] {
@@ -230,12 +230,12 @@ impl Parts {
 
     /// Returns, for each part, the bytes that may follow a match of the part. If `is_open` returns false for a part, this part passes no bytes to
     /// the parts inside it. The inner parts get bytes only from other places where they occur.
-    pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<Bytes> {
-        let mut follow = vec![Bytes::default(); self.all.len()];
+    pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<ByteSet> {
+        let mut follow = vec![ByteSet::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();
         while let Some(part) = wait.pop() {
             let after = follow[part];
-            let mut add = |child: usize, bytes: Bytes| {
+            let mut add = |child: usize, bytes: ByteSet| {
                 let sum = follow[child].or(bytes);
                 if sum != follow[child] {
                     follow[child] = sum;
@@ -267,7 +267,7 @@ struct Maker<'r> {
     extents: Vec<Option<NodeExtent>>,
     /// For each rule: the number of the part that is the rule's body, or `None` until this part has a number.
     made: Vec<Option<usize>>,
-    parts: Parts,
+    parts: GrammarParts,
     numbers: HashMap<Node, usize>,
 }
 
@@ -333,9 +333,9 @@ impl Maker<'_> {
 }
 
 /// Returns all bytes with which the UTF-8 of a character in the class may begin.
-fn first_bytes(chars: &Chars) -> Bytes {
+fn first_bytes(chars: &Chars) -> ByteSet {
     let lead = |c: char| c.encode_utf8(&mut [0; 4]).as_bytes()[0];
-    let mut bytes = Bytes::default();
+    let mut bytes = ByteSet::default();
     let mut add = |from: char, to: char| (lead(from)..=lead(to)).for_each(|b| bytes.add(b));
     if !chars.is_negated {
         chars.ranges.iter().for_each(|&(from, to)| add(from, to));

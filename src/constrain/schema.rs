@@ -29,7 +29,7 @@ const QUOTED: usize = 60;
 /// `Input` if a subschema is invalid, unsupported or too large. The error has the subschema's JSON pointer.
 pub fn check(root: &Value) -> Result<()> {
     let mut walk = Walk { root, wait: Vec::new(), referred: HashSet::new(), n_parts: 0, n_bytes: 0, n_levels: 0 };
-    walk.wait.push(Node { at: Pointer::default(), schema: root, depth: 0, levels: 0 });
+    walk.wait.push(Subschema { at: Pointer::default(), schema: root, depth: 0, levels: 0 });
     let mut parts = Vec::new();
     while let Some(part) = walk.wait.pop() {
         walk.part(&part)?;
@@ -66,7 +66,7 @@ impl std::fmt::Display for Pointer {
 }
 
 /// A subschema that applies to the output.
-struct Node<'s> {
+struct Subschema<'s> {
     at: Pointer,
     schema: &'s Value,
     /// The number of subschemas around this subschema, counted from the root or from the target of the last reference.
@@ -77,7 +77,7 @@ struct Node<'s> {
 
 struct Walk<'s> {
     root: &'s Value,
-    wait: Vec<Node<'s>>,
+    wait: Vec<Subschema<'s>>,
     /// The targets of all references found so far, as written in the schema.
     referred: HashSet<&'s str>,
     n_parts: usize,
@@ -86,7 +86,7 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    fn part(&mut self, part: &Node<'s>) -> Result<()> {
+    fn part(&mut self, part: &Subschema<'s>) -> Result<()> {
         self.count(1, 0)?;
         if part.depth > MAX_DEPTH {
             return Err(Error::input(format!("schemas are nested more than {MAX_DEPTH} deep")).at(&part.at));
@@ -95,7 +95,7 @@ impl<'s> Walk<'s> {
             Value::Bool(_) => Ok(()),
             Value::Object(all) => {
                 for (at, schema) in below(&part.at, part.schema) {
-                    self.wait.push(Node { at, schema, depth: part.depth + 1, levels: part.levels + 1 });
+                    self.wait.push(Subschema { at, schema, depth: part.depth + 1, levels: part.levels + 1 });
                     self.n_levels = self.n_levels.max(part.levels + 1);
                 }
                 all.iter().try_for_each(|(name, value)| self.keyword(part, all, name, value))
@@ -104,7 +104,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn keyword(&mut self, part: &Node<'s>, all: &'s Map<String, Value>, name: &'s str, value: &'s Value) -> Result<()> {
+    fn keyword(&mut self, part: &Subschema<'s>, all: &'s Map<String, Value>, name: &'s str, value: &'s Value) -> Result<()> {
         self.count(0, name.len())?;
         keyword::check(name, value, all, part.at.is_root()).map_err(|e| e.at(&part.at))?;
         match (name, value) {
@@ -118,7 +118,7 @@ impl<'s> Walk<'s> {
     }
 
     /// Adds the target of a reference to the subschemas to check, unless the target was added before.
-    fn refer(&mut self, part: &Node, target: &'s str) -> Result<()> {
+    fn refer(&mut self, part: &Subschema, target: &'s str) -> Result<()> {
         if !self.referred.insert(target) {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl<'s> Walk<'s> {
             return Err(Error::input(format!("schemas refer to one another more than {MAX_LEVELS} deep")).at(&part.at));
         }
         self.n_levels = levels;
-        self.wait.push(Node { at, schema, depth: 0, levels });
+        self.wait.push(Subschema { at, schema, depth: 0, levels });
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! too.
 
 use super::glm4::add;
-use super::json::{Style, dumps};
+use super::json::{JsonStyle, dumps};
 use super::{Family, Message, Part, Role, Template, Tool};
 use crate::error::{Error, Result};
 use serde_json::Value;
@@ -28,7 +28,7 @@ impl Template for ChatGlm3 {
             match message.tools.as_slice() {
                 [] => add(&mut parts, message.role, &message.metadata, &message.content),
                 tools if message.role == Role::System => {
-                    let content = format!("{}\n{}", message.content, dumps(&functions(tools)?, &Style::tools()));
+                    let content = format!("{}\n{}", message.content, dumps(&functions(tools)?, &JsonStyle::tools()));
                     add(&mut parts, message.role, &message.metadata, &content);
                 }
                 _ => {

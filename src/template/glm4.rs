@@ -3,7 +3,7 @@
 //! The template adds no text between messages or after the last `<|assistant|>`: the model writes a newline or a tool's name. The texts about
 //! tools equal the published texts byte for byte, with full-width punctuation; tests compare their sha256.
 
-use super::json::{Style, dumps};
+use super::json::{JsonStyle, dumps};
 use super::{Family, Message, Part, Role, Template, Tool};
 use crate::error::{Error, Result};
 
@@ -115,7 +115,7 @@ impl Glm4 {
         };
         for tool in tools {
             let about = match tool {
-                Tool::Function(function) => format!("{}\n{AS_JSON}", dumps(function.object(), &Style::tools())),
+                Tool::Function(function) => format!("{}\n{AS_JSON}", dumps(function.object(), &JsonStyle::tools())),
                 _ if self.0.is_0414() => {
                     let message = format!("{} has no built-in tool {}", self.0.name(), tool.name());
                     return Err(Error::input(message).hint("describe the tool as a function"));

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 /// The arguments of `json.dumps` that templates pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Style {
+pub struct JsonStyle {
     /// The number of blanks per level. `None` writes one line.
     pub indent: Option<usize>,
     /// If true, characters outside ASCII are written as `\uXXXX`.
@@ -19,21 +19,21 @@ pub struct Style {
     pub key_separator: String,
 }
 
-impl Default for Style {
+impl Default for JsonStyle {
     fn default() -> Self {
-        Style { indent: None, ensure_ascii: false, sort_keys: false, item_separator: None, key_separator: ": ".into() }
+        JsonStyle { indent: None, ensure_ascii: false, sort_keys: false, item_separator: None, key_separator: ": ".into() }
     }
 }
 
-impl Style {
+impl JsonStyle {
     /// Returns the style in which prompts describe tools.
-    pub fn tools() -> Style {
-        Style { indent: Some(4), ..Style::default() }
+    pub fn tools() -> JsonStyle {
+        JsonStyle { indent: Some(4), ..JsonStyle::default() }
     }
 }
 
 /// Returns a value as JSON text in the given style.
-pub fn dumps(value: &Value, style: &Style) -> String {
+pub fn dumps(value: &Value, style: &JsonStyle) -> String {
     let sorted;
     let value = if style.sort_keys {
         let mut copy = value.clone();
@@ -51,7 +51,7 @@ pub fn dumps(value: &Value, style: &Style) -> String {
 
 /// Writes separators, blanks and numbers as Python does.
 struct Python<'a> {
-    style: &'a Style,
+    style: &'a JsonStyle,
     depth: usize,
     /// True if the current list or mapping has elements.
     has_items: bool,
@@ -155,11 +155,11 @@ mod tests {
         let indented = "{\n    \"z\": \"查 <b>&'\\\"\\\\/\\u0001\\n\\t\u{7f}\",\n    \"a\": [\n        1,\n        -2,\n        1.0,\n        \
                         0.5,\n        [],\n        {}\n    ],\n    \"m\": {\n        \"k\": null,\n        \"j\": [\n            true,\n            \
                         false\n        ]\n    }\n}";
-        assert_eq!(dumps(&value, &Style::tools()), indented);
-        assert_eq!(dumps(&value["m"], &Style::default()), r#"{"k": null, "j": [true, false]}"#);
-        let sorted = Style { sort_keys: true, item_separator: Some(",".into()), key_separator: ":".into(), ..Style::default() };
+        assert_eq!(dumps(&value, &JsonStyle::tools()), indented);
+        assert_eq!(dumps(&value["m"], &JsonStyle::default()), r#"{"k": null, "j": [true, false]}"#);
+        let sorted = JsonStyle { sort_keys: true, item_separator: Some(",".into()), key_separator: ":".into(), ..JsonStyle::default() };
         assert_eq!(dumps(&value["m"], &sorted), r#"{"j":[true,false],"k":null}"#);
-        let ascii = Style { ensure_ascii: true, ..Style::default() };
+        let ascii = JsonStyle { ensure_ascii: true, ..JsonStyle::default() };
         assert_eq!(dumps(&json!("é😀\u{7f}"), &ascii), "\"\\u00e9\\ud83d\\ude00\u{7f}\"");
     }
 
@@ -181,7 +181,7 @@ mod tests {
             ("-9223372036854775808", "-9223372036854775808"),
         ];
         for (json, want) in cases {
-            assert_eq!(dumps(&serde_json::from_str(json).unwrap(), &Style::default()), want);
+            assert_eq!(dumps(&serde_json::from_str(json).unwrap(), &JsonStyle::default()), want);
         }
     }
 }

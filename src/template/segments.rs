@@ -30,7 +30,7 @@ pub fn opening_ids<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
 }
 
 /// Splits the ids of an answer into segments (replies and tool calls), and each segment into pieces of text.
-pub struct Writer {
+pub struct SegmentWriter {
     vocab: Vocab,
     specials: Vec<(u32, &'static str)>,
     utf8: Utf8Stream,
@@ -41,10 +41,10 @@ pub struct Writer {
     shown: Shown,
 }
 
-impl Writer {
+impl SegmentWriter {
     /// Makes a writer for an answer that ends before the first stop text. `opening` is the part of the answer that the prompt already contains.
-    pub fn new(vocab: &Vocab, stop_texts: Vec<String>, opening: &[u32]) -> Writer {
-        let mut writer = Writer {
+    pub fn new(vocab: &Vocab, stop_texts: Vec<String>, opening: &[u32]) -> SegmentWriter {
+        let mut writer = SegmentWriter {
             vocab: vocab.clone(),
             specials: specials(vocab),
             utf8: Utf8Stream::new(),
@@ -187,7 +187,7 @@ mod tests {
             });
             ControlFlow::Continue(())
         };
-        let mut writer = Writer::new(&small(), stops.iter().map(|s| s.to_string()).collect(), opening);
+        let mut writer = SegmentWriter::new(&small(), stops.iter().map(|s| s.to_string()).collect(), opening);
         let _ = ids.iter().try_for_each(|&id| writer.push(id, &mut on_delta));
         let (segments, stopped) = writer.finish(&mut on_delta);
         (segments, said, stopped)
@@ -260,7 +260,7 @@ mod tests {
         let vocab = super::super::testing::newer();
         let id = |text: &str| vocab.special(text).unwrap();
         let ids = [vec![id("<think>")], bytes("a"), vec![id("</think>"), id("<answer>")], bytes("b"), vec![id("</answer>")]].concat();
-        let mut writer = Writer::new(&vocab, Vec::new(), &bytes("\n"));
+        let mut writer = SegmentWriter::new(&vocab, Vec::new(), &bytes("\n"));
         let _ = ids.iter().try_for_each(|&id| writer.push(id, &mut |_| ControlFlow::Continue(())));
         assert_eq!(writer.finish(&mut |_| ControlFlow::Continue(())).0, ["\n<think>a</think>b"]);
     }

@@ -9,12 +9,12 @@ pub struct NodeExtent {
     pub n_chars: usize,
     /// The number of optional subexpressions, such as `x?` or `x*`. The work for a sequence grows with the square of this number.
     n_optional: usize,
-    form: Form,
+    form: RegexForm,
 }
 
 /// The form of a regular expression, ordered from the simplest to the most general form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Form {
+pub enum RegexForm {
     Text,
     /// Alternatives that are all plain texts.
     Texts,
@@ -32,24 +32,24 @@ impl NodeExtent {
     /// The largest number of optional subexpressions.
     const MAX_OPTIONAL: usize = 300;
     /// The extent (size and form) of a single character.
-    pub const CHAR: NodeExtent = NodeExtent { depth: 1, n_chars: 1, n_optional: 0, form: Form::Text };
+    pub const CHAR: NodeExtent = NodeExtent { depth: 1, n_chars: 1, n_optional: 0, form: RegexForm::Text };
 
     /// Returns the extent of an expression that combines the expressions `below` with the operator `made`. Returns `None` if the expression is too
     /// large, or if one of `below` has no extent.
     pub fn around(made: Operator, below: impl IntoIterator<Item = Option<NodeExtent>>) -> Option<NodeExtent> {
         let n_optional = usize::from(made == Operator::Optional);
-        let mut all = NodeExtent { depth: 1, n_chars: 0, n_optional, form: Form::Text };
+        let mut all = NodeExtent { depth: 1, n_chars: 0, n_optional, form: RegexForm::Text };
         for extent in below {
             let extent = extent?;
             all.depth = all.depth.max(extent.depth + 1);
             all.n_chars += extent.n_chars;
             all.n_optional += extent.n_optional;
             all.form = match (made, extent.form.max(all.form)) {
-                (Operator::Sequence, Form::Text) => Form::Text,
-                (Operator::Either, Form::Text | Form::Texts) => Form::Texts,
-                _ => Form::Any,
+                (Operator::Sequence, RegexForm::Text) => RegexForm::Text,
+                (Operator::Either, RegexForm::Text | RegexForm::Texts) => RegexForm::Texts,
+                _ => RegexForm::Any,
             };
-            let longest = if all.form == Form::Texts { Self::MAX_TEXTS } else { Self::MAX_CHARS };
+            let longest = if all.form == RegexForm::Texts { Self::MAX_TEXTS } else { Self::MAX_CHARS };
             if all.depth > Self::MAX_DEPTH || all.n_chars > longest || all.n_optional > Self::MAX_OPTIONAL {
                 return None;
             }

@@ -2,7 +2,7 @@
 //! contains these keywords.
 
 use super::keyword::{MAX_DIVISOR, divisor};
-use super::{Node, find};
+use super::{Subschema, find};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const MAX_COUNTED: usize = 50;
 const MAX_NAMES: usize = 50;
 
 /// Checks every subschema in `parts`, together with the schemas that llguidance's compiler merges into the subschema.
-pub fn check(root: &Value, parts: &[Node]) -> Result<()> {
+pub fn check(root: &Value, parts: &[Subschema]) -> Result<()> {
     let mut merger = Merger { root, known: HashMap::new() };
     for part in parts {
         let sum = merger.sum(part.schema, 0);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 /// One turn of a conversation: a message, or an answer with all its tool calls.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Turn {
+pub struct CleanTurn {
     pub role: Role,
     /// The message's text after [`cleaned`]. The thought of an answer is left out.
     pub content: String,
@@ -22,15 +22,15 @@ pub fn cleaned(text: &str, folds: bool) -> String {
 }
 
 /// Returns the turns of a conversation. An answer and its calls, which are separate messages, become one turn.
-pub fn turns(messages: &[Message]) -> Vec<Turn> {
-    let mut turns: Vec<Turn> = Vec::new();
+pub fn turns(messages: &[Message]) -> Vec<CleanTurn> {
+    let mut turns: Vec<CleanTurn> = Vec::new();
     for message in messages {
         let is_call = message.role == Role::Assistant && !message.metadata.is_empty();
         if is_call {
             let call = (message.metadata.trim().to_string(), arguments(&message.content));
             match turns.last_mut().filter(|last| last.role == Role::Assistant) {
                 Some(last) => last.calls.push(call),
-                None => turns.push(Turn { role: Role::Assistant, content: String::new(), calls: vec![call] }),
+                None => turns.push(CleanTurn { role: Role::Assistant, content: String::new(), calls: vec![call] }),
             }
             continue;
         }
@@ -39,7 +39,7 @@ pub fn turns(messages: &[Message]) -> Vec<Turn> {
             _ => &message.content,
         };
         let content = cleaned(content, matches!(message.role, Role::User | Role::System));
-        turns.push(Turn { role: message.role, content, calls: Vec::new() });
+        turns.push(CleanTurn { role: message.role, content, calls: Vec::new() });
     }
     turns
 }
@@ -54,7 +54,7 @@ fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 
-impl Turn {
+impl CleanTurn {
     /// Returns the content, which is the result of a tool, as JSON. A content that is not JSON becomes a JSON string.
     pub fn result(&self) -> Value {
         value(&self.content)

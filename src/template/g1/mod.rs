@@ -10,7 +10,7 @@ mod write;
 use super::{Family, Jinja, Message, Part, Role, Template, Tool};
 use crate::error::{Error, Result};
 pub(crate) use clean::cleaned;
-use clean::{Turn, turns};
+use clean::{CleanTurn, turns};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl G1 {
     }
 
     /// Renders a conversation with the checkpoint's own template.
-    fn run(&self, jinja: &Jinja, style: Style, turns: &[Turn], tools: &[&Tool]) -> Result<String> {
+    fn run(&self, jinja: &Jinja, style: Style, turns: &[CleanTurn], tools: &[&Tool]) -> Result<String> {
         let style = match style {
             Style::Assistant | Style::Short => "assistant",
             Style::Bot => "bot",
@@ -81,7 +81,7 @@ impl G1 {
         let tools = if tools.is_empty() { Value::Null } else { json!(tools) };
         let mut context = Map::new();
         let mut set = |name: &str, value: Value| drop(context.insert(name.into(), value));
-        set("messages", turns.iter().map(Turn::json).collect());
+        set("messages", turns.iter().map(CleanTurn::json).collect());
         set("tools", tools);
         set("add_generation_prompt", true.into());
         set("rwkv_prompt_template", style.into());

@@ -1,8 +1,8 @@
 //! Writes prompts in the built-in styles. Tests compare these prompts with the output of Python's `jinja2`.
 
-use super::super::json::{Style as Json, dumps};
+use super::super::json::{JsonStyle, dumps};
 use super::super::{Role, Tool};
-use super::clean::Turn;
+use super::clean::CleanTurn;
 use super::{Opening, Style};
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const HOW: &str = "To call one of these tools, write exactly this format:\n**Too
                    {\"name\": \"tool_name\", \"arguments\": {\"key\": \"value\"}}\n```\nDo not invent tool call IDs or write tool outputs yourself.";
 
 /// Returns the prompt of a conversation. The model continues at the end of the prompt.
-pub fn prompt(style: Style, opening: Opening, turns: &[Turn], tools: &[&Tool]) -> String {
+pub fn prompt(style: Style, opening: Opening, turns: &[CleanTurn], tools: &[&Tool]) -> String {
     match style {
         Style::Assistant => paragraphs(opening, turns, String::new()),
         Style::Short => paragraphs(opening, turns, signatures(tools)),
@@ -34,13 +34,13 @@ fn title(role: Role) -> &'static str {
 
 /// Returns one paragraph per turn. Each paragraph begins with the name of the role. The text `tools` follows the first system message. If the
 /// conversation does not begin with a system message, `tools` becomes the system message.
-fn paragraphs(opening: Opening, turns: &[Turn], mut tools: String) -> String {
+fn paragraphs(opening: Opening, turns: &[CleanTurn], mut tools: String) -> String {
     let mut all = Vec::new();
     if !tools.is_empty() && turns.first().is_none_or(|first| first.role != Role::System) {
         all.push(named(Role::System, &std::mem::take(&mut tools)));
     }
     for turn in turns {
-        let calls = turn.calls.iter().map(|call| format!("```json\n{}\n```", dumps(&written(call), &Json::default())));
+        let calls = turn.calls.iter().map(|call| format!("```json\n{}\n```", dumps(&written(call), &JsonStyle::default())));
         let content = match turn.role {
             Role::System => [turn.content.clone(), std::mem::take(&mut tools)].into_iter().filter(|text| !text.is_empty()).collect(),
             Role::Observation => vec![format!("Function output: {}", turn.content)],
@@ -76,7 +76,7 @@ fn signatures(tools: &[&Tool]) -> String {
 
 /// Returns sections with headings. The descriptions of the tools follow every group of consecutive system messages. A conversation that does not
 /// begin with a system message begins with the descriptions.
-fn sections(opening: Opening, turns: &[Turn], tools: &[&Tool]) -> String {
+fn sections(opening: Opening, turns: &[CleanTurn], tools: &[&Tool]) -> String {
     let (mut lines, mut waiting): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
     let system = |lines: &mut Vec<String>, waiting: &mut Vec<&str>| {
         lines.push("### System".into());
@@ -135,5 +135,5 @@ fn written((name, arguments): &(String, Value)) -> Value {
 }
 
 fn fenced(value: &Value) -> String {
-    format!("```json\n{}\n```", dumps(value, &Json { indent: Some(2), ..Json::default() }))
+    format!("```json\n{}\n```", dumps(value, &JsonStyle { indent: Some(2), ..JsonStyle::default() }))
 }

@@ -1,6 +1,6 @@
 //! The filters, functions and settings with which a chat template runs, as in transformers.
 
-use super::super::json::{Style, dumps};
+use super::super::json::{JsonStyle, dumps};
 use super::limits::RenderLimits;
 use super::range::Range;
 use jiff::Timestamp;
@@ -272,11 +272,11 @@ fn to_json(limits: &RenderLimits, value: &Value, options: &Kwargs) -> Result<Val
     }
     let separators = options.get::<Option<Vec<String>>>("separators")?;
     let between: usize = separators.iter().flatten().map(String::len).sum();
-    let mut style = Style {
+    let mut style = JsonStyle {
         indent: options.get("indent")?,
         ensure_ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
         sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
-        ..Style::default()
+        ..JsonStyle::default()
     };
     if let Some(separators) = separators {
         let [item, key] =

@@ -42,12 +42,12 @@ pub struct RenderLimits {
     output: AtomicUsize,
     /// The number of values that [`size`](RenderLimits::size) may still visit.
     work: AtomicUsize,
-    end: Clock,
+    end: TimeLimit,
 }
 
 /// The size of a value of a template.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Size {
+pub struct ValueSize {
     /// The bytes of the value and all inner values.
     pub bytes: usize,
     /// The number of values, the value itself included.
@@ -70,7 +70,7 @@ impl RenderLimits {
             all_output,
             output: AtomicUsize::new(all_output),
             work: AtomicUsize::new((50 << 20) + 64 * input),
-            end: Clock::new(),
+            end: TimeLimit::new(),
         }
     }
 
@@ -110,14 +110,14 @@ impl RenderLimits {
     }
 
     /// Returns the size of a value. Fails if the value is too large or too deep, or if all calls together have visited too many values.
-    pub fn size(&self, value: &Value) -> Result<Size, Error> {
-        let mut size = Size::default();
+    pub fn size(&self, value: &Value) -> Result<ValueSize, Error> {
+        let mut size = ValueSize::default();
         self.add(value, 0, &mut size)?;
         take(&self.work, size.nodes, || ENDLESS.into())?;
         Ok(size)
     }
 
-    fn add(&self, value: &Value, depth: usize, size: &mut Size) -> Result<(), Error> {
+    fn add(&self, value: &Value, depth: usize, size: &mut ValueSize) -> Result<(), Error> {
         size.nodes += 1;
         size.depths += depth;
         let own = match value.kind() {
@@ -165,7 +165,7 @@ impl RenderLimits {
 
     /// Returns `value`, which is about to be assigned to an attribute of a namespace. Fails if the value is or contains a namespace.
     pub fn assigned(&self, value: Value) -> Result<Value, Error> {
-        self.add(&value, 1, &mut Size::default())?;
+        self.add(&value, 1, &mut ValueSize::default())?;
         Ok(value)
     }
 
@@ -201,14 +201,14 @@ fn type_name(value: &Value) -> &'static str {
 
 /// The end of the time limit. In a browser there is no time limit, because no clock is available.
 #[derive(Debug)]
-struct Clock {
+struct TimeLimit {
     #[cfg(not(target_arch = "wasm32"))]
     end: std::time::Instant,
 }
 
-impl Clock {
-    fn new() -> Clock {
-        Clock {
+impl TimeLimit {
+    fn new() -> TimeLimit {
+        TimeLimit {
             #[cfg(not(target_arch = "wasm32"))]
             end: std::time::Instant::now() + TIME,
         }
