@@ -11,7 +11,7 @@ use wingbeat::low_level::quant::{FORMATS, find, floats};
 use wingbeat::low_level::tape::{Caps, Class, DenseFrom, Lowering, MatrixPart, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
-use wingbeat::low_level::words::{Activation, Entry, LAYER_NORM_EPS, Norm, Projection, WORDS};
+use wingbeat::low_level::words::{Activation, LAYER_NORM_EPS, Norm, Projection, WORDS, WordEntry};
 
 /// Compares the kernels of all words with their twins.
 fn all_words(caps: impl Fn(Caps) -> Caps, trusted: bool) {
@@ -19,7 +19,7 @@ fn all_words(caps: impl Fn(Caps) -> Caps, trusted: bool) {
 }
 
 /// Compares the kernels of some words with their twins. If `trusted` is true, shaders run without bounds checks.
-fn words<'a>(words: impl IntoIterator<Item = &'a Entry>, caps: impl Fn(Caps) -> Caps, trusted: bool) {
+fn words<'a>(words: impl IntoIterator<Item = &'a WordEntry>, caps: impl Fn(Caps) -> Caps, trusted: bool) {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
     let mut device = base.with_caps(caps(base.caps.clone()));

@@ -28,7 +28,7 @@ use super::detect::{dims, missing};
 use super::{Architecture, Blueprint, Facts, Purpose, Shapes};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
-use crate::tape::{Heads, Kind, MatrixPart, Rotary, Tape, Var, vector};
+use crate::tape::{Heads, MatrixKind, MatrixPart, Rotary, Tape, Var, vector};
 use crate::weights::{GLM, Glm, layer_of};
 use crate::words::{Attention, Norm};
 use std::collections::BTreeMap;
@@ -253,7 +253,13 @@ impl Glm4 {
         let norm = self.norm(t, name("post_attention_layernorm.weight"));
         let gate_up = |i| MatrixPart::new(name("mlp.gate_up_proj.weight"), f, h).slice(i, 2);
         let y = t.swiglu("mlp", x, norm, gate_up(0), gate_up(1));
-        self.add(t, MatrixPart::new(name("mlp.down_proj.weight"), h, f).of(Kind::Value).wide(), y, name("post_mlp_layernorm.weight"), x);
+        self.add(
+            t,
+            MatrixPart::new(name("mlp.down_proj.weight"), h, f).of(MatrixKind::Value).wide(),
+            y,
+            name("post_mlp_layernorm.weight"),
+            x,
+        );
     }
 
     /// Records x += W y, or x += RMS(W y) in GLM-4-0414. `norm` is the name of the weight of that RMS norm.

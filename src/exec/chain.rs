@@ -52,7 +52,7 @@ impl Loaded for Chain {
         };
         let players = self.links.iter().map(player).collect::<Result<_>>()?;
         let tape = self.whole.tape.clone();
-        Ok(Box::new(ChainExecutor { tape, players, begun: Begun::Nothing, step: Step::default(), handed: Vec::new() }))
+        Ok(Box::new(ChainExecutor { tape, players, begun: ChainWork::Nothing, step: Step::default(), handed: Vec::new() }))
     }
 
     fn device_bytes(&self) -> u64 {
@@ -94,7 +94,7 @@ impl Player {
 struct ChainExecutor {
     tape: Arc<Tape>,
     players: Vec<Player>,
-    begun: Begun,
+    begun: ChainWork,
     /// The step that was begun last.
     step: Step,
     /// The rows that the previous part computed for each variable in `tape.carried`: the input of the part that plays now. Empty while the
@@ -103,7 +103,7 @@ struct ChainExecutor {
 }
 
 /// The work that `begin` or `begin_read` started and no `finish` method has finished yet.
-enum Begun {
+enum ChainWork {
     Nothing,
     /// A step, which the part with this index plays now.
     Part(usize),
@@ -145,13 +145,13 @@ impl ChainExecutor {
             let rows = |var: Var| tape.var_spec(var).rows.count(step.tokens.len(), step.outputs.len());
             executor.begin_read(&tape.carried.iter().map(|&var| Excerpt::Var(var, rows(var))).collect::<Vec<_>>())
         })?;
-        *begun = Begun::Part(i);
+        *begun = ChainWork::Part(i);
         Ok(())
     }
 
     /// Takes the carried variables that part `i` computed, and begins the step on part `i + 1`.
     fn hand_over(&mut self, i: usize) -> Result<()> {
-        self.begun = Begun::Nothing;
+        self.begun = ChainWork::Nothing;
         self.handed = self.players[i].act(|executor| executor.finish_read())?;
         self.start(i + 1)
     }
@@ -177,7 +177,7 @@ impl ChainExecutor {
     /// step's tokens. The step's result is dropped.
     fn play_out(&mut self) -> Result<()> {
         match self.begun {
-            Begun::Part(i) if i + 1 < self.players.len() => self.wait(),
+            ChainWork::Part(i) if i + 1 < self.players.len() => self.wait(),
             _ => Ok(()),
         }
     }
@@ -205,7 +205,7 @@ impl Executor for ChainExecutor {
 
     fn begin(&mut self, step: &Step) -> Result<()> {
         self.play_out()?;
-        self.begun = Begun::Nothing;
+        self.begun = ChainWork::Nothing;
         self.step.clone_from(step);
         self.handed.clear();
         self.start(0)
@@ -213,8 +213,8 @@ impl Executor for ChainExecutor {
 
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
         self.wait()?;
-        match std::mem::replace(&mut self.begun, Begun::Nothing) {
-            Begun::Part(_) => self.last().act(|executor| executor.finish(logits)),
+        match std::mem::replace(&mut self.begun, ChainWork::Nothing) {
+            ChainWork::Part(_) => self.last().act(|executor| executor.finish(logits)),
             _ => Err(nothing_begun()),
         }
     }
@@ -245,12 +245,12 @@ impl Executor for ChainExecutor {
                 player.act(|executor| executor.begin_read(&own))?;
             }
         }
-        self.begun = Begun::Read(owners);
+        self.begun = ChainWork::Read(owners);
         Ok(())
     }
 
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
-        let Begun::Read(owners) = std::mem::replace(&mut self.begun, Begun::Nothing) else { return Err(nothing_begun()) };
+        let ChainWork::Read(owners) = std::mem::replace(&mut self.begun, ChainWork::Nothing) else { return Err(nothing_begun()) };
         let mut read = Vec::with_capacity(self.players.len());
         for (i, player) in self.players.iter_mut().enumerate() {
             let own = if owners.contains(&i) { player.act(|executor| executor.finish_read())? } else { Vec::new() };
@@ -262,8 +262,8 @@ impl Executor for ChainExecutor {
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
             match self.begun {
-                Begun::Nothing => return Poll::Ready(Ok(())),
-                Begun::Read(_) => {
+                ChainWork::Nothing => return Poll::Ready(Ok(())),
+                ChainWork::Read(_) => {
                     for player in &mut self.players {
                         if player.executor.poll_ready(context).map_err(|e| e.at(&player.device))?.is_pending() {
                             return Poll::Pending;
@@ -271,7 +271,7 @@ impl Executor for ChainExecutor {
                     }
                     return Poll::Ready(Ok(()));
                 }
-                Begun::Part(i) => {
+                ChainWork::Part(i) => {
                     let player = &mut self.players[i];
                     if player.executor.poll_ready(context).map_err(|e| e.at(&player.device))?.is_pending() {
                         return Poll::Pending;
@@ -288,9 +288,9 @@ impl Executor for ChainExecutor {
     fn wait(&mut self) -> Result<()> {
         loop {
             match self.begun {
-                Begun::Nothing => return Ok(()),
-                Begun::Read(_) => return self.players.iter_mut().try_for_each(|player| player.act(|executor| executor.wait())),
-                Begun::Part(i) => {
+                ChainWork::Nothing => return Ok(()),
+                ChainWork::Read(_) => return self.players.iter_mut().try_for_each(|player| player.act(|executor| executor.wait())),
+                ChainWork::Part(i) => {
                     self.players[i].act(|executor| executor.wait())?;
                     if i + 1 == self.players.len() {
                         return Ok(());
@@ -304,7 +304,7 @@ impl Executor for ChainExecutor {
     fn cancel(&mut self) {
         // An error here is not lost: the next step fails in the same way.
         let _ = self.play_out();
-        self.begun = Begun::Nothing;
+        self.begun = ChainWork::Nothing;
         self.players.iter_mut().for_each(|player| player.executor.cancel());
     }
 

@@ -2,7 +2,7 @@
 //! is the reference for kernels.
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
-use super::stored::Stored;
+use super::stored::StoredMatrix;
 use super::{Excerpt, Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, nothing_begun, share_of_zeros, weight_bytes};
 use crate::error::{Error, Result, filled, room};
 use crate::quant::{Axis, Scales, padded};
@@ -53,10 +53,10 @@ impl CpuModel {
 
 fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostPart> {
     let scales = |halves: &[f16]| Arc::new(Scales::new(part.format.scaling(), axis, halves, part.rows));
-    let stored = match Stored::of(part, axis, source)? {
-        Stored::Floats => Some((part.k, Arc::default())),
-        Stored::Coded(halves) => Some((padded(part.k), scales(&halves))),
-        Stored::Otherwise | Stored::Transposed(_) => None,
+    let stored = match StoredMatrix::of(part, axis, source)? {
+        StoredMatrix::Floats => Some((part.k, Arc::default())),
+        StoredMatrix::Coded(halves) => Some((padded(part.k), scales(&halves))),
+        StoredMatrix::Otherwise | StoredMatrix::Transposed(_) => None,
     };
     if let Some((k, scales)) = stored
         && let Some(Bytes { owner, range }) = source.share(&part.tensor, &part.shape())?
@@ -112,7 +112,7 @@ impl Loaded for CpuModel {
             section: self.section.clone(),
             samplers: Vec::new(),
             exempt: Vec::new(),
-            begun: Begun::Nothing,
+            begun: CpuWork::Nothing,
             logits: Vec::new(),
             ids: Vec::new(),
             read: Vec::new(),
@@ -146,7 +146,7 @@ struct CpuExecutor {
     samplers: Vec<Sampler>,
     /// One bit per id. A set bit means that the token does not count in penalties.
     exempt: Vec<u32>,
-    begun: Begun,
+    begun: CpuWork,
     /// The logits of the begun step. `finish` returns them.
     logits: Vec<f32>,
     /// The ids that `begin_ahead` sampled. `finish_ahead` returns them.
@@ -157,17 +157,17 @@ struct CpuExecutor {
 
 /// The work that a `begin` method started and no `finish` method has finished yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Begun {
+enum CpuWork {
     Nothing,
     Step,
     Ahead,
     Read,
 }
 
-impl Begun {
+impl CpuWork {
     /// Marks the begun work as finished. Returns an error unless work of the kind `kind` was begun.
-    fn end(&mut self, kind: Begun) -> Result<()> {
-        let begun = std::mem::replace(self, Begun::Nothing);
+    fn end(&mut self, kind: CpuWork) -> Result<()> {
+        let begun = std::mem::replace(self, CpuWork::Nothing);
         if begun == kind { Ok(()) } else { Err(nothing_begun()) }
     }
 }
@@ -273,12 +273,12 @@ impl Executor for CpuExecutor {
         let mut logits = std::mem::take(&mut self.logits);
         self.play(step, &mut logits);
         self.logits = logits;
-        self.begun = Begun::Step;
+        self.begun = CpuWork::Step;
         Ok(())
     }
 
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
-        self.begun.end(Begun::Step)?;
+        self.begun.end(CpuWork::Step)?;
         // The swap keeps the caller's allocation for the next step.
         std::mem::swap(logits, &mut self.logits);
         Ok(())
@@ -309,24 +309,24 @@ impl Executor for CpuExecutor {
             step.advance(&drawn);
         }
         self.ids = ids;
-        self.begun = Begun::Ahead;
+        self.begun = CpuWork::Ahead;
         Ok(())
     }
 
     fn finish_ahead(&mut self, ids: &mut Vec<u32>) -> Result<()> {
-        self.begun.end(Begun::Ahead)?;
+        self.begun.end(CpuWork::Ahead)?;
         std::mem::swap(ids, &mut self.ids);
         Ok(())
     }
 
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.read = excerpts.iter().map(|excerpt| self.excerpt(excerpt)).collect();
-        self.begun = Begun::Read;
+        self.begun = CpuWork::Read;
         Ok(())
     }
 
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
-        self.begun.end(Begun::Read)?;
+        self.begun.end(CpuWork::Read)?;
         Ok(std::mem::take(&mut self.read))
     }
 
@@ -339,7 +339,7 @@ impl Executor for CpuExecutor {
     }
 
     fn cancel(&mut self) {
-        (self.begun, self.read) = (Begun::Nothing, Vec::new());
+        (self.begun, self.read) = (CpuWork::Nothing, Vec::new());
     }
 
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::quant::{self, Float, Format, Scaling};
-use crate::tape::{Kind, MatrixPart, MatrixSpec, Source};
+use crate::tape::{MatrixKind, MatrixPart, MatrixSpec, Source};
 use crate::tensor::DType;
 use half::f16;
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ pub struct QuantPlan {
     text: String,
     /// The format of the matrices without an exception. `Some(None)` means floats. `None` keeps the format of matrices that the file stores
     /// quantised, and stores all other matrices as floats.
-    others: Option<Choice>,
+    others: Option<FormatChoice>,
     /// True if matrices that a GGUF file stores in a block type stay quantised, in the format that [`kept`] returns. Does not apply to matrices
     /// for which the plan has a format.
     keeps_blocks: bool,
@@ -62,21 +62,21 @@ pub struct QuantPlan {
 }
 
 /// A quantised format. `None` means floats; the option `dtype` sets their format.
-type Choice = Option<&'static dyn Format>;
+type FormatChoice = Option<&'static dyn Format>;
 
 /// A set of matrices, and the format of these matrices. If several exceptions apply to a matrix, the last exception counts.
-type Exception = (Which, Choice);
+type Exception = (Which, FormatChoice);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Which {
-    Kind(Kind),
+    Kind(MatrixKind),
     /// Matrices whose tensor has this text in its name.
     Named(String),
 }
 
 /// The kinds of matrices that an exception can name.
-const KINDS: [(&str, Kind); 4] =
-    [("embedding", Kind::Embedding), ("head", Kind::Head), ("value", Kind::Value), ("low-rank", Kind::LowRank)];
+const KINDS: [(&str, MatrixKind); 4] =
+    [("embedding", MatrixKind::Embedding), ("head", MatrixKind::Head), ("value", MatrixKind::Value), ("low-rank", MatrixKind::LowRank)];
 
 /// Named plans. Each entry has the plan's name, and the plan written as a format with exceptions.
 const NAMED: [(&str, &str); 2] = [
@@ -117,14 +117,14 @@ impl QuantPlan {
     }
 
     /// Returns the plan with one more exception: matrices of this kind are floats.
-    pub fn but(mut self, kind: Kind) -> QuantPlan {
+    pub fn but(mut self, kind: MatrixKind) -> QuantPlan {
         self.asked.push((Which::Kind(kind), None));
         self
     }
 
     /// Returns the quantised format of the matrix `part`, or `None` if the matrix is stored as floats. If the plan has no format for the matrix,
     /// returns the quantised format in which `source` stores the matrix.
-    pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> Choice {
+    pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> FormatChoice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
         said.unwrap_or_else(|| match source.dtype(&part.tensor) {
@@ -236,7 +236,7 @@ impl Which {
 }
 
 /// Parses the name of a quantised format. Returns `None` for `f16`, which means floats.
-fn format(name: &str) -> Result<Choice> {
+fn format(name: &str) -> Result<FormatChoice> {
     match quant::find(name) {
         Ok(format) if format.scaling() != Scaling::None => Ok(Some(format)),
         Ok(format) if format.name() == "f16" => Ok(None),
@@ -329,22 +329,22 @@ mod tests {
 
     #[test]
     fn plans_are_a_format_and_exceptions() {
-        let of = |plan: &str, tensor: &str, kind: Kind| {
+        let of = |plan: &str, tensor: &str, kind: MatrixKind| {
             let part = MatrixPart::new(tensor, 1, 1).of(kind);
             plan.parse::<QuantPlan>().unwrap().of(&part, &Nothing).map(|f| f.name())
         };
-        assert_eq!(of("i8", "head.weight", Kind::Head), Some("i8"));
+        assert_eq!(of("i8", "head.weight", MatrixKind::Head), Some("i8"));
         let plan = "i4,head=i8,low-rank=f16,blocks.3.att=nf4";
-        assert_eq!(of(plan, "blocks.2.att.key.weight", Kind::Plain), Some("i4"));
-        assert_eq!(of(plan, "blocks.3.att.key.weight", Kind::Plain), Some("nf4"));
-        assert_eq!(of(plan, "head.weight", Kind::Head), Some("i8"));
-        assert_eq!(of(plan, "blocks.2.att.w1", Kind::LowRank), None);
-        assert_eq!(of("i8rc,head=f16", "emb.weight", Kind::Embedding), None);
-        assert_eq!(of("i8rc,head=f16", "head.weight", Kind::Head), None);
-        assert_eq!(of("i4-mixed,embedding=i4", "emb.weight", Kind::Embedding), Some("i4"));
-        assert_eq!(of("head=i8", "blocks.2.att.key.weight", Kind::Plain), None);
-        assert_eq!(of("keep", "head.weight", Kind::Head), None);
-        assert_eq!(of("keep,head=i8", "head.weight", Kind::Head), Some("i8"));
+        assert_eq!(of(plan, "blocks.2.att.key.weight", MatrixKind::Plain), Some("i4"));
+        assert_eq!(of(plan, "blocks.3.att.key.weight", MatrixKind::Plain), Some("nf4"));
+        assert_eq!(of(plan, "head.weight", MatrixKind::Head), Some("i8"));
+        assert_eq!(of(plan, "blocks.2.att.w1", MatrixKind::LowRank), None);
+        assert_eq!(of("i8rc,head=f16", "emb.weight", MatrixKind::Embedding), None);
+        assert_eq!(of("i8rc,head=f16", "head.weight", MatrixKind::Head), None);
+        assert_eq!(of("i4-mixed,embedding=i4", "emb.weight", MatrixKind::Embedding), Some("i4"));
+        assert_eq!(of("head=i8", "blocks.2.att.key.weight", MatrixKind::Plain), None);
+        assert_eq!(of("keep", "head.weight", MatrixKind::Head), None);
+        assert_eq!(of("keep,head=i8", "head.weight", MatrixKind::Head), Some("i8"));
         for name in QuantPlan::names() {
             assert_eq!(name.parse::<QuantPlan>().unwrap().to_string(), name);
         }

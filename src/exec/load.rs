@@ -1,7 +1,7 @@
 //! Loads weights for the executors of CPU and GPU: packs vectors, and encodes matrices in small blocks of rows.
 
 use super::Executor;
-use super::stored::Stored;
+use super::stored::StoredMatrix;
 use crate::error::{Result, filled};
 use crate::quant::{Affine, Axis, Coded, Encoded, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
 use crate::tape::{Initial, MatrixPart, Section, Source, State, Tape, VectorSpec};
@@ -25,10 +25,10 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
         return Ok(None);
     }
     // Affine scales do not depend on the axis.
-    match Stored::of(part, Axis::Row, source)? {
-        Stored::Coded(halves) => return Ok(Some(Affine::from_stored(&halves, part.rows, part.k))),
-        Stored::Transposed(halves) => return Ok(Some(Affine::from_stored(&halves, part.k, part.rows).transposed())),
-        Stored::Otherwise | Stored::Floats => {}
+    match StoredMatrix::of(part, Axis::Row, source)? {
+        StoredMatrix::Coded(halves) => return Ok(Some(Affine::from_stored(&halves, part.rows, part.k))),
+        StoredMatrix::Transposed(halves) => return Ok(Some(Affine::from_stored(&halves, part.k, part.rows).transposed())),
+        StoredMatrix::Otherwise | StoredMatrix::Floats => {}
     }
     let mut survey = Survey::new(part.rows, part.k);
     let k = padded(part.k);
@@ -77,10 +77,10 @@ fn write_stored(
     write: &mut dyn FnMut(usize, &Encoded) -> Result<()>,
 ) -> Result<bool> {
     let k = padded(part.k);
-    let scales = match Stored::of(part, axis, source)? {
-        Stored::Floats if part.k == k => Vec::new(),
-        Stored::Coded(scales) => scales,
-        Stored::Transposed(scales) => {
+    let scales = match StoredMatrix::of(part, axis, source)? {
+        StoredMatrix::Floats if part.k == k => Vec::new(),
+        StoredMatrix::Coded(scales) => scales,
+        StoredMatrix::Transposed(scales) => {
             read_part(part, MatrixValues::Codes, first, rows, source, &mut |row, values| {
                 encoded.codes.clear();
                 part.format.encode(values, &mut encoded.codes)?;
@@ -89,7 +89,7 @@ fn write_stored(
             })?;
             return Ok(true);
         }
-        Stored::Otherwise | Stored::Floats => return Ok(false),
+        StoredMatrix::Otherwise | StoredMatrix::Floats => return Ok(false),
     };
     let row_bytes = part.format.size_bytes(k);
     let mut is_stored = false;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// The result of one case.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct CaseOutcome {
     /// The name of the case: `word/sizes/format`.
     pub case: String,
     /// The largest normalised mean squared error of all outputs, or infinity if a kernel wrote beyond an output.
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub bound: f64,
 }
 
-impl Outcome {
+impl CaseOutcome {
     /// Returns whether the error is at most the bound.
     pub fn is_right(&self) -> bool {
         self.error <= self.bound
@@ -81,7 +81,7 @@ pub(super) fn products_of_words() -> Vec<Case> {
 
 /// Compares sampling on the device, several steps in one submission, with sampling on the host from the same logits. Ids and states must
 /// be equal: the error is 0 or infinite.
-pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
+pub fn draws(device: &Arc<Device>) -> Result<CaseOutcome> {
     const STREAMS: usize = 6;
     const STEPS: usize = 8;
     let plain = Sampling { temperature: 1.5, order: Order::Hf, ..Sampling::greedy(3) };
@@ -118,7 +118,7 @@ pub fn draws(device: &Arc<Device>) -> Result<Outcome> {
     for half in 0..2 * STREAMS + 2 {
         is_right &= ahead.read_state(State(0), half)? == one_by_one.read_state(State(0), half)?;
     }
-    Ok(Outcome { case: "draws".into(), error: if is_right { 0.0 } else { f64::INFINITY }, bound: 0.0 })
+    Ok(CaseOutcome { case: "draws".into(), error: if is_right { 0.0 } else { f64::INFINITY }, bound: 0.0 })
 }
 
 /// Returns the smallest tape that can decode: embedding, one channel mix with a state, and an output head.
@@ -144,7 +144,7 @@ const GUARD_ROWS: usize = 2;
 const ROOM: Room = Room { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
 
 /// Plays a case on the device and on the CPU, and compares the results.
-pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<Outcome> {
+pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<CaseOutcome> {
     let Case { name, mut tape, steps, bound, from_nothing, zeros } = case;
     tape.store_as(format);
     if format.scaling() == Scaling::None {
@@ -188,7 +188,7 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
         Ok(worst)
     };
     let error = run().map_err(|e: crate::error::Error| e.at(&name))?;
-    Ok(Outcome { case: name, error, bound })
+    Ok(CaseOutcome { case: name, error, bound })
 }
 
 fn pages(spec: &StateSpec) -> usize {

@@ -9,7 +9,7 @@ use half::f16;
 /// Returns how many bytes of a matrix the CPU executor reads from the mapped file, without a copy in memory.
 pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
     let of = |part: &MatrixPart| {
-        let is_stored = matches!(Stored::of(part, matrix.axis(), source)?, Stored::Floats | Stored::Coded(_));
+        let is_stored = matches!(StoredMatrix::of(part, matrix.axis(), source)?, StoredMatrix::Floats | StoredMatrix::Coded(_));
         let shared = if is_stored { source.share(&part.tensor, &part.shape())? } else { None };
         Ok(shared.map_or(0, |_| (part.rows * part.format.size_bytes(padded(part.k))) as u64))
     };
@@ -17,7 +17,7 @@ pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
 }
 
 /// How a file stores a matrix `[rows, k]`, compared with the format that the executor needs.
-pub enum Stored {
+pub enum StoredMatrix {
     /// In another format, so that the weights must be encoded.
     Otherwise,
     /// In the same float type, without the padding of rows.
@@ -28,17 +28,17 @@ pub enum Stored {
     Transposed(Vec<f16>),
 }
 
-impl Stored {
+impl StoredMatrix {
     /// Determines how `source` stores the matrix `part`. The executor needs scales of blocks along `axis`.
-    pub fn of(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<Stored> {
-        let mut found = Stored::Otherwise;
+    pub fn of(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<StoredMatrix> {
+        let mut found = StoredMatrix::Otherwise;
         if part.has_padded_heads() {
             return Ok(found);
         }
         match (source.dtype(&part.tensor), part.format.name()) {
-            (Some(DType::F16), "f16") | (Some(DType::F32), "f32") if !part.transposed => found = Stored::Floats,
+            (Some(DType::F16), "f16") | (Some(DType::F32), "f32") if !part.transposed => found = StoredMatrix::Floats,
             (Some(DType::Coded(name)), own) if name == own => source.with(&part.tensor, &part.shape(), &mut |view| {
-                found = view.matrix().map_or(Stored::Otherwise, |matrix| coded(part, axis, matrix));
+                found = view.matrix().map_or(StoredMatrix::Otherwise, |matrix| coded(part, axis, matrix));
                 Ok(())
             })?,
             _ => {}
@@ -47,18 +47,18 @@ impl Stored {
     }
 }
 
-fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> Stored {
+fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> StoredMatrix {
     let (index, of) = part.slice.map_or((0, 1), |s| (s.index, s.of));
     let is_transposed = matrix.coding.transposed != part.transposed;
     let (k, own) = if is_transposed { (part.rows, axis.transposed()) } else { (part.k, axis) };
     let has_blocks = part.format.scaling() == Scaling::Blocks;
     if matrix.coding.slices != of || matrix.k != k || is_transposed && of > 1 || has_blocks && matrix.coding.axis != own {
-        return Stored::Otherwise;
+        return StoredMatrix::Otherwise;
     }
     match (matrix.scales(index), is_transposed) {
-        (scales, false) => Stored::Coded(scales),
-        (scales, true) if has_blocks => Stored::Transposed(transposed(&scales, part, axis)),
-        (scales, true) => Stored::Transposed(scales),
+        (scales, false) => StoredMatrix::Coded(scales),
+        (scales, true) if has_blocks => StoredMatrix::Transposed(transposed(&scales, part, axis)),
+        (scales, true) => StoredMatrix::Transposed(scales),
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Strategy {
 /// Consecutive layers on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Segment {
-    device: Device,
+    device: SegmentDevice,
     dtype: DType,
     /// The name of a quantised format in [`FORMATS`](crate::quant::FORMATS). `None` means floats.
     quant: Option<&'static str>,
@@ -32,7 +32,7 @@ struct Segment {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Device {
+enum SegmentDevice {
     Cpu,
     /// An adapter by its index in the list of adapters. `None` means the first adapter.
     Gpu(Option<u32>),
@@ -114,12 +114,12 @@ impl fmt::Display for StrategyChoice {
     }
 }
 
-impl fmt::Display for Device {
+impl fmt::Display for SegmentDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Device::Cpu => f.write_str("cpu"),
-            Device::Gpu(None) => f.write_str("gpu"),
-            Device::Gpu(Some(n)) => write!(f, "gpu:{n}"),
+            SegmentDevice::Cpu => f.write_str("cpu"),
+            SegmentDevice::Gpu(None) => f.write_str("gpu"),
+            SegmentDevice::Gpu(Some(n)) => write!(f, "gpu:{n}"),
         }
     }
 }

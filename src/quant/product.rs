@@ -91,23 +91,23 @@ impl Sums {
 /// Sixteen floats, aligned for the widest registers.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([f32; LANES]);
+struct FloatLine([f32; LANES]);
 
 /// Returns the first `n` floats of `lines`, which grows if it is too short. The first float is aligned to 64 bytes.
-fn floats(lines: &mut Vec<Line>, n: usize) -> &mut [f32] {
+fn floats(lines: &mut Vec<FloatLine>, n: usize) -> &mut [f32] {
     if lines.len() * LANES < n {
-        lines.resize(n.div_ceil(LANES), Line::zeroed());
+        lines.resize(n.div_ceil(LANES), FloatLine::zeroed());
     }
     &mut bytemuck::cast_slice_mut(lines)[..n]
 }
 
 thread_local! {
     /// The panel of each thread. The tasks of a thread reuse its memory, which saves an allocation per task.
-    static PANEL: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    static PANEL: RefCell<Vec<FloatLine>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A task of the thread pool: the multiplication of up to [`TASK`] rows of a product by all tokens.
-struct Task<'a> {
+struct ProductTask<'a> {
     product: &'a Product<'a>,
     /// The activations of all tokens, padded with zeros: `[tokens, stride]`.
     x: &'a [f32],
@@ -117,7 +117,7 @@ struct Task<'a> {
     sums: &'a mut [f32],
 }
 
-impl Task<'_> {
+impl ProductTask<'_> {
     /// Computes the sums without a panel, and returns true. Returns false without computing anything in four cases: more than [`few::MOST`] tokens,
     /// affine scales, rows that do not fill whole strips, or a width that does not fill whole vectors.
     fn run_few(&mut self, isa: Isa) -> bool {
@@ -134,7 +134,7 @@ impl Task<'_> {
         true
     }
 
-    fn run(&mut self, isa: Isa, panel: &mut Vec<Line>) {
+    fn run(&mut self, isa: Isa, panel: &mut Vec<FloatLine>) {
         if self.run_few(isa) {
             return;
         }
@@ -177,17 +177,17 @@ pub fn products(products: &[Product<'_>]) -> Vec<Sums> {
 }
 
 pub(super) fn products_with(isa: Isa, products: &[Product<'_>]) -> Vec<Sums> {
-    let inputs: Vec<(usize, Vec<Line>)> = products.iter().map(|p| pack(&p.x)).collect();
+    let inputs: Vec<(usize, Vec<FloatLine>)> = products.iter().map(|p| pack(&p.x)).collect();
     let length = |p: &Product<'_>| p.rows.div_ceil(TASK) * p.x.len() * TASK;
     let mut sums: Vec<Sums> = products.iter().map(|p| Sums { rows: p.rows, values: vec![0.0; length(p)] }).collect();
     let mut tasks = Vec::new();
     for ((product, (stride, x)), sums) in products.iter().zip(&inputs).zip(&mut sums) {
         let x = bytemuck::cast_slice(x);
         let pieces = sums.values.chunks_exact_mut((product.x.len() * TASK).max(1)).enumerate();
-        tasks.extend(pieces.map(|(i, sums)| Task { product, x, stride: *stride, first_row: i * TASK, sums }));
+        tasks.extend(pieces.map(|(i, sums)| ProductTask { product, x, stride: *stride, first_row: i * TASK, sums }));
     }
     let work: usize = products.iter().map(|p| p.rows * p.x.iter().map(|x| x.len()).sum::<usize>()).sum();
-    let run = |mut task: Task<'_>| PANEL.with_borrow_mut(|panel| task.run(isa, panel));
+    let run = |mut task: ProductTask<'_>| PANEL.with_borrow_mut(|panel| task.run(isa, panel));
     if work < ALONE {
         tasks.into_iter().for_each(run);
     } else {
@@ -196,10 +196,10 @@ pub(super) fn products_with(isa: Isa, products: &[Product<'_>]) -> Vec<Sums> {
     sums
 }
 
-/// Copies rows of activations one after another, each padded with zeros to whole [`Line`]s. Returns the length of a padded row, and the rows.
-fn pack(x: &[&[f32]]) -> (usize, Vec<Line>) {
+/// Copies rows of activations one after another, each padded with zeros to whole [`FloatLine`]s. Returns the length of a padded row, and the rows.
+fn pack(x: &[&[f32]]) -> (usize, Vec<FloatLine>) {
     let lines = x.first().map_or(0, |x| x.len().div_ceil(LANES));
-    let mut packed = vec![Line::zeroed(); lines * x.len()];
+    let mut packed = vec![FloatLine::zeroed(); lines * x.len()];
     for (row, x) in packed.chunks_exact_mut(lines.max(1)).zip(x) {
         bytemuck::cast_slice_mut(row)[..x.len()].copy_from_slice(x);
     }

@@ -37,11 +37,11 @@ pub struct PredictedWord {
 #[cfg(test)]
 mod tests {
     use crate::arch::synthetic;
-    use crate::exec::predict::{GPUS, Load, find, step};
+    use crate::exec::predict::{GPUS, StepLoad, find, step};
     use crate::quant;
     use crate::tape::Tape;
 
-    fn seconds(model: &str, format: &str, gpu: &str, load: Load) -> f64 {
+    fn seconds(model: &str, format: &str, gpu: &str, load: StepLoad) -> f64 {
         let mut tape = Tape::new();
         synthetic::named(model).unwrap().record(&mut tape);
         tape.store_as(quant::find(format).unwrap());
@@ -55,7 +55,7 @@ mod tests {
             for (model, format, bytes) in
                 [("rwkv7-2.9b", "f16", 5.0e9), ("rwkv6-1.5b", "i8", 1.4e9), ("rwkv4-0.1b", "f16", 0.2e9), ("glm4-9b", "i4", 4.0e9)]
             {
-                let took = seconds(model, format, gpu.name, Load { n_slots: 1, n_tokens: 1, depth: 0 });
+                let took = seconds(model, format, gpu.name, StepLoad { n_slots: 1, n_tokens: 1, depth: 0 });
                 // Zeros in the ffn's input save up to a third.
                 assert!(took.is_finite() && took > 0.6 * bytes / (gpu.gb_s * 1e9), "{model} on {}: {took}", gpu.name);
                 assert!(took < 3.0 * bytes / (gpu.gb_s * 1e9) + 2e-3, "{model} on {}: {took}", gpu.name);
@@ -65,11 +65,11 @@ mod tests {
 
     #[test]
     fn fewer_bits_and_shorter_contexts_are_faster_and_batches_share_weights() {
-        let one = |format, depth| seconds("glm4-9b", format, "4090", Load { n_slots: 1, n_tokens: 1, depth });
+        let one = |format, depth| seconds("glm4-9b", format, "4090", StepLoad { n_slots: 1, n_tokens: 1, depth });
         assert!(one("i4", 0) < one("i8", 0) && one("i8", 0) < one("f16", 0) && one("f16", 0) < one("f16", 100_000));
-        let slots = |n_slots| seconds("rwkv7-2.9b", "f16", "4090", Load { n_slots, n_tokens: 1, depth: 0 });
+        let slots = |n_slots| seconds("rwkv7-2.9b", "f16", "4090", StepLoad { n_slots, n_tokens: 1, depth: 0 });
         assert!(slots(8) < 4.0 * slots(1));
-        let prompt = |n_tokens| seconds("rwkv7-2.9b", "f16", "4090", Load { n_slots: 1, n_tokens, depth: 0 });
+        let prompt = |n_tokens| seconds("rwkv7-2.9b", "f16", "4090", StepLoad { n_slots: 1, n_tokens, depth: 0 });
         assert!(prompt(256) < 256.0 * prompt(1) / 4.0);
     }
 }

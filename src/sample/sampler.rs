@@ -76,7 +76,7 @@ impl std::fmt::Debug for Scratch {
 }
 
 /// The result of the chain of filters.
-enum Outcome {
+enum FilterOutcome {
     /// Greedy sampling: the drawn id.
     Certain(u32),
     /// `Scratch::list` holds the kept tokens and their masses (probabilities before normalisation). The value is the sum of the masses.
@@ -133,8 +133,8 @@ impl Sampler {
     /// Draws one id like [`sample`](Self::sample), but ignores the guard.
     pub(crate) fn draw(&mut self, logits: &[f32]) -> Result<u32> {
         let id = match self.run(logits)? {
-            Outcome::Certain(id) => id,
-            Outcome::Weighed(total) => {
+            FilterOutcome::Certain(id) => id,
+            FilterOutcome::Weighed(total) => {
                 let random = stream::number(self.settings.seed, self.draws);
                 let (id, mass) = self.scratch.list.pick(random, total).ok_or_else(no_finite_logit)?;
                 if let Some(mirostat) = self.on_host.mirostat {
@@ -170,8 +170,8 @@ impl Sampler {
             return Ok(p);
         }
         match self.run(logits)? {
-            Outcome::Certain(id) => p[id as usize] = 1.0,
-            Outcome::Weighed(total) => {
+            FilterOutcome::Certain(id) => p[id as usize] = 1.0,
+            FilterOutcome::Weighed(total) => {
                 for (id, probability) in self.scratch.list.probabilities(total) {
                     p[id as usize] = probability;
                 }
@@ -271,7 +271,7 @@ impl Sampler {
     }
 
     /// Applies penalties, biases and bans to the logits, and runs the chain of filters.
-    fn run(&mut self, logits: &[f32]) -> Result<Outcome> {
+    fn run(&mut self, logits: &[f32]) -> Result<FilterOutcome> {
         let mut keys = std::mem::take(&mut self.scratch.keys);
         wide::keys(logits, &mut keys);
         self.adjust(&mut keys);
@@ -307,19 +307,19 @@ impl Sampler {
     }
 
     /// Runs the filters in the order that the settings determine. `keys` are the logits after penalties, biases and bans, as unsigned integers.
-    fn filter(&mut self, logits: &[f32], keys: &[u32]) -> Result<Outcome> {
+    fn filter(&mut self, logits: &[f32], keys: &[u32]) -> Result<FilterOutcome> {
         let (row, on_host, list) = (&self.row, &self.on_host, &mut self.scratch.list);
         let max = keys.iter().copied().max().unwrap_or(EXCLUDED);
         if max == EXCLUDED {
             return Err(if logits.iter().any(|x| x.is_finite()) { all_banned() } else { no_finite_logit() });
         }
         if row.is(flag::GREEDY) {
-            return Ok(Outcome::Certain(largest(logits, keys, max)));
+            return Ok(FilterOutcome::Certain(largest(logits, keys, max)));
         }
         let (is_hf, filter) = (row.is(flag::HF), row.filter_scale);
         list.fill(keys, max);
         if let Some(mirostat) = on_host.mirostat {
-            return Ok(Outcome::Weighed(mirostat.cut(list, self.mu.unwrap_or(mirostat.first()), row.draw_scale)));
+            return Ok(FilterOutcome::Weighed(mirostat.cut(list, self.mu.unwrap_or(mirostat.first()), row.draw_scale)));
         }
         if row.is(flag::SIGMA) {
             list.top_n_sigma(row.n_sigma);
@@ -337,7 +337,7 @@ impl Sampler {
             list.top_k(row.top_k);
         }
         list.within(row.min_p_distance);
-        Ok(Outcome::Weighed(list.weigh(row.draw_scale)))
+        Ok(FilterOutcome::Weighed(list.weigh(row.draw_scale)))
     }
 }
 

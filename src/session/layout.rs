@@ -14,7 +14,7 @@ use crate::exec::mapped_bytes;
 use crate::exec::strategy::{Placed, Strategy, StrategyChoice};
 use crate::exec::{QuantPlan, assign_formats, host_memory};
 use crate::quant;
-use crate::tape::{Kind, MatrixPart, MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
+use crate::tape::{MatrixKind, MatrixPart, MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
 use crate::tensor::DType;
 
 /// The devices of a model's layers, with notes.
@@ -74,7 +74,7 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
 /// quantise the tables.
 fn plan_of(quant: Option<QuantPlan>, in_host: bool) -> QuantPlan {
     let plan = quant.unwrap_or_default();
-    if in_host { plan.but(Kind::Embedding) } else { plan }
+    if in_host { plan.but(MatrixKind::Embedding) } else { plan }
 }
 
 /// Returns the sizes that determine the memory of a session with one slot.

@@ -8,7 +8,7 @@
 //!   contiguous. The matrix is cut by output rows, so each column piece has all input channels.
 
 use super::Heads;
-use super::region::{Order, Region, WORD_BYTES};
+use super::region::{CodeOrder, Region, WORD_BYTES};
 use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 
 /// The declaration of one matrix of a stack: `[rows, k]`, row-major.
@@ -32,14 +32,14 @@ pub struct MatrixPart {
     pub input_heads: Option<Heads>,
     /// `true` if the inputs that are multiplied with the matrix may exceed the range of f16.
     pub is_wide: bool,
-    pub kind: Kind,
+    pub kind: MatrixKind,
     /// The format in which the executor stores the matrix. The format is chosen when the model is opened.
     pub format: &'static dyn Format,
 }
 
 /// The role of a matrix in its model. In the option `quant`, an exception such as `head=i8` chooses the format of all matrices of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MatrixKind {
     /// A projection of time mix or attention, or a receptance, key or gate matrix of the ffn.
     Plain,
     /// The last matrix of an ffn.
@@ -74,18 +74,18 @@ impl MatrixPart {
             row_heads: None,
             input_heads: None,
             is_wide: false,
-            kind: Kind::Plain,
+            kind: MatrixKind::Plain,
             format: quant::FORMATS[0],
         }
     }
 
     /// Returns the declaration of a low-rank matrix whose tensor is stored as `[k, rows]`, inputs by outputs, as in RWKV.
     pub fn in_out(tensor: impl Into<String>, rows: usize, k: usize) -> Self {
-        MatrixPart { transposed: true, kind: Kind::LowRank, ..Self::new(tensor, rows, k) }
+        MatrixPart { transposed: true, kind: MatrixKind::LowRank, ..Self::new(tensor, rows, k) }
     }
 
     /// Returns the same declaration with the role `kind`.
-    pub fn of(self, kind: Kind) -> Self {
+    pub fn of(self, kind: MatrixKind) -> Self {
         MatrixPart { kind, ..self }
     }
 
@@ -265,12 +265,12 @@ impl MatrixSpec {
 
     /// Returns whether the stack is an embedding: a table whose rows are looked up and never multiplied.
     pub fn is_table(&self) -> bool {
-        self.parts.iter().any(|p| p.kind == Kind::Embedding)
+        self.parts.iter().any(|p| p.kind == MatrixKind::Embedding)
     }
 
     /// Returns the layout that `rows` rows of the matrix `part` have in a piece.
     pub fn region(&self, part: &MatrixPart, rows: usize) -> Region {
-        Region { format: part.format, axis: self.axis(), order: Order::Quads, rows, units: part.units() }
+        Region { format: part.format, axis: self.axis(), order: CodeOrder::Quads, rows, units: part.units() }
     }
 
     /// Returns the stack, cut by rows into pieces of at most `limit` bytes. Rows that share scales or words of 16 bytes stay in one piece, even if
@@ -314,7 +314,7 @@ impl MatrixSpec {
         // Rows that share scales stay together.
         let together = if part.format.scaling() == Scaling::Blocks { WEIGHTS_PER_BLOCK } else { PAD };
         let region =
-            |rows: usize| Region { format: part.format, axis: Axis::Row, order: Order::Plain, rows: part.k, units: padded(rows) / PAD };
+            |rows: usize| Region { format: part.format, axis: Axis::Row, order: CodeOrder::Plain, rows: part.k, units: padded(rows) / PAD };
         let fits = |n: usize| region(n * together).words() * WORD_BYTES <= limit;
         let step = partition(part.rows.div_ceil(together), |n| fits(n + 1)).max(1) * together;
         let piece = |first_row: usize| {

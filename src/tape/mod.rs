@@ -20,9 +20,9 @@ mod word;
 pub use cache::{Cache, CacheSpec, Room, Rotary, TOKENS_PER_BLOCK};
 pub use heads::Heads;
 pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
-pub use matrix::{Block, Kind, MatrixPart, MatrixPiece, MatrixSpec, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
+pub use matrix::{Block, MatrixKind, MatrixPart, MatrixPiece, MatrixSpec, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use region::{Region, WORD_BYTES};
-pub use section::{Extent, Held, Section};
+pub use section::{Extent, PerHandle, Section};
 pub use source::Source;
 pub use state::{Initial, State, StateSpec};
 pub use step::{CURSOR_WORDS, Run, Step};
@@ -269,16 +269,16 @@ impl Tape {
         Matrix(self.matrices.len() - 1)
     }
 
-    /// Declares a matrix of the role [`Kind::Value`] whose inputs are mostly zeros.
+    /// Declares a matrix of the role [`MatrixKind::Value`] whose inputs are mostly zeros.
     pub fn matrix_of_sparse_input(&mut self, part: MatrixPart) -> Matrix {
-        let m = self.matrix(vec![part.of(Kind::Value)]);
+        let m = self.matrix(vec![part.of(MatrixKind::Value)]);
         self.matrices[m.0].has_sparse_input = true;
         m
     }
 
     /// Declares a matrix whose rows are looked up and never multiplied.
     pub fn table(&mut self, part: MatrixPart) -> Matrix {
-        self.matrix(vec![part.of(Kind::Embedding)])
+        self.matrix(vec![part.of(MatrixKind::Embedding)])
     }
 
     /// Declares vectors that have the same width and are packed into one buffer.

@@ -8,7 +8,7 @@ pub const WORD_BYTES: usize = 16;
 
 /// The order in which a device stores the codes of a matrix. A unit is eight codes of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum CodeOrder {
     /// Groups of four rows, which a lane reads together. A word of 16 bytes holds unit i of several consecutive rows, as many as fit: four rows
     /// of 4-bit codes, two rows of 8-bit codes, one row of f16.
     Quads,
@@ -21,7 +21,7 @@ pub enum Order {
 pub struct Region {
     pub format: &'static dyn Format,
     pub axis: Axis,
-    pub order: Order,
+    pub order: CodeOrder,
     pub rows: usize,
     /// The number of units in a row. A unit is [`PAD`] codes.
     pub units: usize,
@@ -38,14 +38,14 @@ impl Region {
     /// Returns how many rows share one word of 16 bytes.
     fn rows_per_word(&self) -> usize {
         match self.order {
-            Order::Quads => (WORD_BYTES / self.unit_bytes()).max(1),
-            Order::Plain => 1,
+            CodeOrder::Quads => (WORD_BYTES / self.unit_bytes()).max(1),
+            CodeOrder::Plain => 1,
         }
     }
 
     /// Returns how many words of 16 bytes the codes take.
     pub fn code_words(&self) -> usize {
-        let rows = if self.order == Order::Quads { self.rows.next_multiple_of(QUAD) } else { self.rows };
+        let rows = if self.order == CodeOrder::Quads { self.rows.next_multiple_of(QUAD) } else { self.rows };
         (rows * self.units * self.unit_bytes()).div_ceil(WORD_BYTES)
     }
 
@@ -78,7 +78,7 @@ impl Region {
             (Scaling::Blocks, Axis::Column) => "scale::columns",
             (Scaling::Affine, _) => "scale::affine",
         };
-        let order = if self.order == Order::Quads { "matrix::rows" } else { "matrix::columns" };
+        let order = if self.order == CodeOrder::Quads { "matrix::rows" } else { "matrix::columns" };
         vec![("weight", format!("weight::{}", self.format.name())), ("scale", scale.to_string()), ("matrix", order.to_string())]
     }
 

@@ -153,22 +153,22 @@ impl Section {
 
 /// A list with one item per handle of one kind in a section: per matrix, for example. The list is indexed by the handle's index in the whole tape.
 #[derive(Clone)]
-pub struct Held<T> {
+pub struct PerHandle<T> {
     first: usize,
     items: Vec<T>,
 }
 
-impl<T> Held<T> {
+impl<T> PerHandle<T> {
     /// Calls `make` with each index in `indices` and returns the list of the results.
     ///
     /// # Errors
     /// Returns the first error of `make`.
-    pub fn new(indices: &Range<usize>, make: impl FnMut(usize) -> Result<T>) -> Result<Held<T>> {
-        Ok(Held { first: indices.start, items: indices.clone().map(make).collect::<Result<_>>()? })
+    pub fn new(indices: &Range<usize>, make: impl FnMut(usize) -> Result<T>) -> Result<PerHandle<T>> {
+        Ok(PerHandle { first: indices.start, items: indices.clone().map(make).collect::<Result<_>>()? })
     }
 }
 
-impl<T> Index<usize> for Held<T> {
+impl<T> Index<usize> for PerHandle<T> {
     type Output = T;
 
     fn index(&self, index: usize) -> &T {

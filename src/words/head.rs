@@ -11,7 +11,7 @@ use super::norm::Norm;
 use super::norm_linear::NormLinear;
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, steps};
-use crate::tape::{Kind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
+use crate::tape::{MatrixKind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
     /// Records the output head, logits = W norm(x) + b. Returns the variable with the logits, which becomes the tape's `logits`. The variable with
@@ -26,7 +26,7 @@ impl Tape {
         }
         let logits = self.var("logits", Rows::Outputs, &[part.rows]);
         let bias = bias.map(|bias| self.vectors(part.rows, vec![bias]));
-        let matrix = self.matrix(vec![part.of(Kind::Head)]);
+        let matrix = self.matrix(vec![part.of(MatrixKind::Head)]);
         let segments = vec![Segment { bias: bias.map(|_| 0), ..Segment::of(0) }];
         let stack = Stack { matrix, x: normed, y: logits, bias, segments, store: Store::Set, rows: Rows::Outputs };
         self.record(NormLinear { name: "head", x, norm, normed, stacks: vec![stack] });

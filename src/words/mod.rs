@@ -44,7 +44,7 @@ use crate::quant::isa::sum;
 use testing::Case;
 
 /// A word and its test cases.
-pub struct Entry {
+pub struct WordEntry {
     /// The word's name in profiles, tests and errors.
     pub name: &'static str,
     /// Returns the cases in which the kernels must agree with the word's twin.
@@ -52,23 +52,23 @@ pub struct Entry {
 }
 
 /// All words. The self-test of `doctor`, the tests and the benches walk this list.
-pub static WORDS: &[Entry] = &[
-    Entry { name: "embed", cases: embed::cases },
-    Entry { name: "deep_embed", cases: deep_embed::cases },
-    Entry { name: "deep_embed_qkv", cases: deep_embed_qkv::cases },
-    Entry { name: "norm_shift_linear", cases: norm_shift_linear::cases },
-    Entry { name: "norm_ddlerp_linear", cases: norm_ddlerp_linear::cases },
-    Entry { name: "wkv4_linear_add", cases: wkv4::cases },
-    Entry { name: "wkv6", cases: wkv6::cases },
-    Entry { name: "wkv7", cases: wkv7::cases },
-    Entry { name: "linear_add", cases: linear_add::cases },
-    Entry { name: "linear_add_sparse", cases: linear_add_sparse::cases },
-    Entry { name: "norm_linear", cases: norm_linear::cases },
-    Entry { name: "attention", cases: attention::cases },
-    Entry { name: "swiglu", cases: swiglu::cases },
-    Entry { name: "linear_norm_add", cases: linear_norm_add::cases },
-    Entry { name: "head", cases: head::cases },
-    Entry { name: "hidden", cases: head::hidden_cases },
+pub static WORDS: &[WordEntry] = &[
+    WordEntry { name: "embed", cases: embed::cases },
+    WordEntry { name: "deep_embed", cases: deep_embed::cases },
+    WordEntry { name: "deep_embed_qkv", cases: deep_embed_qkv::cases },
+    WordEntry { name: "norm_shift_linear", cases: norm_shift_linear::cases },
+    WordEntry { name: "norm_ddlerp_linear", cases: norm_ddlerp_linear::cases },
+    WordEntry { name: "wkv4_linear_add", cases: wkv4::cases },
+    WordEntry { name: "wkv6", cases: wkv6::cases },
+    WordEntry { name: "wkv7", cases: wkv7::cases },
+    WordEntry { name: "linear_add", cases: linear_add::cases },
+    WordEntry { name: "linear_add_sparse", cases: linear_add_sparse::cases },
+    WordEntry { name: "norm_linear", cases: norm_linear::cases },
+    WordEntry { name: "attention", cases: attention::cases },
+    WordEntry { name: "swiglu", cases: swiglu::cases },
+    WordEntry { name: "linear_norm_add", cases: linear_norm_add::cases },
+    WordEntry { name: "head", cases: head::cases },
+    WordEntry { name: "hidden", cases: head::hidden_cases },
 ];
 
 /// The ε of the layer norms in every published RWKV.

@@ -4,7 +4,7 @@
 //! x, g and b are vectors of `width` elements.
 
 use super::moments;
-use super::stack::Input;
+use super::stack::ProductInput;
 use crate::tape::{Binding, Dispatch, Host, Lowering, Rows, Tape, Var, Vector};
 
 /// A norm and its weights.
@@ -34,9 +34,9 @@ impl Norm {
 
     /// Returns the input of a product whose workgroups normalise the rows of x themselves. If `kept` is a variable, the first workgroup
     /// also stores the normalised rows in this variable.
-    pub(super) fn input(&self, cx: &Lowering<'_>, x: Var, kept: Option<Var>) -> Input {
+    pub(super) fn input(&self, cx: &Lowering<'_>, x: Var, kept: Option<Var>) -> ProductInput {
         let spec = cx.tape.vector_spec(self.vectors);
-        Input {
+        ProductInput {
             module: "linear::input_norm",
             params: vec![
                 ("width", spec.width.into()),

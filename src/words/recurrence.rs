@@ -16,19 +16,19 @@ use std::ops::Range;
 
 /// The rule that updates the state. The rule determines the vectors of a token and their order in [`Recurrence::feed`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum StateRule {
     /// RWKV-5 and 6. The vectors in `feed` are r, w, k. The bonus is added before the norm.
     Decay,
     /// RWKV-7. The vectors in `feed` are kappa, w, b, k, r. The bonus is added after the norm.
     Delta,
 }
 
-impl Rule {
+impl StateRule {
     /// Returns the number of vectors per head and token.
     pub fn n_vectors(self) -> usize {
         match self {
-            Rule::Decay => 3,
-            Rule::Delta => 5,
+            StateRule::Decay => 3,
+            StateRule::Delta => 5,
         }
     }
 }
@@ -44,7 +44,7 @@ pub struct Gate {
 
 /// The recurrence, its norm and its gate, with the activations that they use.
 pub struct Recurrence {
-    pub rule: Rule,
+    pub rule: StateRule,
     pub head_size: usize,
     /// The epsilon of the group norm.
     pub eps: f32,
@@ -72,7 +72,7 @@ pub const V: usize = 2;
 pub const BONUS: usize = 1;
 
 /// Declares and returns the activations `feed`, `values` and `y` of a [`Recurrence`].
-pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var; 3] {
+pub fn vars(tape: &mut Tape, rule: StateRule, width: usize, head_size: usize) -> [Var; 3] {
     let feed = tape.device_scratch("feed", Rows::Tokens, &[width / head_size * rule.n_vectors() * padded(head_size)]);
     let values = tape.device_scratch("values", Rows::Tokens, &[width; 2]);
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
@@ -80,7 +80,7 @@ pub fn vars(tape: &mut Tape, rule: Rule, width: usize, head_size: usize) -> [Var
 
 /// Data for the kernel rwkv/head, in addition to a [`Recurrence`]. For each head, the kernel computes the low-rank products, the
 /// recurrence, the norm and the gate in one dispatch.
-pub struct Head<'a> {
+pub struct HeadKernel<'a> {
     /// The WGSL module that fills the shader slot `head`.
     pub module: &'static str,
     pub proj: Var,
@@ -144,7 +144,7 @@ impl Recurrence {
 
     /// Returns one dispatch that computes whole heads. Returns `None` if the step does not fuse dispatches (see [`fuses`]), if a head is
     /// wider than 64 channels, or if the low-rank matrices are in several pieces.
-    pub fn lower_head(&self, cx: &Lowering<'_>, head: Head<'_>) -> Option<Dispatch> {
+    pub fn lower_head(&self, cx: &Lowering<'_>, head: HeadKernel<'_>) -> Option<Dispatch> {
         let tape = cx.tape;
         let pieces = head.lora.map(|l| tape.matrix_spec(l.matrix).pieces(cx.caps.max_binding));
         if !fuses(cx) || self.head_size > HEAD_LANES || pieces.as_ref().is_some_and(|p| p.len() > 1) {
@@ -180,7 +180,7 @@ impl Recurrence {
             constants: vec![
                 ("HEAD", self.head_size as u32),
                 ("QUARTERS", (self.head_stride() / 4) as u32),
-                ("DELTA", u32::from(self.rule == Rule::Delta)),
+                ("DELTA", u32::from(self.rule == StateRule::Delta)),
                 ("AHEAD", ahead as u32),
             ],
             params: vec![
@@ -237,7 +237,7 @@ impl Recurrence {
             ("HEAD", size as u32),
             ("QUARTERS", (self.head_stride() / 4) as u32),
             ("VECTORS", n_vectors as u32),
-            ("DELTA", u32::from(self.rule == Rule::Delta)),
+            ("DELTA", u32::from(self.rule == StateRule::Delta)),
         ];
         if let Feed::Storage = feed {
             let elements = n_vectors * self.head_stride() / 4;
@@ -301,7 +301,7 @@ impl Recurrence {
                 ("stride", vectors.stride().into()),
                 ("bonus", values.column(BONUS).into()),
                 ("g", gates.map_or(0, |(spec, column)| spec.column(column)).into()),
-                ("add_bonus", (self.rule == Rule::Delta).into()),
+                ("add_bonus", (self.rule == StateRule::Delta).into()),
                 ("is_gated", self.gate.is_some().into()),
                 ("eps", self.eps.into()),
             ],

@@ -4,7 +4,7 @@
 //! x and X_m are `[T, C]`. T is the number of tokens, C the width of x. The *twin* is the reference implementation on the CPU.
 
 use super::norm::Norm;
-use super::stack::Input;
+use super::stack::ProductInput;
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var};
 use rayon::prelude::*;
 
@@ -75,13 +75,13 @@ impl ShiftMix {
 
     /// Returns the input of a product whose workgroups compute norm, token shift and lerp themselves. Only steps of few tokens use this input. If
     /// `keeps` is `true`, the dispatch also stores the new state and, with [`Inputs::Kept`], x̂ and p.
-    pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> Input {
+    pub fn input(&self, cx: &Lowering<'_>, keeps: bool) -> ProductInput {
         let spec = cx.tape.vector_spec(self.norm.vectors);
         let (kept, capacity) = match self.inputs {
             Inputs::Kept => (Binding::Var(self.mixed), cx.capacity),
             Inputs::Dropped => (Binding::Spare, 0),
         };
-        Input {
+        ProductInput {
             module: "linear::input_shift",
             params: vec![
                 ("width", spec.width.into()),

@@ -6,7 +6,7 @@
 //! to its storage format once per span instead of once per token. The spans of a run begin at the run's first token, so results do not depend on
 //! other runs.
 
-use super::recurrence::{BONUS, Recurrence, Rule};
+use super::recurrence::{BONUS, Recurrence, StateRule};
 use super::testing;
 use crate::tape::{Binding, Class, Dispatch, Lowering, Run, Step};
 
@@ -34,8 +34,8 @@ impl Recurrence {
     fn within(&self, cx: &Lowering<'_>) -> Dispatch {
         let (feed, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
         let rule = match self.rule {
-            Rule::Decay => "rwkv::wkv6_span",
-            Rule::Delta => "rwkv::wkv7_span",
+            StateRule::Decay => "rwkv::wkv6_span",
+            StateRule::Delta => "rwkv::wkv7_span",
         };
         // The last span of every run may be shorter.
         let n_spans = cx.tokens / SPAN + cx.runs;
@@ -59,7 +59,7 @@ impl Recurrence {
         let mut constants = self.sizes();
         // The number of elements of a row that a lane loads before it uses the first one.
         let ahead = if (self.head_stride() / 4).is_multiple_of(4) { 4 } else { 2 };
-        constants.extend([("DELTA", u32::from(self.rule == Rule::Delta)), ("AHEAD", ahead)]);
+        constants.extend([("DELTA", u32::from(self.rule == StateRule::Delta)), ("AHEAD", ahead)]);
         Dispatch {
             shader: "rwkv/wkv_chain",
             modules: vec![self.state_module(cx.tape)],

@@ -268,7 +268,7 @@ impl Shape {
 
 /// How a product gets its input: a shader module with its parameters and bindings. The module `linear::input` reads rows of x. Other
 /// modules compute the input in every workgroup, which saves a dispatch.
-pub struct Input {
+pub struct ProductInput {
     /// The WGSL module that fills the shader slot `input`.
     pub module: &'static str,
     /// The fields of the struct `Input` in the shader module, with their values.
@@ -287,15 +287,18 @@ impl Stack {
     /// Returns the dispatches of the product of `pieces` and the rows of x. `shape` returns the kernel for a piece.
     pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&MatrixPiece) -> Shape, pieces: &[MatrixPiece]) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
-        let input =
-            |_| Input { module: "linear::input", params: vec![("x_stride", stride.into())], bindings: vec![("x", Binding::Var(self.x))] };
+        let input = |_| ProductInput {
+            module: "linear::input",
+            params: vec![("x_stride", stride.into())],
+            bindings: vec![("x", Binding::Var(self.x))],
+        };
         let x_at = |s: &Segment| self.x_at(s, cx.tape, cx.capacity) / 4;
         self.products(cx, shape, pieces, &input, &x_at)
     }
 
     /// Returns the dispatches of a product whose workgroups compute the input themselves. `input(is_first)` returns the shader module of
     /// the input. `is_first` is `true` for the first dispatch. No other dispatch stores the computed input.
-    pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> Input) -> Vec<Dispatch> {
+    pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> ProductInput) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let (n, tuning) = (cx.n_rows(self.rows), &cx.caps.tuning);
         let shape = |piece: &MatrixPiece| {
@@ -313,7 +316,7 @@ impl Stack {
         cx: &Lowering<'_>,
         shape: &dyn Fn(&MatrixPiece) -> Shape,
         pieces: &[MatrixPiece],
-        input: &dyn Fn(bool) -> Input,
+        input: &dyn Fn(bool) -> ProductInput,
         x_at: &dyn Fn(&Segment) -> usize,
     ) -> Vec<Dispatch> {
         let mut dispatches = Vec::new();
@@ -338,7 +341,7 @@ impl Stack {
         shape: &Shape,
         piece: usize,
         group: &[(&Segment, &PieceSegment)],
-        input: Input,
+        input: ProductInput,
         x_at: &dyn Fn(&Segment) -> usize,
     ) -> Dispatch {
         let spec = cx.tape.matrix_spec(self.matrix);

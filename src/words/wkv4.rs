@@ -7,7 +7,7 @@
 //! x is `[T, C]`, W is `[C, A]`. r, k and v are `[T, A]`, w and u are `[A]`. T is the number of tokens, C the width of x, A the width of
 //! the time mix. The state consists of a, b and p, `[A]` each. The twin is the reference implementation on the CPU.
 
-use super::stack::{Input, Segment, Stack, Store, fuses};
+use super::stack::{ProductInput, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
 use crate::tape::{Binding, Dispatch, Host, Initial, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
@@ -62,7 +62,7 @@ impl Word for Wkv4 {
         let (proj, vectors) = (cx.tape.var_spec(self.proj), cx.tape.vector_spec(self.vectors));
         let (width, half_stride) = (vectors.width, cx.tape.state_spec(self.state).stride());
         if fuses(cx) {
-            return self.output.lower_from(cx, &|keeps| Input {
+            return self.output.lower_from(cx, &|keeps| ProductInput {
                 module: "linear::input_wkv4",
                 params: vec![
                     ("width", width.into()),

@@ -6,7 +6,7 @@
 //! each head. In RWKV-5 the decay w is a constant. In RWKV-6 a low-rank pair computes w. The twin is the reference implementation on the
 //! CPU.
 
-use super::recurrence::{self, BONUS, Gate, Head, HeadTask, K, R, Recurrence, Rule, V, column};
+use super::recurrence::{self, BONUS, Gate, HeadKernel, HeadTask, K, R, Recurrence, StateRule, V, column};
 use super::spans::steps;
 use super::stack::{Activation, Segment, Stack, Store};
 use super::state_rows::decay;
@@ -54,7 +54,7 @@ impl Tape {
     pub fn wkv6(&mut self, proj: Var, spec: Wkv6) -> Var {
         let Wkv6 { head_size, eps, vectors, decay, gate, state } = spec;
         let width = self.vector_spec(vectors).width;
-        let [feed, values, y] = recurrence::vars(self, Rule::Decay, width, head_size);
+        let [feed, values, y] = recurrence::vars(self, StateRule::Decay, width, head_size);
         let decay = match decay {
             Decay::Constant => None,
             Decay::LowRank { part, bias, column } => {
@@ -66,7 +66,7 @@ impl Tape {
             }
         };
         let gate = gate.map(|column| Gate { of: proj, column });
-        let recurrence = Recurrence { rule: Rule::Decay, head_size, eps, state, vectors, norm: NORM, gate, feed, values, y };
+        let recurrence = Recurrence { rule: StateRule::Decay, head_size, eps, state, vectors, norm: NORM, gate, feed, values, y };
         self.record(Word6 { proj, decay, recurrence });
         y
     }
@@ -78,7 +78,7 @@ impl Word for Word6 {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let head = Head {
+        let head = HeadKernel {
             module: "rwkv::head6",
             proj: self.proj,
             lora: self.decay.as_ref(),

@@ -6,7 +6,7 @@
 //! r, k, v, w, a, g and y are `[T, C]`. T is the number of tokens, C the width of the time mix. k_k, k_a and r_k are weight vectors `[C]`,
 //! mix is a column of low-rank outputs, GN the norm of each head. The twin is the reference implementation on the CPU.
 
-use super::recurrence::{self, BONUS, Gate, Head, HeadTask, K, R, Recurrence, Rule, V, column};
+use super::recurrence::{self, BONUS, Gate, HeadKernel, HeadTask, K, R, Recurrence, StateRule, V, column};
 use super::spans::steps;
 use super::stack::{Activation, Segment, Stack, Store};
 use super::state_rows::delta;
@@ -85,7 +85,7 @@ impl Tape {
         let bias = self.vectors(width, bias);
         let vectors = self.vectors(width, vec![k_k, k_a, r_k, norm, norm_bias]);
         let v_first = v_first.unwrap_or_else(|| self.var("v_first", Rows::Tokens, &[width]));
-        let [feed, values, y] = recurrence::vars(self, Rule::Delta, width, head_size);
+        let [feed, values, y] = recurrence::vars(self, StateRule::Delta, width, head_size);
         let gates = self.internal("gates", Rows::Tokens, &[width; 4]);
         let segment = |i: usize| {
             let (bias, activation) = match i {
@@ -101,7 +101,7 @@ impl Tape {
         let matrix = self.matrix(lora);
         let gate = Some(Gate { of: gates, column: G });
         let gates = Stack { matrix, x: proj, y: gates, bias: Some(bias), segments, store: Store::Set, rows: Rows::Tokens };
-        let recurrence = Recurrence { rule: Rule::Delta, head_size, eps, state, vectors, norm: NORM, gate, feed, values, y };
+        let recurrence = Recurrence { rule: StateRule::Delta, head_size, eps, state, vectors, norm: NORM, gate, feed, values, y };
         self.record(Word7 { proj, gates, is_first_layer, v_first, recurrence });
         (y, v_first)
     }
@@ -113,7 +113,7 @@ impl Word for Word7 {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let head = Head {
+        let head = HeadKernel {
             module: "rwkv::head7",
             proj: self.proj,
             lora: Some(&self.gates),

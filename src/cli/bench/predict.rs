@@ -5,7 +5,7 @@ use crate::arch::synthetic;
 use crate::cli::Outcome;
 use crate::cli::output::{Output, say};
 use crate::error::Result;
-use crate::exec::predict::{Gpu, Load, WordCost, find, step};
+use crate::exec::predict::{Gpu, StepLoad, WordCost, find, step};
 use crate::exec::{FloatChoice, assign_formats};
 use crate::quant::Float;
 use crate::report::{PredictReport, PredictedStep, PredictedWord};
@@ -61,7 +61,7 @@ fn predicted(tape: &Tape, gpu: &Gpu, test: Test, chunk: usize) -> PredictedStep 
     let Test { n_prompt, n_gen, n_depth, n_batch } = test;
     let (mut seconds, mut words) = (0.0, Vec::new());
     let mut add = |times: usize, n_tokens: usize, depth: usize| {
-        let costs = step(tape, gpu, Load { n_slots: n_batch, n_tokens, depth });
+        let costs = step(tape, gpu, StepLoad { n_slots: n_batch, n_tokens, depth });
         seconds += times as f64 * costs.iter().map(|cost| cost.seconds).sum::<f64>();
         let word = |c: &WordCost| PredictedWord {
             word: c.word,

@@ -6,7 +6,7 @@ use crate::cli::flags;
 use crate::error::Result;
 use crate::exec::draws_on_device;
 use crate::exec::gpu::{Adapter, Device};
-use crate::exec::selftest::{self, Extent, Outcome};
+use crate::exec::selftest::{self, CaseOutcome, Extent};
 use crate::quant::{FORMATS, Format};
 use crate::tape::{Caps, Class};
 use crate::words::WORDS;
@@ -150,11 +150,11 @@ impl Kernels {
         self.families.iter().enumerate().map(|(i, (caps, is_default))| self.family(caps, *is_default, of(i))).collect()
     }
 
-    fn job(&self, job: KernelCheck, opened: &Device, checks: &Mutex<Checks>) -> Vec<Result<Outcome>> {
+    fn job(&self, job: KernelCheck, opened: &Device, checks: &Mutex<Checks>) -> Vec<Result<CaseOutcome>> {
         let device = Arc::new(opened.with_caps(self.families[job.family].0.clone()));
         let mut outcomes = Vec::new();
-        let mut judge = |outcome: Result<Outcome>| {
-            let is_right = outcome.as_ref().is_ok_and(Outcome::is_right);
+        let mut judge = |outcome: Result<CaseOutcome>| {
+            let is_right = outcome.as_ref().is_ok_and(CaseOutcome::is_right);
             outcomes.push(outcome);
             lock(checks).add(is_right)
         };
@@ -172,7 +172,7 @@ impl Kernels {
         outcomes
     }
 
-    fn family<'a>(&self, caps: &Caps, is_default: bool, outcomes: impl Iterator<Item = &'a Result<Outcome>>) -> KernelFamily {
+    fn family<'a>(&self, caps: &Caps, is_default: bool, outcomes: impl Iterator<Item = &'a Result<CaseOutcome>>) -> KernelFamily {
         let class = match caps.class {
             Class::Groups => "groups",
             Class::Lanes => "lanes",
@@ -233,6 +233,6 @@ fn every_family(own: &Caps, settled: Option<usize>) -> Vec<(Caps, bool)> {
     variants.into_iter().map(|caps| (caps.clone(), is_default(&caps))).collect()
 }
 
-fn text(o: &Outcome) -> String {
+fn text(o: &CaseOutcome) -> String {
     format!("{}: {:.1e} of {:.0e}", o.case, o.error, o.bound)
 }

@@ -7,7 +7,7 @@ use super::Device;
 use super::draws::{DrawSizes, Draws};
 use super::plan::Plan;
 use super::readback::Readback;
-use super::size::Size;
+use super::size::StepSize;
 use crate::error::Result;
 use crate::exec::nothing_begun;
 use crate::sample::Sampler;
@@ -15,7 +15,7 @@ use crate::sample::Sampler;
 /// The content of a submission: `n` steps of the same size, each with sampling for `n_slots` slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steps {
-    pub size: Size,
+    pub size: StepSize,
     pub n: usize,
     pub n_slots: usize,
 }

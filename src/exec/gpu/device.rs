@@ -2,7 +2,7 @@
 
 use super::kernel::Kernels;
 use super::memory;
-use super::stored::Stored;
+use super::stored::StoredKernels;
 use crate::error::{Error, Result};
 use crate::exec::environment::{self, BINDING_LIMIT, CHECKED, COOPERATIVE, KERNELS, SPANS, SUBGROUPS};
 use crate::exec::{Memory, host_memory};
@@ -332,7 +332,7 @@ impl Device {
 
     /// From now on, keeps compiled kernels in the file `path`, if the backend has pipeline caches. Drops the kernels that were built so far.
     pub fn keep_kernels(&mut self, path: std::path::PathBuf) {
-        self.kernels = Arc::new(Kernels::new(Stored::open(&self.device, path)));
+        self.kernels = Arc::new(Kernels::new(StoredKernels::open(&self.device, path)));
     }
 
     /// Returns the same device with other capabilities. Capabilities choose the kernel family ([`Class`]) and the sizes of the kernels, so

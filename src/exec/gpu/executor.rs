@@ -10,15 +10,15 @@ use super::model::GpuModel;
 use super::pending::Pending;
 use super::plan::Plan;
 use super::readback::{Readback, Submitted};
-use super::size::Size;
-use super::stream::Turn;
+use super::size::StepSize;
+use super::stream::StreamTurn;
 use super::table::write_rows;
 use super::weights::Stage;
 use crate::error::{Error, Result};
 use crate::exec::{Excerpt, Executor, Loaded, WordTime, nothing_begun};
 use crate::quant;
 use crate::sample::Sampler;
-use crate::tape::{Binding, CURSOR_WORDS, Cache, Held, Lowering, Room, State, Step, TOKENS_PER_BLOCK, Var, WINDOW_BYTES};
+use crate::tape::{Binding, CURSOR_WORDS, Cache, Lowering, PerHandle, Room, State, Step, TOKENS_PER_BLOCK, Var, WINDOW_BYTES};
 use excerpts::floats;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -47,8 +47,8 @@ fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
 /// Plays steps of a model on a device, with its own states, caches and activations.
 pub struct GpuExecutor {
     model: Arc<GpuModel>,
-    states: Held<wgpu::Buffer>,
-    caches: Held<wgpu::Buffer>,
+    states: PerHandle<wgpu::Buffer>,
+    caches: PerHandle<wgpu::Buffer>,
     /// Scratch for copies of one cache block: WebGPU cannot copy within a buffer.
     passing: wgpu::Buffer,
     /// The lists of cache blocks of all slots of the step.
@@ -60,8 +60,8 @@ pub struct GpuExecutor {
     /// Buffers for the step's rows of each table in host memory. Empty if the tables are on the device.
     tables: Vec<Vec<wgpu::Buffer>>,
     /// The size of the largest step for which the activations have room.
-    capacity: Size,
-    plans: HashMap<Size, Plan>,
+    capacity: StepSize,
+    plans: HashMap<StepSize, Plan>,
     /// Sampling on the device, for the samplers of the last `begin_draws`.
     ahead: Option<Ahead>,
     /// Work that a `begin` method started and no `finish` method has finished yet.
@@ -84,10 +84,11 @@ impl GpuExecutor {
             model.device.buffer(name, bytes, usage)
         };
         let (tape, own) = (&model.section.tape, &model.section.own);
-        let states =
-            Held::new(&own.states, |i| memory(&tape.states[i].name, tape.states[i].size_bytes(room.pages), "use fewer texts at once"))?;
+        let states = PerHandle::new(&own.states, |i| {
+            memory(&tape.states[i].name, tape.states[i].size_bytes(room.pages), "use fewer texts at once")
+        })?;
         let size_bytes = |numbers: usize| tape.cache_format.size_bytes(numbers);
-        let caches = Held::new(&own.caches, |i| {
+        let caches = PerHandle::new(&own.caches, |i| {
             let spec = &tape.caches[i];
             memory(&spec.name, size_bytes(room.blocks * spec.block_len()), "use a smaller `context` or fewer texts at once")
         })?;
@@ -107,7 +108,7 @@ impl GpuExecutor {
         let mut executor = GpuExecutor {
             vars: Vec::new(),
             tables: Vec::new(),
-            capacity: Size { tokens: 0, runs: 0, outputs: 0, context: 0 },
+            capacity: StepSize { tokens: 0, runs: 0, outputs: 0, context: 0 },
             plans: HashMap::new(),
             ahead: None,
             pending: None,
@@ -121,16 +122,16 @@ impl GpuExecutor {
             cursor,
             model,
         };
-        executor.grow(Size::room(1))?;
+        executor.grow(StepSize::room(1))?;
         Ok(executor)
     }
 
     /// Makes room for steps of this size. If buffers must grow, drops the activations of earlier steps, all plans and `ahead`.
-    fn grow(&mut self, size: Size) -> Result<()> {
+    fn grow(&mut self, size: StepSize) -> Result<()> {
         if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
             return Ok(());
         }
-        let capacity = Size { tokens: size.tokens.max(self.capacity.tokens), outputs: size.outputs.max(self.capacity.outputs), ..size };
+        let capacity = StepSize { tokens: size.tokens.max(self.capacity.tokens), outputs: size.outputs.max(self.capacity.outputs), ..size };
         let device = &self.model.device;
         let mut vars = Vec::new();
         for spec in &self.model.tape().vars {
@@ -146,11 +147,11 @@ impl GpuExecutor {
     }
 
     /// Makes a plan for steps of this size, unless `plans` already has such a plan.
-    fn plan(&mut self, size: Size) -> Result<()> {
+    fn plan(&mut self, size: StepSize) -> Result<()> {
         self.grow(size)?;
         if !self.plans.contains_key(&size) {
             let model = &self.model;
-            let Size { tokens, runs, outputs, context } = size;
+            let StepSize { tokens, runs, outputs, context } = size;
             let capacity = self.capacity.tokens;
             let cx = Lowering { tape: model.tape(), caps: &model.device.caps, tokens, runs, outputs, capacity, context };
             let resolve = |binding: Binding| match binding {
@@ -190,8 +191,8 @@ impl GpuExecutor {
 
     /// Makes a plan that suits `n_steps` steps, of which `step` is the first. Writes the cursor of `step` to the device. Returns the plan's
     /// size.
-    fn prepare(&mut self, step: &Step, n_steps: usize) -> Result<Size> {
-        let size = Size::of(step, n_steps, self.model.tape());
+    fn prepare(&mut self, step: &Step, n_steps: usize) -> Result<StepSize> {
+        let size = StepSize::of(step, n_steps, self.model.tape());
         self.plan(size)?;
         self.write_cursor(step)?;
         Ok(size)
@@ -216,7 +217,7 @@ impl GpuExecutor {
     /// output head is played only if `with_head` is true.
     fn play(
         &mut self,
-        turn: &mut Option<Turn<'_>>,
+        turn: &mut Option<StreamTurn<'_>>,
         with_head: bool,
         mut encode: impl FnMut(&mut Self, &Range<usize>) -> Result<wgpu::CommandEncoder>,
     ) -> Result<wgpu::CommandEncoder> {
@@ -258,7 +259,7 @@ impl Executor for GpuExecutor {
     }
 
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>> {
-        let size = Size::of(step, 1, self.model.tape());
+        let size = StepSize::of(step, 1, self.model.tape());
         self.plan(size)?;
         Ok(Some(self.plans[&size].n_dispatches()))
     }
@@ -317,7 +318,7 @@ impl Executor for GpuExecutor {
         }
         let n = samplers.len();
         // Makes room now, because growing later would drop `ahead`.
-        self.grow(Size::room(n))?;
+        self.grow(StepSize::room(n))?;
         let logits = self.model.tape().logits.ok_or_else(|| Error::device("cannot sample: this section has no logits"))?;
         let device = &self.model.device;
         if self.ahead.as_ref().is_none_or(|a| a.n_slots() < n) {
@@ -422,7 +423,7 @@ impl Executor for GpuExecutor {
     }
 
     fn make_room(&mut self, step: &Step) -> Result<()> {
-        self.grow(Size::of(step, 1, self.model.tape()))
+        self.grow(StepSize::of(step, 1, self.model.tape()))
     }
 
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {
@@ -430,7 +431,7 @@ impl Executor for GpuExecutor {
         let (stride, rows) = (spec.stride(), values.len() / (spec.stride() * spec.planes));
         let kind = spec.rows;
         if self.capacity.rows(kind) < rows {
-            self.grow(Size::room(rows))?;
+            self.grow(StepSize::room(rows))?;
         }
         let plane = self.capacity.rows(kind);
         for (p, values) in values.chunks_exact(rows * stride).enumerate() {

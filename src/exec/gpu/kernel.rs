@@ -4,7 +4,7 @@
 use super::compose::{Recipe, compose};
 use super::device::Device;
 use super::reflect::{Access, Signature};
-use super::stored::Stored;
+use super::stored::StoredKernels;
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,19 +21,19 @@ pub struct Kernel {
 
 /// A place for a kernel, `None` until the kernel is built. A thread that builds the kernel holds the lock, and other threads that need the kernel
 /// wait.
-type Place = Arc<Mutex<Option<Arc<Kernel>>>>;
+type KernelPlace = Arc<Mutex<Option<Arc<Kernel>>>>;
 
 /// The kernels of a device, by recipe and [`Device::trusted`]. Each kernel is built once. Several threads may build different kernels.
 #[derive(Default)]
 pub struct Kernels {
-    places: Mutex<HashMap<(Recipe, bool), Place>>,
-    stored: Option<Stored>,
+    places: Mutex<HashMap<(Recipe, bool), KernelPlace>>,
+    stored: Option<StoredKernels>,
 }
 
 impl Kernels {
     /// Returns an empty cache of kernels. `stored` has the data that the driver compiled in an earlier run of the program, or is `None` if no file
     /// keeps such data.
-    pub fn new(stored: Option<Stored>) -> Kernels {
+    pub fn new(stored: Option<StoredKernels>) -> Kernels {
         Kernels { places: Mutex::default(), stored }
     }
 
@@ -112,7 +112,7 @@ pub fn parse(recipe: &Recipe) -> Result<naga::Module> {
     })
 }
 
-fn build(device: &Device, recipe: &Recipe, stored: Option<&Stored>) -> Result<Kernel> {
+fn build(device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Result<Kernel> {
     let started = web_time::Instant::now();
     let module = parse(recipe)?;
     let signature = Signature::of(&module, recipe.shader)?;
@@ -131,7 +131,7 @@ fn pipeline(
     recipe: &Recipe,
     module: naga::Module,
     layouts: &[wgpu::BindGroupLayout],
-    stored: Option<&Stored>,
+    stored: Option<&StoredKernels>,
 ) -> wgpu::ComputePipeline {
     let groups: Vec<_> = layouts.iter().map(Some).collect();
     let layout = device.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
@@ -153,7 +153,7 @@ fn pipeline(
         module: &module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions { zero_initialize_workgroup_memory: false, ..Default::default() },
-        cache: stored.map(Stored::cache),
+        cache: stored.map(StoredKernels::cache),
     })
 }
 
@@ -161,7 +161,7 @@ fn pipeline(
 fn layouts(device: &wgpu::Device, signature: &Signature) -> Vec<wgpu::BindGroupLayout> {
     let n_groups = signature.slots.iter().map(|s| s.group + 1).max().unwrap_or(0);
     let group = |g: u32| {
-        let entry = |slot: &super::reflect::Slot| wgpu::BindGroupLayoutEntry {
+        let entry = |slot: &super::reflect::ShaderBinding| wgpu::BindGroupLayoutEntry {
             binding: slot.binding,
             visibility: wgpu::ShaderStages::COMPUTE,
             ty: wgpu::BindingType::Buffer {

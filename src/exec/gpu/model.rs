@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::exec::load::{Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
 use crate::quant::PAD;
-use crate::tape::{Class, Held, MatrixSpec, Room, Section, Source, State, TOKENS_PER_BLOCK};
+use crate::tape::{Class, MatrixSpec, PerHandle, Room, Section, Source, State, TOKENS_PER_BLOCK};
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
@@ -21,7 +21,7 @@ pub struct GpuModel {
     pub(super) device: Arc<Device>,
     pub(super) section: Section,
     pub(super) weights: Arc<Weights>,
-    pub(super) vectors: Held<wgpu::Buffer>,
+    pub(super) vectors: PerHandle<wgpu::Buffer>,
     initial: Vec<(State, Vec<f32>)>,
     #[cfg(not(target_arch = "wasm32"))]
     _early: Arc<Early>,
@@ -51,7 +51,7 @@ impl GpuModel {
         let mut upload = Upload::new(&device, total, progress);
         let weights = Weights::load(&device, &section, source, &mut upload).await?;
         let mut device_bytes = weights.device_bytes;
-        let vectors = Held::new(&own.vectors, |v| {
+        let vectors = PerHandle::new(&own.vectors, |v| {
             let spec = &tape.vectors[v];
             let packed = pack_vectors(spec, source)?;
             let mut buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;

@@ -43,11 +43,11 @@ impl Pending {
 
 /// An excerpt (a part of an executor's memory) that is being read back.
 pub struct PendingExcerpt {
-    kind: Kind,
+    kind: ExcerptKind,
     pub bytes: usize,
 }
 
-enum Kind {
+enum ExcerptKind {
     State(State),
     /// A cache, and the number n of tokens whose keys or values are read: the first n tokens of a slot.
     Cache(Cache, usize),
@@ -58,14 +58,14 @@ impl PendingExcerpt {
     /// Describes an excerpt: its kind and its number of bytes.
     pub fn of(excerpt: &Excerpt<'_>, tape: &Tape) -> PendingExcerpt {
         match *excerpt {
-            Excerpt::State(state, _) => PendingExcerpt { kind: Kind::State(state), bytes: tape.state_spec(state).page_bytes() },
+            Excerpt::State(state, _) => PendingExcerpt { kind: ExcerptKind::State(state), bytes: tape.state_spec(state).page_bytes() },
             Excerpt::Cache(cache, _, n) => {
                 let block = tape.cache_format.size_bytes(tape.cache_spec(cache).block_len());
-                PendingExcerpt { kind: Kind::Cache(cache, n), bytes: n.div_ceil(TOKENS_PER_BLOCK) * block }
+                PendingExcerpt { kind: ExcerptKind::Cache(cache, n), bytes: n.div_ceil(TOKENS_PER_BLOCK) * block }
             }
             Excerpt::Var(var, rows) => {
                 let spec = tape.var_spec(var);
-                PendingExcerpt { kind: Kind::Var, bytes: spec.planes * rows * spec.stride() * 4 }
+                PendingExcerpt { kind: ExcerptKind::Var, bytes: spec.planes * rows * spec.stride() * 4 }
             }
         }
     }
@@ -73,9 +73,9 @@ impl PendingExcerpt {
     /// Returns the values of the excerpt, decoded from `bytes`.
     pub fn decode(&self, tape: &Tape, bytes: &[u8]) -> Vec<f32> {
         match self.kind {
-            Kind::State(state) => tape.state_spec(state).decode(bytes),
-            Kind::Var => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-            Kind::Cache(cache, n) => {
+            ExcerptKind::State(state) => tape.state_spec(state).decode(bytes),
+            ExcerptKind::Var => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+            ExcerptKind::Cache(cache, n) => {
                 let spec = tape.cache_spec(cache);
                 let (width, mut block, mut all) = (spec.width(), vec![0.0; spec.block_len()], Vec::with_capacity(n * spec.width()));
                 for (i, bytes) in bytes.chunks_exact(tape.cache_format.size_bytes(spec.block_len())).enumerate() {

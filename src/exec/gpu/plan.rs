@@ -5,11 +5,11 @@ use super::device::Device;
 use super::op::{Op, ready};
 use crate::error::Result;
 use crate::exec::{WordTime, weight_bytes};
-use crate::tape::{Binding, Dispatch, Held, Lowering, Section, Tape};
+use crate::tape::{Binding, Dispatch, Lowering, PerHandle, Section, Tape};
 use std::ops::Range;
 
 /// A prepared dispatch, and the word that it belongs to.
-struct Placed {
+struct PlacedDispatch {
     op: Op,
     /// `true` if the word is the output head, which is skipped if a step has no outputs.
     is_head: bool,
@@ -19,9 +19,9 @@ struct Placed {
 
 /// The dispatches of a section (consecutive layers on one device) for one size of step.
 pub struct Plan {
-    ops: Vec<Placed>,
+    ops: Vec<PlacedDispatch>,
     /// The number of bytes of weights that each word reads.
-    weight_bytes: Held<u64>,
+    weight_bytes: PerHandle<u64>,
 }
 
 impl Plan {
@@ -34,7 +34,7 @@ impl Plan {
         resolve: &dyn Fn(Binding) -> wgpu::BindingResource<'b>,
     ) -> Result<Plan> {
         let mut dispatches: Vec<(Dispatch, usize)> = Vec::new();
-        let weight_bytes = Held::new(&section.own.words, |i| {
+        let weight_bytes = PerHandle::new(&section.own.words, |i| {
             let own = cx.tape.words[i].lower(cx);
             let bytes = weight_bytes(cx.tape, &own);
             dispatches.extend(own.into_iter().map(|d| (d, i)));
@@ -42,7 +42,7 @@ impl Plan {
         })?;
         let flat: Vec<&Dispatch> = dispatches.iter().map(|(d, _)| d).collect();
         let ready = ready(device, &flat, cursor, &|_, binding| resolve(binding))?;
-        let place = |(op, (_, word)): (Op, &(Dispatch, usize))| Placed { op, is_head: cx.tape.words[*word].is_head(), word: *word };
+        let place = |(op, (_, word)): (Op, &(Dispatch, usize))| PlacedDispatch { op, is_head: cx.tape.words[*word].is_head(), word: *word };
         let ops = ready.into_iter().zip(&dispatches).map(place).collect();
         Ok(Plan { ops, weight_bytes })
     }
@@ -59,7 +59,7 @@ impl Plan {
     }
 
     /// Returns the dispatches of these words. The dispatches of the output head are returned only if `with_head` is true.
-    fn of(&self, words: &Range<usize>, with_head: bool) -> impl Iterator<Item = &Placed> {
+    fn of(&self, words: &Range<usize>, with_head: bool) -> impl Iterator<Item = &PlacedDispatch> {
         let at = |word: usize| self.ops.partition_point(|op| op.word < word);
         self.ops[at(words.start)..at(words.end)].iter().filter(move |op| with_head || !op.is_head)
     }
@@ -75,7 +75,7 @@ impl Plan {
         with_head: bool,
         timed: &mut Vec<WordTime>,
     ) {
-        let ops: Vec<&Placed> = self.of(words, with_head).collect();
+        let ops: Vec<&PlacedDispatch> = self.of(words, with_head).collect();
         for ops in ops.chunk_by(|a, b| a.word == b.word) {
             let first = 2 * timed.len() as u32;
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {

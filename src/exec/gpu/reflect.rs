@@ -9,7 +9,7 @@ use naga::{AddressSpace, StorageAccess, TypeInner};
 
 /// One binding of a shader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slot {
+pub struct ShaderBinding {
     pub name: String,
     pub group: u32,
     pub binding: u32,
@@ -49,7 +49,7 @@ pub const CURSOR: &str = "cursor";
 /// The bindings and parameters of a shader.
 #[derive(Debug, Clone)]
 pub struct Signature {
-    pub slots: Vec<Slot>,
+    pub slots: Vec<ShaderBinding>,
     fields: Vec<Field>,
     params_size: usize,
 }
@@ -69,7 +69,7 @@ impl Signature {
             if name == PARAMS {
                 (signature.fields, signature.params_size) = fields(module, var.ty, shader)?;
             }
-            signature.slots.push(Slot { name: name.clone(), group: at.group, binding: at.binding, access });
+            signature.slots.push(ShaderBinding { name: name.clone(), group: at.group, binding: at.binding, access });
         }
         signature.slots.sort_by_key(|s| (s.group, s.binding));
         Ok(signature)

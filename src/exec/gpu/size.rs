@@ -4,7 +4,7 @@ use crate::tape::{Rows, Step, TOKENS_PER_BLOCK, Tape};
 
 /// Upper bounds on the size of a step, rounded up to powers of two. A plan, the list of prepared dispatches of a step, is made for one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Size {
+pub struct StepSize {
     pub tokens: usize,
     pub runs: usize,
     pub outputs: usize,
@@ -12,22 +12,22 @@ pub struct Size {
     pub context: usize,
 }
 
-impl Size {
+impl StepSize {
     /// Returns a size that suits each of `n_steps` steps, of which `step` is the first. The context grows by one token per step.
-    pub fn of(step: &Step, n_steps: usize, tape: &Tape) -> Size {
+    pub fn of(step: &Step, n_steps: usize, tape: &Tape) -> StepSize {
         let context = if tape.caches.is_empty() { 0 } else { step.context() + n_steps - 1 };
-        Size { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len(), context }.rounded()
+        StepSize { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len(), context }.rounded()
     }
 
     /// Returns a size with room for `n` tokens, `n` runs and `n` outputs.
-    pub fn room(n: usize) -> Size {
-        Size { tokens: n, runs: n, outputs: n, context: 0 }.rounded()
+    pub fn room(n: usize) -> StepSize {
+        StepSize { tokens: n, runs: n, outputs: n, context: 0 }.rounded()
     }
 
-    fn rounded(self) -> Size {
+    fn rounded(self) -> StepSize {
         let round = |n: usize| n.max(1).next_power_of_two();
         let context = if self.context == 0 { 0 } else { round(self.context).max(TOKENS_PER_BLOCK) };
-        Size { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
+        StepSize { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 
     /// Returns the number of rows that an activation has in a step of this size. `rows` is the meaning of one row.

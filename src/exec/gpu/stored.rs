@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 const HASH: usize = 32;
 
 /// The driver's compiled kernels, and their file: the SHA-256 of the driver's data, then the data.
-pub struct Stored {
+pub struct StoredKernels {
     cache: wgpu::PipelineCache,
     path: PathBuf,
     /// The SHA-256 of the data that the file had when it was opened. `None` if the file was missing or damaged.
     hash: Option<[u8; HASH]>,
 }
 
-impl Stored {
+impl StoredKernels {
     /// Reads the file at `path`, and gives its data to the driver. A file that is missing or damaged counts as empty. Returns `None` if the backend
     /// has no pipeline caches.
-    pub fn open(device: &wgpu::Device, path: PathBuf) -> Option<Stored> {
+    pub fn open(device: &wgpu::Device, path: PathBuf) -> Option<StoredKernels> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
@@ -30,7 +30,7 @@ impl Stored {
         let descriptor = wgpu::PipelineCacheDescriptor { label: None, data, fallback: true };
         // SAFETY: the hash shows that the data are what `drop` wrote, and `drop` wrote data of `get_data`.
         let cache = unsafe { device.create_pipeline_cache(&descriptor) };
-        Some(Stored { cache, path, hash: data.map(hash) })
+        Some(StoredKernels { cache, path, hash: data.map(hash) })
     }
 
     /// Returns the cache that pipelines are created with.
@@ -47,7 +47,7 @@ impl Stored {
     }
 }
 
-impl Drop for Stored {
+impl Drop for StoredKernels {
     /// Writes the file, if the driver has compiled more since the file was read.
     fn drop(&mut self) {
         let Some(data) = self.cache.get_data() else { return };

@@ -2,13 +2,13 @@
 //! from one set, the next layer is written to the other set.
 
 use super::Device;
-use super::upload::Kept;
+use super::upload::HostBuffer;
 use crate::error::{Error, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wgpu::BufferUsages;
 
 /// A buffer of one of the two sets through which layers are streamed. The buffer is as large as the largest piece that passes through it.
-struct Place {
+struct StreamBuffer {
     usage: BufferUsages,
     bytes: usize,
 }
@@ -23,21 +23,21 @@ pub struct Stream {
 }
 
 /// For each matrix of a layer, the pieces of the matrix. A piece is the index of its buffer in the set, and its bytes.
-type Placed = Vec<Vec<(usize, Vec<u8>)>>;
+type LayerPieces = Vec<Vec<(usize, Vec<u8>)>>;
 
 /// The buffers that each matrix of a layer is bound to.
 pub type Bound = Vec<Vec<wgpu::Buffer>>;
 
 impl Stream {
     /// Creates the sets of buffers for `layers`, indexed `[layer][matrix][piece]`. Also returns the buffers that each layer is bound to.
-    pub fn new(device: &Device, layers: Vec<Vec<Vec<Kept>>>) -> Result<(Stream, Vec<Bound>)> {
+    pub fn new(device: &Device, layers: Vec<Vec<Vec<HostBuffer>>>) -> Result<(Stream, Vec<Bound>)> {
         // Even layers use the first set, odd layers the second.
         let mut places = [Vec::new(), Vec::new()];
-        let mut placed: Vec<Placed> = Vec::new();
+        let mut placed: Vec<LayerPieces> = Vec::new();
         for (i, layer) in layers.into_iter().enumerate() {
             placed.push(place(&mut places[i % 2], layer));
         }
-        let buffer = |p: &Place| device.buffer("streamed weights", p.bytes, p.usage);
+        let buffer = |p: &StreamBuffer| device.buffer("streamed weights", p.bytes, p.usage);
         let sets = places.iter().map(|set| set.iter().map(buffer).collect()).collect::<Result<Vec<Vec<_>>>>()?;
         let mut bound = Vec::new();
         for (layer, matrices) in placed.iter().enumerate() {
@@ -53,27 +53,27 @@ impl Stream {
         self.sets.iter().flatten().map(wgpu::Buffer::size).sum()
     }
 
-    /// Waits until no other step uses the two sets of buffers, and reserves both sets for one step. Drop the returned [`Turn`] once all
+    /// Waits until no other step uses the two sets of buffers, and reserves both sets for one step. Drop the returned [`StreamTurn`] once all
     /// work of the step is submitted.
-    pub fn turn(&self) -> Result<Turn<'_>> {
+    pub fn turn(&self) -> Result<StreamTurn<'_>> {
         let failed = |_: PoisonError<_>| Error::device("another thread panicked while it played a step");
-        Ok(Turn { stream: self, _alone: self.alone.lock().map_err(failed)?, readers: [None, None] })
+        Ok(StreamTurn { stream: self, _alone: self.alone.lock().map_err(failed)?, readers: [None, None] })
     }
 }
 
 /// Assigns a buffer to each piece of a layer, largest piece first, so that large pieces of different layers share a buffer. Adds missing
 /// buffers to `places`.
-fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
+fn place(places: &mut Vec<StreamBuffer>, layer: Vec<Vec<HostBuffer>>) -> LayerPieces {
     let mut order: Vec<(usize, usize)> =
         layer.iter().enumerate().flat_map(|(m, pieces)| (0..pieces.len()).map(move |piece| (m, piece))).collect();
     order.sort_by_key(|&(m, piece)| std::cmp::Reverse(layer[m][piece].bytes.len()));
     let mut taken = vec![false; places.len()];
     let mut at: Vec<Vec<usize>> = layer.iter().map(|pieces| vec![0; pieces.len()]).collect();
     for (m, piece) in order {
-        let Kept { usage, bytes } = &layer[m][piece];
+        let HostBuffer { usage, bytes } = &layer[m][piece];
         let free = (0..places.len()).find(|&i| !taken[i] && places[i].usage == *usage);
         let i = free.unwrap_or_else(|| {
-            places.push(Place { usage: *usage, bytes: 0 });
+            places.push(StreamBuffer { usage: *usage, bytes: 0 });
             taken.push(false);
             places.len() - 1
         });
@@ -81,19 +81,19 @@ fn place(places: &mut Vec<Place>, layer: Vec<Vec<Kept>>) -> Placed {
         taken[i] = true;
         at[m][piece] = i;
     }
-    let with_bytes = |(pieces, at): (Vec<Kept>, Vec<usize>)| at.into_iter().zip(pieces.into_iter().map(|kept| kept.bytes)).collect();
+    let with_bytes = |(pieces, at): (Vec<HostBuffer>, Vec<usize>)| at.into_iter().zip(pieces.into_iter().map(|kept| kept.bytes)).collect();
     layer.into_iter().zip(at).map(with_bytes).collect()
 }
 
 /// The exclusive use of the stream's two sets of buffers by one step.
-pub struct Turn<'a> {
+pub struct StreamTurn<'a> {
     stream: &'a Stream,
     _alone: MutexGuard<'a, ()>,
     /// For each set, the last submission of this step that reads the set.
     readers: [Option<wgpu::SubmissionIndex>; 2],
 }
 
-impl Turn<'_> {
+impl StreamTurn<'_> {
     /// Writes a layer's weights to its set, for the next submission. First waits for the last submission that reads the set. The queue
     /// alone would keep the order, but would not bound the staging memory.
     pub fn write(&mut self, device: &Device, layer: usize) -> Result<()> {
@@ -118,11 +118,11 @@ mod tests {
 
     #[test]
     fn large_pieces_of_different_layers_share_a_place() {
-        let kept = |usage, n: usize| Kept { usage, bytes: vec![0; n] };
+        let kept = |usage, n: usize| HostBuffer { usage, bytes: vec![0; n] };
         let (storage, uniform) = (BufferUsages::STORAGE, BufferUsages::UNIFORM);
         let mut places = Vec::new();
         let layer = vec![vec![kept(storage, 10), kept(storage, 40)], vec![kept(uniform, 70)]];
-        let at = |placed: Placed| -> Vec<Vec<(usize, usize)>> {
+        let at = |placed: LayerPieces| -> Vec<Vec<(usize, usize)>> {
             placed.into_iter().map(|m| m.into_iter().map(|(at, bytes)| (at, bytes.len())).collect()).collect()
         };
         let first = at(place(&mut places, layer));

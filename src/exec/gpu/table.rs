@@ -2,24 +2,24 @@
 //! (the buffer that describes a step) holds the index of each token's row, which is the same for all tables.
 
 use super::Device;
-use super::upload::Kept;
+use super::upload::HostBuffer;
 use crate::error::Result;
 use crate::tape::{Matrix, Step};
 
 /// A table in host memory, with one row per token id.
-pub struct Table {
+pub struct HostTable {
     pub matrix: Matrix,
     /// The rows of the table in order, cut into pieces of consecutive rows.
-    pieces: Vec<Kept>,
+    pieces: Vec<HostBuffer>,
     /// The number of rows in each piece.
     rows: Vec<usize>,
     row_bytes: usize,
 }
 
-impl Table {
+impl HostTable {
     /// Creates a table from pieces of consecutive rows. `rows` has the number of rows in each piece.
-    pub fn new(matrix: Matrix, pieces: Vec<Kept>, rows: Vec<usize>, row_bytes: usize) -> Table {
-        Table { matrix, pieces, rows, row_bytes }
+    pub fn new(matrix: Matrix, pieces: Vec<HostBuffer>, rows: Vec<usize>, row_bytes: usize) -> HostTable {
+        HostTable { matrix, pieces, rows, row_bytes }
     }
 
     /// Creates buffers for the rows of at most `tokens` tokens. The buffers have the layout of the first `tokens` rows of the table.
@@ -57,7 +57,7 @@ impl Table {
 
 /// Writes the rows that the step reads to the buffers of each table, each row once. `buffers` has one entry per table. Returns a copy of the
 /// step whose tokens are indices of these rows.
-pub fn write_rows(device: &Device, tables: &[Table], buffers: &[Vec<wgpu::Buffer>], step: &Step) -> Step {
+pub fn write_rows(device: &Device, tables: &[HostTable], buffers: &[Vec<wgpu::Buffer>], step: &Step) -> Step {
     let mut ids = step.tokens.clone();
     ids.sort_unstable();
     ids.dedup();

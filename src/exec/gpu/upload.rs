@@ -12,12 +12,12 @@ use wgpu::BufferUsages;
 const UPLOAD_BATCH: usize = 16 << 20;
 
 /// The target of an upload: a buffer on the device, or host memory.
-pub trait Sink: Sized {
+pub trait UploadTarget: Sized {
     fn new(device: &Device, label: &str, bytes: usize, usage: BufferUsages) -> Result<Self>;
     fn write(&mut self, device: &Device, at: u64, bytes: &[u8]);
 }
 
-impl Sink for wgpu::Buffer {
+impl UploadTarget for wgpu::Buffer {
     fn new(device: &Device, label: &str, bytes: usize, usage: BufferUsages) -> Result<Self> {
         device.buffer(label, bytes, usage)
     }
@@ -28,14 +28,14 @@ impl Sink for wgpu::Buffer {
 }
 
 /// The content of a buffer in host memory, and the usage of the buffer on a device.
-pub struct Kept {
+pub struct HostBuffer {
     pub usage: BufferUsages,
     pub bytes: Vec<u8>,
 }
 
-impl Sink for Kept {
+impl UploadTarget for HostBuffer {
     fn new(_device: &Device, label: &str, bytes: usize, usage: BufferUsages) -> Result<Self> {
-        Ok(Kept { usage, bytes: filled(0, Device::buffer_bytes(bytes), label)? })
+        Ok(HostBuffer { usage, bytes: filled(0, Device::buffer_bytes(bytes), label)? })
     }
 
     fn write(&mut self, _device: &Device, at: u64, bytes: &[u8]) {
@@ -60,7 +60,7 @@ impl<'a> Upload<'a> {
 
     /// Writes a matrix in the layout that the device's kernels read. Returns the sinks in order, one per buffer. Each buffer holds a part of the
     /// matrix.
-    pub fn matrix<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
+    pub fn matrix<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         if self.device.caps.in_blocks(spec) {
             self.blocks(spec, source)
         } else if self.device.caps.by_columns(spec) {
@@ -71,7 +71,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Writes a matrix row-major, cut into pieces of consecutive rows. Each piece fits a storage binding and has its own sink.
-    fn pieces<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
+    fn pieces<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let surveys = spec.parts.iter().map(|p| survey(p, source)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::new();
         for piece in spec.pieces(self.device.caps.max_binding) {
@@ -90,12 +90,12 @@ impl<'a> Upload<'a> {
         Ok(buffers)
     }
 
-    fn storage<S: Sink>(&mut self, name: &str, piece: &MatrixPiece) -> Result<S> {
+    fn storage<S: UploadTarget>(&mut self, name: &str, piece: &MatrixPiece) -> Result<S> {
         S::new(self.device, name, piece.size_bytes(), BufferUsages::STORAGE | BufferUsages::COPY_DST)
     }
 
     /// Writes encoded rows of a segment, beginning at row `first` of the segment. A segment is the rows of one matrix in a piece.
-    fn rows(&mut self, to: &mut impl Sink, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
+    fn rows(&mut self, to: &mut impl UploadTarget, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
         let whole = &s.region;
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
         let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
@@ -109,7 +109,7 @@ impl<'a> Upload<'a> {
 
     /// Writes a matrix column-major: a stored row has the weights of one input channel. Each sink holds the weights of all input channels
     /// for a range of output channels.
-    fn columns<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
+    fn columns<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let affine = survey(&spec.parts[0], source)?.map(Affine::transposed);
         let (part, axis) = (spec.parts[0].transposed(), spec.axis().transposed());
         let pieces = spec.column_pieces(self.device.caps.max_binding);
@@ -142,7 +142,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Writes a matrix in blocks of rows. A block is divided into tiles, each of which fits a uniform binding of 64 KiB.
-    fn blocks<S: Sink>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
+    fn blocks<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let blocks = spec.blocks(self.device.caps.max_binding, GROUP);
         let mut buffers: Vec<S> = Vec::new();
         for group in blocks.chunk_by(|a, b| a.buffer == b.buffer) {
@@ -193,7 +193,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Writes bytes to a sink, from byte `at` on. After every [`UPLOAD_BATCH`] bytes, waits for the device and reports progress.
-    pub fn write(&mut self, to: &mut impl Sink, at: usize, bytes: &[u8]) -> Result<()> {
+    pub fn write(&mut self, to: &mut impl UploadTarget, at: usize, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }

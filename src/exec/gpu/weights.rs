@@ -2,22 +2,22 @@
 //! device.
 
 use super::Device;
-use super::stream::{Stream, Turn};
-use super::table::Table;
-use super::upload::{Kept, Upload};
+use super::stream::{Stream, StreamTurn};
+use super::table::HostTable;
+use super::upload::{HostBuffer, Upload};
 use crate::error::Result;
-use crate::tape::{Held, Matrix, Section, Source, Tape};
+use crate::tape::{Matrix, PerHandle, Section, Source, Tape};
 use std::ops::Range;
 
 /// The matrices of a section, and the stages in which its words (fused operations) are submitted.
 pub struct Weights {
     /// The buffers of each matrix, one per piece. A piece is the part of a matrix that fits one binding. Matrices of streamed layers share buffers.
-    pub matrices: Held<Vec<wgpu::Buffer>>,
+    pub matrices: PerHandle<Vec<wgpu::Buffer>>,
     pub stages: Vec<Stage>,
     /// The streamed layers, or `None` if all layers stay on the device.
     pub stream: Option<Stream>,
     /// The tables in host memory: all tables of the section, or no table.
-    pub tables: Vec<Table>,
+    pub tables: Vec<HostTable>,
     /// The number of bytes of device memory that the matrices take, including the buffers for streaming.
     pub device_bytes: u64,
 }
@@ -52,7 +52,7 @@ impl Weights {
         let mut layers = Vec::new();
         for layer in split..section.layers.end {
             let own = tape.extent(&(layer..layer + 1));
-            let mut kept: Vec<Vec<Kept>> = Vec::new();
+            let mut kept: Vec<Vec<HostBuffer>> = Vec::new();
             for m in own.matrices {
                 if tape.matrices[m].is_table() {
                     tables.push(table(device, tape, m, source, upload)?);
@@ -73,19 +73,19 @@ impl Weights {
             stream = Some(made);
         }
         let mut matrices = matrices.into_iter();
-        let matrices = Held::new(&section.own.matrices, |_| Ok(matrices.next().expect("there is one for each")))?;
+        let matrices = PerHandle::new(&section.own.matrices, |_| Ok(matrices.next().expect("there is one for each")))?;
         Ok(Weights { matrices, stages, stream, tables, device_bytes })
     }
 
     /// Waits until no other step uses the stream, and reserves the stream for one step. Returns `None` if no layer is streamed.
-    pub fn turn(&self) -> Result<Option<Turn<'_>>> {
+    pub fn turn(&self) -> Result<Option<StreamTurn<'_>>> {
         self.stream.as_ref().map(Stream::turn).transpose()
     }
 }
 
 /// Encodes matrix `m` of the tape to a table in host memory.
-fn table(device: &Device, tape: &Tape, m: usize, source: &dyn Source, upload: &mut Upload<'_>) -> Result<Table> {
+fn table(device: &Device, tape: &Tape, m: usize, source: &dyn Source, upload: &mut Upload<'_>) -> Result<HostTable> {
     let spec = &tape.matrices[m];
     let rows = spec.pieces(device.caps.max_binding).iter().map(|p| p.segments.iter().map(|s| s.rows).sum()).collect();
-    Ok(Table::new(Matrix(m), upload.matrix(spec, source)?, rows, spec.row_bytes()))
+    Ok(HostTable::new(Matrix(m), upload.matrix(spec, source)?, rows, spec.row_bytes()))
 }

@@ -48,7 +48,7 @@ pub struct WordCost {
 
 /// A step to estimate: `n_slots` slots with `n_tokens` new tokens each. Each slot has `depth` tokens before the step.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub struct StepLoad {
     pub n_slots: usize,
     pub n_tokens: usize,
     pub depth: usize,
@@ -56,7 +56,7 @@ pub struct Load {
 
 /// Returns the cost of each kind of word in a step, in the order of their first calls, then the cost of sampling. The formats of the
 /// tape's matrices, states and caches must be set before the call.
-pub fn step(tape: &Tape, gpu: &Gpu, load: Load) -> Vec<WordCost> {
+pub fn step(tape: &Tape, gpu: &Gpu, load: StepLoad) -> Vec<WordCost> {
     let cooperative = gpu.cooperative_tflop_s.map(|_| 16);
     let caps = Caps { subgroups: true, cooperative, spans: !gpu.is_integrated, ..Caps::plain(Class::Groups, (2 << 30) - 4) };
     let tokens = load.n_slots * load.n_tokens;
@@ -94,7 +94,7 @@ pub fn step(tape: &Tape, gpu: &Gpu, load: Load) -> Vec<WordCost> {
 }
 
 /// Returns the estimated time of a dispatch in seconds, and the number of bytes that the dispatch reads or writes.
-fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64, f64) {
+fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (f64, f64) {
     let tape = cx.tape;
     let is_sparse = dispatch.shader == "linear/sparse";
     let (mut bytes, mut weights, mut width) = (0.0, 0.0, 0);
@@ -143,7 +143,7 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: Load) -> (f64,
 
 /// Returns the time in seconds for which the lanes of a dispatch wait for loads that follow one after another. `width` is the number of inputs
 /// of the dispatch's product.
-fn waits(dispatch: &Dispatch, gpu: &Gpu, load: Load, width: usize) -> f64 {
+fn waits(dispatch: &Dispatch, gpu: &Gpu, load: StepLoad, width: usize) -> f64 {
     let constant = |wanted: &str| dispatch.constants.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value as usize);
     match dispatch.shader {
         // The product computes its input, such as a norm. Before that, each workgroup reads the whole row of x, 256 elements at a time. Then its

@@ -3,7 +3,7 @@
 
 use crate::quant::{FORMATS, Format, PAD, Scaling};
 use crate::tape::{StateSpec, Step};
-use crate::words::Entry;
+use crate::words::WordEntry;
 use crate::words::testing::Case;
 
 /// The extent of a check: how many cases it runs.
@@ -17,14 +17,14 @@ pub enum Extent {
 
 /// Returns the cases of a word to run in a format. With [`Extent::Full`], a float format takes all cases. A quantised format takes a third
 /// of the cases that read matrices, so that the quantised formats together take all these cases.
-pub fn cases(word: &Entry, format: &'static dyn Format, extent: Extent) -> Vec<Case> {
+pub fn cases(word: &WordEntry, format: &'static dyn Format, extent: Extent) -> Vec<Case> {
     match extent {
         Extent::Full => full(word, format),
         Extent::Quick => quick(word, format),
     }
 }
 
-fn full(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
+fn full(word: &WordEntry, format: &'static dyn Format) -> Vec<Case> {
     let all = (word.cases)();
     if format.scaling() == Scaling::None {
         return all;
@@ -39,7 +39,7 @@ fn full(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
 /// Returns the quick cases. The first format, the default of models, takes two cases of each word: an odd size (not a multiple of 8) and a middle
 /// size. Every other format takes one of these cases, if the format changes the word's kernels. One case is enough, because formats differ only in
 /// how weights are decoded.
-fn quick(word: &Entry, format: &'static dyn Format) -> Vec<Case> {
+fn quick(word: &WordEntry, format: &'static dyn Format) -> Vec<Case> {
     let mut all: Vec<Case> = (word.cases)().into_iter().filter(|case| takes_quickly(case, format)).collect();
     all.sort_by_key(size);
     if all.iter().any(decodes) {

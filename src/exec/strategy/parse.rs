@@ -1,6 +1,6 @@
 //! Parses strategies. An error marks the wrong part of the text.
 
-use super::{DTYPES, DType, Device, Layers, Segment, Strategy, quants};
+use super::{DTYPES, DType, Layers, Segment, SegmentDevice, Strategy, quants};
 use crate::error::{Error, Result, short};
 use std::ops::Range;
 
@@ -72,7 +72,7 @@ impl<'t> StrategyReader<'t> {
         }
     }
 
-    fn device(&mut self) -> Result<Device> {
+    fn device(&mut self) -> Result<SegmentDevice> {
         let word = self.word();
         let lower = self.text[word.clone()].to_ascii_lowercase();
         let (name, number) = lower.split_once(':').map_or((lower.as_str(), None), |(name, n)| (name, Some(n)));
@@ -82,12 +82,12 @@ impl<'t> StrategyReader<'t> {
         }
         self.aliases.extend(alias.filter(|a| !self.aliases.contains(a)));
         let Some(number) = number else {
-            return Ok(if name == "cpu" { Device::Cpu } else { Device::Gpu(None) });
+            return Ok(if name == "cpu" { SegmentDevice::Cpu } else { SegmentDevice::Gpu(None) });
         };
         let behind = word.start + name.len() + 1..word.end;
         match name {
             "gpu" | "cuda" => match digits(number) {
-                Some(n) => Ok(Device::Gpu(Some(n))),
+                Some(n) => Ok(SegmentDevice::Gpu(Some(n))),
                 None => Err(self.expected(&format!("the number of a GPU after {name}:"), behind)),
             },
             "cpu" => Err(self.refuse(behind.start - 1..behind.end, "cpu takes no number, because a machine has only one CPU device")),
@@ -114,7 +114,7 @@ impl<'t> StrategyReader<'t> {
         Ok((dtype, quant))
     }
 
-    fn layers(&mut self, device: Device) -> Result<Layers> {
+    fn layers(&mut self, device: SegmentDevice) -> Result<Layers> {
         let before = self.at;
         let word = self.word();
         let Some(asked) = self.text[word.clone()].strip_prefix('*') else {
@@ -130,8 +130,8 @@ impl<'t> StrategyReader<'t> {
         };
         match (streams, device) {
             (false, _) => Ok(Layers::Fixed(n as usize)),
-            (true, Device::Gpu(_)) => Ok(Layers::Streamed(n as usize)),
-            (true, Device::Cpu) => Err(self
+            (true, SegmentDevice::Gpu(_)) => Ok(Layers::Streamed(n as usize)),
+            (true, SegmentDevice::Cpu) => Err(self
                 .refuse(word.end - 1..word.end, "cpu segments cannot stream layers: all layers of the CPU are in memory")
                 .hint("write + after the *N of a gpu segment")),
         }

@@ -5,10 +5,10 @@ use std::task::{Context, Poll, Waker};
 
 /// An event that happens once, and the task that waits for it.
 #[derive(Clone, Default)]
-pub struct Arrival(Arc<Mutex<State>>);
+pub struct Arrival(Arc<Mutex<ArrivalState>>);
 
 #[derive(Default)]
-struct State {
+struct ArrivalState {
     has_arrived: bool,
     waker: Option<Waker>,
 }
