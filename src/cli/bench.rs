@@ -14,7 +14,7 @@ use super::values::{OUTPUT, from, within};
 use super::{Failure, Outcome, slots};
 use crate::error::{Error, Result};
 use crate::exec::gpu::AdapterKind;
-use crate::exec::{Chosen, choose, tune};
+use crate::exec::{ChosenDevice, choose, tune};
 use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{LONG_CHUNK, Limits, Model, ModelSource, Options, Session, Slot, Stream, low_level};
@@ -262,7 +262,7 @@ fn tests(args: &Args) -> Result<Vec<Test>> {
 fn ceiling(args: &Args) -> Result<Option<Ceiling>> {
     let choice = choose(&args.run.on.device()?, args.run.on.backend()?)?;
     match choice.chosen {
-        Chosen::Gpu(adapter) if adapter.kind != AdapterKind::Cpu => {
+        ChosenDevice::Gpu(adapter) if adapter.kind != AdapterKind::Cpu => {
             let device = Arc::new(tune::open(&adapter, args.run.deterministic, args.run.cache().as_deref())?);
             Ceiling::measure(&device).map(Some)
         }

@@ -10,7 +10,7 @@ use super::variables::{CACHE, DEVICE};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
 use crate::exec::strategy::StrategyChoice;
-use crate::exec::{Chosen, DeviceChoice, QuantPlan, choose, tune};
+use crate::exec::{ChosenDevice, DeviceChoice, QuantPlan, choose, tune};
 use crate::session::{LoadedState, Model, ModelSource, Options, Output as Results, Session, Slot, Snapshot, StateOrientation};
 use clap::builder::{PathBufValueParser, StringValueParser, TypedValueParser};
 use std::path::{Path, PathBuf};
@@ -166,7 +166,7 @@ impl RunArgs {
 
     fn measure(&self, device: &DeviceChoice) -> Result<()> {
         let Some(folder) = self.cache() else { return Ok(()) };
-        if let Chosen::Gpu(adapter) = choose(device, self.on.backend()?)?.chosen {
+        if let ChosenDevice::Gpu(adapter) = choose(device, self.on.backend()?)?.chosen {
             let mut bar = Progress::new("measuring this GPU, once", Unit::Steps);
             tune::measure_once(&adapter, &folder, &mut |done, total| bar.show(done as u64, total as u64))?;
         }

@@ -1,7 +1,7 @@
 //! Blocking forms of the async functions that list adapters, open devices and load models. Not compiled for browsers.
 
 use super::Progress;
-use super::choose::{Choice, DeviceChoice, choose_async};
+use super::choose::{DeviceChoice, DeviceDecision, choose_async};
 use super::gpu::{Adapter, Backend, Device, GpuModel};
 use super::wait::block_on;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::tape::{Section, Source};
 use std::sync::Arc;
 
 /// Calls [`choose_async`] and blocks until it returns.
-pub fn choose(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
+pub fn choose(device: &DeviceChoice, backend: Backend) -> Result<DeviceDecision> {
     block_on(choose_async(device, backend))
 }
 

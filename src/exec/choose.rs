@@ -64,14 +64,14 @@ impl FromStr for DeviceChoice {
 }
 
 /// The device that was chosen.
-pub enum Chosen {
+pub enum ChosenDevice {
     Cpu,
     Gpu(Box<Adapter>),
 }
 
 /// A choice of device, with an explanation.
-pub struct Choice {
-    pub chosen: Chosen,
+pub struct DeviceDecision {
+    pub chosen: ChosenDevice,
     /// `cpu` or `gpu:N`: a value of the option `device`.
     pub id: String,
     pub why: String,
@@ -88,9 +88,9 @@ const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulka
 /// # Errors
 /// A `Device` error that names the option `device`, if no adapter matches. A `Device` error that names the option `backend`, if the backend
 /// has no adapter.
-pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Choice> {
+pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<DeviceDecision> {
     if *device == DeviceChoice::Cpu {
-        return Ok(Choice { chosen: Chosen::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
+        return Ok(DeviceDecision { chosen: ChosenDevice::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
     }
     let mut all = adapters_async(backend).await;
     if all.is_empty() && backend != Backend::Auto {
@@ -99,13 +99,13 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Cho
     if *device == DeviceChoice::Auto && backend == Backend::Auto {
         let is_hardware = |a: &Adapter| matches!(a.kind, AdapterKind::Discrete | AdapterKind::Integrated | AdapterKind::Virtual);
         return Ok(match all.into_iter().enumerate().find(|(_, a)| is_hardware(a)) {
-            Some((at, a)) => Choice {
+            Some((at, a)) => DeviceDecision {
                 why: format!("{} ({}, {})", a.name, a.backend, a.kind.name()),
                 id: format!("gpu:{at}"),
-                chosen: Chosen::Gpu(Box::new(a)),
+                chosen: ChosenDevice::Gpu(Box::new(a)),
             },
-            None => Choice {
-                chosen: Chosen::Cpu,
+            None => DeviceDecision {
+                chosen: ChosenDevice::Cpu,
                 id: "cpu".into(),
                 why: "cpu, because no GPU adapter was found; a software adapter is used only on request".into(),
             },
@@ -123,7 +123,7 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Cho
         Some(at) => {
             let a = all.swap_remove(at);
             let why = format!("{} ({}, {}), as asked", a.name, a.backend, a.kind.name());
-            Ok(Choice { why, id: format!("gpu:{at}"), chosen: Chosen::Gpu(Box::new(a)) })
+            Ok(DeviceDecision { why, id: format!("gpu:{at}"), chosen: ChosenDevice::Gpu(Box::new(a)) })
         }
         None if all.is_empty() => Err(Error::device("no GPU adapter was found").field("device").hint(NO_ADAPTER)),
         None => {

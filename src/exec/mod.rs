@@ -35,7 +35,7 @@ use std::task::{Context, Poll};
 #[cfg(not(target_arch = "wasm32"))]
 pub use blocking::choose;
 pub use chain::{Chain, Link};
-pub use choose::{Choice, Chosen, DeviceChoice, choose_async};
+pub use choose::{ChosenDevice, DeviceChoice, DeviceDecision, choose_async};
 pub use formats::{FloatChoice, QuantPlan, assign_formats};
 pub use load::{Progress, encode_part, survey};
 pub use memory::{Memory, host_memory};

@@ -11,7 +11,7 @@ use crate::quant::{FORMATS, Scaling};
 use std::fmt;
 use std::str::FromStr;
 
-pub use place::Placed;
+pub use place::PlacedLayers;
 
 /// A strategy such as `gpu fp16i8 *10 -> cpu fp32`: segments, in the order of the layers. Each segment gives consecutive layers a device
 /// and a format.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, size};
 use crate::exec::Memory;
-use crate::exec::strategy::Placed;
+use crate::exec::strategy::PlacedLayers;
 use crate::quant::Format;
 use crate::tape::{CacheSpec, MatrixSpec, Room, Tape, VectorSpec};
 use std::ops::Range;
@@ -78,7 +78,7 @@ impl Footprint {
     /// Sets [`LayerBytes::mapped`] of the layers that are on the CPU. `mapped(matrix)` returns how many bytes of the matrix are read from the
     /// checkpoint file mapped into memory. `mapped` is called only for layers on the CPU, because the call may read scales from the file. Returns the
     /// errors of `mapped`.
-    pub fn with_mapped(mut self, tape: &Tape, placed: &[Placed], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
+    pub fn with_mapped(mut self, tape: &Tape, placed: &[PlacedLayers], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
             self.layers[i].mapped = matrices.iter().map(mapped).sum::<Result<u64>>()?;
@@ -133,7 +133,7 @@ impl DeviceBytes {
 /// Returns the bytes that a placement needs on each device, in the order in which devices first occur. `footprint(entry)` returns the footprint of
 /// the whole model in the weight formats of this entry of `placed`. The weights of streamed layers count as memory of `cpu`. Weights in a file that
 /// the CPU executor maps into memory do not count.
-pub fn by_device<'n>(placed: &[Placed], footprint: &dyn Fn(&Placed) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
+pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
     let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
     let mut add = |device: &str, more: DeviceBytes| {
         // `gpu` and `gpu:0` are the same adapter.

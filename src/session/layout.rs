@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters_async};
 #[cfg(not(target_arch = "wasm32"))]
 use crate::exec::mapped_bytes;
-use crate::exec::strategy::{Placed, Strategy, StrategyChoice};
+use crate::exec::strategy::{PlacedLayers, Strategy, StrategyChoice};
 use crate::exec::{QuantPlan, assign_formats, host_memory};
 use crate::quant;
 use crate::tape::{MatrixKind, MatrixPart, MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
@@ -66,7 +66,7 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
         let own = tape.extent(&part.layers).matrices;
         assign_formats(&mut tape.matrices[own], source, part.dtype, &plan)?;
     }
-    let part = |p: Placed| Ok(PartOn { device: p.device.parse()?, layers: p.layers, resident: p.resident });
+    let part = |p: PlacedLayers| Ok(PartOn { device: p.device.parse()?, layers: p.layers, resident: p.resident });
     Ok(Layout { parts: placed.into_iter().map(part).collect::<Result<_>>()?, notes })
 }
 
@@ -100,7 +100,7 @@ pub fn bytes_by_device(
     context: Option<usize>,
 ) -> Result<Vec<(String, DeviceBytes)>> {
     let layout = crate::exec::wait::block_on(lay_out(tape, n_layer, source, options, context))?;
-    let placed: Vec<Placed> = layout.parts.iter().map(|part| part.placed(part.device.to_string(), tape.n_layers())).collect();
+    let placed: Vec<PlacedLayers> = layout.parts.iter().map(|part| part.placed(part.device.to_string(), tape.n_layers())).collect();
     let footprint = Footprint::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
     Ok(by_device(&placed, &|_| &footprint))
 }

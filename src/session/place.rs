@@ -4,9 +4,9 @@ use super::footprint::{DeviceBytes, check};
 use super::options::{Device, Options, PartOn};
 use crate::error::Result;
 use crate::exec::gpu::{AdapterKind, GpuModel};
-use crate::exec::strategy::Placed;
+use crate::exec::strategy::PlacedLayers;
 use crate::exec::{
-    Chain, Choice, Chosen, DeviceChoice, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune,
+    Chain, ChosenDevice, DeviceChoice, DeviceDecision, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune,
 };
 use crate::tape::{MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 impl PartOn {
     /// Returns the placement of the part's layers on `device`, for a model of `n_layers` layers. Leaves out layers that the model does not have;
     /// [`Section::cut`] reports such layers as an error.
-    pub fn placed(&self, device: String, n_layers: usize) -> Placed {
+    pub fn placed(&self, device: String, n_layers: usize) -> PlacedLayers {
         let start = self.layers.start.min(n_layers);
         let layers = start..self.layers.end.min(n_layers).max(start);
-        Placed { device, dtype: FloatChoice::Auto, quant: None, resident: self.resident.min(layers.len()), layers }
+        PlacedLayers { device, dtype: FloatChoice::Auto, quant: None, resident: self.resident.min(layers.len()), layers }
     }
 }
 
@@ -26,7 +26,7 @@ impl PartOn {
 pub struct ChosenPart {
     part: PartOn,
     /// The chosen device. `None` means the GPU that the caller opened ([`Options::gpu`]).
-    choice: Option<Choice>,
+    choice: Option<DeviceDecision>,
 }
 
 /// Chooses a device for each part. If there are no parts, chooses one device for all layers.
@@ -45,13 +45,14 @@ pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<C
 
 /// Returns the placements of all parts, for the check whether the memory suffices. Parts on the GPU that the caller opened are left out, because the
 /// memory of that GPU is not checked.
-pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<Placed> {
+pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<PlacedLayers> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
 }
 
 /// Returns whether all devices are discrete GPUs. A GPU that the caller opened counts as not discrete, because its kind is unknown.
 pub fn are_discrete(chosen: &[ChosenPart]) -> bool {
-    let is_discrete = |choice: &Choice| matches!(&choice.chosen, Chosen::Gpu(adapter) if adapter.kind == AdapterKind::Discrete);
+    let is_discrete =
+        |choice: &DeviceDecision| matches!(&choice.chosen, ChosenDevice::Gpu(adapter) if adapter.kind == AdapterKind::Discrete);
     chosen.iter().all(|part| part.choice.as_ref().is_some_and(is_discrete))
 }
 
@@ -62,7 +63,7 @@ pub fn are_discrete(chosen: &[ChosenPart]) -> bool {
 /// `Memory` if a device has too little free memory.
 pub fn check_memory(chosen: &[ChosenPart], devices: &[(String, DeviceBytes)]) -> Result<()> {
     let memory = |device: &str| match chosen.iter().filter_map(|c| c.choice.as_ref()).find(|c| c.id == device).map(|c| &c.chosen) {
-        Some(Chosen::Gpu(adapter)) => adapter.memory(),
+        Some(ChosenDevice::Gpu(adapter)) => adapter.memory(),
         _ => host_memory(),
     };
     check(devices, &memory)
@@ -98,7 +99,7 @@ pub async fn place(
 
 /// Loads a section (consecutive layers) to the chosen device. If `choice` is `None`, loads the section to the GPU that the caller opened.
 async fn load(
-    choice: Option<Choice>,
+    choice: Option<DeviceDecision>,
     section: Section,
     source: &dyn Source,
     options: &Options,
@@ -118,7 +119,7 @@ async fn load(
         return Ok((GpuModel::load_async(opened, section, source, progress).await?, own));
     };
     Ok(match choice.chosen {
-        Chosen::Cpu => {
+        ChosenDevice::Cpu => {
             let device = Device {
                 id: choice.id,
                 name: format!("{} threads", rayon::current_num_threads()),
@@ -129,7 +130,7 @@ async fn load(
             };
             (CpuModel::load(section, source, progress)?, device)
         }
-        Chosen::Gpu(adapter) => {
+        ChosenDevice::Gpu(adapter) => {
             let device = Device {
                 id: choice.id,
                 name: adapter.name.clone(),

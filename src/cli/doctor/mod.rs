@@ -18,7 +18,7 @@ use super::{Failure, Outcome, ceiling, devices, flags, signals};
 use crate::error::{Error, Kind, Result};
 use crate::exec::gpu::{Adapter, AdapterKind, Backend, Device, adapters};
 use crate::exec::selftest::Extent;
-use crate::exec::{Choice, Chosen, DeviceChoice, choose};
+use crate::exec::{ChosenDevice, DeviceChoice, DeviceDecision, choose};
 use crate::report::{self, BuildReport, DeviceReport};
 use golden::Golden;
 use host::Finding;
@@ -156,7 +156,7 @@ pub fn run(args: Args) -> Outcome {
 
 /// Chooses the device that the flags name. Without a flag, chooses the best adapter, which may be a software adapter: software adapters have
 /// drivers to check, too. Without a flag and without an adapter, chooses the CPU.
-fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
+fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<DeviceDecision> {
     match on.named() {
         Some(device) => choose(&device.parse()?, backend),
         None if backend == Backend::Auto && adapters(backend).is_empty() => choose(&DeviceChoice::Cpu, backend),
@@ -166,12 +166,12 @@ fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<Choice> {
 
 /// Runs the checks on the chosen device. If the device cannot be opened, the results say so, because the report must be printed for a broken
 /// device, too.
-fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBool>) -> Results {
+fn examine(choice: &DeviceDecision, backend: Backend, extent: Extent, stop: Arc<AtomicBool>) -> Results {
     let mut failure = None;
     let mut keep = |e: Error| _ = failure.get_or_insert(flags::in_hint(e).to_string());
     let adapter = match &choice.chosen {
-        Chosen::Gpu(adapter) => Some(adapter),
-        Chosen::Cpu => None,
+        ChosenDevice::Gpu(adapter) => Some(adapter),
+        ChosenDevice::Cpu => None,
     };
     let to_check = adapter.and_then(|adapter| Kernels::open(adapter, extent).map_err(&mut keep).ok());
     // The comparison with the golden logits is one more check.
@@ -217,9 +217,9 @@ fn examine(choice: &Choice, backend: Backend, extent: Extent, stop: Arc<AtomicBo
 
 /// Prints which device is checked and about how long this takes. The estimate uses measurements on two cores with llvmpipe and on a
 /// discrete GPU.
-fn announce(choice: &Choice, extent: Extent, n_checks: usize) {
+fn announce(choice: &DeviceDecision, extent: Extent, n_checks: usize) {
     let seconds_each = match &choice.chosen {
-        Chosen::Gpu(adapter) if adapter.kind == AdapterKind::Cpu => SOFTWARE_SECONDS,
+        ChosenDevice::Gpu(adapter) if adapter.kind == AdapterKind::Cpu => SOFTWARE_SECONDS,
         _ => GPU_SECONDS,
     };
     let estimate = about(Duration::from_secs_f64(5.0 + n_checks as f64 * seconds_each));

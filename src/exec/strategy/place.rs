@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Consecutive layers on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedLayers {
     /// The device, as a value of the option `device`.
     pub device: String,
     pub dtype: FloatChoice,
@@ -26,7 +26,7 @@ pub struct Placed {
     pub resident: usize,
 }
 
-impl Placed {
+impl PlacedLayers {
     /// Returns whether these layers run on the CPU.
     pub fn is_on_cpu(&self) -> bool {
         self.device == "cpu"
@@ -46,7 +46,7 @@ impl Strategy {
     ///
     /// # Errors
     /// `Model` if `n_layer` is 0.
-    pub fn place(&self, n_layer: usize) -> Result<Vec<Placed>> {
+    pub fn place(&self, n_layer: usize) -> Result<Vec<PlacedLayers>> {
         if n_layer == 0 {
             return Err(Error::model("the model has no layers to place on devices"));
         }
@@ -54,7 +54,7 @@ impl Strategy {
         let mut place = |(segment, share): (&Segment, Share)| {
             let layers = first..first + share.layers;
             first = layers.end;
-            Placed {
+            PlacedLayers {
                 device: segment.device.to_string(),
                 dtype: segment.dtype.option(),
                 quant: segment.quant,

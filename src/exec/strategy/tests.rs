@@ -7,7 +7,7 @@ fn parse(text: &str) -> Strategy {
 
 /// Formats each placement as `gpu f16+i8 0..10 5 stay`: the format follows the dtype; `5 stay` is present only if layers are streamed.
 fn placed(text: &str, n_layer: usize) -> Vec<String> {
-    let show = |p: Placed| {
+    let show = |p: PlacedLayers| {
         let quant = p.quant.map_or(String::new(), |q| format!("+{q}"));
         let resident = if p.resident == p.layers.len() { String::new() } else { format!(" {} stay", p.resident) };
         format!("{} {}{quant} {}..{}{resident}", p.device, p.dtype, p.layers.start, p.layers.end)

@@ -1,7 +1,7 @@
 use super::super::footprint::{LayerBytes, by_device};
 use super::*;
 use crate::error::Kind;
-use crate::exec::strategy::{Placed, Strategy};
+use crate::exec::strategy::{PlacedLayers, Strategy};
 
 const MB: u64 = 1_000_000;
 
@@ -36,7 +36,7 @@ fn holds(text: &str, machine: &Machine) {
     let strategy = text.parse::<Strategy>().unwrap();
     assert!(strategy.place_notes(24).is_empty() && strategy.notes().iter().all(|n| n.starts_with("i8 is")), "{text}");
     let placed = strategy.place(24).unwrap();
-    let of = |p: &Placed| {
+    let of = |p: &PlacedLayers| {
         let dtype = format!("fp16{}", p.quant.unwrap_or(""));
         &all.iter().find(|c| c.dtype == dtype).unwrap().footprint
     };
