@@ -9,7 +9,7 @@ mod synthetic;
 use super::ceiling::Ceiling;
 use super::model_options::{self, RunArgs, quant_values};
 use super::output::say;
-use super::target::Existing;
+use super::target::ForceArgs;
 use super::values::{OUTPUT, from, within};
 use super::{Failure, Outcome, slots};
 use crate::error::{Error, Result};
@@ -103,7 +103,7 @@ pub struct Args {
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE", requires = "synthetic", conflicts_with = "model")]
     write: Option<PathBuf>,
     #[command(flatten)]
-    existing: Existing,
+    existing: ForceArgs,
     #[command(flatten)]
     run: RunArgs,
 }

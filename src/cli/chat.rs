@@ -19,7 +19,7 @@ use super::model_options::ModelArgs;
 use super::output::{printable, say, say_error};
 use super::sampling_options::SamplingArgs;
 use super::style::Color;
-use super::target::{Existing, StateTarget};
+use super::target::{ForceArgs, StateTarget};
 use super::tool_command::ToolCommand;
 use super::tool_options::ToolArgs;
 use super::values::OUTPUT;
@@ -82,7 +82,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     save: Option<PathBuf>,
     #[command(flatten)]
-    existing: Existing,
+    existing: ForceArgs,
     /// Print one JSON object per answer
     #[arg(help_heading = OUTPUT, long, visible_alias = "jsonl")]
     json: bool,

@@ -6,7 +6,7 @@ use super::model_options::{ORIENTATIONS, orientation, quant_values};
 use super::output::say;
 use super::progress::{Progress, Unit};
 use super::published;
-use super::target::{Existing, check_folder};
+use super::target::{ForceArgs, check_folder};
 use super::threads::ThreadArgs;
 use super::values::suggested;
 use crate::arch;
@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
     state_orientation: Option<StateOrientation>,
     #[command(flatten)]
-    existing: Existing,
+    existing: ForceArgs,
     #[command(flatten)]
     threads: ThreadArgs,
 }

@@ -3,7 +3,7 @@
 use super::model_options::ModelArgs;
 use super::output::Output;
 use super::progress::{Progress, Unit};
-use super::target::Existing;
+use super::target::ForceArgs;
 use super::texts::TextsArgs;
 use super::values::{OUTPUT, within};
 use super::{Outcome, signals, slots};
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
     #[command(flatten)]
-    existing: Existing,
+    existing: ForceArgs,
     /// Scale each vector to the Euclidean length 1; this is the default
     #[arg(long, visible_alias = "normalise", help_heading = OUTPUT, overrides_with = "no_normalize", hide_short_help = true)]
     normalize: bool,

@@ -7,10 +7,10 @@ use super::limit::max_tokens;
 use super::model_options::ModelArgs;
 use super::output::{Output, aside, say};
 use super::progress::{Progress, Unit};
-use super::prompt::{Given, INPUTS, InputArgs, NewlineArgs, no_input};
+use super::prompt::{GivenInput, INPUTS, InputArgs, NewlineArgs, no_input};
 use super::sampling_options::SamplingArgs;
 use super::style::Color;
-use super::target::Existing;
+use super::target::ForceArgs;
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals, slots};
 use crate::chat::fill_prompt;
@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE")]
     save_state: Option<PathBuf>,
     #[command(flatten)]
-    existing: Existing,
+    existing: ForceArgs,
     /// With --save-state: also store the token ids of prompt and continuation in the file, for other programs
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, requires = "save_state")]
     state_tokens: bool,
@@ -87,11 +87,11 @@ pub fn run(args: Args) -> Outcome {
     }
     let target = args.save_state.as_ref().map(|path| args.existing.check_state(path, None)).transpose()?;
     let given = match args.middle.prompt(&args.input.text.escape)? {
-        Some(text) => Given::Text(text),
+        Some(text) => GivenInput::Text(text),
         None => args.input.read(args.newline.last())?,
     };
     let stop_texts = args.input.text.escape.texts(&args.sampling.stop, "--stop")?;
-    if matches!(given, Given::Nothing) && args.model.state.is_none() {
+    if matches!(given, GivenInput::Nothing) && args.model.state.is_none() {
         return Err(no_input(INPUTS).into());
     }
     let model = args.model.load()?;
@@ -167,7 +167,7 @@ impl MiddleArgs {
 }
 
 /// Converts the input to tokens. The result may be empty if a loaded state has logits to continue from.
-fn encode(session: &Session, slot: Slot, given: Given) -> Result<Vec<u32>> {
+fn encode(session: &Session, slot: Slot, given: GivenInput) -> Result<Vec<u32>> {
     let prompt = given.tokens(|text| match text {
         "" => Ok(Vec::new()),
         text => session.encode_for(slot, &Prompt::Text(text)),

@@ -19,7 +19,7 @@ const MAX_WAITING: usize = 64;
 const MAX_HELD: usize = 64 << 20;
 
 /// A line of the input, and its number in the input, from 1.
-pub struct Numbered {
+pub struct NumberedLine {
     pub number: u64,
     /// The line without its newline. `None` if the line is longer than [`MAX_BYTES`].
     pub bytes: Option<Vec<u8>>,
@@ -63,7 +63,7 @@ impl Budget {
 
 /// The result of [`LineReader::next`].
 pub enum Next {
-    Line(Numbered),
+    Line(NumberedLine),
     /// No line came in the time that was allowed.
     Wait,
     /// The input has ended.
@@ -72,7 +72,7 @@ pub enum Next {
 
 /// A reader of lines from a file or from standard input.
 pub struct LineReader {
-    from: Receiver<Result<Numbered>>,
+    from: Receiver<Result<NumberedLine>>,
 }
 
 impl LineReader {
@@ -144,7 +144,7 @@ pub fn count(path: &Path) -> Option<u64> {
 }
 
 /// Reads lines and sends them to `to`, until the input ends or the receiver is dropped.
-fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<Numbered>>) {
+fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<NumberedLine>>) {
     let budget = Arc::<Budget>::default();
     for number in 1.. {
         let line = read(&mut from).map_err(|e| Error::io(e, place)).transpose();
@@ -152,7 +152,7 @@ fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<Numbered>>)
         let is_last = line.is_err();
         let numbered = |bytes: Option<Vec<u8>>| {
             let held = budget.hold(bytes.as_ref().map_or(0, Vec::len));
-            Numbered { number, bytes, held }
+            NumberedLine { number, bytes, held }
         };
         if to.send(line.map(numbered)).is_err() || is_last {
             return;

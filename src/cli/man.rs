@@ -2,7 +2,7 @@
 
 use super::help::Shows;
 use super::output::Output;
-use super::target::{Existing, check_folder};
+use super::target::{ForceArgs, check_folder};
 use super::values::OUTPUT;
 use super::{Failure, Outcome};
 use crate::error::Error;
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER", help_heading = OUTPUT)]
     dir: Option<PathBuf>,
     #[command(flatten)]
-    existing: Existing,
+    existing: ForceArgs,
 }
 
 pub fn run(args: Args) -> Outcome {

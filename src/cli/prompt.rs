@@ -12,20 +12,20 @@ use std::path::PathBuf;
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
 /// The input that the user gave to a subcommand.
-pub enum Given {
+pub enum GivenInput {
     Text(String),
     Tokens(Vec<u32>),
     /// The user gave no input, and standard input is a terminal.
     Nothing,
 }
 
-impl Given {
+impl GivenInput {
     /// Returns the given token ids, or the ids into which `encode` converts the text. Without input, the vector is empty.
     pub fn tokens(self, encode: impl FnOnce(&str) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         match self {
-            Given::Text(text) => encode(&text),
-            Given::Tokens(tokens) => Ok(tokens),
-            Given::Nothing => Ok(Vec::new()),
+            GivenInput::Text(text) => encode(&text),
+            GivenInput::Tokens(tokens) => Ok(tokens),
+            GivenInput::Nothing => Ok(Vec::new()),
         }
     }
 }
@@ -81,24 +81,24 @@ impl NewlineArgs {
 
 impl TextArgs {
     /// Returns the text of the argument or of `--prompt`, or the text in the file of `--file`. Without these three, reads standard input, or
-    /// returns `Given::Nothing` if standard input is a terminal.
+    /// returns `GivenInput::Nothing` if standard input is a terminal.
     ///
     /// # Errors
     /// `File` if the text cannot be read, `Input` if the text is too long or not UTF-8, `Usage` if an escape is wrong.
-    pub fn read(&self, last: LastNewline) -> Result<Given> {
+    pub fn read(&self, last: LastNewline) -> Result<GivenInput> {
         if let Some(text) = &self.text {
-            return self.escape.text(text, "TEXT").map(Given::Text);
+            return self.escape.text(text, "TEXT").map(GivenInput::Text);
         }
         if let Some(text) = &self.prompt {
-            return self.escape.text(text, flag(&std::env::args_os().collect::<Vec<_>>())).map(Given::Text);
+            return self.escape.text(text, flag(&std::env::args_os().collect::<Vec<_>>())).map(GivenInput::Text);
         }
         match self.file.as_deref() {
             Some(path) if is_standard(path) => piped(all_of_stdin()?, last),
             Some(path) => {
                 let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
-                read_text(file).and_then(|bytes| utf8(ended(bytes, last))).map(Given::Text).map_err(|e| e.at(path.display()))
+                read_text(file).and_then(|bytes| utf8(ended(bytes, last))).map(GivenInput::Text).map_err(|e| e.at(path.display()))
             }
-            None => stdin()?.map_or(Ok(Given::Nothing), |bytes| piped(bytes, last)),
+            None => stdin()?.map_or(Ok(GivenInput::Nothing), |bytes| piped(bytes, last)),
         }
     }
 
@@ -106,7 +106,7 @@ impl TextArgs {
     ///
     /// # Errors
     /// The errors of [`read`](Self::read), and `Usage` if no text is given.
-    pub fn require(&self, last: LastNewline) -> Result<Given> {
+    pub fn require(&self, last: LastNewline) -> Result<GivenInput> {
         required(self.read(last)?, "TEXT, --prompt TEXT, --file FILE")
     }
 }
@@ -116,9 +116,9 @@ impl InputArgs {
     ///
     /// # Errors
     /// The errors of [`TextArgs::read`], and `Usage` if an id is not a number.
-    pub fn read(&self, last: LastNewline) -> Result<Given> {
+    pub fn read(&self, last: LastNewline) -> Result<GivenInput> {
         match &self.tokens {
-            Some(ids) => parse_ids(ids).map(Given::Tokens).map_err(|e| e.at("--tokens")),
+            Some(ids) => parse_ids(ids).map(GivenInput::Tokens).map_err(|e| e.at("--tokens")),
             None => self.text.read(last),
         }
     }
@@ -127,7 +127,7 @@ impl InputArgs {
     ///
     /// # Errors
     /// The errors of [`read`](Self::read), and `Usage` if no input is given.
-    pub fn require(&self, last: LastNewline) -> Result<Given> {
+    pub fn require(&self, last: LastNewline) -> Result<GivenInput> {
         required(self.read(last)?, INPUTS)
     }
 }
@@ -140,12 +140,12 @@ pub fn no_input(ways: &str) -> Error {
     Error::usage(format!("nothing to read: give {ways}, or a text on standard input"))
 }
 
-fn required(given: Given, ways: &str) -> Result<Given> {
-    if matches!(given, Given::Nothing) { Err(no_input(ways)) } else { Ok(given) }
+fn required(given: GivenInput, ways: &str) -> Result<GivenInput> {
+    if matches!(given, GivenInput::Nothing) { Err(no_input(ways)) } else { Ok(given) }
 }
 
-fn piped(bytes: Vec<u8>, last: LastNewline) -> Result<Given> {
-    utf8(ended(bytes, last)).map(Given::Text).map_err(|e| e.at("standard input"))
+fn piped(bytes: Vec<u8>, last: LastNewline) -> Result<GivenInput> {
+    utf8(ended(bytes, last)).map(GivenInput::Text).map_err(|e| e.at("standard input"))
 }
 
 /// Removes `\n` or `\r\n` at the end of a text, unless `last` is `Keep`.

@@ -5,7 +5,7 @@ mod table;
 use crate::error::{Error, Result};
 use crate::weights::EXTENSIONS;
 use std::path::Path;
-use table::{PUBLISHED, Published};
+use table::{PUBLISHED, PublishedModel};
 
 /// The minimum similarity of two names for a suggestion, from 0 (different) to 1 (equal).
 const ALIKE: f64 = 0.85;
@@ -45,7 +45,7 @@ pub fn check(path: &Path) -> Result<()> {
     })
 }
 
-impl Published {
+impl PublishedModel {
     /// Returns the command that downloads the model.
     pub fn command(&self) -> String {
         match self.file {
@@ -120,18 +120,18 @@ fn letters(name: &str) -> String {
 }
 
 /// Returns the published model with this name, alias, file or repository, or `None` if no published model matches.
-fn named(text: &str) -> Option<&'static Published> {
+fn named(text: &str) -> Option<&'static PublishedModel> {
     let wanted = letters(text);
-    let file = |p: &Published| p.file.is_some_and(|f| letters(f) == wanted || letters(f.trim_end_matches(".pth")) == wanted);
-    let folder = |p: &Published| p.file.is_none() && letters(p.repository) == wanted;
+    let file = |p: &PublishedModel| p.file.is_some_and(|f| letters(f) == wanted || letters(f.trim_end_matches(".pth")) == wanted);
+    let folder = |p: &PublishedModel| p.file.is_none() && letters(p.repository) == wanted;
     PUBLISHED.iter().find(|p| p.names().any(|name| letters(name) == wanted) || file(p) || folder(p))
 }
 
 /// Returns the published model with the most similar name, or `None` if no name is similar enough.
-fn nearest(text: &str) -> Option<&'static Published> {
+fn nearest(text: &str) -> Option<&'static PublishedModel> {
     let wanted = letters(text);
-    let likeness = |p: &Published| p.names().map(|name| strsim::jaro_winkler(&letters(name), &wanted)).fold(0.0, f64::max);
-    let mut best: Option<(&Published, f64)> = None;
+    let likeness = |p: &PublishedModel| p.names().map(|name| strsim::jaro_winkler(&letters(name), &wanted)).fold(0.0, f64::max);
+    let mut best: Option<(&PublishedModel, f64)> = None;
     for model in PUBLISHED {
         let found = likeness(model);
         if found > best.map_or(ALIKE, |(_, most)| most) {
@@ -141,7 +141,7 @@ fn nearest(text: &str) -> Option<&'static Published> {
     best.map(|(model, _)| model)
 }
 
-impl Published {
+impl PublishedModel {
     fn names(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }

@@ -3,7 +3,7 @@
 use super::model_options::{self, RunArgs};
 use super::output::Output;
 use super::progress::{Progress, Unit};
-use super::prompt::{Given, InputArgs, LastNewline};
+use super::prompt::{GivenInput, InputArgs, LastNewline};
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals};
 use crate::error::{Error, Result, size};
@@ -139,7 +139,7 @@ pub fn run(args: Args) -> Outcome {
 
 /// Returns two lists of token ids: the start tokens of every window, such as a begin-of-text token, and the tokens of the text without start
 /// tokens. If the input does not begin with the vocabulary's start tokens, the first list is empty.
-fn text(session: &Session, given: Given) -> Result<(Vec<u32>, Vec<u32>)> {
+fn text(session: &Session, given: GivenInput) -> Result<(Vec<u32>, Vec<u32>)> {
     let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
     Ok(match tokens.strip_prefix(start.as_slice()) {

@@ -4,7 +4,7 @@ use super::model_options::ModelArgs;
 use super::output::{Output, printable};
 use super::progress::{Progress, Unit};
 use super::prompt::{InputArgs, NewlineArgs};
-use super::target::Existing;
+use super::target::ForceArgs;
 use super::values::OUTPUT;
 use super::{Outcome, signals};
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "OUT", help_heading = OUTPUT, hide_short_help = true)]
     logits: Option<PathBuf>,
     #[command(flatten)]
-    existing: Existing,
+    existing: ForceArgs,
     /// Print the results as one JSON object
     #[arg(help_heading = OUTPUT, long)]
     json: bool,

@@ -15,13 +15,13 @@ const NAMES: u32 = 99;
 
 /// The flag `--force` of the subcommands that write files. With this flag, an existing output file can be replaced.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub struct Existing {
+pub struct ForceArgs {
     /// Replace an output file that exists
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     force: bool,
 }
 
-impl Existing {
+impl ForceArgs {
     /// Checks that a file can be written at `path`, and that no existing file would be replaced by mistake.
     ///
     /// # Errors
@@ -154,8 +154,8 @@ fn numbered(path: &Path, n: u32) -> PathBuf {
 mod tests {
     use super::*;
 
-    const KEEP: Existing = Existing { force: false };
-    const FORCE: Existing = Existing { force: true };
+    const KEEP: ForceArgs = ForceArgs { force: false };
+    const FORCE: ForceArgs = ForceArgs { force: true };
 
     #[test]
     fn an_obstacle_is_reported_before_work_begins() {
@@ -163,7 +163,7 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("full"), "x").unwrap();
         std::fs::write(path("empty"), "").unwrap();
-        let said = |existing: Existing, name: &str| existing.check(&path(name)).unwrap_err().to_string();
+        let said = |existing: ForceArgs, name: &str| existing.check(&path(name)).unwrap_err().to_string();
         assert!(
             said(KEEP, "full").contains("full: the output file exists already (choose another name, or replace the file with --force)")
         );

@@ -14,17 +14,17 @@ pub const DEVICE_HEADING: &str = "Device";
 /// A clap parser with a list of values that shells complete. This parser accepts all values that the field `parser` accepts, not only the
 /// listed values.
 #[derive(Clone)]
-pub struct Suggested<P> {
+pub struct SuggestingParser<P> {
     parser: P,
     values: Vec<PossibleValue>,
 }
 
 /// Adds `values` to a parser as values that shells complete.
-pub fn suggested<P>(parser: P, values: impl IntoIterator<Item = impl Into<PossibleValue>>) -> Suggested<P> {
-    Suggested { parser, values: values.into_iter().map(Into::into).collect() }
+pub fn suggested<P>(parser: P, values: impl IntoIterator<Item = impl Into<PossibleValue>>) -> SuggestingParser<P> {
+    SuggestingParser { parser, values: values.into_iter().map(Into::into).collect() }
 }
 
-impl<P: TypedValueParser> TypedValueParser for Suggested<P> {
+impl<P: TypedValueParser> TypedValueParser for SuggestingParser<P> {
     type Value = P::Value;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<P::Value, clap::Error> {

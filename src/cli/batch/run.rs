@@ -3,8 +3,8 @@
 use super::line;
 use crate::chat::Format;
 use crate::cli::endings::Endings;
-use crate::cli::lines::{self, HeldBytes, Numbered};
-use crate::cli::resume::{Id, Results, Was};
+use crate::cli::lines::{self, HeldBytes, NumberedLine};
+use crate::cli::resume::{EarlierResult, Id, Results};
 use crate::cli::{Failure, flags};
 use crate::engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Request, StateOptions};
 use crate::error::{Error, Kind, Result, short};
@@ -91,8 +91,8 @@ impl BatchRun {
 
     /// Starts the texts of a line. A line that already has a result from an earlier run is only counted. If the line cannot be started, writes
     /// its error to the results.
-    pub fn take(&mut self, line: Numbered) -> WriteResult {
-        let Numbered { number, bytes, held } = line;
+    pub fn take(&mut self, line: NumberedLine) -> WriteResult {
+        let NumberedLine { number, bytes, held } = line;
         let fields = match &bytes {
             Some(bytes) if bytes.trim_ascii().is_empty() => return Ok(()),
             Some(bytes) => caught(|| line::fields(bytes)),
@@ -109,8 +109,8 @@ impl BatchRun {
         }
         if let Some(was) = self.results.was(key) {
             match was {
-                Was::Text => self.report.kept += 1,
-                Was::Error => self.report.failed += 1,
+                EarlierResult::Text => self.report.kept += 1,
+                EarlierResult::Error => self.report.failed += 1,
             }
             return Ok(());
         }

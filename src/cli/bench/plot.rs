@@ -65,9 +65,9 @@ fn charts(records: &[BenchRecord]) -> [Chart; 3] {
     ]
 }
 
-type Failed = Box<dyn std::error::Error>;
+type DrawError = Box<dyn std::error::Error>;
 
-fn draw(picture: &mut String, charts: &[Chart]) -> std::result::Result<(), Failed> {
+fn draw(picture: &mut String, charts: &[Chart]) -> std::result::Result<(), DrawError> {
     let area = SVGBackend::with_string(picture, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     for (part, chart) in area.split_evenly((1, charts.len())).iter().zip(charts) {

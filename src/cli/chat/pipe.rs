@@ -1,7 +1,7 @@
 //! Reads messages from a pipe or a file, one message per line.
 
 use super::editor::EditorInput;
-use crate::cli::lines::{LineReader, MAX_BYTES, Next, Numbered, STANDARD};
+use crate::cli::lines::{LineReader, MAX_BYTES, Next, NumberedLine, STANDARD};
 use crate::cli::prompt::utf8;
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -31,7 +31,7 @@ impl Pipe {
             if stop.load(Ordering::Relaxed) {
                 return Ok(EditorInput::Interrupted);
             }
-            let Numbered { number, bytes, .. } = match next {
+            let NumberedLine { number, bytes, .. } = match next {
                 Next::Line(line) => line,
                 Next::Wait => continue,
                 Next::End => return Ok(EditorInput::End),

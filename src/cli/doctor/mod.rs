@@ -12,7 +12,7 @@ mod progress;
 use super::model_options::DeviceArgs;
 use super::output::{Output, say};
 use super::progress::about;
-use super::target::Existing;
+use super::target::ForceArgs;
 use super::values::OUTPUT;
 use super::{Failure, Outcome, ceiling, devices, flags, signals};
 use crate::error::{Error, Kind, Result};
@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     out: Option<PathBuf>,
     #[command(flatten)]
-    existing: Existing,
+    existing: ForceArgs,
 }
 
 #[derive(Serialize)]

@@ -2,7 +2,7 @@
 
 /// A published checkpoint that anyone can download.
 #[derive(Debug)]
-pub struct Published {
+pub struct PublishedModel {
     /// The name that users type, in lower case.
     pub name: &'static str,
     /// Other names of the model.
@@ -35,8 +35,8 @@ const fn file(
     file: &'static str,
     size: &'static str,
     shapes: Option<&'static str>,
-) -> Published {
-    Published { name, aliases: &[], architecture, parameters, repository, file: Some(file), size: Some(size), shapes }
+) -> PublishedModel {
+    PublishedModel { name, aliases: &[], architecture, parameters, repository, file: Some(file), size: Some(size), shapes }
 }
 
 /// Returns the entry of a model that is a folder of files.
@@ -47,13 +47,13 @@ const fn folder(
     repository: &'static str,
     size: Option<&'static str>,
     shapes: Option<&'static str>,
-) -> Published {
-    Published { name, aliases, architecture, parameters, repository, file: None, size, shapes }
+) -> PublishedModel {
+    PublishedModel { name, aliases, architecture, parameters, repository, file: None, size, shapes }
 }
 
 /// All published models, newest first. If several names are equally similar to a wrong name, the first is suggested.
 #[rustfmt::skip]
-pub const PUBLISHED: &[Published] = &[
+pub const PUBLISHED: &[PublishedModel] = &[
     file("rwkv7-g1-1.5b", ("RWKV-7", "1.5B"), G1, "rwkv7-g1k-1.5b-20260930-ctx25600.pth", "3.06 GB", Some("rwkv7-1.5b")),
     file("rwkv7-g1-2.9b", ("RWKV-7", "2.9B"), G1, "rwkv7-g1k-2.9b-20260930-ctx25600.pth", "5.90 GB", Some("rwkv7-2.9b")),
     file("rwkv7-g1-7.2b", ("RWKV-7", "7.2B"), G1, "rwkv7-g1k-7.2b-20260930-ctx25600.pth", "14.4 GB", Some("rwkv7-7.2b")),

@@ -10,5 +10,5 @@ mod results;
 mod run_file;
 
 pub use id::Id;
-pub use results::{Errors, FoundResults, Results, Was};
+pub use results::{EarlierResult, Errors, FoundResults, Results};
 pub use run_file::{RunFile, hash_of_checkpoint, hash_of_parts};

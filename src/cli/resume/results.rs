@@ -38,7 +38,7 @@ enum ResultSink {
 pub struct FoundResults {
     path: PathBuf,
     file: File,
-    left: Left,
+    left: EarlierIds,
     /// The length of all complete lines in bytes. `None` for a pipe or a device, which keeps no results.
     end: Option<u64>,
     lock: Option<Lock>,
@@ -46,14 +46,14 @@ pub struct FoundResults {
 
 /// The kind of result that an earlier run wrote for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Was {
+pub enum EarlierResult {
     Text,
     Error,
 }
 
 /// The keys (hashes, `Id::key`) of the ids in the results of earlier runs. Some of these ids may come from another input.
 #[derive(Default)]
-struct Left {
+struct EarlierIds {
     texts: HashSet<u128>,
     errors: HashSet<u128>,
     /// True if the file has error lines without an id.
@@ -63,7 +63,7 @@ struct Left {
 /// An open destination of results, and the keys of the ids whose results earlier runs wrote there.
 pub struct Results {
     sink: ResultSink,
-    left: Left,
+    left: EarlierIds,
 }
 
 /// The fields of a line of results that a later run reads.
@@ -92,7 +92,7 @@ impl FoundResults {
                 .hint("choose another file for the results"));
         }
         let io = |e| Error::io(e, path);
-        let mut left = Left::default();
+        let mut left = EarlierIds::default();
         // Open a pipe for writing only. If this process could also read from the pipe, a write would not fail after the last reader has ended.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             let file = OpenOptions::new().write(true).open(path).map_err(io)?;
@@ -140,13 +140,13 @@ impl FoundResults {
 impl Results {
     /// Returns standard output as the destination of results. Standard output has no earlier results.
     pub fn to_stdout() -> Results {
-        Results { sink: ResultSink::Stdout(Output::new(true)), left: Left::default() }
+        Results { sink: ResultSink::Stdout(Output::new(true)), left: EarlierIds::default() }
     }
 
     /// Returns the kind of the earlier result of the id with this key, or `None` without an earlier result.
-    pub fn was(&self, key: u128) -> Option<Was> {
-        let Left { texts, errors, .. } = &self.left;
-        if texts.contains(&key) { Some(Was::Text) } else { errors.contains(&key).then_some(Was::Error) }
+    pub fn was(&self, key: u128) -> Option<EarlierResult> {
+        let EarlierIds { texts, errors, .. } = &self.left;
+        if texts.contains(&key) { Some(EarlierResult::Text) } else { errors.contains(&key).then_some(EarlierResult::Error) }
     }
 
     /// Writes a result as one line of JSON, without buffering.
@@ -168,7 +168,7 @@ impl Results {
     }
 }
 
-impl Left {
+impl EarlierIds {
     /// Adds the keys of the ids of all complete lines to this value. Returns the length of these lines in bytes.
     ///
     /// # Errors
@@ -263,7 +263,7 @@ mod tests {
             std::fs::write(&path, format!("{whole}{torn}")).unwrap();
             let mut results = open(&path, Errors::Keep).unwrap();
             let was = |keys: &[u128]| keys.iter().map(|key| results.was(*key)).collect::<Vec<_>>();
-            assert_eq!(was(&[key("\"a\""), key("7")]), [Some(Was::Text), Some(Was::Error)], "{torn:?}");
+            assert_eq!(was(&[key("\"a\""), key("7")]), [Some(EarlierResult::Text), Some(EarlierResult::Error)], "{torn:?}");
             assert_eq!(was(&[key("\"7\""), key("3")]), [None, None], "a text is no number, a number no line");
             assert!(results.write(&serde_json::json!({"id": 8})).is_ok());
             // The error of a line without an id is removed.
@@ -276,7 +276,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
         std::fs::write(&path, "{\"id\":\"b\",\"choices\":[{\"text\":\"x\",\"finish\":\"eos\"}],\"usage\":{}}\n").unwrap();
-        assert_eq!(open(&path, Errors::Keep).unwrap().was(key("\"b\"")), Some(Was::Text));
+        assert_eq!(open(&path, Errors::Keep).unwrap().was(key("\"b\"")), Some(EarlierResult::Text));
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
         let path = folder.path().join("out.jsonl");
         std::fs::write(&path, format!("{ERROR}\n{TEXT}\n{UNNAMED}\n{{\"id")).unwrap();
         let mut results = open(&path, Errors::Retry).unwrap();
-        assert_eq!([key("\"a\""), key("7")].map(|key| results.was(key)), [Some(Was::Text), None]);
+        assert_eq!([key("\"a\""), key("7")].map(|key| results.was(key)), [Some(EarlierResult::Text), None]);
         assert!(results.write(&8).is_ok());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n8\n"));
     }
