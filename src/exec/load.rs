@@ -3,7 +3,7 @@
 use super::Executor;
 use super::stored::StoredMatrix;
 use crate::error::{Result, filled};
-use crate::quant::{Affine, Axis, Coded, Encoded, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
+use crate::quant::{Affine, Axis, Coded, EncodedRows, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
 use crate::tape::{Initial, MatrixPart, Section, Source, State, Tape, VectorSpec};
 use crate::tensor::View;
 use half::f16;
@@ -53,9 +53,9 @@ pub fn encode_part(
     first: usize,
     rows: usize,
     source: &dyn Source,
-    write: &mut dyn FnMut(usize, &Encoded) -> Result<()>,
+    write: &mut dyn FnMut(usize, &EncodedRows) -> Result<()>,
 ) -> Result<()> {
-    let mut encoded = Encoded::default();
+    let mut encoded = EncodedRows::default();
     if write_stored(part, axis, first, rows, source, &mut encoded, write)? {
         return Ok(());
     }
@@ -73,8 +73,8 @@ fn write_stored(
     first: usize,
     rows: usize,
     source: &dyn Source,
-    encoded: &mut Encoded,
-    write: &mut dyn FnMut(usize, &Encoded) -> Result<()>,
+    encoded: &mut EncodedRows,
+    write: &mut dyn FnMut(usize, &EncodedRows) -> Result<()>,
 ) -> Result<bool> {
     let k = padded(part.k);
     let scales = match StoredMatrix::of(part, axis, source)? {

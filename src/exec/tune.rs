@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// The results of measuring an adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Measured {
+struct MeasuredAdapter {
     tuning: Tuning,
     /// `true` if products by cooperative matrices agree with the twins (reference implementations), or if the adapter has no cooperative
     /// matrices.
@@ -59,9 +59,9 @@ pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> R
     super::wait::block_on(open_async(adapter, batch_invariant, cache))
 }
 
-fn read(path: &Path) -> Option<Measured> {
+fn read(path: &Path) -> Option<MeasuredAdapter> {
     let text = std::fs::read_to_string(path).ok()?;
-    let found = serde_json::from_str(&text).ok().filter(|m: &Measured| m.tuning.is_sound());
+    let found = serde_json::from_str(&text).ok().filter(|m: &MeasuredAdapter| m.tuning.is_sound());
     if found.is_none() {
         log::warn!("{} is damaged and is ignored", path.display());
     }

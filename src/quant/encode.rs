@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 /// The codes and scales of encoded rows.
 #[derive(Default)]
-pub struct Encoded {
+pub struct EncodedRows {
     /// The codes, `[rows, k]`, row-major.
     pub codes: Vec<u8>,
     /// The scales of blocks in the layout of [`Axis`]. The list is empty if the format does not scale blocks.
@@ -34,7 +34,7 @@ pub fn encode_rows(
     first: usize,
     rows: &mut [f32],
     k: usize,
-    out: &mut Encoded,
+    out: &mut EncodedRows,
 ) -> Result<()> {
     out.codes.clear();
     out.scales.clear();

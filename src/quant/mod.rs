@@ -27,7 +27,7 @@ mod units;
 pub use affine::{Affine, Survey};
 pub use coded::{Coded, Coding};
 pub use codes::Decode;
-pub use encode::{Encoded, encode_rows};
+pub use encode::{EncodedRows, encode_rows};
 pub use float::Float;
 pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, WEIGHTS_PER_BLOCK};
 

@@ -18,7 +18,7 @@ fn affine(format: &dyn Format, numbers: &[f32], rows: usize, k: usize) -> Option
 /// Encodes a whole matrix. Returns its codes and its scales.
 fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usize) -> (Vec<u8>, Scales) {
     let affine = affine(format, numbers, rows, k);
-    let mut out = Encoded::default();
+    let mut out = EncodedRows::default();
     encode_rows(format, axis, affine.as_ref(), 0, &mut numbers.to_vec(), k, &mut out).unwrap();
     if let Some(affine) = affine {
         out.scales = affine.stored(0, rows, k);
@@ -91,7 +91,7 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
             }
         }
         // Every number has the same code in the transposed matrix.
-        let mut columns = Encoded::default();
+        let mut columns = EncodedRows::default();
         encode_rows(format, Axis::Row, Some(&affine.transposed()), 0, &mut transposed.clone(), rows, &mut columns).unwrap();
         assert!((0..rows * k).all(|i| columns.codes[i % k * rows + i / k] == codes[i]), "{rows}x{k}");
     }
@@ -209,7 +209,7 @@ fn a_number_too_large_is_refused() {
     for &format in FORMATS.iter().filter(|f| f.scaling() == Scaling::Blocks) {
         for x in [1e6, f32::NAN, f32::INFINITY] {
             let mut row = [1.0, x, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-            let error = encode_rows(format, Axis::Row, None, 0, &mut row, 8, &mut Encoded::default()).unwrap_err();
+            let error = encode_rows(format, Axis::Row, None, 0, &mut row, 8, &mut EncodedRows::default()).unwrap_err();
             assert!(error.to_string().contains(format.name()), "{error}");
         }
     }

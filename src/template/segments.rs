@@ -38,7 +38,7 @@ pub struct SegmentWriter {
     stopped: bool,
     /// All segments (replies and tool calls) so far. The last segment is not complete.
     segments: Vec<String>,
-    shown: Shown,
+    shown: SegmentOutput,
 }
 
 impl SegmentWriter {
@@ -51,7 +51,7 @@ impl SegmentWriter {
             stops: StopTexts::new(Vec::new()),
             stopped: false,
             segments: vec![String::new()],
-            shown: Shown::default(),
+            shown: SegmentOutput::default(),
         };
         for &id in opening {
             let _ = writer.push(id, &mut |_| ControlFlow::Continue(()));
@@ -112,7 +112,7 @@ impl SegmentWriter {
 
 /// The output of the current segment (a reply or a tool call): the part that was passed to `on_delta`, and the text that is held back.
 #[derive(Default)]
-struct Shown {
+struct SegmentOutput {
     /// The segment's first line, trimmed. `None` until the line ends.
     name: Option<String>,
     /// Text that has not been passed to `on_delta` yet.
@@ -120,7 +120,7 @@ struct Shown {
     has_shown: bool,
 }
 
-impl Shown {
+impl SegmentOutput {
     fn push(&mut self, text: &str, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         self.held.push_str(text);
         if self.name.is_none() {
@@ -141,7 +141,7 @@ impl Shown {
             on_delta(Delta::Begin { name: "" })?;
         }
         self.show(true, on_delta)?;
-        *self = Shown::default();
+        *self = SegmentOutput::default();
         ControlFlow::Continue(())
     }
 

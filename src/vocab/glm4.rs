@@ -79,7 +79,9 @@ impl Glm4Vocab {
 
     /// Reads `tokenizer.json`. `n_ranks` are the possible numbers of tokens without special tokens.
     fn from_json(json: &[u8], n_ranks: &[usize]) -> Result<Option<Self>> {
-        let Some(json::Read { n_ranks, entries, more_special, keeps_pieces }) = json::read(json, n_ranks)? else { return Ok(None) };
+        let Some(json::TokenizerFile { n_ranks, entries, more_special, keeps_pieces }) = json::read(json, n_ranks)? else {
+            return Ok(None);
+        };
         let mut glm4 = Self::new(entries, n_ranks, json::place)?;
         for (id, text, is_shown) in more_special {
             glm4.add_special(id, &text, is_shown)?;

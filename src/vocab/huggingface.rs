@@ -8,7 +8,7 @@ pub(super) mod tests;
 
 use super::split::{SplitStep, SplitSteps};
 use super::table::TokenTable;
-use super::tokenizer_json::{Added, Bpe, Merge, TokenizerJson, TokenizerModel, WordLevel};
+use super::tokenizer_json::{AddedEntry, Bpe, Merge, TokenizerJson, TokenizerModel, WordLevel};
 use super::web::Pairs;
 use super::{Scheme, byte_chars, check_length, no_token, rwkv_trie, utf8_text};
 use crate::error::{Error, Result, short, with_place};
@@ -101,7 +101,7 @@ pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
     Ok(Arc::new(HuggingFace { tokenizer, table, kind }))
 }
 
-fn byte_model(bpe: Bpe, added: &[Added]) -> Result<(ModelWrapper, TokenTable, TokenKind)> {
+fn byte_model(bpe: Bpe, added: &[AddedEntry]) -> Result<(ModelWrapper, TokenTable, TokenKind)> {
     let has = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
     let odd = [
         ("dropout", bpe.dropout.is_some_and(|p| p != 0.0)),
@@ -154,7 +154,7 @@ fn merges(list: Vec<Merge>, by_text: &IdByText) -> Result<Vec<(String, String)>>
     Ok(pairs)
 }
 
-fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, TokenTable, TokenKind)> {
+fn word_model(words: WordLevel, added: &[AddedEntry]) -> Result<(ModelWrapper, TokenTable, TokenKind)> {
     let table = table(&words.vocab, added, Spelling::Words)?;
     let mut builder = wordlevel::WordLevel::builder().vocab(by_text(words.vocab)?);
     if let Some(unknown) = words.unk_token {
@@ -168,7 +168,7 @@ fn word_model(words: WordLevel, added: &[Added]) -> Result<(ModelWrapper, TokenT
 ///
 /// MIDI's `<pad>`, `<start>` and `<end>` are special, too. To convert a text to MIDI, put `<start>` and `<end>` around the text, as the official
 /// script does.
-fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<TokenTable> {
+fn table(vocab: &Pairs<u32>, added: &[AddedEntry], spell: Spelling) -> Result<TokenTable> {
     let by_content: HashMap<&str, u32> = added.iter().map(|a| (a.token.content.as_str(), a.id)).collect();
     let mut table = TokenTable::default();
     for (text, id) in &vocab.0 {
@@ -181,7 +181,7 @@ fn table(vocab: &Pairs<u32>, added: &[Added], spell: Spelling) -> Result<TokenTa
             table.add(*id, &token)?;
         }
     }
-    for Added { id, token } in added {
+    for AddedEntry { id, token } in added {
         // the content of an added token is plain text, not byte characters
         let text = match spell {
             _ if token.special => String::new(),
@@ -209,7 +209,7 @@ fn by_text(vocab: Pairs<u32>) -> Result<IdByText> {
 
 /// Adds the file's `added_tokens`, which the crate finds in a text before it splits the text. The crate assigns their ids itself, so this function
 /// checks that the ids agree with the file.
-fn add(tokenizer: &mut Tokenizer, added: Vec<Added>) -> Result<()> {
+fn add(tokenizer: &mut Tokenizer, added: Vec<AddedEntry>) -> Result<()> {
     let n_bytes: usize = added.iter().map(|a| a.token.content.len()).sum();
     if n_bytes > MAX_ADDED_BYTES {
         return Err(Error::file(format!("expected added_tokens of at most {MAX_ADDED_BYTES} bytes in total, found {n_bytes} bytes")));

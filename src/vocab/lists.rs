@@ -11,7 +11,7 @@ use super::huggingface;
 use super::rwkv::Rwkv;
 use super::sentence_piece::{self, SentencePiece, Spaces};
 use super::table::TokenTable;
-use super::tokenizer_json::{Added, Bpe, Merge, Normalizer, PreTokenizer, TokenizerJson, TokenizerModel};
+use super::tokenizer_json::{AddedEntry, Bpe, Merge, Normalizer, PreTokenizer, TokenizerJson, TokenizerModel};
 use super::web::Pairs;
 use super::{Vocab, byte_chars};
 use crate::error::{Error, Result, short};
@@ -156,8 +156,8 @@ fn llama(lists: &Lists) -> Result<SentencePiece> {
 
 /// Returns the lists as the content of a `tokenizer.json` like GPT-NeoX-20B's. If `normalised` is true, text is normalised (NFC) before it is split.
 fn neox(lists: &Lists, normalised: bool) -> TokenizerJson {
-    let added = |(id, text): (u32, &str), special: bool| Added { id, token: AddedToken::from(text, special) };
-    let mut added_tokens: Vec<Added> = lists.of_type(CONTROL).map(|token| added(token, true)).collect();
+    let added = |(id, text): (u32, &str), special: bool| AddedEntry { id, token: AddedToken::from(text, special) };
+    let mut added_tokens: Vec<AddedEntry> = lists.of_type(CONTROL).map(|token| added(token, true)).collect();
     added_tokens.extend(lists.of_type(USER_DEFINED).map(|token| added(token, false)));
     let kinds = [NORMAL, CONTROL, USER_DEFINED];
     let vocab = kinds.iter().flat_map(|kind| lists.of_type(*kind)).map(|(id, text)| (text.to_string(), id)).collect();

@@ -7,7 +7,7 @@
 use super::byte_chars;
 use super::rwkv::Rwkv;
 use super::table::TokenTable;
-use super::tokenizer_json::{Added, RwkvTrie};
+use super::tokenizer_json::{AddedEntry, RwkvTrie};
 use super::web::Pairs;
 use crate::error::{Error, Result, short};
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ const END: &str = "<|endoftext|>";
 ///
 /// `File` if the model has no `vocab` or no tokens, if a token is empty or contains a character that represents no byte, or if an id is too
 /// large or occurs twice.
-pub(super) fn parse(model: RwkvTrie, added: &[Added]) -> Result<Rwkv> {
+pub(super) fn parse(model: RwkvTrie, added: &[AddedEntry]) -> Result<Rwkv> {
     let Some(Pairs(pairs)) = model.vocab else {
         let e = Error::file("the model of type RwkvTrie has no `vocab`");
         return Err(e.hint("name the World vocabulary instead: rwkv_vocab_v20230424.txt"));

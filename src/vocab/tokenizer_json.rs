@@ -17,7 +17,7 @@ use tokenizers::{AddedToken, SplitDelimiterBehavior};
 #[derive(Deserialize)]
 pub(super) struct TokenizerJson {
     #[serde(default)]
-    pub added_tokens: Vec<Added>,
+    pub added_tokens: Vec<AddedEntry>,
     pub normalizer: Option<Normalizer>,
     pub pre_tokenizer: Option<PreTokenizer>,
     /// The decoder. Only its presence matters, because the model determines how ids become text.
@@ -27,7 +27,7 @@ pub(super) struct TokenizerJson {
 
 /// A token that is found in a text before the text is split.
 #[derive(Deserialize)]
-pub(super) struct Added {
+pub(super) struct AddedEntry {
     pub id: u32,
     #[serde(flatten)]
     pub token: AddedToken,

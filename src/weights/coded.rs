@@ -3,7 +3,7 @@
 //! The bytes of a matrix are the codes (quantised weights) of its rows, then its scales as f16. [`Coded`](crate::quant::Coded) describes this
 //! layout. The number of bytes is checked when a view of the tensor is created.
 
-use super::located::{Located, check_shape};
+use super::located::{LocatedTensor, check_shape};
 use crate::error::{Error, Result, with_place};
 use crate::quant::{self, Axis, Coding};
 use crate::tensor::{DType, dense_strides};
@@ -54,7 +54,7 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
 /// # Errors
 ///
 /// `File` if the entry is damaged, names a missing tensor, or names an unknown format.
-pub(super) fn recognise(tensors: &mut [Located], metadata: &mut BTreeMap<String, String>) -> Result<()> {
+pub(super) fn recognise(tensors: &mut [LocatedTensor], metadata: &mut BTreeMap<String, String>) -> Result<()> {
     let Some(json) = metadata.remove(KEY) else { return Ok(()) };
     let described: BTreeMap<String, Description> = serde_json::from_str(&json).map_err(|e| {
         Error::file(format!("the metadata key {KEY} must list the formats of quantised tensors as JSON: {}", with_place(&e)))

@@ -3,7 +3,7 @@
 //! An index may name only files of its own folder. So a downloaded index cannot cause other files of the user to be read. Index and shards must
 //! agree about every tensor. If they disagree, they come from different downloads.
 
-use super::located::Located;
+use super::located::LocatedTensor;
 use crate::error::{Error, Result, short, with_place};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -70,7 +70,7 @@ impl Index {
     /// # Errors
     ///
     /// `File` for the first tensor that is missing, duplicate, not in the index, or in another shard than the index says.
-    pub fn check(&self, tensors: &[Located]) -> Result<()> {
+    pub fn check(&self, tensors: &[LocatedTensor]) -> Result<()> {
         let refuse = |tensor: &str, message: String| {
             Err(Error::file(message).at(format!("tensor {tensor}")).hint("download the index and all shards of one revision again"))
         };

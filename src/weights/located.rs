@@ -15,7 +15,7 @@ pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// A tensor of a file: its name, type, shape and place, without its data.
 #[derive(Debug, Clone)]
-pub(super) struct Located {
+pub(super) struct LocatedTensor {
     pub name: String,
     pub dtype: DType,
     pub shape: Vec<usize>,
@@ -31,7 +31,7 @@ pub(super) struct Located {
     pub coding: Option<Coding>,
 }
 
-impl Located {
+impl LocatedTensor {
     /// Returns a view of the tensor's elements. `file` has all bytes of the tensor's file.
     ///
     /// # Errors
@@ -50,13 +50,13 @@ impl Located {
 
     /// Returns a range of rows as a tensor called `name`, over the same bytes of the file. In GGUF types, a row consists of whole blocks, so every
     /// range begins with a block. In a `.pth`, the strides are arbitrary: `view` refuses rows outside of the tensor's storage.
-    pub fn rows(&self, name: String, rows: Range<usize>) -> Located {
+    pub fn rows(&self, name: String, rows: Range<usize>) -> LocatedTensor {
         let skipped = self.strides.first().and_then(|stride| self.dtype.bytes_of(stride.checked_mul(rows.start)?));
         let mut shape = self.shape.clone();
         if let Some(n) = shape.first_mut() {
             *n = rows.len();
         }
-        Located { name, shape, bytes: self.bytes.start.saturating_add(skipped.unwrap_or(usize::MAX))..self.bytes.end, ..self.clone() }
+        LocatedTensor { name, shape, bytes: self.bytes.start.saturating_add(skipped.unwrap_or(usize::MAX))..self.bytes.end, ..self.clone() }
     }
 }
 

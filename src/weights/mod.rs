@@ -59,7 +59,7 @@ use config::ModelConfig;
 #[cfg(feature = "cli")]
 pub(crate) use folder::EXTENSIONS;
 use locate::FileKind;
-use located::Located;
+use located::LocatedTensor;
 use map::Map;
 use names::NameStyle;
 use parts::CheckpointFiles;
@@ -90,14 +90,14 @@ trait ModelFamily: Sync {
     fn gguf_architectures(&self) -> &'static [&'static str];
 
     /// Returns the tensors of a GGUF file under their canonical names. Also adds metadata that the family needs to `header.metadata`.
-    fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<Located>>;
+    fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<LocatedTensor>>;
 
     /// Returns true if the tensors have names of this family. `glm` is the configuration of a GLM, if the checkpoint has one.
-    fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool;
+    fn recognises(&self, tensors: &[LocatedTensor], glm: Option<&Glm>) -> bool;
 
     /// Returns the tensors with their canonical names and orientations, and the style of the names in the file. `facts` is evidence for the
     /// orientations. `glm` is as in [`recognises`](ModelFamily::recognises).
-    fn slots(&self, tensors: Vec<Located>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)>;
+    fn slots(&self, tensors: Vec<LocatedTensor>, facts: &orient::Facts, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)>;
 }
 
 /// All families. The first that recognises a file is chosen. RWKV is last, because it accepts any names.
@@ -114,7 +114,7 @@ fn or_damaged(e: Error) -> Error {
 pub struct Checkpoint(Arc<CheckpointInner>);
 
 struct CheckpointInner {
-    /// The files that hold tensors. `Located::file` is an index into this list.
+    /// The files that hold tensors. `LocatedTensor::file` is an index into this list.
     maps: Vec<Arc<Map>>,
     /// The path of the file, or of the index of several files. `None` if the bytes are static.
     path: Option<PathBuf>,
@@ -132,7 +132,7 @@ struct CheckpointInner {
 /// The place of a canonical tensor in a file. `swapped` is true if the file stores the tensor's last two dimensions swapped.
 #[derive(Clone)]
 struct TensorSlot {
-    located: Located,
+    located: LocatedTensor,
     swapped: bool,
 }
 

@@ -5,7 +5,7 @@
 //! and metadata decide.
 
 use super::layout::Layout;
-use super::located::Located;
+use super::located::LocatedTensor;
 use std::collections::HashMap;
 
 /// The evidence for the orientation of a file's tensors, in addition to their names and shapes.
@@ -35,7 +35,7 @@ pub(super) fn swapped_by_web(name: &str) -> bool {
 
 /// Returns one value per tensor: true if the file stores the tensor swapped. The tensors have canonical names. `renamed` is true if their names
 /// in the file were web-rwkv's names.
-pub(super) fn swapped(tensors: &[Located], renamed: bool, facts: &Facts) -> Vec<bool> {
+pub(super) fn swapped(tensors: &[LocatedTensor], renamed: bool, facts: &Facts) -> Vec<bool> {
     let widths = Widths::of(tensors);
     let by_shape: Vec<Option<bool>> = tensors.iter().map(|t| widths.swapped(t)).collect();
     let n_swapped = by_shape.iter().filter(|s| **s == Some(true)).count();
@@ -80,7 +80,7 @@ struct Widths {
 }
 
 impl Widths {
-    fn of(tensors: &[Located]) -> Widths {
+    fn of(tensors: &[LocatedTensor]) -> Widths {
         let shape = |end: &str| tensors.iter().find(|t| t.name == end || t.name.ends_with(&format!(".{end}"))).map(|t| t.shape.as_slice());
         let channels =
             shape("emb.weight").or_else(|| shape("att.key.weight")).or_else(|| shape("ln1.weight")).and_then(|s| s.last().copied());
@@ -90,7 +90,7 @@ impl Widths {
 
     /// Returns true if the shape shows that the file stores the matrix swapped, or false if it shows the official orientation. Returns `None` if
     /// the tensor belongs to no low-rank pair, or if the shape does not decide: both sides or neither side equal the width.
-    fn swapped(&self, t: &Located) -> Option<bool> {
+    fn swapped(&self, t: &LocatedTensor) -> Option<bool> {
         let is_first = PAIRS.iter().any(|(first, _)| t.name.ends_with(first));
         let is_second = PAIRS.iter().any(|(_, second)| t.name.ends_with(second));
         let &[.., rows, cols] = t.shape.as_slice() else { return None };
@@ -109,9 +109,9 @@ mod tests {
     use crate::tensor::DType;
 
     fn decide(list: &[(&str, &[usize])], facts: Facts) -> Vec<bool> {
-        let tensors: Vec<Located> = std::iter::once(&("emb.weight", &[99usize, 16][..]))
+        let tensors: Vec<LocatedTensor> = std::iter::once(&("emb.weight", &[99usize, 16][..]))
             .chain(list)
-            .map(|(n, s)| Located {
+            .map(|(n, s)| LocatedTensor {
                 name: n.to_string(),
                 dtype: DType::F16,
                 shape: s.to_vec(),

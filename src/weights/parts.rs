@@ -4,7 +4,7 @@
 
 use super::index::{Index, is_json};
 use super::locate::{self, FileKind};
-use super::located::{Located, check_name};
+use super::located::{LocatedTensor, check_name};
 use super::map::Map;
 use super::{coded, gguf, kinds, pth, safetensors};
 use crate::error::{Error, Result};
@@ -17,10 +17,10 @@ const MAX_TENSORS: usize = 100_000;
 
 /// The files of a checkpoint: one file, or all shards of an index.
 pub(super) struct CheckpointFiles {
-    /// The files. `Located::file` is an index into this list.
+    /// The files. `LocatedTensor::file` is an index into this list.
     pub maps: Vec<Arc<Map>>,
     pub kind: FileKind,
-    pub tensors: Vec<Located>,
+    pub tensors: Vec<LocatedTensor>,
     pub metadata: BTreeMap<String, String>,
     /// The path of the file or of the index. `None` if the bytes are part of the program.
     pub path: Option<PathBuf>,
@@ -85,7 +85,7 @@ impl CheckpointFiles {
 }
 
 /// Returns a file's tensors, under their names in the file, and the file's metadata.
-fn list(map: &Map, kind: FileKind) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
+fn list(map: &Map, kind: FileKind) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let (mut tensors, mut metadata) = match kind {
         FileKind::Safetensors => safetensors::parse(map.bytes())?,
         FileKind::Pth => pth::parse(map.bytes())?,

@@ -2,7 +2,7 @@
 //!
 //! This module connects the modules `archive` and `pickle`, and does not know the purpose of the tensors.
 
-use super::located::{Located, check_shape};
+use super::located::{LocatedTensor, check_shape};
 use super::{archive, pickle};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub const RERANKER_LAYERS: &str = "reranker_layer_idx";
 /// # Errors
 ///
 /// `File` if the archive is damaged or hostile, if it is not a torch checkpoint, or if a tensor is outside of its storage.
-pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
+pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let members = archive::members(file)?;
     let mut pickles = members.iter().filter(|(name, _)| name.split('/').next_back() == Some("data.pkl"));
     let (name, range) = match (pickles.next(), pickles.next()) {
@@ -59,7 +59,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
 }
 
 /// Returns the place of a tensor in the file. `root` is the prefix of the members' names. `member` returns the byte range of a member.
-fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Range<usize>>) -> Result<Located> {
+fn locate(t: &pickle::NamedTensor<'_>, root: &str, member: impl Fn(&str) -> Option<Range<usize>>) -> Result<LocatedTensor> {
     let (tensor, storage) = (&t.tensor, &t.tensor.storage);
     check_shape(&tensor.shape)?;
     let name = format!("{root}data/{}", storage.key);
@@ -85,7 +85,16 @@ fn locate(t: &pickle::Named<'_>, root: &str, member: impl Fn(&str) -> Option<Ran
         return Err(Error::file(text));
     }
     let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
-    Ok(Located { name: t.name.to_string(), dtype: storage.dtype, shape, strides, bytes: start..end, scale: 1.0, file: 0, coding: None })
+    Ok(LocatedTensor {
+        name: t.name.to_string(),
+        dtype: storage.dtype,
+        shape,
+        strides,
+        bytes: start..end,
+        scale: 1.0,
+        file: 0,
+        coding: None,
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! This module knows no models: it reads both checkpoints and saved states.
 
-use super::located::{Located, check_shape};
+use super::located::{LocatedTensor, check_shape};
 use crate::error::{Error, Result, in_words};
 use crate::tensor::{DType, dense_strides};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
@@ -22,7 +22,7 @@ const STATE_KEY: &[u8] = b"\"weights_hash\"";
 /// # Errors
 ///
 /// `File` if the file is truncated, or if its header is damaged or hostile.
-pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
+pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
         return Err(Error::file(format!("expected a safetensors file, found only {} of its first 8 bytes", file.len())).hint(AGAIN));
     };
@@ -52,7 +52,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, Strin
         check_shape(&info.shape).map_err(at)?;
         let (start, end) = info.data_offsets;
         let bytes = 8 + length + start..8 + length + end;
-        tensors.push(Located {
+        tensors.push(LocatedTensor {
             dtype,
             strides: dense_strides(&info.shape),
             shape: info.shape.clone(),

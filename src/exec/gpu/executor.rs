@@ -7,9 +7,9 @@ mod measure;
 use super::ahead::{Ahead, Steps};
 use super::draws::DrawSizes;
 use super::model::GpuModel;
-use super::pending::Pending;
+use super::pending::PendingWork;
 use super::plan::Plan;
-use super::readback::{Readback, Submitted};
+use super::readback::{Readback, SubmittedWork};
 use super::size::StepSize;
 use super::stream::StreamTurn;
 use super::table::write_rows;
@@ -65,7 +65,7 @@ pub struct GpuExecutor {
     /// Sampling on the device, for the samplers of the last `begin_draws`.
     ahead: Option<Ahead>,
     /// Work that a `begin` method started and no `finish` method has finished yet.
-    pending: Option<Pending>,
+    pending: Option<PendingWork>,
     /// The buffer of an earlier readback, kept for the next readback.
     readback: Option<Readback>,
     /// Scratch for the encoded cursor, which describes a step.
@@ -179,7 +179,7 @@ impl GpuExecutor {
 
     /// Waits for the pending work, takes the work from `pending` and returns it. After an error, drops the readback and `ahead`, because
     /// the device may still use their buffers.
-    fn done(&mut self) -> Result<Pending> {
+    fn done(&mut self) -> Result<PendingWork> {
         let waited = self.wait();
         let pending = self.pending.take();
         if waited.is_err() {
@@ -281,9 +281,9 @@ impl Executor for GpuExecutor {
                 let mut readback = self.readback(bytes)?;
                 readback.copy(&mut encoder, &self.vars[var.0], 0, bytes, 0);
                 readback.ask(bytes, device.queue.submit([encoder.finish()]));
-                Pending::Logits(readback, step.outputs.len())
+                PendingWork::Logits(readback, step.outputs.len())
             }
-            None => Pending::Step(Submitted::new(device, device.queue.submit([encoder.finish()]))),
+            None => PendingWork::Step(SubmittedWork::new(device, device.queue.submit([encoder.finish()]))),
         });
         Ok(())
     }
@@ -291,9 +291,9 @@ impl Executor for GpuExecutor {
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
         logits.clear();
         let (mut readback, rows) = match self.done()? {
-            Pending::Logits(readback, rows) => (readback, rows),
-            Pending::Step(_) => return Ok(()),
-            Pending::Ahead | Pending::Excerpts(..) => return Err(nothing_begun()),
+            PendingWork::Logits(readback, rows) => (readback, rows),
+            PendingWork::Step(_) => return Ok(()),
+            PendingWork::Ahead | PendingWork::Excerpts(..) => return Err(nothing_begun()),
         };
         readback.take(|view| floats(view, logits))?;
         self.readback = Some(readback);
@@ -333,12 +333,12 @@ impl Executor for GpuExecutor {
         let size = self.prepare(step, n)?;
         let ahead = self.ahead.as_mut().ok_or_else(|| Error::device("cannot sample ahead: `begin_draws` was not called"))?;
         ahead.submit(&self.model.device, &self.plans[&size], Steps { size, n, n_slots: step.runs.len() });
-        self.pending = Some(Pending::Ahead);
+        self.pending = Some(PendingWork::Ahead);
         Ok(())
     }
 
     fn finish_ahead(&mut self, ids: &mut Vec<u32>) -> Result<()> {
-        let Pending::Ahead = self.done()? else { return Err(nothing_begun()) };
+        let PendingWork::Ahead = self.done()? else { return Err(nothing_begun()) };
         let taken = self.ahead.as_mut().ok_or_else(nothing_begun)?.take(ids);
         if taken.is_err() {
             // The readback buffer of `ahead` may stay mapped.
@@ -354,7 +354,7 @@ impl Executor for GpuExecutor {
     }
 
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
-        let Pending::Excerpts(readback, pieces) = self.done()? else { return Err(nothing_begun()) };
+        let PendingWork::Excerpts(readback, pieces) = self.done()? else { return Err(nothing_begun()) };
         self.take_excerpts(readback, &pieces)
     }
 
@@ -370,16 +370,16 @@ impl Executor for GpuExecutor {
 
     fn cancel(&mut self) {
         match self.pending.take() {
-            Some(Pending::Logits(mut readback, _)) => {
+            Some(PendingWork::Logits(mut readback, _)) => {
                 readback.cancel();
                 self.keep(Some(readback));
             }
-            Some(Pending::Excerpts(mut readback, _)) => {
+            Some(PendingWork::Excerpts(mut readback, _)) => {
                 readback.cancel();
                 self.keep(readback.into_single());
             }
-            Some(Pending::Ahead) => self.ahead.iter_mut().for_each(Ahead::cancel),
-            Some(Pending::Step(_)) | None => {}
+            Some(PendingWork::Ahead) => self.ahead.iter_mut().for_each(Ahead::cancel),
+            Some(PendingWork::Step(_)) | None => {}
         }
     }
 

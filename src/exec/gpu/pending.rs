@@ -1,16 +1,16 @@
 //! Work that an executor began and has not finished, and the meaning of the bytes that are read back.
 
 use super::Device;
-use super::readback::{Readback, SplitReadback, Submitted};
+use super::readback::{Readback, SplitReadback, SubmittedWork};
 use crate::error::Result;
 use crate::exec::Excerpt;
 use crate::tape::{Cache, State, TOKENS_PER_BLOCK, Tape};
 use std::task::{Context, Poll};
 
 /// Work that a `begin` method started and no `finish` method has finished yet.
-pub enum Pending {
+pub enum PendingWork {
     /// A step whose results stay on the device.
-    Step(Submitted),
+    Step(SubmittedWork),
     /// The readback of a step's logits, `[rows, stride]`, and the number of rows.
     Logits(Readback, usize),
     /// Several steps with sampling. The readback of the ids is in [`Ahead`](super::ahead::Ahead).
@@ -19,24 +19,24 @@ pub enum Pending {
     Excerpts(SplitReadback, Vec<PendingExcerpt>),
 }
 
-impl Pending {
+impl PendingWork {
     /// Returns `Ready` once the work is done. `ahead` is the readback of sampled ids, or `None` if the executor does not sample.
     pub fn poll(&self, device: &Device, ahead: Option<&Readback>, context: &mut Context<'_>) -> Poll<Result<()>> {
         match self {
-            Pending::Step(submitted) => submitted.poll(device, context),
-            Pending::Logits(readback, _) => readback.poll(device, context),
-            Pending::Excerpts(readback, _) => readback.poll(device, context),
-            Pending::Ahead => ahead.map_or(Poll::Ready(Ok(())), |readback| readback.poll(device, context)),
+            PendingWork::Step(submitted) => submitted.poll(device, context),
+            PendingWork::Logits(readback, _) => readback.poll(device, context),
+            PendingWork::Excerpts(readback, _) => readback.poll(device, context),
+            PendingWork::Ahead => ahead.map_or(Poll::Ready(Ok(())), |readback| readback.poll(device, context)),
         }
     }
 
     /// Blocks until the work is done.
     pub fn wait(&self, device: &Device, ahead: Option<&Readback>) -> Result<()> {
         match self {
-            Pending::Step(submitted) => submitted.wait(device),
-            Pending::Logits(readback, _) => readback.wait(device),
-            Pending::Excerpts(readback, _) => readback.wait(device),
-            Pending::Ahead => ahead.map_or(Ok(()), |readback| readback.wait(device)),
+            PendingWork::Step(submitted) => submitted.wait(device),
+            PendingWork::Logits(readback, _) => readback.wait(device),
+            PendingWork::Excerpts(readback, _) => readback.wait(device),
+            PendingWork::Ahead => ahead.map_or(Ok(()), |readback| readback.wait(device)),
         }
     }
 }

@@ -13,26 +13,26 @@ use wgpu::BufferUsages;
 pub use split::SplitReadback;
 
 /// Work that was submitted to a device.
-pub struct Submitted {
+pub struct SubmittedWork {
     #[cfg(not(target_arch = "wasm32"))]
     index: wgpu::SubmissionIndex,
     #[cfg(target_arch = "wasm32")]
     arrival: arrival::Arrival,
 }
 
-impl Submitted {
+impl SubmittedWork {
     /// Wraps a submission whose results stay on the device.
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn new(_device: &Device, index: wgpu::SubmissionIndex) -> Submitted {
-        Submitted { index }
+    pub fn new(_device: &Device, index: wgpu::SubmissionIndex) -> SubmittedWork {
+        SubmittedWork { index }
     }
 
     #[cfg(target_arch = "wasm32")]
-    pub fn new(device: &Device, _index: wgpu::SubmissionIndex) -> Submitted {
+    pub fn new(device: &Device, _index: wgpu::SubmissionIndex) -> SubmittedWork {
         let arrival = arrival::Arrival::default();
         let notify = arrival.clone();
         device.queue.on_submitted_work_done(move || notify.arrive());
-        Submitted { arrival }
+        SubmittedWork { arrival }
     }
 
     /// Returns `Ready` once the device has done the work. In a browser, the task of `context` is then woken. Elsewhere no task is woken:
@@ -72,7 +72,7 @@ impl Submitted {
 pub struct Readback {
     buffer: wgpu::Buffer,
     /// The number of requested bytes, and the submission that copies these bytes. `None` if no bytes are requested.
-    asked: Option<(usize, Submitted)>,
+    asked: Option<(usize, SubmittedWork)>,
 }
 
 impl Readback {
@@ -97,7 +97,7 @@ impl Readback {
     pub fn ask(&mut self, bytes: usize, index: wgpu::SubmissionIndex) {
         // A callback with captures would allocate memory for every token.
         self.buffer.slice(..bytes as u64).map_async(wgpu::MapMode::Read, |_| ());
-        self.asked = Some((bytes, Submitted { index }));
+        self.asked = Some((bytes, SubmittedWork { index }));
     }
 
     #[cfg(target_arch = "wasm32")]
@@ -106,15 +106,15 @@ impl Readback {
         let notify = arrival.clone();
         // The callback ignores errors: `take` returns them.
         self.buffer.slice(..bytes as u64).map_async(wgpu::MapMode::Read, move |_| notify.arrive());
-        self.asked = Some((bytes, Submitted { arrival }));
+        self.asked = Some((bytes, SubmittedWork { arrival }));
     }
 
-    /// Returns `Ready` once [`take`](Self::take) would return the bytes. Wakes the task of `context` as [`Submitted::poll`] does.
+    /// Returns `Ready` once [`take`](Self::take) would return the bytes. Wakes the task of `context` as [`SubmittedWork::poll`] does.
     pub fn poll(&self, device: &Device, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.asked.as_ref().map_or(Poll::Ready(Ok(())), |(_, submitted)| submitted.poll(device, context))
     }
 
-    /// Blocks until [`take`](Self::take) would return the bytes. Fails as [`Submitted::wait`] does.
+    /// Blocks until [`take`](Self::take) would return the bytes. Fails as [`SubmittedWork::wait`] does.
     pub fn wait(&self, device: &Device) -> Result<()> {
         self.asked.as_ref().map_or(Ok(()), |(_, submitted)| submitted.wait(device))
     }

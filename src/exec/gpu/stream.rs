@@ -26,11 +26,11 @@ pub struct Stream {
 type LayerPieces = Vec<Vec<(usize, Vec<u8>)>>;
 
 /// The buffers that each matrix of a layer is bound to.
-pub type Bound = Vec<Vec<wgpu::Buffer>>;
+pub type BoundBuffers = Vec<Vec<wgpu::Buffer>>;
 
 impl Stream {
     /// Creates the sets of buffers for `layers`, indexed `[layer][matrix][piece]`. Also returns the buffers that each layer is bound to.
-    pub fn new(device: &Device, layers: Vec<Vec<Vec<HostBuffer>>>) -> Result<(Stream, Vec<Bound>)> {
+    pub fn new(device: &Device, layers: Vec<Vec<Vec<HostBuffer>>>) -> Result<(Stream, Vec<BoundBuffers>)> {
         // Even layers use the first set, odd layers the second.
         let mut places = [Vec::new(), Vec::new()];
         let mut placed: Vec<LayerPieces> = Vec::new();

@@ -3,7 +3,7 @@
 use super::Device;
 use crate::error::{Result, filled};
 use crate::exec::load::{Progress, encode_part, survey};
-use crate::quant::{Affine, Encoded, PAD, WEIGHTS_PER_BLOCK};
+use crate::quant::{Affine, EncodedRows, PAD, WEIGHTS_PER_BLOCK};
 use crate::tape::{Block, MatrixPiece, MatrixSpec, PieceSegment, Region, Source, WORD_BYTES};
 use crate::words::GROUP;
 use wgpu::BufferUsages;
@@ -95,7 +95,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Writes encoded rows of a segment, beginning at row `first` of the segment. A segment is the rows of one matrix in a piece.
-    fn rows(&mut self, to: &mut impl UploadTarget, s: &PieceSegment, first: usize, encoded: &Encoded) -> Result<()> {
+    fn rows(&mut self, to: &mut impl UploadTarget, s: &PieceSegment, first: usize, encoded: &EncodedRows) -> Result<()> {
         let whole = &s.region;
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
         let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
@@ -116,7 +116,7 @@ impl<'a> Upload<'a> {
         let mut buffers = pieces.iter().map(|p| self.storage(&part.tensor, p)).collect::<Result<Vec<S>>>()?;
         let bytes_of = |units: usize| part.format.size_bytes(units * PAD);
         let blocks = part.units().div_ceil(WEIGHTS_PER_BLOCK / PAD);
-        let mut own = Encoded::default();
+        let mut own = EncodedRows::default();
         encode_part(&part, axis, affine.as_ref(), 0, part.rows, source, &mut |row, encoded| {
             for (piece, buffer) in pieces.iter().zip(&mut buffers) {
                 let s = &piece.segments[0];
@@ -186,7 +186,7 @@ impl<'a> Upload<'a> {
         #[cfg(target_arch = "wasm32")]
         {
             let device = self.device;
-            let sent = super::readback::Submitted::new(device, device.queue.submit([]));
+            let sent = super::readback::SubmittedWork::new(device, device.queue.submit([]));
             std::future::poll_fn(|context| sent.poll(device, context)).await?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Measures candidates for the sizes of kernels, and writes the file of results.
 
 use super::sparse::{self, GAIN, REPEATS, ROUNDS};
-use super::{Measured, file, read};
+use super::{MeasuredAdapter, file, read};
 use crate::error::{Error, Result};
 use crate::exec::environment::{self, TUNE};
 use crate::exec::gpu::{Adapter, AdapterKind, Device};
@@ -39,7 +39,7 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
         let place = NewFile::create(&path, Readers::Umask)?;
         let device = settle(Device::open(adapter, false)?)?;
         let cooperative_is_right = device.caps.cooperative == caps.cooperative;
-        let found = Measured { tuning: measure(&Arc::new(device), adapter.kind, progress)?, cooperative_is_right };
+        let found = MeasuredAdapter { tuning: measure(&Arc::new(device), adapter.kind, progress)?, cooperative_is_right };
         log::info!("{}: {found:?}", adapter.name);
         keep(&found, place, &path)
     };
@@ -47,7 +47,7 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
     Ok(())
 }
 
-fn keep(found: &Measured, place: NewFile, path: &Path) -> Result<()> {
+fn keep(found: &MeasuredAdapter, place: NewFile, path: &Path) -> Result<()> {
     let json = serde_json::to_vec_pretty(found).expect("measurements are plain data");
     place.file().write_all(&json).map_err(|e| Error::io(e, path))?;
     place.finish()
@@ -130,7 +130,7 @@ mod tests {
     use crate::tape::DenseFrom;
 
     /// Returns an adapter and a folder with a tuning file for it.
-    fn kept(found: &Measured) -> Option<(Adapter, tempfile::TempDir, std::path::PathBuf)> {
+    fn kept(found: &MeasuredAdapter) -> Option<(Adapter, tempfile::TempDir, std::path::PathBuf)> {
         let Some(adapter) = crate::exec::gpu::adapters(Default::default()).into_iter().next() else {
             eprintln!("SKIPPED: there is no adapter");
             return None;
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_ignored() {
-        let found = Measured { tuning: Tuning::default().candidates(1).pop().unwrap(), cooperative_is_right: false };
+        let found = MeasuredAdapter { tuning: Tuning::default().candidates(1).pop().unwrap(), cooperative_is_right: false };
         let Some((_, _folder, path)) = kept(&found) else { return };
         assert_eq!(read(&path), Some(found));
         let text = std::fs::read_to_string(&path).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_device_has_the_choices_of_its_file() {
         let tuning = Tuning { dense_from: DenseFrom { f16: 16, i8: 2, i4: 1 }, ..Tuning::default() };
-        let Some((adapter, folder, _)) = kept(&Measured { tuning: tuning.clone(), cooperative_is_right: true }) else { return };
+        let Some((adapter, folder, _)) = kept(&MeasuredAdapter { tuning: tuning.clone(), cooperative_is_right: true }) else { return };
         let device = open(&adapter, false, Some(folder.path())).unwrap();
         assert_eq!(device.caps.tuning, tuning);
         let mut tape = Tape::new();

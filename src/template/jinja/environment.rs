@@ -227,7 +227,7 @@ fn text(value: &Value) -> Cow<'_, str> {
 
 /// Writes a value. Writes constants as Python does: `True`, `False` and `None`.
 fn format(out: &mut Output<'_>, limits: &RenderLimits, value: &Value) -> Result<(), Error> {
-    let mut out = Counted { out, limits, refused: None };
+    let mut out = CountedOutput { out, limits, refused: None };
     let written = match value.kind() {
         ValueKind::Bool if value.is_true() => out.write_str("True"),
         ValueKind::Bool => out.write_str("False"),
@@ -243,13 +243,13 @@ fn format(out: &mut Output<'_>, limits: &RenderLimits, value: &Value) -> Result<
 }
 
 /// A writer that fails at the output limit.
-struct Counted<'a, 'o> {
+struct CountedOutput<'a, 'o> {
     out: &'a mut Output<'o>,
     limits: &'a RenderLimits,
     refused: Option<Error>,
 }
 
-impl fmt::Write for Counted<'_, '_> {
+impl fmt::Write for CountedOutput<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         match self.limits.written(text.len()) {
             Ok(()) => self.out.write_str(text),

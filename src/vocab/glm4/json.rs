@@ -19,7 +19,7 @@ use serde::de::IgnoredAny;
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
-    added_tokens: Vec<Added>,
+    added_tokens: Vec<AddedToken>,
     normalizer: Option<IgnoredAny>,
     pre_tokenizer: Option<PreTokenizerPart>,
     model: BpeModel,
@@ -32,7 +32,7 @@ struct BpeModel {
 }
 
 #[derive(Deserialize)]
-struct Added {
+struct AddedToken {
     id: u32,
     content: String,
     /// True if decoded text leaves out the token.
@@ -40,7 +40,7 @@ struct Added {
     special: bool,
 }
 
-impl Added {
+impl AddedToken {
     /// Returns whether this token has the text and the id of GLM-4's special token `SPECIAL[nth]`. The ids of special tokens begin at `n_ranks`.
     fn is(&self, n_ranks: usize, nth: usize) -> bool {
         self.id as usize == n_ranks + nth && SPECIAL.get(nth) == Some(&self.content.as_str())
@@ -48,7 +48,7 @@ impl Added {
 }
 
 /// The content of a `tokenizer.json`.
-pub(super) struct Read {
+pub(super) struct TokenizerFile {
     /// The number of tokens without special tokens.
     pub n_ranks: usize,
     /// The tokens, in the order of the file.
@@ -79,7 +79,7 @@ struct Pattern {
 
 /// Returns the content of the file, or `None` if the file belongs to another family. Refuses a GLM-4 file that splits text differently than in
 /// training. `n_ranks` are the possible numbers of tokens without special tokens.
-pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<Read>> {
+pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<TokenizerFile>> {
     let file: File = match serde_json::from_slice(json) {
         Ok(file) => file,
         // only GLM-4's file may be this large
@@ -136,7 +136,7 @@ pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<Read>> {
         })?;
         entries.push(FileToken { rank: id, token, nth });
     }
-    Ok(Some(Read { n_ranks, entries, more_special, keeps_pieces }))
+    Ok(Some(TokenizerFile { n_ranks, entries, more_special, keeps_pieces }))
 }
 
 /// Returns the place of the nth token in the file, for errors.

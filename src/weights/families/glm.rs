@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::weights::config::glm::{GlmConfig, is_glm};
 use crate::weights::config::{ModelConfig, keys::ConfigKeys};
 use crate::weights::gguf::{self, Header};
-use crate::weights::located::Located;
+use crate::weights::located::LocatedTensor;
 use crate::weights::names::{self, NameStyle};
 use crate::weights::orient::Facts;
 use crate::weights::{GLM, Glm, ModelFamily, TensorSlot};
@@ -30,17 +30,17 @@ impl ModelFamily for GlmFiles {
         &gguf::glm::ARCHITECTURES
     }
 
-    fn gguf(&self, architecture: &str, header: &mut Header<'_>) -> Result<Vec<Located>> {
+    fn gguf(&self, architecture: &str, header: &mut Header<'_>) -> Result<Vec<LocatedTensor>> {
         let (tensors, glm) = gguf::glm::read(architecture, header)?;
         header.metadata.insert(GLM.to_string(), glm.to_json());
         Ok(tensors)
     }
 
-    fn recognises(&self, tensors: &[Located], glm: Option<&Glm>) -> bool {
+    fn recognises(&self, tensors: &[LocatedTensor], glm: Option<&Glm>) -> bool {
         glm.is_some() || names::glm::recognises(tensors)
     }
 
-    fn slots(&self, tensors: Vec<Located>, _facts: &Facts, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
+    fn slots(&self, tensors: Vec<LocatedTensor>, _facts: &Facts, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
         names::glm::slots(tensors, glm)
     }
 }

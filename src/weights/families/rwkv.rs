@@ -5,7 +5,7 @@ use crate::weights::config::rwkv::{RwkvConfig, is_rwkv};
 use crate::weights::config::{LAYER_NORM_EPS, ModelConfig};
 use crate::weights::gguf::Header;
 use crate::weights::gguf::rwkv::{ARCHITECTURES, RwkvMetadata};
-use crate::weights::located::Located;
+use crate::weights::located::LocatedTensor;
 use crate::weights::names::{self, NameStyle};
 use crate::weights::orient::Facts;
 use crate::weights::{Glm, ModelFamily, TensorSlot};
@@ -32,7 +32,7 @@ impl ModelFamily for RwkvFiles {
         ARCHITECTURES
     }
 
-    fn gguf(&self, architecture: &str, header: &mut Header<'_>) -> Result<Vec<Located>> {
+    fn gguf(&self, architecture: &str, header: &mut Header<'_>) -> Result<Vec<LocatedTensor>> {
         let model = RwkvMetadata::of(architecture, &header.metadata)?;
         let mut tensors = Vec::new();
         for listed in header.tensors()? {
@@ -48,11 +48,11 @@ impl ModelFamily for RwkvFiles {
     }
 
     /// Accepts every checkpoint that is not a GLM.
-    fn recognises(&self, _tensors: &[Located], glm: Option<&Glm>) -> bool {
+    fn recognises(&self, _tensors: &[LocatedTensor], glm: Option<&Glm>) -> bool {
         glm.is_none()
     }
 
-    fn slots(&self, tensors: Vec<Located>, facts: &Facts, _glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
+    fn slots(&self, tensors: Vec<LocatedTensor>, facts: &Facts, _glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
         names::rwkv(tensors, facts)
     }
 }

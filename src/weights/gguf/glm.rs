@@ -4,7 +4,7 @@
 //! llama.cpp's converter keeps the order of rows. Some files have one fused tensor for queries, keys and values. The tensor `ffn_up` always
 //! contains both the gate matrix and the up matrix.
 
-use super::super::located::Located;
+use super::super::located::LocatedTensor;
 use super::super::names::glm::split;
 use super::header::{Header, ListedTensor};
 use super::names::{block_parts, located, parsed};
@@ -46,7 +46,7 @@ const EOS: [&str; 3] = ["eos", "eot", "eom"];
 /// # Errors
 ///
 /// `File` if a key is missing or contradicts the tensors. `Model` if the variant is not supported.
-pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> {
+pub fn read(architecture: &str, header: &Header) -> Result<(Vec<LocatedTensor>, Glm)> {
     let values = Values { architecture, metadata: &header.metadata };
     // A file with this key is the text part of a model with vision. The rows of its queries and keys have another order.
     if header.has(&values.key("rope.dimension_sections")) {
@@ -75,14 +75,14 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<Located>, Glm)> 
     values.check(&tensors)?;
     // In a GGUF file without an output matrix, the embedding is the output matrix.
     let emb = tensors.iter().find(|t| t.name == TOP[0].1).filter(|_| tensors.iter().all(|t| t.name != TOP[2].1));
-    let head = emb.map(|emb| Located { name: TOP[2].1.to_string(), ..emb.clone() });
+    let head = emb.map(|emb| LocatedTensor { name: TOP[2].1.to_string(), ..emb.clone() });
     tensors.extend(head);
     Ok((tensors, glm))
 }
 
 /// Returns the canonical tensors for a tensor of the file. A fused tensor becomes three tensors. The table of rotary frequencies is left out. An
 /// unknown tensor keeps its name.
-fn canonical(t: &ListedTensor, glm: &Glm) -> Result<Vec<Located>> {
+fn canonical(t: &ListedTensor, glm: &Glm) -> Result<Vec<LocatedTensor>> {
     if t.name == "rope_freqs.weight" {
         return Ok(vec![]);
     }
@@ -182,7 +182,7 @@ impl Values<'_> {
     }
 
     /// Checks that the sizes in the metadata equal the sizes of the tensors.
-    fn check(&self, tensors: &[Located]) -> Result<()> {
+    fn check(&self, tensors: &[LocatedTensor]) -> Result<()> {
         let shape = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.shape.as_slice());
         let layers: BTreeSet<usize> = tensors.iter().filter_map(|t| layer_of(&t.name)).collect();
         let sizes = [

@@ -18,7 +18,7 @@ pub use token_lists::TokenLists;
 
 use super::FAMILIES;
 use super::config::DENSE;
-use super::located::Located;
+use super::located::LocatedTensor;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 /// # Errors
 ///
 /// `File` if the file is truncated, damaged, hostile, or only a part of a split file. `Model` if no family supports the file's architecture.
-pub(super) fn parse(file: &[u8]) -> Result<(Vec<Located>, BTreeMap<String, String>)> {
+pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let mut header = Header::read(file)?;
     if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {
         return Err(Error::file(format!("expected a whole GGUF file, found one of {} parts", short(parts, 64)))

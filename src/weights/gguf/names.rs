@@ -1,14 +1,14 @@
 //! Functions for names and metadata values. All GGUF architectures share these functions.
 
-use super::super::located::Located;
+use super::super::located::LocatedTensor;
 use super::header::ListedTensor;
 use crate::error::{Error, Result, short};
 use crate::tensor::dense_strides;
 use std::collections::BTreeMap;
 
 /// Returns the tensor `t` of the file under the name `name`. Shape and orientation stay as in the file.
-pub fn located(t: &ListedTensor, name: String) -> Located {
-    Located {
+pub fn located(t: &ListedTensor, name: String) -> LocatedTensor {
+    LocatedTensor {
         name,
         dtype: t.dtype,
         shape: t.shape.clone(),

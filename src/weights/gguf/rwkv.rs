@@ -3,7 +3,7 @@
 //!
 //! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
 
-use super::super::located::Located;
+use super::super::located::LocatedTensor;
 use super::header::ListedTensor;
 use super::names::{block_parts, located, whole};
 use crate::error::{Error, Result, short};
@@ -135,7 +135,7 @@ impl RwkvMetadata {
 
     /// Returns the official tensors for a tensor of the file. A fused tensor becomes several tensors. An unused tensor is left out. An unknown
     /// tensor keeps its name.
-    pub fn canonical(&self, t: &ListedTensor) -> Result<Vec<Located>> {
+    pub fn canonical(&self, t: &ListedTensor) -> Result<Vec<LocatedTensor>> {
         if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
             return Ok(vec![located(t, name.to_string())]);
         }
@@ -144,7 +144,7 @@ impl RwkvMetadata {
         };
         if let Some((_, name)) = KEPT.iter().find(|(ours, _)| *ours == stem) {
             let scale = if self.version.rescaled.contains(name) { self.undo_rescale(block)? } else { 1.0 };
-            return Ok(vec![Located { scale, ..located(t, format!("blocks.{block}.{name}.{end}")) }]);
+            return Ok(vec![LocatedTensor { scale, ..located(t, format!("blocks.{block}.{name}.{end}")) }]);
         }
         if end != "weight" {
             return Ok(vec![located(t, t.name.to_string())]);
@@ -171,7 +171,7 @@ impl RwkvMetadata {
 
     /// Splits `time_mix_lerp_fused` into one vector per row, with the shape `[1, 1, row width]`. The rows of the fused tensor are contiguous, so
     /// each vector is a range of its bytes.
-    fn split(&self, t: &ListedTensor, block: usize) -> Result<Vec<Located>> {
+    fn split(&self, t: &ListedTensor, block: usize) -> Result<Vec<LocatedTensor>> {
         let (width, n) = (t.shape[t.shape.len() - 1], t.shape[..t.shape.len() - 1].iter().product());
         let (least, most) = (self.version.fused_least, self.version.fused.len());
         if !(least..=most).contains(&n) {
@@ -183,7 +183,7 @@ impl RwkvMetadata {
             let shape = vec![1, 1, width];
             let start = t.bytes.start + i * size;
             let strides = dense_strides(&shape);
-            Located {
+            LocatedTensor {
                 coding: None,
                 name: format!("blocks.{block}.{name}"),
                 dtype: t.dtype,
@@ -198,7 +198,7 @@ impl RwkvMetadata {
     }
 
     /// Changes the shape and the strides of the tensor `t` of the file to the official form `form`.
-    fn formed(&self, mut t: Located, form: TensorForm) -> Result<Located> {
+    fn formed(&self, mut t: LocatedTensor, form: TensorForm) -> Result<LocatedTensor> {
         let n_dims = t.shape.len();
         let len: usize = t.shape.iter().product();
         match form {

@@ -4,7 +4,7 @@
 
 use super::{block_and_part, outside, restore_row, with_part_renamed, zip};
 use crate::weights::TensorSlot;
-use crate::weights::located::Located;
+use crate::weights::located::LocatedTensor;
 
 /// Prefixes of names within a layer, as pairs (prefix in the file, official prefix). The first pair that matches is used.
 const PARTS: [(&str, &str); 13] = [
@@ -25,13 +25,13 @@ const PARTS: [(&str, &str); 13] = [
 
 /// Returns true if a layer has a projection or a mix of RWKV under `linear_attn`. Other models such as Qwen3-Next also have `linear_attn`, but
 /// with other names inside. Prefixes that wrappers such as DDP add must already be stripped.
-pub(super) fn recognises(tensors: &[Located]) -> bool {
+pub(super) fn recognises(tensors: &[LocatedTensor]) -> bool {
     let is_ours = |part: &str| part.starts_with("linear_attn.r_proj.") || part == "linear_attn.x_r";
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| is_ours(part)))
 }
 
 /// Returns the tensors under their canonical names.
-pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<TensorSlot> {
+pub(super) fn slots(mut tensors: Vec<LocatedTensor>) -> Vec<TensorSlot> {
     for t in &mut tensors {
         t.name = official(&t.name);
         restore_row(t);

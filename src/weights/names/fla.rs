@@ -3,7 +3,7 @@
 use super::{block_and_part, outside, restore_row, with_part_renamed};
 use crate::error::{Error, Result};
 use crate::weights::TensorSlot;
-use crate::weights::located::Located;
+use crate::weights::located::LocatedTensor;
 
 /// Prefixes of names within a block, as pairs (prefix in flash-linear-attention, official prefix).
 const PARTS: [(&str, &str); 9] = [
@@ -21,12 +21,12 @@ const PARTS: [(&str, &str); 9] = [
 const STACK: [&str; 6] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
 
 /// Returns true if the tensors have names of flash-linear-attention. Prefixes that wrappers such as DDP add must already be stripped.
-pub(super) fn recognises(tensors: &[Located]) -> bool {
+pub(super) fn recognises(tensors: &[LocatedTensor]) -> bool {
     tensors.iter().any(|t| block_and_part(&t.name).is_some_and(|(_, part)| part.starts_with("attn.")))
 }
 
 /// Returns the tensors under their canonical names. The weights of low-rank Linear layers are always stored transposed, even if they are square.
-pub(super) fn slots(tensors: Vec<Located>) -> Result<Vec<TensorSlot>> {
+pub(super) fn slots(tensors: Vec<LocatedTensor>) -> Result<Vec<TensorSlot>> {
     let mut slots = Vec::with_capacity(tensors.len());
     for mut t in tensors {
         let Some((number, part)) = block_and_part(&t.name) else {
@@ -64,13 +64,13 @@ fn low_rank(part: &str) -> Option<(String, bool)> {
 
 /// Splits the stacked mixes into six tensors over the same bytes. The stack is `[6, C]` or `[6, 1, …, C]`, where C is the width of the model.
 /// Each tensor is `[1, 1, C]`.
-fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
+fn unstacked(t: &LocatedTensor, block: &str) -> Result<Vec<LocatedTensor>> {
     let &[n, .., width] = &t.shape[..] else { return Err(misfit(t)) };
     if n != STACK.len() || t.shape[1..t.shape.len() - 1].iter().any(|&d| d != 1) {
         return Err(misfit(t));
     }
     let last = t.strides[t.strides.len() - 1];
-    let row = |(i, name): (usize, &&str)| Located {
+    let row = |(i, name): (usize, &&str)| LocatedTensor {
         shape: vec![1, 1, width],
         strides: vec![width, width, last],
         ..t.rows(format!("{block}{name}"), i..i + 1)
@@ -79,7 +79,7 @@ fn unstacked(t: &Located, block: &str) -> Result<Vec<Located>> {
 }
 
 /// Returns the error for stacked mixes with a wrong shape.
-fn misfit(t: &Located) -> Error {
+fn misfit(t: &LocatedTensor) -> Error {
     Error::file(format!(
         "expected {} rows, one for each of the token shifts {}; found the shape {:?}",
         STACK.len(),
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_stack_is_six_rows_or_an_error() {
         let of = |shape: &[usize]| {
-            let t = Located { bytes: 100..196, strides: crate::tensor::dense_strides(shape), ..tensor("layers.0.attn.x_x", shape) };
+            let t = LocatedTensor { bytes: 100..196, strides: crate::tensor::dense_strides(shape), ..tensor("layers.0.attn.x_x", shape) };
             slots(vec![t]).map(|slots| slots.into_iter().map(|s| (s.located.name, s.located.shape, s.located.bytes)).collect::<Vec<_>>())
         };
         for shape in [&[6, 8][..], &[6, 1, 8], &[6, 1, 1, 8]] {

@@ -7,7 +7,7 @@
 use super::{NameStyle, bare, with_part_renamed};
 use crate::error::{Error, Result};
 use crate::weights::glm::{OF_ANOTHER, VISION};
-use crate::weights::located::Located;
+use crate::weights::located::LocatedTensor;
 use crate::weights::{Glm, TensorSlot};
 
 /// Names outside of layers, without prefixes, as pairs (name in the file, canonical name).
@@ -33,9 +33,9 @@ const INNER: [&str; 2] = ["transformer.", "language_model."];
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
 
 /// Returns true if the tensors have names of a GLM. Names of a LoRA adapter, or of only a part of a model, are not enough.
-pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
+pub(in crate::low_level::weights) fn recognises(tensors: &[LocatedTensor]) -> bool {
     let any = |wanted: &str| tensors.iter().any(|t| in_layer(bare(&t.name, &INNER)).is_some_and(|(_, part)| part == wanted));
-    let is_table = |t: &Located| bare(&t.name, &INNER) == TOP[0].0;
+    let is_table = |t: &LocatedTensor| bare(&t.name, &INNER) == TOP[0].0;
     tensors.iter().any(is_table)
         || any("self_attention.query_key_value.weight")
         || (any("self_attn.q_proj.weight") && any("mlp.gate_up_proj.weight"))
@@ -48,7 +48,7 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[Located]) -> bool {
 ///
 /// `File` if the configuration is missing. `Model` if a vision encoder contradicts the configuration, if no tensor belongs to a GLM, or if a
 /// fused tensor has a wrong shape.
-pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
+pub(in crate::low_level::weights) fn slots(tensors: Vec<LocatedTensor>, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
     let Some(glm) = glm else {
         let text = "the config.json of this GLM is missing: the shapes of the tensors determine neither the number of heads nor the rotary positions";
         return Err(Error::file(text).hint("download config.json into the same folder"));
@@ -99,7 +99,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<Located>, glm: Option<&G
 /// # Errors
 ///
 /// `Model` if the number of rows is wrong.
-pub(in crate::low_level::weights) fn split(t: &Located, layer: &str, end: &str, glm: &Glm) -> Result<[Located; 3]> {
+pub(in crate::low_level::weights) fn split(t: &LocatedTensor, layer: &str, end: &str, glm: &Glm) -> Result<[LocatedTensor; 3]> {
     let (q, kv) = (glm.q_rows(), glm.kv_rows());
     if t.shape.first() != Some(&(q + 2 * kv)) {
         let Glm { n_head, n_kv_head, head_size, .. } = glm;

@@ -4,7 +4,7 @@
 use super::{block_and_part, outside, restore_row, web, with_part_renamed, zip};
 use crate::weights::TensorSlot;
 use crate::weights::layout::Layout;
-use crate::weights::located::Located;
+use crate::weights::located::LocatedTensor;
 use crate::weights::orient::{self, Facts};
 
 /// Prefixes of names within a block, as pairs (prefix in `transformers`, official prefix).
@@ -13,14 +13,14 @@ const PARTS: [(&str, &str); 4] = [("attention.", "att."), ("feed_forward.", "ffn
 const MIXES: [(&str, &str); 4] = [("key", "k"), ("value", "v"), ("receptance", "r"), ("gate", "g")];
 
 /// Returns true if the tensors have names of `transformers`. Prefixes that wrappers such as DDP add must already be stripped.
-pub(super) fn recognises(tensors: &[Located]) -> bool {
+pub(super) fn recognises(tensors: &[LocatedTensor]) -> bool {
     let in_block = |name: &str| block_and_part(name).is_some_and(|(_, p)| p.starts_with(PARTS[0].0) || p.starts_with(PARTS[1].0));
     tensors.iter().any(|t| t.name == "embeddings.weight" || in_block(&t.name))
 }
 
 /// Returns the tensors under their canonical names. The orientation of low-rank pairs is detected by their shapes, because some re-uploads store the
 /// pairs as Linear layers, that is transposed.
-pub(super) fn slots(mut tensors: Vec<Located>) -> Vec<TensorSlot> {
+pub(super) fn slots(mut tensors: Vec<LocatedTensor>) -> Vec<TensorSlot> {
     tensors.iter_mut().for_each(|t| t.name = renamed(&t.name));
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");

@@ -13,7 +13,7 @@ mod web;
 pub(super) use decoder::to_decoder;
 pub(super) use web::to_web;
 
-use super::located::Located;
+use super::located::LocatedTensor;
 use super::orient::{self, Facts};
 use super::{FAMILIES, Glm, TensorSlot};
 use crate::error::{Error, Result};
@@ -66,7 +66,7 @@ const ROWS: [&str; 11] = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", 
 ///
 /// `File` if two tensors have the same canonical name. Also the errors of [`ModelFamily::slots`](super::ModelFamily::slots).
 pub(super) fn canonical(
-    tensors: Vec<Located>,
+    tensors: Vec<LocatedTensor>,
     facts: &Facts,
     is_tied: bool,
     glm: Option<&Glm>,
@@ -88,7 +88,7 @@ pub(super) fn canonical(
 }
 
 /// Returns the tensors of an RWKV model with canonical names and orientations, and the style of the file.
-pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<TensorSlot>, NameStyle)> {
+pub(super) fn rwkv(mut tensors: Vec<LocatedTensor>, facts: &Facts) -> Result<(Vec<TensorSlot>, NameStyle)> {
     strip_prefixes(&mut tensors);
     if decoder::recognises(&tensors) {
         return Ok((decoder::slots(tensors), NameStyle::Decoder));
@@ -117,12 +117,12 @@ pub(super) fn rwkv(mut tensors: Vec<Located>, facts: &Facts) -> Result<(Vec<Tens
     Ok((zip(tensors, swapped), style))
 }
 
-fn zip(tensors: Vec<Located>, swapped: Vec<bool>) -> Vec<TensorSlot> {
+fn zip(tensors: Vec<LocatedTensor>, swapped: Vec<bool>) -> Vec<TensorSlot> {
     tensors.into_iter().zip(swapped).map(|(located, swapped)| TensorSlot { located, swapped }).collect()
 }
 
 /// Strips wrappers' prefixes if some stripped names are names of RWKV. Otherwise, all names stay unchanged.
-fn strip_prefixes(tensors: &mut [Located]) {
+fn strip_prefixes(tensors: &mut [LocatedTensor]) {
     let known = |name: &str| {
         let of_block = |(_, part): (&str, &str)| name.starts_with("blocks.") || BLOCK_PARTS.iter().any(|p| part.starts_with(p));
         ["emb.weight", "embeddings.weight"].contains(&name) || block_and_part(name).is_some_and(of_block)
@@ -170,7 +170,7 @@ fn outside(name: &str) -> String {
 }
 
 /// Reshapes a vector of C elements in an RWKV-7 model from `[C]` to its official shape `[1, 1, C]`. Other tensors stay unchanged.
-fn restore_row(t: &mut Located) {
+fn restore_row(t: &mut LocatedTensor) {
     let is_row = t.name.rsplit('.').next().is_some_and(|last| ROWS.contains(&last));
     if let (true, &[width], &[stride]) = (is_row, &t.shape[..], &t.strides[..]) {
         (t.shape, t.strides) = (vec![1, 1, width], vec![width, width, stride]);
@@ -193,8 +193,8 @@ pub(super) mod tests {
     use super::*;
     use crate::tensor::DType;
 
-    pub(super) fn tensor(name: &str, shape: &[usize]) -> Located {
-        Located {
+    pub(super) fn tensor(name: &str, shape: &[usize]) -> LocatedTensor {
+        LocatedTensor {
             name: name.into(),
             dtype: DType::F16,
             shape: shape.to_vec(),
@@ -249,7 +249,7 @@ pub(super) mod tests {
     #[test]
     fn a_tied_model_has_its_embedding_as_head() {
         let head = |list: &[&str], is_tied| {
-            let tensors = list.iter().enumerate().map(|(i, n)| Located { file: i, ..tensor(n, &[9, 4]) }).collect();
+            let tensors = list.iter().enumerate().map(|(i, n)| LocatedTensor { file: i, ..tensor(n, &[9, 4]) }).collect();
             let (slots, _) = canonical(tensors, &Facts::default(), is_tied, None).unwrap();
             slots.iter().find(|(n, _)| n == "head.weight").map(|(_, slot)| slot.located.file)
         };

@@ -1,10 +1,10 @@
 //! The names in web-rwkv's files. The mixes and the bonus of RWKV-6 have the names of RWKV-5. The matrices A and B of a LoRA adapter are called
 //! `lora.0` and `lora.1`.
 
-use crate::weights::located::Located;
+use crate::weights::located::LocatedTensor;
 
 /// Replaces web-rwkv's names by official names. Returns true if any name changed.
-pub(super) fn to_official(tensors: &mut [Located]) -> bool {
+pub(super) fn to_official(tensors: &mut [LocatedTensor]) -> bool {
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));
     let v6 = any(".att.time_mix_w1") || any(".att.time_mix_x");
     let v5 = !v6 && any(".att.ln_x.weight") && !any(".att.r_k");
@@ -26,7 +26,7 @@ pub(super) fn to_official(tensors: &mut [Located]) -> bool {
 
 /// Returns true if the bonus has one element per channel. In RWKV-5, the official `time_first` has one element per head and stores ln u, where u
 /// is the bonus. web-rwkv's `time_first` has one element per channel and stores u itself, whose official name is `time_faaaa`.
-pub(super) fn is_per_channel(bonus: &Located) -> bool {
+pub(super) fn is_per_channel(bonus: &LocatedTensor) -> bool {
     bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)
 }
 

@@ -6,7 +6,7 @@
 
 mod objects;
 
-pub(super) use objects::{Contents, Named};
+pub(super) use objects::{Contents, NamedTensor};
 
 use crate::error::{Error, Result};
 use objects::{Arena, Id, PickleValue};

@@ -59,7 +59,7 @@ pub(in super::super) struct Tensor<'a> {
 }
 
 #[derive(Debug)]
-pub(in super::super) struct Named<'a> {
+pub(in super::super) struct NamedTensor<'a> {
     pub name: &'a str,
     pub tensor: Tensor<'a>,
 }
@@ -67,7 +67,7 @@ pub(in super::super) struct Named<'a> {
 /// The contents of the pickle's dictionary of tensors: the outermost dictionary, or the dictionary under its key `state_dict`.
 #[derive(Debug)]
 pub(in super::super) struct Contents<'a> {
-    pub tensors: Vec<Named<'a>>,
+    pub tensors: Vec<NamedTensor<'a>>,
     /// The keys whose values are not tensors. Keys that are too long are left out.
     pub keys: BTreeSet<&'a str>,
     /// The keys whose values are lists of whole numbers, with these numbers. Long lists are left out.
@@ -302,11 +302,11 @@ impl<'a> Arena<'a> {
             if !seen.insert(name) {
                 return Err(Error::file("two tensors have this name").at(format!("tensor {name}")));
             }
-            size_bytes += size_of::<&str>() + size_of::<Named<'_>>() + tensor.size_bytes();
+            size_bytes += size_of::<&str>() + size_of::<NamedTensor<'_>>() + tensor.size_bytes();
             if size_bytes > self.budget.left_bytes {
                 break;
             }
-            contents.tensors.push(Named { name, tensor: tensor.as_ref().clone() });
+            contents.tensors.push(NamedTensor { name, tensor: tensor.as_ref().clone() });
         }
         self.budget.pay(size_bytes)?;
         Ok(contents)

@@ -2,7 +2,7 @@
 
 use super::GpuExecutor;
 use crate::error::Result;
-use crate::exec::gpu::pending::{Pending, PendingExcerpt};
+use crate::exec::gpu::pending::{PendingExcerpt, PendingWork};
 use crate::exec::gpu::readback::{Readback, SplitReadback};
 use crate::exec::{Excerpt, Loaded};
 use crate::tape::TOKENS_PER_BLOCK;
@@ -12,7 +12,7 @@ const LARGE: usize = 8 << 20;
 
 impl GpuExecutor {
     /// Submits copies of these excerpts (parts of the executor's memory) to buffers that the host can read.
-    pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<Pending> {
+    pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<PendingWork> {
         let tape = self.model.tape().clone();
         let pending: Vec<PendingExcerpt> = excerpts.iter().map(|excerpt| PendingExcerpt::of(excerpt, &tape)).collect();
         let bytes = pending.iter().map(|excerpt| excerpt.bytes).sum();
@@ -44,7 +44,7 @@ impl GpuExecutor {
             }
         }
         readback.ask(&device.queue.submit([encoder.finish()]));
-        Ok(Pending::Excerpts(readback, pending))
+        Ok(PendingWork::Excerpts(readback, pending))
     }
 
     /// Returns the values of each excerpt. The bytes must have arrived in `readback`.
