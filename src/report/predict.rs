@@ -51,7 +51,7 @@ mod tests {
     /// Every model has a finite estimate on every GPU, and no step is faster than its weights can be read.
     #[test]
     fn no_step_is_faster_than_the_memory() {
-        for gpu in GPUS {
+        for gpu in GPUS.iter() {
             for (model, format, bytes) in
                 [("rwkv7-2.9b", "f16", 5.0e9), ("rwkv6-1.5b", "i8", 1.4e9), ("rwkv4-0.1b", "f16", 0.2e9), ("glm4-9b", "i4", 4.0e9)]
             {

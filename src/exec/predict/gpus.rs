@@ -1,6 +1,7 @@
 //! The GPUs that [`predict`](super) knows, with the numbers of their data sheets and a few estimates.
 
 use crate::error::{Error, Result};
+use std::sync::LazyLock;
 
 /// The speed of a GPU.
 #[derive(Debug, Clone, Copy)]
@@ -27,107 +28,39 @@ pub struct Gpu {
     pub cache: f64,
 }
 
-const US: f64 = 1e-6;
+/// The table of known GPUs: name, title, GB/s, TFLOP/s, TFLOP/s of cooperative matrices (0: none), cores, and the times of a dispatch, of a load
+/// from memory and of a load from the cache in microseconds. After the title, `*` marks a GPU that uses the memory of the host.
+const TABLE: &str = "\
+4090 | NVIDIA GeForce RTX 4090 | 1008.0 82.6 38.0 128 2.5 0.28 0.13
+3090 | NVIDIA GeForce RTX 3090 | 936.0 35.6 20.0 82 2.5 0.4 0.2
+3060 | NVIDIA GeForce RTX 3060 | 360.0 12.7 8.0 28 2.5 0.4 0.2
+h100 | NVIDIA H100 SXM | 3350.0 66.9 58.0 132 3.0 0.5 0.2
+h200 | NVIDIA H200 | 4800.0 66.9 58.0 132 3.0 0.5 0.2
+7900xtx | AMD Radeon RX 7900 XTX | 960.0 30.7 25.0 96 2.0 0.3 0.12
+780m | AMD Radeon 780M (DDR5-5600) * | 90.0 4.1 3.0 12 4.5 0.35 0.12
+m3 | Apple M3 * | 100.0 3.5 0 10 4.0 0.35 0.15";
 
 /// All known GPUs.
-pub static GPUS: &[Gpu] = &[
+pub static GPUS: LazyLock<Vec<Gpu>> = LazyLock::new(|| TABLE.lines().map(gpu).collect());
+
+/// Reads a line of [`TABLE`].
+fn gpu(line: &'static str) -> Gpu {
+    let [name, title, numbers] = line.splitn(3, " | ").collect::<Vec<_>>().try_into().expect("a line has three columns");
+    let numbers: Vec<f64> = numbers.split(' ').map(|n| n.parse().expect("a number")).collect();
+    let [gb_s, tflop_s, cooperative, cores, dispatch, memory, cache] = numbers.try_into().expect("a line has seven numbers");
     Gpu {
-        name: "4090",
-        title: "NVIDIA GeForce RTX 4090",
-        is_integrated: false,
-        gb_s: 1008.0,
-        tflop_s: 82.6,
-        cooperative_tflop_s: Some(38.0),
-        cores: 128,
-        dispatch: 2.5 * US,
-        memory: 0.28 * US,
-        cache: 0.13 * US,
-    },
-    Gpu {
-        name: "3090",
-        title: "NVIDIA GeForce RTX 3090",
-        is_integrated: false,
-        gb_s: 936.0,
-        tflop_s: 35.6,
-        cooperative_tflop_s: Some(20.0),
-        cores: 82,
-        dispatch: 2.5 * US,
-        memory: 0.4 * US,
-        cache: 0.2 * US,
-    },
-    Gpu {
-        name: "3060",
-        title: "NVIDIA GeForce RTX 3060",
-        is_integrated: false,
-        gb_s: 360.0,
-        tflop_s: 12.7,
-        cooperative_tflop_s: Some(8.0),
-        cores: 28,
-        dispatch: 2.5 * US,
-        memory: 0.4 * US,
-        cache: 0.2 * US,
-    },
-    Gpu {
-        name: "h100",
-        title: "NVIDIA H100 SXM",
-        is_integrated: false,
-        gb_s: 3350.0,
-        tflop_s: 66.9,
-        cooperative_tflop_s: Some(58.0),
-        cores: 132,
-        dispatch: 3.0 * US,
-        memory: 0.5 * US,
-        cache: 0.2 * US,
-    },
-    Gpu {
-        name: "h200",
-        title: "NVIDIA H200",
-        is_integrated: false,
-        gb_s: 4800.0,
-        tflop_s: 66.9,
-        cooperative_tflop_s: Some(58.0),
-        cores: 132,
-        dispatch: 3.0 * US,
-        memory: 0.5 * US,
-        cache: 0.2 * US,
-    },
-    Gpu {
-        name: "7900xtx",
-        title: "AMD Radeon RX 7900 XTX",
-        is_integrated: false,
-        gb_s: 960.0,
-        tflop_s: 30.7,
-        cooperative_tflop_s: Some(25.0),
-        cores: 96,
-        dispatch: 2.0 * US,
-        memory: 0.3 * US,
-        cache: 0.12 * US,
-    },
-    Gpu {
-        name: "780m",
-        title: "AMD Radeon 780M (DDR5-5600)",
-        is_integrated: true,
-        gb_s: 90.0,
-        tflop_s: 4.1,
-        cooperative_tflop_s: Some(3.0),
-        cores: 12,
-        dispatch: 4.5 * US,
-        memory: 0.35 * US,
-        cache: 0.12 * US,
-    },
-    Gpu {
-        name: "m3",
-        title: "Apple M3",
-        is_integrated: true,
-        gb_s: 100.0,
-        tflop_s: 3.5,
-        cooperative_tflop_s: None,
-        cores: 10,
-        dispatch: 4.0 * US,
-        memory: 0.35 * US,
-        cache: 0.15 * US,
-    },
-];
+        name,
+        title: title.trim_end_matches(" *"),
+        is_integrated: title.ends_with('*'),
+        gb_s,
+        tflop_s,
+        cooperative_tflop_s: Some(cooperative).filter(|&rate| rate > 0.0),
+        cores: cores as usize,
+        dispatch: dispatch * 1e-6,
+        memory: memory * 1e-6,
+        cache: cache * 1e-6,
+    }
+}
 
 /// Finds a GPU by its name, in upper or lower case. Spaces and hyphens are ignored.
 ///
