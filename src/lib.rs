@@ -6,26 +6,28 @@
 //!
 //! ```
 //! # #[cfg(feature = "embedded-model")]
-//! # fn main() -> wingbeat::error::Result<()> {
-//! use std::ops::ControlFlow;
-//! use wingbeat::sample::Sampling;
-//! use wingbeat::session::{Limits, Model, ModelSource, Options, Session};
+//! # fn main() -> wingbeat::Result<()> {
+//! use wingbeat::{DeviceChoice, Engine, EngineOptions, Event, ModelSource, Options, Request};
 //!
-//! let mut options = Options::default();
-//! options.device = "cpu".parse()?; // default: the first GPU, or the CPU if no GPU is found
-//! // The tiny model in the crate. `Model::open(path)` opens a checkpoint.
-//! let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
-//! let mut session = Session::new(&model, 1)?;
-//! let output = session.generate("In the beginning", &Sampling::greedy(0), &Limits::new(8), &mut |piece| {
-//!     print!("{piece}");
-//!     ControlFlow::Continue(())
-//! })?;
-//! assert_eq!(output.tokens.len(), 8);
+//! // `Model::open("model.pth")` opens a checkpoint with default options: the first GPU, or the CPU if no GPU is found.
+//! let model = Options::new().device(DeviceChoice::Cpu).open(ModelSource::Embedded)?;
+//! let engine = Engine::start(&model, EngineOptions::default())?;
+//! let request = Request::text("In the beginning").max_tokens(8).set("temperature", 0);
+//! for event in engine.submit(&request)? {
+//!     match event {
+//!         Event::Text { text, .. } => print!("{text}"),
+//!         Event::Failed(e) => return Err(e),
+//!         _ => {}
+//!     }
+//! }
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "embedded-model"))]
 //! # fn main() {}
 //! ```
+//!
+//! Four names make a program: a [`Model`] is loaded once, an [`Engine`] runs it, a [`Request`] says what to generate, and [`Event`]s bring the text. A
+//! [`Completion`] is a whole text, and a [`Generation`] its events.
 //!
 //! # Modules
 //!
@@ -161,6 +163,16 @@ mod seeds;
 pub mod serve;
 pub mod session;
 pub mod vocab;
+
+pub use chat::{Conversation, Format, Message, Role, Tool, ToolCall};
+pub use engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Input, Request, StateOptions, ToolChoice, Usage};
+pub use error::{Error, Result};
+pub use low_level::exec::gpu::{Backend, Device as GpuDevice};
+pub use low_level::exec::strategy::StrategyChoice;
+pub use low_level::exec::{DeviceChoice, FloatChoice, QuantPlan};
+pub use low_level::quant::Float;
+pub use sample::Sampling;
+pub use session::{Finish, Logprobs, Model, ModelSource, Options, Output, Pooling};
 
 #[cfg(feature = "cli")]
 use low_level::report;

@@ -314,8 +314,9 @@ impl Preparer {
     /// Returns the sampler settings. Settings that the request does not set have the defaults of the chat format or the model. A request without a
     /// seed gets a random seed.
     fn sampling(&self, request: &Request, question: Option<&Question>) -> Result<Sampling> {
-        let defaults = question.map_or(self.model.sampling(), |question| &question.sampling).clone();
-        let sampling = Sampling { seed: random_seed(), ..defaults }.with_kept(&request.sampling)?;
+        let of_model = || question.map_or(self.model.sampling(), |question| &question.sampling).clone();
+        let base = request.base.clone().unwrap_or_else(|| Sampling { seed: random_seed(), ..of_model() });
+        let sampling = base.with_kept(&request.sampling)?;
         sampling.check(self.model.facts().n_vocab)?;
         Ok(sampling)
     }

@@ -2,12 +2,13 @@
 
 mod messages;
 mod read;
+mod setters;
 #[cfg(test)]
 mod tests;
 
 use super::rules::Rules;
 use crate::chat::{Message, Thinking, Tool};
-use crate::sample::Setting;
+use crate::sample::{Sampling, Setting};
 use crate::session::Pooling;
 
 /// The value of `max_tokens` that sets no limit. A text then continues until the model ends the text, a stop text occurs, the context is full or
@@ -135,6 +136,8 @@ pub struct Request {
     pub priority: i32,
     /// If true, the request neither uses nor creates entries of the prefix cache.
     pub no_cache: bool,
+    /// The sampler settings that `sampling` changes. `None` means the settings of the model or its chat format, with a random seed.
+    pub base: Option<Sampling>,
     /// Sampler settings: pairs of a name, such as `top-p`, and the setting's values as text.
     pub sampling: Vec<(String, Vec<String>)>,
 }
@@ -164,6 +167,7 @@ impl Request {
             namespace: String::new(),
             priority: 0,
             no_cache: false,
+            base: None,
             sampling: Vec::new(),
         }
     }
@@ -181,19 +185,6 @@ impl Request {
     /// Returns a request to answer messages.
     pub fn messages(messages: impl Into<Vec<Message>>) -> Request {
         Request::new(Input::Messages(messages.into()))
-    }
-
-    /// Sets the maximum number of tokens of each continuation.
-    pub fn max_tokens(self, n: usize) -> Request {
-        Request { max_tokens: Some(n), ..self }
-    }
-
-    /// Sets a sampler setting by name: `set("temperature", 0.5)`. [`Engine::submit`](super::Engine::submit) checks the name and the value.
-    pub fn set(mut self, name: &str, value: impl ToString) -> Request {
-        let name = name.replace('_', "-");
-        self.sampling.retain(|(known, _)| *known != name);
-        self.sampling.push((name, vec![value.to_string()]));
-        self
     }
 
     /// Returns this request with its unset fields taken from `defaults`. If this request sets a preset, the sampler settings of `defaults` that
@@ -223,13 +214,15 @@ impl Request {
             add_bos: self.add_bos.or(defaults.add_bos),
             tools: if self.tools.is_empty() { defaults.tools.clone() } else { self.tools.clone() },
             tool_choice: self.tool_choice.clone().or_else(|| defaults.tool_choice.clone()),
+            base: self.base.clone().or_else(|| defaults.base.clone()),
             sampling: kept.chain(&self.sampling).cloned().collect(),
             ..self.clone()
         }
     }
 
-    /// Returns true if the request sets the sampler setting with the name `setting`.
+    /// Returns true if the request sets the sampler setting with the name `setting`. Settings in `base` count only for the seed: the others replace
+    /// defaults, but without a seed in the request a saved state continues its own random numbers.
     pub fn sets(&self, setting: &str) -> bool {
-        self.sampling.iter().any(|(name, _)| name == setting)
+        setting == "seed" && self.base.is_some() || self.sampling.iter().any(|(name, _)| name == setting)
     }
 }

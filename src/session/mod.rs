@@ -19,6 +19,7 @@ mod layout;
 mod logprobs;
 pub mod low_level;
 mod model;
+mod open;
 mod options;
 mod pages;
 mod place;

@@ -1,5 +1,6 @@
 //! Options of a model: its source, its formats and its devices.
 
+use super::open::OnLoad;
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend};
@@ -93,6 +94,8 @@ pub struct Options {
     /// The numbers that a step returns for a token. An embedding model or a reranker ([`Purpose`](crate::arch::Purpose)) always returns hidden
     /// states.
     pub output: Output,
+    /// The callback of [`progress`](Self::progress).
+    pub(crate) progress: Option<OnLoad>,
 }
 
 /// The longest context that a model gets if `context` is not set, in tokens.
@@ -120,6 +123,7 @@ impl Default for Options {
             group_norm_eps: None,
             gpu: None,
             output: Output::Logits,
+            progress: None,
         }
     }
 }

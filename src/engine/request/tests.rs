@@ -138,3 +138,11 @@ fn errors_name_the_field() {
         assert!(said.starts_with(want), "{line}: {said}");
     }
 }
+
+#[test]
+fn a_sampling_value_is_the_base_of_named_settings() {
+    let request = Request::text("x").sampling(crate::sample::Sampling { seed: 7, ..crate::sample::Sampling::greedy(0) }).set("top_k", 5);
+    assert!(request.sets("seed") && request.sets("top-k") && !request.sets("temperature"));
+    assert!(!Request::text("x").sets("seed") && Request::text("x").seed(1).sets("seed"));
+    assert_eq!(Request::text("y").over(&request).base.map(|base| base.seed), Some(7));
+}

@@ -1,0 +1,145 @@
+//! Opens models: setters of [`Options`] that can be chained, and the progress of loading.
+
+use super::options::{ModelSource, Options, Output};
+use super::{Model, PartOn};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::error::Result;
+use crate::exec::gpu::{self, Backend};
+use crate::exec::strategy::StrategyChoice;
+use crate::exec::{DeviceChoice, FloatChoice, QuantPlan};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Callback for the progress of loading: the bytes of weights loaded so far, and all bytes.
+pub(crate) type OnLoad = Arc<Mutex<dyn FnMut(u64, u64) + Send>>;
+
+impl Options {
+    /// Returns the default options, the same as `Options::default()`.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Sets the device that runs all layers.
+    pub fn device(self, device: DeviceChoice) -> Options {
+        Options { device, ..self }
+    }
+
+    /// Sets the graphics API through which GPUs are used.
+    pub fn backend(self, backend: Backend) -> Options {
+        Options { backend, ..self }
+    }
+
+    /// Sets groups of layers with a device each, in place of one device.
+    pub fn parts(self, parts: impl Into<Vec<PartOn>>) -> Options {
+        Options { parts: parts.into(), ..self }
+    }
+
+    /// Sets device and weight format of every layer, in place of `device` and `dtype`.
+    pub fn strategy(self, strategy: StrategyChoice) -> Options {
+        Options { strategy: Some(strategy), ..self }
+    }
+
+    /// Sets the float format of matrices that are not quantised.
+    pub fn dtype(self, dtype: FloatChoice) -> Options {
+        Options { dtype, ..self }
+    }
+
+    /// Sets the formats to which matrices are quantised: `quant("i8".parse()?)`.
+    pub fn quant(self, plan: QuantPlan) -> Options {
+        Options { quant: Some(plan), ..self }
+    }
+
+    /// Sets the vocabulary file.
+    pub fn vocab(self, path: impl Into<PathBuf>) -> Options {
+        Options { vocab: Some(path.into()), ..self }
+    }
+
+    /// Sets the most prompt tokens of a step.
+    pub fn chunk(self, n: usize) -> Options {
+        Options { chunk: Some(n), ..self }
+    }
+
+    /// Sets the most tokens that a slot of a model with attention can read.
+    pub fn context(self, n: usize) -> Options {
+        Options { context: Some(n), ..self }
+    }
+
+    /// Sets whether results are independent of the batch.
+    pub fn deterministic(self, deterministic: bool) -> Options {
+        Options { deterministic, ..self }
+    }
+
+    /// Sets the folder for compiled kernels and measurements.
+    pub fn cache(self, folder: impl Into<PathBuf>) -> Options {
+        Options { cache: Some(folder.into()), ..self }
+    }
+
+    /// Sets a GPU that the caller has opened, in place of `device` and `backend`.
+    pub fn gpu(self, gpu: Arc<gpu::Device>) -> Options {
+        Options { gpu: Some(gpu), ..self }
+    }
+
+    /// Sets what a step returns: logits, or hidden states for vectors.
+    pub fn output(self, output: Output) -> Options {
+        Options { output, ..self }
+    }
+
+    /// Sets a callback for the progress of loading. It gets the bytes of weights loaded so far, and all bytes.
+    pub fn progress(self, on_load: impl FnMut(u64, u64) + Send + 'static) -> Options {
+        Options { progress: Some(Arc::new(Mutex::new(on_load))), ..self }
+    }
+
+    /// Loads a model with these options. Blocks until it is loaded.
+    ///
+    /// # Errors
+    /// The errors of [`Model::load_async`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn open(self, source: impl Into<ModelSource>) -> Result<Model> {
+        Model::load(&source.into(), &self, &mut |done, total| {
+            if let Some(on_load) = &self.progress {
+                (on_load.lock().unwrap_or_else(std::sync::PoisonError::into_inner))(done, total);
+            }
+        })
+    }
+}
+
+impl From<&str> for ModelSource {
+    fn from(path: &str) -> ModelSource {
+        ModelSource::Path(path.into())
+    }
+}
+
+impl From<String> for ModelSource {
+    fn from(path: String) -> ModelSource {
+        ModelSource::Path(path.into())
+    }
+}
+
+impl From<&Path> for ModelSource {
+    fn from(path: &Path) -> ModelSource {
+        ModelSource::Path(path.into())
+    }
+}
+
+impl From<PathBuf> for ModelSource {
+    fn from(path: PathBuf) -> ModelSource {
+        ModelSource::Path(path)
+    }
+}
+
+#[cfg(all(test, feature = "embedded-model"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_ends_with_all_bytes() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ear = heard.clone();
+        let options = Options::new().device(DeviceChoice::Cpu).progress(move |done, total| ear.lock().unwrap().push((done, total)));
+        let model = options.clone().quant("i8".parse().unwrap()).open(ModelSource::Embedded).unwrap();
+        assert!(model.bits_per_weight() < 16.0);
+        let heard = heard.lock().unwrap();
+        assert!(heard.last().is_some_and(|(done, total)| done == total && *total > 0), "{heard:?}");
+        assert!(options.open("no such file").is_err());
+    }
+}
