@@ -67,16 +67,16 @@ fn steps_by_hand(batcher: &mut Batcher) -> f64 {
 fn through_engine(engine: &mut Engine) -> f64 {
     let began = Instant::now();
     let request = |i: usize| endless(TOKENS).set("seed", i);
-    let all: Vec<Generation> = (0..SLOTS).map(|i| engine.submit(&request(i)).expect("room")).collect();
+    let all: Vec<Generation> = (0..SLOTS).map(|i| engine.submit(request(i)).expect("room")).collect();
     let n: usize = all.into_iter().map(|generation| generation.wait().expect("a text")[0].tokens.len()).sum();
     n as f64 / began.elapsed().as_secs_f64()
 }
 
 fn between_tokens(model: &Model, slowdown: Option<f64>) {
     let engine = Engine::start(model, engine_options(9, slowdown)).expect("slots");
-    let mut running: Vec<Generation> = (0..8).map(|i| engine.submit(&endless(usize::MAX).set("seed", i)).expect("room")).collect();
+    let mut running: Vec<Generation> = (0..8).map(|i| engine.submit(endless(usize::MAX).set("seed", i)).expect("room")).collect();
     let alone = gaps(&mut running[0], |n| n < 100);
-    let long = engine.submit(&Request::tokens(vec![11; 4096]).max_tokens(1)).expect("room");
+    let long = engine.submit(Request::tokens(vec![11; 4096]).max_tokens(1)).expect("room");
     let began = Instant::now();
     let reader = std::thread::spawn(move || long.wait().map(|_| began.elapsed().as_secs_f64()));
     let beside = gaps(&mut running[0], |_| !reader.is_finished());
@@ -105,7 +105,7 @@ fn conversation(model: &Model) {
         let request = Request::messages(messages.clone()).max_tokens(24).set("seed", turn);
         let mut answer = String::new();
         for (engine, times) in engines.iter().zip(&mut first_tokens) {
-            let done = engine.submit(&request).expect("room").wait().expect("an answer").remove(0);
+            let done = engine.submit(request.clone()).expect("room").wait().expect("an answer").remove(0);
             times.push(done.timings.prefill_ms);
             prompt_tokens.push(done.usage.prompt_tokens);
             answer = done.text;
@@ -130,12 +130,11 @@ fn gaps(generation: &mut Generation, go_on: impl Fn(usize) -> bool) -> Vec<f64> 
     let mut all = Vec::new();
     while go_on(all.len()) {
         match generation.recv() {
-            Some(Event::Text { .. }) => {
+            Some(Ok(Event::Text { .. })) => {
                 all.push(last.elapsed().as_secs_f64());
                 last = Instant::now();
             }
-            Some(Event::Failed(e)) => panic!("{e}"),
-            Some(_) => {}
+            Some(event) => drop(event.expect("an event")),
             None => break,
         }
     }

@@ -13,11 +13,9 @@
 //! let model = Options::new().device(DeviceChoice::Cpu).open(ModelSource::Embedded)?;
 //! let engine = Engine::start(&model, EngineOptions::default())?;
 //! let request = Request::text("In the beginning").max_tokens(8).set("temperature", 0);
-//! for event in engine.submit(&request)? {
-//!     match event {
-//!         Event::Text { text, .. } => print!("{text}"),
-//!         Event::Failed(e) => return Err(e),
-//!         _ => {}
+//! for event in engine.submit(request)? {
+//!     if let Event::Text { text, .. } = event? {
+//!         print!("{text}");
 //!     }
 //! }
 //! # Ok(())

@@ -301,7 +301,7 @@ fn a_prompt_of_one_token_ends_with_its_state() {
     request.save_state = Some("a".into());
     let (ended, has_ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let done = engine.submit(&request).unwrap().wait().unwrap().remove(0);
+        let done = engine.submit(request.clone()).unwrap().wait().unwrap().remove(0);
         ended.send(done).unwrap();
     });
     let done = has_ended.recv_timeout(std::time::Duration::from_secs(60)).expect("the text ends");

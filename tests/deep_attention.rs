@@ -249,7 +249,7 @@ fn cached_prompts_continue_with_the_same_texts() {
         let asked = |tokens: &[u32], no_cache: bool| {
             let mut request = Request::tokens(tokens).max_tokens(3).set("temperature", 0);
             request.no_cache = no_cache;
-            engine.submit(&request).unwrap().wait().unwrap().remove(0)
+            engine.submit(request.clone()).unwrap().wait().unwrap().remove(0)
         };
         asked(&first, false);
         for (tokens, least) in [([&first[..], &prompt(30, 2)].concat(), 100), (first[..70].to_vec(), 0), (prompt(20, 3), 0)] {

@@ -187,7 +187,7 @@ fn opening_and_dropping_models_does_not_grow() {
     for _ in 0..100 {
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let engine = wingbeat::engine::Engine::start(&model, Default::default()).unwrap();
-        engine.submit(&wingbeat::engine::Request::text("In the beginning").max_tokens(2)).unwrap().wait().unwrap();
+        engine.submit(wingbeat::engine::Request::text("In the beginning").max_tokens(2)).unwrap().wait().unwrap();
         drop((model, engine));
         at.push(resident());
     }

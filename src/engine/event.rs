@@ -1,7 +1,7 @@
 //! The events that the reader of a request receives.
 
 use super::StateInfo;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::session::{Finish, Logprobs};
 use crate::template::ToolCall;
 
@@ -72,15 +72,13 @@ pub enum Event {
     },
     /// A continuation is complete.
     Done(Box<Completion>),
-    /// The request has failed. No event follows.
-    Failed(Error),
 }
 
 impl Event {
     /// Returns about how many bytes of memory the event takes.
     pub(super) fn n_bytes(&self) -> usize {
         let heap = match self {
-            Event::Started { .. } | Event::Failed(_) => 0,
+            Event::Started { .. } => 0,
             Event::Vector { vector } => size_of_val(vector.as_slice()),
             Event::Prompt { logprobs, .. } => logprobs.iter().map(logprobs_bytes).sum(),
             Event::Text { text, .. } | Event::Thought { text, .. } | Event::Arguments { text, .. } => text.len(),

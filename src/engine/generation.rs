@@ -6,9 +6,7 @@ use super::Event;
 use super::outbox::Reader;
 #[cfg(not(target_arch = "wasm32"))]
 use super::thread::EngineThread;
-use crate::error::Error;
-#[cfg(not(target_arch = "wasm32"))]
-use crate::error::Result;
+use crate::error::{Error, Result};
 use futures_core::Stream;
 use std::pin::Pin;
 #[cfg(not(target_arch = "wasm32"))]
@@ -16,8 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The events of one request, in order. `for event in generation` blocks until the next event. As a [`Stream`], a generation yields the same
-/// events without blocking. The last event is the last continuation's [`Event::Done`], or [`Event::Failed`]. Dropping a generation cancels its
-/// request and frees the slots within one step.
+/// events without blocking. The last item is the last continuation's [`Event::Done`], or the error with which the request failed: the end of a
+/// text and a lost device cannot be confused. Dropping a generation cancels its request and frees the slots within one step.
 #[derive(Debug)]
 pub struct Generation {
     pub(super) events: Reader,
@@ -31,7 +29,7 @@ pub struct Generation {
 impl Generation {
     /// Blocks until the next event. Returns `None` after the last event.
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn recv(&mut self) -> Option<Event> {
+    pub fn recv(&mut self) -> Option<Result<Event>> {
         let event = self.events.recv();
         self.seen(event)
     }
@@ -44,24 +42,22 @@ impl Generation {
     pub fn wait(mut self) -> Result<Vec<Completion>> {
         let mut all = Vec::new();
         while let Some(event) = self.recv() {
-            match event {
-                Event::Done(completion) => all.push(*completion),
-                Event::Failed(e) => return Err(e),
-                _ => {}
+            if let Event::Done(completion) = event? {
+                all.push(*completion);
             }
         }
         all.sort_by_key(|completion| completion.index);
         Ok(all)
     }
 
-    /// Counts complete continuations. Returns `event`, or `Failed` if the engine ended before all continuations were complete.
-    fn seen(&mut self, event: Option<Event>) -> Option<Event> {
+    /// Counts complete continuations. Returns `event`, or an error if the engine ended before all continuations were complete.
+    fn seen(&mut self, event: Option<Result<Event>>) -> Option<Result<Event>> {
         match &event {
-            Some(Event::Done(_)) => self.n_left = self.n_left.saturating_sub(1),
-            Some(Event::Failed(_)) => self.n_left = 0,
+            Some(Ok(Event::Done(_))) => self.n_left = self.n_left.saturating_sub(1),
+            Some(Err(_)) => self.n_left = 0,
             None if self.n_left > 0 => {
                 self.n_left = 0;
-                return Some(Event::Failed(Error::device("the engine ended before the request was complete")));
+                return Some(Err(Error::device("the engine ended before the request was complete")));
             }
             _ => {}
         }
@@ -76,16 +72,16 @@ pub struct Events(Generation);
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Iterator for Events {
-    type Item = Event;
+    type Item = Result<Event>;
 
-    fn next(&mut self) -> Option<Event> {
+    fn next(&mut self) -> Option<Result<Event>> {
         self.0.recv()
     }
 }
 
 #[cfg(not(target_arch = "wasm32"))]
 impl IntoIterator for Generation {
-    type Item = Event;
+    type Item = Result<Event>;
     type IntoIter = Events;
 
     fn into_iter(self) -> Events {
@@ -94,9 +90,9 @@ impl IntoIterator for Generation {
 }
 
 impl Stream for Generation {
-    type Item = Event;
+    type Item = Result<Event>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
         let event = ready!(self.events.poll_next(context));
         Poll::Ready(self.seen(event))
     }

@@ -1,5 +1,7 @@
 //! The handle through which callers use an engine.
 
+#[cfg(not(target_arch = "wasm32"))]
+use super::Completion;
 use super::EngineOptions;
 use super::generation::Generation;
 use super::outbox;
@@ -30,19 +32,15 @@ use web_time::Instant;
 /// ```
 /// # #[cfg(feature = "embedded-model")]
 /// # fn main() -> wingbeat::error::Result<()> {
-/// use wingbeat::engine::{Engine, EngineOptions, Event, Request};
-/// use wingbeat::session::{Model, ModelSource, Options};
+/// use wingbeat::{DeviceChoice, Engine, EngineOptions, Event, ModelSource, Options, Request};
 ///
-/// let mut options = Options::default();
-/// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
-/// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
+/// let model = Options::new().device(DeviceChoice::Cpu).open(ModelSource::Embedded)?;
 /// let engine = Engine::start(&model, EngineOptions::default())?;
 /// let request = Request::text("In the beginning").max_tokens(8).set("temperature", 0);
-/// for event in engine.submit(&request)? {
-///     match event {
+/// for event in engine.submit(request)? {
+///     match event? {
 ///         Event::Text { text, .. } => print!("{text}"),
 ///         Event::Done(done) => println!(" ({} tokens)", done.usage.completion_tokens),
-///         Event::Failed(e) => return Err(e),
 ///         _ => {}
 ///     }
 /// }
@@ -121,7 +119,7 @@ impl Engine {
     /// An `Input` or `Usage` error that names the wrong field of the request. [`Kind::Busy`] if the queue is full, for all callers or for the
     /// request's namespace: see [`EngineOptions::queue_per_namespace`]. `Device` if [`drain`](Self::drain) was called or the engine has ended. If
     /// the named state must be read from its file: errors of [`Snapshot::load`].
-    pub fn submit(&self, request: &Request) -> Result<Generation> {
+    pub fn submit(&self, request: Request) -> Result<Generation> {
         drop(self.shared.check_room(&request.namespace)?);
         if request.n > self.shared.options.slots {
             let text = format!("expected at most {} continuations, one per slot, found {}", self.shared.options.slots, request.n);
@@ -129,16 +127,29 @@ impl Engine {
         }
         let state = request.state.as_ref().map(|name| self.shared.states.get(&request.namespace, name).map_err(|e| e.field("state")));
         let (mut prepared, state) = match request.state_is_prefix {
-            true => self.shared.prepare_after(request, state.and_then(Result::ok))?,
+            true => self.shared.prepare_after(&request, state.and_then(Result::ok))?,
             false => {
                 let state = state.transpose()?;
-                (self.shared.prepare(request, state.as_deref())?, state)
+                (self.shared.prepare(&request, state.as_deref())?, state)
             }
         };
         if request.max_tokens.is_none() {
             prepared.limits.max_tokens = prepared.limits.max_tokens.min(self.shared.options.max_tokens);
         }
-        self.queue(prepared, request.clone(), state)
+        self.queue(prepared, request, state)
+    }
+
+    /// Submits a request, and blocks until its text is complete. For a request with one continuation.
+    ///
+    /// # Errors
+    /// The errors of [`submit`](Self::submit); `Input` if `n` is not 1; the error with which the request failed.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn run(&self, request: Request) -> Result<Completion> {
+        if request.n != 1 {
+            return Err(Error::input(format!("expected 1 continuation, found {}", request.n)).field("n").hint("use `submit`"));
+        }
+        let mut all = self.submit(request)?.wait()?;
+        all.pop().ok_or_else(gone)
     }
 
     /// Checks a request like [`submit`](Self::submit), but does not queue it. Returns the prompt's tokens and the settings. The request begins with

@@ -2,6 +2,7 @@
 //! reader.
 
 use super::Event;
+use crate::error::{Error, Result};
 use async_channel::{Receiver, Sender};
 use futures_core::Stream;
 use std::pin::Pin;
@@ -21,7 +22,7 @@ pub fn queue(max_bytes: usize, wake: Sender<()>) -> (Outbox, Reader) {
 /// The engine's end of a queue.
 #[derive(Debug, Clone)]
 pub struct Outbox {
-    sender: Sender<Event>,
+    sender: Sender<Result<Event>>,
     /// The number of bytes of the events that the reader has not taken yet.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
@@ -32,7 +33,12 @@ impl Outbox {
     pub fn send(&self, event: Event) {
         // The bytes are counted before the event is sent, because the reader may take the event at once.
         self.bytes.fetch_add(event.n_bytes(), Ordering::SeqCst);
-        let _ = self.sender.try_send(event);
+        let _ = self.sender.try_send(Ok(event));
+    }
+
+    /// Ends the request with an error.
+    pub fn fail(&self, e: Error) {
+        let _ = self.sender.try_send(Err(e));
     }
 
     /// Returns whether the reader was dropped.
@@ -51,7 +57,7 @@ impl Outbox {
 /// The reader's end of a queue.
 #[derive(Debug)]
 pub struct Reader {
-    receiver: Pin<Box<Receiver<Event>>>,
+    receiver: Pin<Box<Receiver<Result<Event>>>>,
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
     wake: Sender<()>,
@@ -60,21 +66,21 @@ pub struct Reader {
 impl Reader {
     /// Blocks until the next event. Returns `None` after the last event.
     #[cfg(not(target_arch = "wasm32"))]
-    pub fn recv(&mut self) -> Option<Event> {
+    pub fn recv(&mut self) -> Option<Result<Event>> {
         let event = self.receiver.recv_blocking().ok()?;
         Some(self.taken(event))
     }
 
     /// Polls for the next event. The result is `None` after the last event.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
         let event = ready!(self.receiver.as_mut().poll_next(context));
         Poll::Ready(event.map(|event| self.taken(event)))
     }
 
-    fn taken(&self, event: Event) -> Event {
-        let n = event.n_bytes();
+    fn taken(&self, event: Result<Event>) -> Result<Event> {
+        let n = event.as_ref().map_or(0, Event::n_bytes);
         let before = self.bytes.fetch_sub(n, Ordering::SeqCst);
-        if (before - n..before).contains(&(self.max_bytes / 2)) {
+        if n > 0 && (before - n..before).contains(&(self.max_bytes / 2)) {
             // The channel has room for one message, and one message is enough to wake the engine.
             let _ = self.wake.try_send(());
         }

@@ -206,7 +206,7 @@ impl Scheduler {
     fn interrupt(&mut self) {
         for submission in self.waiting.drain(..) {
             self.left.push(submission.request.namespace);
-            submission.events.send(Event::Failed(gone()));
+            submission.events.fail(gone());
         }
         let jobs: Vec<JobId> = self.sequences.keys().copied().collect();
         for job in jobs {
@@ -285,7 +285,7 @@ impl Scheduler {
             // After an error, the contents of all slots are unknown, so no job can continue.
             Err(e) => {
                 for (request, Running { events, .. }) in std::mem::take(&mut self.running) {
-                    events.send(Event::Failed(e.clone()));
+                    events.fail(e.clone());
                     self.cancel(request);
                 }
             }
@@ -312,7 +312,7 @@ impl Scheduler {
                 }
             }
             Err(e) => {
-                request.events.send(Event::Failed(e));
+                request.events.fail(e);
                 self.cancel(sequence.request);
             }
         }

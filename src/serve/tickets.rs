@@ -98,8 +98,16 @@ impl Ticket {
     }
 
     /// Returns the next event, or `None` after the last. A state is stored before the event [`Event::Done`] is returned.
-    pub async fn next(&mut self) -> Option<Event> {
-        let mut event = self.generation.next().await?;
+    pub async fn next(&mut self) -> Option<Result<Event>> {
+        let mut event = match self.generation.next().await? {
+            Ok(event) => event,
+            Err(e) => {
+                if e.kind == Kind::Device {
+                    self.app.on_device_error(&self.model, self.number, &e);
+                }
+                return Some(Err(e));
+            }
+        };
         match &mut event {
             Event::Started { prompt_tokens, cached_tokens } => {
                 self.line.update(|entry| (entry.prompt_tokens, entry.cached_tokens) = (*prompt_tokens, *cached_tokens));
@@ -130,10 +138,9 @@ impl Ticket {
                     decode_ms: done.timings.decode_ms,
                 });
             }
-            Event::Failed(e) if e.kind == Kind::Device => self.app.on_device_error(&self.model, self.number, e),
             _ => {}
         }
-        Some(event)
+        Some(Ok(event))
     }
 }
 
@@ -144,7 +151,7 @@ async fn submit(app: &Arc<App>, engine: &Engine, request: &Request) -> Result<Ge
     let (engine, request) = (engine.clone(), request.clone());
     let submitted = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        engine.submit(&request)
+        engine.submit(request)
     });
     submitted.await.unwrap_or_else(|_| Err(Error::file("checking the request panicked")))
 }

@@ -13,7 +13,7 @@ fn ask(tokens: &[u32]) -> Request {
 }
 
 fn done(engine: &Engine, request: &Request) -> (usize, Completion) {
-    let done = engine.submit(request).unwrap().wait().unwrap().remove(0);
+    let done = engine.submit(request.clone()).unwrap().wait().unwrap().remove(0);
     (done.usage.cached_tokens, done)
 }
 
@@ -41,7 +41,7 @@ fn prompts_with_a_common_prefix_share_cached_tokens() {
                 assert_eq!((cached, with.tokens), (want, without.tokens), "{device}, {on_device}, {on_host}");
             }
             // Submits more requests at once than the device has room for.
-            let all: Vec<Generation> = (0..8).map(|i| engine.submit(&ask(&prompt(100 + 7 * i, 3 + i % 3))).unwrap()).collect();
+            let all: Vec<Generation> = (0..8).map(|i| engine.submit(ask(&prompt(100 + 7 * i, 3 + i % 3))).unwrap()).collect();
             assert!(all.into_iter().all(|generation| generation.wait().unwrap().len() == 1));
             engine.drain();
             assert_eq!(engine.stats().free_slots, 2, "{device}, {on_device}, {on_host}: {:?}", engine.stats());

@@ -130,7 +130,7 @@ impl BatchRun {
         if !request.sets("seed") {
             merged = merged.set("seed", id.seed(self.report.seed));
         }
-        Ok((self.engine.submit(&merged)?, request.n))
+        Ok((self.engine.submit(merged)?, request.n))
     }
 
     /// Handles all events that have arrived. If none has arrived, waits for an event, at most as long as `patience`. The next call handles
@@ -156,9 +156,9 @@ impl BatchRun {
     }
 
     /// Handles an event of the line at index `i` of `running`. If the line is finished, writes its result and removes the line.
-    fn on_event(&mut self, i: usize, event: Event) -> WriteResult {
+    fn on_event(&mut self, i: usize, event: Result<Event>) -> WriteResult {
         match event {
-            Event::Done(completion) => {
+            Ok(Event::Done(completion)) => {
                 let running = &mut self.running[i];
                 running.done.push(*completion);
                 if running.done.len() < running.n {
@@ -168,12 +168,12 @@ impl BatchRun {
                 self.write(running)
             }
             // After an error of the device, no other line can run either.
-            Event::Failed(e) if e.kind == Kind::Device => Err(e.hint("finished lines are kept").into()),
-            Event::Failed(e) => {
+            Err(e) if e.kind == Kind::Device => Err(e.hint("finished lines are kept").into()),
+            Err(e) => {
                 let RunningLine { id, number, .. } = self.running.swap_remove(i);
                 self.fail(Some(&id), number, e)
             }
-            _ => Ok(()),
+            Ok(_) => Ok(()),
         }
     }
 

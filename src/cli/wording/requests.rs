@@ -88,7 +88,7 @@ pub fn all(files: &Files) -> Vec<(String, String)> {
     }
     let engine = Engine::start(&MODEL, EngineOptions { slots: 2, queue: 1, ..EngineOptions::default() }).unwrap();
     let mut put = |name: &str, result: Result<()>| found.push((name.into(), result.map_or_else(|e| printed(&e), |()| "accepted".into())));
-    let submit = |request: Request| engine.submit(&request).map(drop);
+    let submit = |request: Request| engine.submit(request.clone()).map(drop);
     put("submit: more continuations than slots", submit(Request { n: 3, ..Request::text("x") }));
     put("submit: an unknown state", submit(Request { state: Some("none".into()), ..Request::text("x") }));
     put("submit: a state without a name", submit(Request { state: Some(String::new()), ..Request::text("x") }));

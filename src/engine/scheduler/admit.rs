@@ -36,7 +36,7 @@ impl Scheduler {
             self.left.push(submission.request.namespace.clone());
             let events = submission.events.clone();
             if let Err(e) = self.begin(submission) {
-                events.send(Event::Failed(e));
+                events.fail(e);
             }
         }
     }

@@ -31,7 +31,7 @@ fn a_demanded_call_parses() {
     let (mut units, mut n_done) = (std::collections::BTreeSet::new(), 0);
     while n_done < n_seeds {
         let n = (n_seeds - n_done).min(8);
-        let generation = engine.submit(&Request { n, close: Some(false), ..ask("w").set("seed", n_done).set("temperature", 2) }).unwrap();
+        let generation = engine.submit(Request { n, close: Some(false), ..ask("w").set("seed", n_done).set("temperature", 2) }).unwrap();
         for done in generation.wait().unwrap() {
             assert_eq!((done.calls.len(), done.text.as_str(), done.complete), (1, "", Some(true)), "{done:?}");
             assert_eq!((done.calls[0].name.as_str(), done.finish), ("w", Finish::Eos));
@@ -51,7 +51,7 @@ fn a_call_may_be_demanded_after_a_thought_and_of_any_tool() {
     let engine = engine(1);
     for (thinking, format) in [("fast", "g1"), ("off", "g1-tools-short"), ("fast", "g1-bot")] {
         let request = Request { thinking: Some(thinking.parse().unwrap()), format: Some(format.into()), ..ask("required") };
-        let events: Vec<Event> = engine.submit(&request.set("seed", 1)).unwrap().into_iter().collect();
+        let events = engine.submit(request.set("seed", 1)).unwrap().into_iter().collect::<crate::error::Result<Vec<Event>>>().unwrap();
         let Some(Event::Done(done)) = events.last() else { panic!("{events:?}") };
         let names = events.iter().filter_map(|e| if let Event::Call { name, call: 0, .. } = e { Some(name.as_str()) } else { None });
         assert_eq!(names.collect::<Vec<_>>(), [done.calls[0].name.as_str()], "{format}");
@@ -64,14 +64,14 @@ fn a_call_may_be_demanded_after_a_thought_and_of_any_tool() {
 #[test]
 fn tools_select_the_style_and_the_choice_is_checked() {
     let engine = engine(1);
-    let prompt = |request: Request| engine.submit(&request.max_tokens(1)).unwrap().wait().unwrap()[0].usage.prompt_tokens;
+    let prompt = |request: Request| engine.submit(request.max_tokens(1)).unwrap().wait().unwrap()[0].usage.prompt_tokens;
     let plain = prompt(Request { tools: Vec::new(), ..ask("auto") });
     assert_eq!(prompt(ask("none")), plain, "tools are not declared");
     assert!(prompt(ask("auto")) > plain + 100);
     let with = Request { format: Some("g1-tools".into()), ..ask("auto") };
     assert_eq!(prompt(Request { thinking: Some("off".parse().unwrap()), ..with }), prompt(ask("auto")), "the style for tools is chosen");
     let refused = |request: Request| {
-        let e = engine.submit(&request).unwrap_err();
+        let e = engine.submit(request.clone()).unwrap_err();
         (e.field_name().map(str::to_string), e.message)
     };
     for (request, want) in [

@@ -13,7 +13,7 @@ fn a_conversation_resumes_its_kept_state() {
     let engine = Engine::start(&model, options).unwrap();
     let kept = |request: Request| Request { state: Some("s".into()), state_is_prefix: true, save_state: Some("s".into()), ..request };
     let ask = |messages: &[Message]| Request::messages(messages).max_tokens(12).set("seed", 5);
-    let done = |request: &Request| engine.submit(request).unwrap().wait().unwrap().remove(0);
+    let done = |request: &Request| engine.submit(request.clone()).unwrap().wait().unwrap().remove(0);
     // The first turn has no state yet.
     let mut messages = vec![Message::user("light")];
     let one = done(&kept(ask(&messages)));
@@ -40,7 +40,7 @@ fn a_conversation_resumes_its_kept_state() {
 fn a_resumed_text_equals_a_text_in_one_piece() {
     let model = model();
     let engine = Engine::start(&model, EngineOptions { cache: CacheOptions::off(), ..EngineOptions::default() }).unwrap();
-    let done = |request: &Request| engine.submit(request).unwrap().wait().unwrap().remove(0);
+    let done = |request: &Request| engine.submit(request.clone()).unwrap().wait().unwrap().remove(0);
     let one = done(&Request { save_state: Some("a".into()), ..Request::text("In the beginning God created").max_tokens(0) });
     assert_eq!(one.text, "");
     let rest = |request: Request| request.max_tokens(16).set("seed", 2);
@@ -59,7 +59,7 @@ fn a_resumed_text_equals_a_text_in_one_piece() {
 fn a_mark_between_messages_is_part_of_a_text() {
     let model = model();
     let engine = Engine::start(&model, EngineOptions { cache: CacheOptions::off(), ..EngineOptions::default() }).unwrap();
-    let done = |request: &Request| engine.submit(request).unwrap().wait().unwrap().remove(0);
+    let done = |request: &Request| engine.submit(request.clone()).unwrap().wait().unwrap().remove(0);
     let vocab = model.vocab().unwrap();
     let (before, after) = (vocab.encode(b"In the").unwrap(), vocab.encode(b" beginning").unwrap());
     assert!(vocab.token(0).is_empty());
@@ -73,9 +73,9 @@ fn a_mark_between_messages_is_part_of_a_text() {
 fn callers_take_turns() {
     let engine = Engine::start(&model(), EngineOptions { slots: 1, ..EngineOptions::default() }).unwrap();
     let endless = Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(UNLIMITED) };
-    let running = engine.submit(&of("ada", endless)).unwrap();
+    let running = engine.submit(of("ada", endless)).unwrap();
     until(&engine, "it runs", |s| s.running == 1 && s.waiting == 0);
-    let ask = |name| (name, Instant::now(), engine.submit(&of(name, Request::text("b").max_tokens(3))).unwrap());
+    let ask = |name| (name, Instant::now(), engine.submit(of(name, Request::text("b").max_tokens(3))).unwrap());
     let waiting = ["ada", "ada", "ada", "bob", "bob", "cy"].map(ask);
     drop(running);
     let mut began = waiting.map(|(name, at, generation)| {
@@ -92,10 +92,10 @@ fn an_interrupted_engine_completes_its_texts_and_states() {
     let model = model();
     let engine = Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
     let endless = || Request { ignore_eos: Some(true), ..Request::text("In the").max_tokens(UNLIMITED).set("seed", 3) };
-    let mut saved = engine.submit(&Request { save_state: Some("end".into()), ..endless() }).unwrap();
-    let plain = engine.submit(&endless()).unwrap();
-    let late = engine.submit(&endless()).unwrap();
-    let is_text = |event: Option<Event>| matches!(event, Some(Event::Text { .. }));
+    let mut saved = engine.submit(Request { save_state: Some("end".into()), ..endless() }).unwrap();
+    let plain = engine.submit(endless()).unwrap();
+    let late = engine.submit(endless()).unwrap();
+    let is_text = |event: Option<crate::error::Result<Event>>| matches!(event, Some(Ok(Event::Text { .. })));
     while !is_text(saved.recv()) {}
     engine.interrupt();
     let one = saved.wait().unwrap().remove(0);
@@ -103,7 +103,7 @@ fn an_interrupted_engine_completes_its_texts_and_states() {
     assert_eq!((one.finish, info.n_tokens), (Finish::Interrupted, one.usage.prompt_tokens + one.tokens.len()));
     assert_eq!(plain.wait().unwrap()[0].finish, Finish::Interrupted);
     assert_eq!(late.wait().unwrap_err().kind, Kind::Device);
-    assert!(engine.submit(&endless()).is_err());
+    assert!(engine.submit(endless()).is_err());
     engine.drain();
     assert_eq!(engine.stats().free_slots, 2);
 }
@@ -115,12 +115,12 @@ fn an_interrupted_text_includes_the_held_back_beginning_of_a_stop_text() {
     let engine = Engine::start(&model, EngineOptions { slots: 1, event_bytes: 1 << 10, ..EngineOptions::default() }).unwrap();
     let (_, text) = alone(&model, "In the beginning", 40, 0);
     let request = Request { stop: Some(vec![text]), logprobs: Some(0), ignore_eos: Some(true), ..Request::text("In the beginning") };
-    let waiting = engine.submit(&request.clone().max_tokens(UNLIMITED).set("seed", 0)).unwrap();
+    let waiting = engine.submit(request.clone().max_tokens(UNLIMITED).set("seed", 0)).unwrap();
     until(&engine, "the request pauses", |s| s.paused == 1);
     engine.interrupt();
     let (mut told, mut done) = (String::new(), None);
     for event in waiting {
-        match event {
+        match event.unwrap() {
             Event::Text { text, .. } => told += &text,
             Event::Done(completion) => done = Some(completion),
             _ => {}
@@ -138,18 +138,18 @@ fn an_engine_may_forget_states_that_its_caller_has() {
     let bytes = {
         let engine = Engine::start(&model, EngineOptions::default()).unwrap();
         let saved = Request { save_state: Some("a".into()), ..Request::text("a").max_tokens(1) };
-        engine.submit(&saved).unwrap().wait().unwrap()[0].state.clone().unwrap().unwrap().bytes
+        engine.submit(saved.clone()).unwrap().wait().unwrap()[0].state.clone().unwrap().unwrap().bytes
     };
     let states = StateOptions { bytes: 2 * bytes, forgets: true, ..StateOptions::default() };
     let engine = Engine::start(&model, EngineOptions { states, ..EngineOptions::default() }).unwrap();
     for name in ["a", "b", "c"] {
         let saved = Request { save_state: Some(name.into()), ..Request::text("a").max_tokens(1) };
-        assert!(engine.submit(&saved).unwrap().wait().unwrap()[0].state.clone().unwrap().is_ok());
+        assert!(engine.submit(saved.clone()).unwrap().wait().unwrap()[0].state.clone().unwrap().is_ok());
     }
     assert_eq!(["a", "b", "c"].map(|name| engine.has_state("", name)), [false, true, true]);
     // A state that is larger than the limit is refused even if the engine may forget other states.
     let small = StateOptions { bytes: bytes / 2, forgets: true, ..StateOptions::default() };
     let engine = Engine::start(&model, EngineOptions { states: small, ..EngineOptions::default() }).unwrap();
     let saved = Request { save_state: Some("a".into()), ..Request::text("a").max_tokens(1) };
-    assert_eq!(engine.submit(&saved).unwrap().wait().unwrap()[0].state.clone().unwrap().unwrap_err().kind, Kind::Memory);
+    assert_eq!(engine.submit(saved.clone()).unwrap().wait().unwrap()[0].state.clone().unwrap().unwrap_err().kind, Kind::Memory);
 }

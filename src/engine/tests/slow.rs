@@ -17,7 +17,7 @@ fn bounded() -> (Model, Engine) {
 
 /// Submits a request of N tokens and waits until the engine has paused the request.
 fn paused(engine: &Engine) -> Generation {
-    let generation = engine.submit(&Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(N).set("seed", 1) }).unwrap();
+    let generation = engine.submit(Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(N).set("seed", 1) }).unwrap();
     until(engine, "it is paused", |s| s.paused == 1);
     generation
 }
@@ -29,7 +29,7 @@ fn a_slow_reader_pauses_its_own_request_alone() {
     assert!(engine.stats().drawn < N as u64, "{:?}", engine.stats());
     // Other requests run in the other slot. Their texts equal the texts of a separate session.
     for seed in 0..2 {
-        let done = engine.submit(&Request::text("In the beginning").max_tokens(8).set("seed", seed)).unwrap().wait().unwrap();
+        let done = engine.submit(Request::text("In the beginning").max_tokens(8).set("seed", seed)).unwrap().wait().unwrap();
         assert_eq!(done[0].text, alone(&model, "In the beginning", 8, seed).1);
     }
     let stats = engine.stats();
@@ -76,7 +76,7 @@ impl Constraint for Panics {
 fn a_panic_in_the_rules_of_a_request_ends_that_request_alone() {
     let model = model();
     let engine = Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
-    let beside = engine.submit(&Request::text("And Moses said").max_tokens(20).set("seed", 0)).unwrap();
+    let beside = engine.submit(Request::text("And Moses said").max_tokens(20).set("seed", 0)).unwrap();
     let request = Request::text("a").max_tokens(5);
     let all: [MakeConstraint; 2] = [Box::new(|| panic!("rules that panic")), Box::new(|| Ok(Box::new(Panics)))];
     for make in all {

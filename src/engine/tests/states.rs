@@ -13,7 +13,7 @@ fn from(name: &str, request: Request) -> Request {
 }
 
 fn done(engine: &Engine, request: &Request) -> Completion {
-    engine.submit(request).unwrap().wait().unwrap().remove(0)
+    engine.submit(request.clone()).unwrap().wait().unwrap().remove(0)
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn wrong_names_and_full_memory_are_errors() {
         EngineOptions { states: StateOptions { folder: None, bytes: 10, ..StateOptions::default() }, ..EngineOptions::default() },
     )
     .unwrap();
-    let place = |request: &Request| engine.submit(request).unwrap_err().field_name().unwrap().to_string();
+    let place = |request: &Request| engine.submit(request.clone()).unwrap_err().field_name().unwrap().to_string();
     assert_eq!(place(&from("x", Request::text("a"))), "state");
     assert_eq!(place(&from("../x", Request::text("a"))), "state");
     assert_eq!(place(&saved(Request::text("a"), ".x")), "save_state");

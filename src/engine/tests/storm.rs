@@ -105,7 +105,7 @@ fn thousands_of_requests_end_as_planned() {
                 Fate::Refused => request.input = Input::Tokens(vec![70_000]),
                 _ => {}
             }
-            match engine.submit(&request) {
+            match engine.submit(request.clone()) {
                 Ok(generation) => waiting.push((generation, Asked { prompt, seed, from, n_tokens, n, fate, saves: request.save_state })),
                 Err(e) if e.kind == Kind::Busy => n_busy += 1,
                 Err(e) => {

@@ -11,18 +11,18 @@ fn vector(prompt: &str, pooling: Pooling) -> Request {
 fn vectors_are_computed_while_texts_decode() {
     let engine = engine(4);
     let text = Request::text("In the beginning").max_tokens(40).set("temperature", 0);
-    let alone = engine.submit(&text).unwrap().wait().unwrap().remove(0);
+    let alone = engine.submit(text.clone()).unwrap().wait().unwrap().remove(0);
     let prompts = ["light", "In the beginning God created the heaven", "x"];
     let expected = [Pooling::Last, Pooling::Mean].map(|pooling| {
         let options = EmbedOptions { pooling: Some(pooling), ..EmbedOptions::default() };
         let mut embedder = Embedder::new(engine.model(), 1, &options).unwrap();
         embedder.embed(&prompts, &mut |_, _| ()).unwrap()
     });
-    let decoding = engine.submit(&text).unwrap();
+    let decoding = engine.submit(text.clone()).unwrap();
     for (pooling, expected) in [Pooling::Last, Pooling::Mean].into_iter().zip(expected) {
-        let all: Vec<Generation> = prompts.iter().map(|prompt| engine.submit(&vector(prompt, pooling)).unwrap()).collect();
+        let all: Vec<Generation> = prompts.iter().map(|prompt| engine.submit(vector(prompt, pooling)).unwrap()).collect();
         for ((generation, expected), prompt) in all.into_iter().zip(expected).zip(prompts) {
-            let events: Vec<Event> = generation.into_iter().collect();
+            let events = generation.into_iter().collect::<crate::error::Result<Vec<Event>>>().unwrap();
             let [Event::Started { cached_tokens: 0, .. }, Event::Vector { vector }, Event::Done(done)] = &events[..] else {
                 panic!("{events:?}")
             };
@@ -46,11 +46,11 @@ fn a_request_for_a_vector_has_no_text() {
         (Request { pooling: Some(Pooling::Mean), ..Request::messages([Message::user("a")]) }, "not messages"),
     ];
     for (request, want) in wrong {
-        let e = engine.submit(&request).unwrap_err();
+        let e = engine.submit(request.clone()).unwrap_err();
         assert!(e.field_name() == Some("pooling") || e.field_name() == Some("n"), "{e:?}");
         assert!(e.field_name() == Some("n") || e.to_string().contains(want), "{e}");
     }
-    let done = engine.submit(&Request { max_tokens: Some(9), ..base }).unwrap().wait().unwrap().remove(0);
+    let done = engine.submit(Request { max_tokens: Some(9), ..base }).unwrap().wait().unwrap().remove(0);
     assert!(done.vector.is_some() && done.tokens.is_empty());
 }
 

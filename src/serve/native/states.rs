@@ -125,14 +125,12 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
         _ => failure,
     })?;
     while let Some(event) = ticket.next().await {
-        match event {
-            Event::Done(done) => match done.state {
+        if let Event::Done(done) = event? {
+            match done.state {
                 Some(Ok(saved)) => return Ok(Json(described(&saved, model))),
                 Some(Err(e)) => return Err(ticket.refused.take().unwrap_or_else(|| e.into())),
                 None => break,
-            },
-            Event::Failed(e) => return Err(e.into()),
-            _ => {}
+            }
         }
     }
     Err(Error::device("the engine returned no state").into())

@@ -116,10 +116,9 @@ async fn of_engine(
         }
         for mut ticket in tickets {
             while let Some(event) = ticket.next().await {
-                match event {
+                match event? {
                     Event::Vector { vector } => vectors.push(vector),
                     Event::Done(done) => n_tokens += done.usage.prompt_tokens,
-                    Event::Failed(e) => return Err(e.into()),
                     _ => {}
                 }
             }

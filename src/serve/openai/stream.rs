@@ -54,7 +54,7 @@ impl Out {
 }
 
 /// The events of several tickets, each with the index of its ticket.
-type Events = BoxStream<'static, (usize, Event, Engine)>;
+type Events = BoxStream<'static, (usize, crate::error::Result<Event>, Engine)>;
 
 fn events(tickets: Vec<Ticket>) -> Events {
     let of_ticket = |(i, ticket): (usize, Ticket)| {
@@ -84,12 +84,12 @@ pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Re
             }
             let Streaming { events, lines, out, request_id } = &mut streaming;
             match events.as_mut()?.next().await {
-                Some((_, Event::Failed(e), _)) => {
+                Some((_, Err(e), _)) => {
                     fail(lines, &e.into(), request_id, out);
                     // Dropping the events cancels the other tickets.
                     *events = None;
                 }
-                Some((ticket, event, engine)) => lines.event(ticket, &event, &engine, out),
+                Some((ticket, Ok(event), engine)) => lines.event(ticket, &event, &engine, out),
                 None => {
                     match lines.before_end().await {
                         Ok(()) => lines.end(out),
@@ -120,10 +120,8 @@ pub async fn collect(tickets: Vec<Ticket>) -> Answer<Vec<Vec<Completion>>> {
     let mut all: Vec<Vec<Completion>> = tickets.iter().map(|_| Vec::new()).collect();
     let mut events = events(tickets);
     while let Some((ticket, event, _)) = events.next().await {
-        match event {
-            Event::Done(done) => all[ticket].push(*done),
-            Event::Failed(e) => return Err(e.into()),
-            _ => {}
+        if let Event::Done(done) = event? {
+            all[ticket].push(*done);
         }
     }
     all.iter_mut().for_each(|done| done.sort_by_key(|completion| completion.index));
