@@ -17,7 +17,7 @@ export WINGBEAT_REQUIRE_GPU=1
 [ "${run[1]}" != nextest ] || [ $# -gt 0 ] || "$cargo" test --quiet --doc
 # Runs the examples; nextest only compiles them.
 if [ $# -eq 0 ]; then
-  for example in generate rwkv4_in_150_lines rwkv6_notebook glm4_notebook; do
+  for example in whole_text stream chat_tools embedding state own_gpu rwkv4_in_150_lines rwkv6_notebook glm4_notebook; do
     "$cargo" run --quiet --example "$example" >/dev/null
   done
 fi

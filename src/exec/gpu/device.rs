@@ -349,6 +349,20 @@ impl Device {
         }
     }
 
+    /// Wraps a device that the caller opened from `adapter`. Uses the features and limits that the caller asked for. Replaces the device's handlers of
+    /// errors and of device loss.
+    ///
+    /// # Errors
+    /// `Usage` if an environment variable is wrong, as in [`Adapter::caps`].
+    pub fn of_wgpu(adapter: wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Result<Device> {
+        let adapter = Adapter::new(adapter);
+        let (mut caps, features) = (adapter.caps(false)?, device.features());
+        caps.cooperative = caps.cooperative.filter(|_| features.contains(COOPERATIVE_FEATURES));
+        caps.subgroups &= features.contains(wgpu::Features::SUBGROUP);
+        caps.max_binding = caps.max_binding.min(usize::try_from(device.limits().max_storage_buffer_binding_size).unwrap_or(usize::MAX));
+        Ok(Self::adopt(device, queue, caps, adapter.is_slow()))
+    }
+
     /// Wraps an open device. Replaces the device's handlers of errors and of device loss.
     pub fn adopt(device: wgpu::Device, queue: wgpu::Queue, caps: Caps, is_slow: bool) -> Device {
         let faults = Faults::default();
