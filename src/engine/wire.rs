@@ -40,6 +40,13 @@ impl<'a> Fields<'a> {
         Some(self.0.remove(at).1.get())
     }
 
+    /// Returns the object as the source of a serde type. Each value is parsed when the type asks for it.
+    #[cfg(feature = "serve")]
+    pub(crate) fn deserializer(&self) -> impl Deserializer<'a, Error = serde_json::Error> {
+        let fields = self.0.iter().map(|(name, value)| (name.clone(), *value)).collect::<Vec<_>>();
+        serde::de::value::MapDeserializer::new(fields.into_iter())
+    }
+
     /// Returns the name of each field and its value as JSON text. Leaves out fields that are `null`: as in OpenAI's API, `null` means unset.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.get())).filter(|(_, value)| *value != "null")

@@ -62,16 +62,7 @@ impl Body {
     /// # Errors
     /// 400 with the path of the wrong field.
     pub fn parse<T: DeserializeOwned>(&self) -> Answer<T> {
-        // The check for an object gives a shorter error than serde does.
-        let fields = self.fields()?;
-        drop(fields);
-        let mut parser = serde_json::Deserializer::from_slice(self.json());
-        serde_path_to_error::deserialize(&mut parser).map_err(|e| {
-            let path = e.path().to_string();
-            let inner = e.into_inner();
-            let error = Error::input(crate::error::in_words(&inner)).caused_by(inner);
-            if path == "." { error.into() } else { error.field(&path).into() }
-        })
+        parse(&self.fields()?)
     }
 
     /// Returns the fields of the body.
@@ -79,10 +70,19 @@ impl Body {
     /// # Errors
     /// 400 if the body is not a JSON object.
     pub fn fields(&self) -> Answer<Fields<'_>> {
-        Ok(Fields::read(self.json())?)
+        Ok(Fields::read(&self.0)?)
     }
+}
 
-    fn json(&self) -> &[u8] {
-        self.0.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.0)
-    }
+/// Converts the fields of a body to a type. Unknown fields are ignored.
+///
+/// # Errors
+/// 400 with the path of the wrong field.
+pub fn parse<T: DeserializeOwned>(fields: &Fields<'_>) -> Answer<T> {
+    serde_path_to_error::deserialize(fields.deserializer()).map_err(|e| {
+        let path = e.path().to_string();
+        let inner = e.into_inner();
+        let error = Error::input(crate::error::in_words(&inner)).caused_by(inner);
+        if path == "." { error.into() } else { error.field(&path).into() }
+    })
 }

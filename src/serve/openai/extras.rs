@@ -5,7 +5,7 @@ use crate::engine::{Fields, Follows, Input, Request, Rules};
 use crate::error::Error;
 use crate::serve::ServeOptions;
 use crate::serve::app::App;
-use crate::serve::body::Body;
+use crate::serve::body::{Body, parse};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::ids::new_id;
@@ -107,7 +107,7 @@ pub fn read<T: DeserializeOwned>(app: &App, caller: &Caller, body: &Body, own: &
     let mut fields = body.fields()?;
     // Checks before parsing: a parsed schema takes many times the memory of its text.
     check_sizes(&fields, &app.options)?;
-    let asked = body.parse()?;
+    let asked = parse(&fields)?;
     app.log_body(&caller.request_id, &body.0);
     for name in OWN.iter().chain(own) {
         fields.take(name);
