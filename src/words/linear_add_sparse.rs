@@ -5,7 +5,8 @@
 //! is not zero. In a step of many tokens, almost every column has a non-zero input for some token, so the dense tiled product reads all
 //! columns. [`DenseFrom`](crate::tape::DenseFrom) says how many tokens are many. The twin is the reference implementation on the CPU.
 
-use super::stack::{BY_COLUMNS, Segment, Shape, Stack, Store};
+use super::shape::{BY_COLUMNS, Shape};
+use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, steps};
 use crate::quant::PAD;
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, MatrixPiece, Rows, Tape, Var, Word};

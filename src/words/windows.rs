@@ -1,7 +1,8 @@
 //! Lowers products: turns a product into dispatches. On a software adapter, kernels read weights and activations through windows. A window
 //! is a uniform binding of 64 KiB. One dispatch computes a block of rows for up to 8 tokens.
 
-use super::stack::{Segment, Shape, Stack};
+use super::shape::Shape;
+use super::stack::{Segment, Stack};
 use crate::quant::WEIGHTS_PER_BLOCK;
 use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 

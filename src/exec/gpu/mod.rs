@@ -1,5 +1,6 @@
 //! Plays a tape on a GPU through wgpu. No other folder names wgpu.
 
+mod adapter;
 mod ahead;
 mod compose;
 mod device;
@@ -22,10 +23,11 @@ mod table;
 mod upload;
 mod weights;
 
-pub use compose::{Recipe, compose};
 #[cfg(not(target_arch = "wasm32"))]
-pub use device::adapters;
-pub use device::{Adapter, AdapterKind, Backend, Device, adapters_async, compiled_backends};
+pub use adapter::adapters;
+pub use adapter::{Adapter, AdapterKind, Backend, adapters_async, compiled_backends};
+pub use compose::{Recipe, compose};
+pub use device::Device;
 pub use draws::{DrawSizes, Draws};
 pub use kernel::parse;
 pub use model::GpuModel;
