@@ -32,7 +32,7 @@ fn main() {
 }
 
 fn throughput(model: &Model) {
-    let mut batcher = Batcher::new(Session::new(model, SLOTS).expect("slots")).expect("a model of tokens");
+    let mut batcher = Batcher::new(Session::new(model, SLOTS).expect("slots"));
     let mut engine = Engine::start(model, engine_options(SLOTS, None)).expect("slots");
     let (mut by_hand, mut through) = (Vec::new(), Vec::new());
     // The first round is a warm-up and does not count.

@@ -42,7 +42,7 @@ fn a_text_does_not_depend_on_the_rest_of_the_batch() {
         options.chunk = Some(16);
         let model = tiny(&options);
         let n = if *device == "cpu" { 40 } else { 12 };
-        let mut batcher = Batcher::new(Session::new(&model, 5).unwrap()).unwrap();
+        let mut batcher = Batcher::new(Session::new(&model, 5).unwrap());
         let (mut waiting, mut which, mut found, mut heard) = (0..n, HashMap::new(), HashMap::new(), HashMap::<JobId, String>::new());
         while found.len() < n {
             while batcher.n_free() > 0
@@ -70,7 +70,7 @@ fn a_text_does_not_depend_on_the_rest_of_the_batch() {
 fn an_error_of_one_job_does_not_affect_the_others() {
     let model = tiny(&options("cpu"));
     let n_vocab = model.facts().n_vocab as u32;
-    let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
+    let mut batcher = Batcher::new(Session::new(&model, 2).unwrap());
     let (prompt, sampling, limits) = case(3);
     let job = |prompt: &[u32], sampling: &Sampling| Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), limits.clone());
     // A refused job does not keep a slot open.
@@ -107,7 +107,7 @@ fn a_job_continues_from_an_open_slot_and_can_be_cancelled() {
     let base = session.open().unwrap();
     let (prompt, sampling, limits) = case(9);
     session.prefill(base, &prompt[..4]).unwrap();
-    let mut batcher = Batcher::new(session).unwrap();
+    let mut batcher = Batcher::new(session);
     let job = |prompt: &[u32], n| Job {
         from: Some(base),
         ..Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), Limits { max_tokens: n, ..limits.clone() })
@@ -133,7 +133,7 @@ fn a_job_continues_from_an_open_slot_and_can_be_cancelled() {
 #[test]
 fn a_processor_is_called_before_each_sampling() {
     let model = tiny(&options("cpu"));
-    let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
+    let mut batcher = Batcher::new(Session::new(&model, 2).unwrap());
     let (prompt, ..) = case(3);
     let mut job = Job::new(prompt.clone(), Sampler::new(Sampling::rwkv()), Limits::new(5));
     job.processor = Some(Box::new(|tokens, logits| {
@@ -164,7 +164,7 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
     };
     let mut single = Session::new(model, 1).unwrap();
     let expected: Vec<Vec<u32>> = (0..4).map(|i| alone(&mut single, i)).collect();
-    let mut batcher = Batcher::new(Session::new(model, 4).unwrap()).unwrap();
+    let mut batcher = Batcher::new(Session::new(model, 4).unwrap());
     let jobs: Vec<JobId> = (0..3)
         .map(|i| {
             let (prompt, sampling, limits) = case(i);
@@ -233,7 +233,7 @@ fn lexer_states_of_one_text_do_not_count_for_another() {
     let follower = pieces.follow(&grammar).unwrap();
     const TEXTS: usize = 10;
     let run = |n_slots: usize, follower: &dyn Fn() -> Follower| {
-        let mut batcher = Batcher::new(Session::new(&model, n_slots).unwrap()).unwrap();
+        let mut batcher = Batcher::new(Session::new(&model, n_slots).unwrap());
         let (mut waiting, mut texts) = (0..TEXTS as u64, HashMap::new());
         while texts.len() < TEXTS {
             while batcher.n_free() > 0
@@ -264,7 +264,7 @@ fn a_context_limits_a_text_and_a_longer_prompt_is_refused() {
     options.context = Some(100);
     let model = tiny.load(&options);
     let golden = tiny.golden();
-    let mut batcher = Batcher::new(Session::new(&model, 3).unwrap()).unwrap();
+    let mut batcher = Batcher::new(Session::new(&model, 3).unwrap());
     let job = |n: usize, seed| {
         Job::new(golden.prompt(n, seed), Sampler::new(Sampling::greedy(0)), Limits { stop_ids: Some(vec![]), ..Limits::new(1000) })
     };

@@ -110,7 +110,7 @@ fn job(prompt: &[u32], seed: u64) -> Job {
 /// Returns the texts of four jobs in three slots. The second job is cancelled, and the last job is added later. With `by_hand`, the steps are
 /// begun, polled and finished in separate calls.
 fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
-    let mut batcher = Batcher::new(Session::new(model, 3).unwrap()).unwrap();
+    let mut batcher = Batcher::new(Session::new(model, 3).unwrap());
     let ids: Vec<JobId> = (0..3).map(|i| batcher.add(job(&[10 + i, 20, 30][..1 + i as usize], i.into())).unwrap()).collect();
     let (mut ended, mut heard, mut n) = (HashMap::new(), HashMap::<JobId, Vec<u32>>::new(), 0);
     while ended.len() < 3 {
@@ -192,7 +192,7 @@ fn a_device_that_is_lost_during_a_step_is_one_error() {
         let mut options = Options::default();
         options.gpu = Some(device.clone());
         let model = tiny(&options);
-        let mut batcher = Batcher::new(Session::new(&model, 2).unwrap()).unwrap();
+        let mut batcher = Batcher::new(Session::new(&model, 2).unwrap());
         batcher.add(job(&[1, 2], 0)).unwrap();
         batcher.step(&mut |_, _| ()).unwrap();
         batcher.begin_step().unwrap();

@@ -5,8 +5,10 @@ use crate::cli::{feed, json, put, refused, run, stdout};
 use crate::support::{devices, goldens, options, tiny};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use wingbeat::engine::{Engine, EngineOptions, Event, Input, Request};
 use wingbeat::low_level::arch::Task;
 use wingbeat::sample::Sampling;
+use wingbeat::serve::LoadEngine;
 use wingbeat::session::{EmbedOptions, Embedder, Limits, Model, ModelSource, Output, Pooling, Reranker, Session};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-embedding");
@@ -50,6 +52,72 @@ fn embedder(model: &Model, n_slots: usize, set: impl Fn(&mut EmbedOptions)) -> E
     let mut options = EmbedOptions::default();
     set(&mut options);
     Embedder::new(model, n_slots, &options).unwrap()
+}
+
+/// Starts an engine with the random embedding model and its reranker.
+fn engine(device: &str) -> wingbeat::error::Result<Engine> {
+    let options = EngineOptions { slots: 2, reranker: Some(open("reranker.pth", device)), ..EngineOptions::default() };
+    Engine::start(&open("embedding.pth", device), options)
+}
+
+/// Returns a function that starts an engine with a reranker, and the numbers that the package computes. Returns `None` without the models' files.
+pub fn reranking() -> Option<(LoadEngine, Value)> {
+    file("reranker.pth")?;
+    Some((Box::new(|| engine("cpu")), package()))
+}
+
+#[test]
+fn an_engine_computes_the_same_vectors_and_scores() {
+    if file("reranker.pth").is_none() {
+        return;
+    }
+    let package = package();
+    for device in devices() {
+        let engine = engine(device).unwrap();
+        let texts = texts(&package["texts"]);
+        let expected = embedder(engine.model(), 2, |_| ()).embed(&texts, &mut |_, _| ()).unwrap();
+        let inputs: Vec<Input> = texts.iter().map(|text| Input::Text(text.to_string())).collect();
+        let documents: Vec<String> = self::texts(&package["documents"]).iter().map(ToString::to_string).collect();
+        let vectors = engine.submit(Request::vectors(inputs)).unwrap();
+        let scores = engine.submit(Request::ranking(package["query"].as_str().unwrap(), documents)).unwrap();
+        let (mut n_vectors, mut n_scores) = (0, 0);
+        for event in vectors.into_iter().chain(scores) {
+            match event.unwrap() {
+                Event::Vector { index, vector } => {
+                    assert!(cosine(&vector, &expected[index].vector) >= 0.999999, "{device} {index}");
+                    n_vectors += 1;
+                }
+                Event::Score { index, logit } => {
+                    assert!((logit - numbers(&package["logits"])[index]).abs() < 1e-4, "{device} {index}: {logit}");
+                    n_scores += 1;
+                }
+                event => assert!(matches!(event, Event::Started { .. } | Event::Done(_)), "{event:?}"),
+            }
+        }
+        assert_eq!((n_vectors, n_scores), (texts.len(), 3));
+    }
+    let engine = engine("cpu").unwrap();
+    let e = engine.submit(Request::text("light")).unwrap_err();
+    assert!(e.field_name() == Some("model") && e.to_string().contains("computes vectors of texts and cannot generate text"), "{e}");
+    let mut pooled = Request::vectors([Input::Tokens(vec![1])]);
+    pooled.pooling = Some(Pooling::Mean);
+    let e = engine.submit(pooled.clone()).unwrap_err();
+    assert!(e.field_name() == Some("pooling") && e.to_string().contains("its own pooling"), "{e}");
+}
+
+#[test]
+fn several_texts_are_read_in_one_step() {
+    let mut hidden = options("cpu");
+    hidden.output = Output::Hidden;
+    let texts: Vec<String> = (0..64).map(|i| format!("{i} light")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let steps = [1, 16].map(|n_slots| {
+        let (mut n, mut last) = (0, (0, 1));
+        embedder(&tiny(&hidden), n_slots, |_| ()).embed(&texts, &mut |done, total| (n, last) = (n + 1, (done, total))).unwrap();
+        assert_eq!(last.0, last.1);
+        n
+    });
+    assert_eq!(steps, [64, 4]);
 }
 
 #[test]

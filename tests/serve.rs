@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use wingbeat::engine::{Engine, EngineOptions, StateOptions};
 use wingbeat::error::Result;
-use wingbeat::serve::{Keys, LoadEngine, LoadVectors, ServeOptions, ServedModel, ServedVectors, Vectors, run};
-use wingbeat::session::{EmbedOptions, Embedder, Output};
+use wingbeat::serve::{Keys, LoadEngine, ServeOptions, ServedModel, ServedTask, run};
+use wingbeat::session::Output;
 
 /// A running server.
 pub struct Server {
@@ -90,13 +90,17 @@ impl Server {
 
     /// Starts a server with a model named `vectors` for vectors, without a model that generates text, and waits until the model is ready.
     pub fn with_vectors() -> Server {
-        let load: LoadVectors = Box::new(|| {
+        Self::with_vectors_and(ServeOptions::default(), EngineOptions::default())
+    }
+
+    /// Starts the server of [`with_vectors`](Self::with_vectors) with other options. Its engine has 2 slots.
+    pub fn with_vectors_and(options: ServeOptions, engine: EngineOptions) -> Server {
+        let load: LoadEngine = Box::new(move || {
             let mut options = super::support::options("cpu");
             options.output = Output::Hidden;
-            let embedder = Embedder::new(&super::support::tiny(&options), 2, &EmbedOptions::default())?;
-            Ok(Vectors { embedder, reranker: None })
+            Engine::start(&super::support::tiny(&options), EngineOptions { slots: 2, ..engine.clone() })
         });
-        let server = Self::hosting(ServeOptions::default(), Vec::new(), vec![ServedVectors { name: "vectors".into(), load }]);
+        let server = Self::hosting(options, vec![ServedModel { name: "vectors".into(), task: ServedTask::Embedding, load }]);
         server.wait();
         server
     }
@@ -112,14 +116,14 @@ impl Server {
 
     /// Starts a server and returns while its model may be loading.
     pub fn loading(options: ServeOptions, load: LoadEngine) -> Server {
-        Self::hosting(options, vec![ServedModel { name: "tiny".into(), load }], Vec::new())
+        Self::hosting(options, vec![ServedModel { name: "tiny".into(), task: ServedTask::Text, load }])
     }
 
-    fn hosting(options: ServeOptions, models: Vec<ServedModel>, vectors: Vec<ServedVectors>) -> Server {
+    fn hosting(options: ServeOptions, models: Vec<ServedModel>) -> Server {
         let stop = options.stop.clone();
         let options = ServeOptions { port: 0, ..options };
         let (address, listens) = channel();
-        let thread = std::thread::spawn(move || run(options, models, vectors, &mut |at| address.send(at).unwrap()));
+        let thread = std::thread::spawn(move || run(options, models, &mut |at| address.send(at).unwrap()));
         let address = listens.recv_timeout(Duration::from_secs(30)).expect("the server listens");
         let config = Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(120)));
         Server { url: format!("http://{address}"), agent: config.build().into(), key: None, stop, thread: Some(thread) }

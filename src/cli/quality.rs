@@ -106,7 +106,7 @@ pub fn run(args: Args) -> Outcome {
     let against = Options { dtype: args.against.parse()?, state_dtype: Float::F32, ..plain.clone() };
     let model = model_options::load(&source, &against)?;
     let mut reference = Session::new(&model, 1)?;
-    reference.check_speaks()?;
+    reference.model().check_speaks()?;
     signals::stop_on_interrupt(&reference.stop_flag());
     let (start, tokens) = text(&reference, given)?;
     let most = model.context().map_or(WINDOW, |context| context.min(WINDOW));

@@ -51,7 +51,7 @@ pub fn run(args: Args) -> Outcome {
     let given = args.input.require(args.newline.last())?;
     let model = args.model.load()?;
     let mut session = Session::new(&model, 1)?;
-    session.check_speaks()?;
+    session.model().check_speaks()?;
     signals::stop_on_interrupt(&session.stop_flag());
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
     if tokens.is_empty() || (tokens.len() < 2 && args.logits.is_none()) {

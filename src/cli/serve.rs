@@ -8,8 +8,8 @@ use super::values::within;
 use super::{Outcome, format_options::FormatArgs, signals, slots};
 use crate::engine::{CacheOptions, Engine, EngineOptions, StateOptions};
 use crate::error::{Error, Result};
-use crate::serve::{Keys, LogFormat, ServeOptions, ServedModel, ServedVectors, Vectors};
-use crate::session::{EmbedOptions, Embedder, ModelSource, Output as Results, Reranker};
+use crate::serve::{Keys, LogFormat, ServeOptions, ServedModel, ServedTask};
+use crate::session::{ModelSource, Output as Results};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -110,24 +110,20 @@ const LIMITS: &str = "Limits";
 
 pub fn run(args: Args) -> Outcome {
     let options = options(&args)?;
-    let models = models(&args)?;
+    let mut models: Vec<(String, ModelSource, ServedTask)> = Vec::new();
+    models.extend(self::models(&args)?.into_iter().map(|(name, source)| (name, source, ServedTask::Text)));
+    let embed = args.embed.as_deref().map(named);
+    models.extend(embed.map(|(name, path)| (name, ModelSource::Path(path), ServedTask::Embedding)));
     // A wrong path is reported before the server accepts requests.
-    models.iter().try_for_each(|(_, source)| check(source))?;
-    let more = args.embed.iter().map(|text| named(text).1).chain(args.reranker.clone());
-    more.into_iter().try_for_each(|path| check(&ModelSource::Path(path)))?;
+    models.iter().try_for_each(|(_, source, _)| check(source))?;
+    args.reranker.iter().try_for_each(|path| check(&ModelSource::Path(path.clone())))?;
     let (args, n_keys) = (Arc::new(args), options.keys.len());
-    let vectors = args.embed.as_deref().map(named).map(|(name, path)| {
+    let models = models.into_iter().map(|(name, source, task)| {
         let args = args.clone();
-        ServedVectors { name, load: Box::new(move || load_vectors(&args, &path)) }
-    });
-    let models = models.into_iter().map(|(name, source)| {
-        let args = args.clone();
-        ServedModel { name, load: Box::new(move || load_engine(&args, &source, n_keys)) }
+        ServedModel { name, task, load: Box::new(move || load_engine(&args, &source, task, n_keys)) }
     });
     signals::stop_on_interrupt(&options.stop);
-    crate::serve::run(options, models.collect(), vectors.into_iter().collect(), &mut |address| {
-        say(format_args!("listening on http://{address}"))
-    })?;
+    crate::serve::run(options, models.collect(), &mut |address| say(format_args!("listening on http://{address}")))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -191,15 +187,20 @@ fn named(text: &str) -> (String, PathBuf) {
     (named.map_or_else(stem, |(name, _)| name.into()), path)
 }
 
-fn load_engine(args: &Args, source: &ModelSource, n_keys: usize) -> Result<Engine> {
-    let model = args.weights.load(source, Results::Logits)?;
+fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usize) -> Result<Engine> {
+    let is_for_text = task == ServedTask::Text;
+    let model = args.weights.load(source, if is_for_text { Results::Logits } else { Results::Hidden })?;
+    if is_for_text {
+        model.check_speaks()?;
+    }
+    let reranker = args.reranker.as_deref().filter(|_| !is_for_text).map(|path| args.weights.load_beside(path)).transpose()?;
     let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
     let default = CacheOptions::default();
     let cache = match args.cache {
         0 => CacheOptions::off(),
         host_bytes => CacheOptions { host_bytes, ..default },
     };
-    let format = args.format.asked(&model)?;
+    let format = if is_for_text { args.format.asked(&model)? } else { None };
     // The server's storage has the states, so the engine may forget them.
     // Room for the states of all slots, so that states in use do not displace each other.
     let bytes = (1 << 30).max((slots as u64 + 2) * model.slot_bytes());
@@ -212,6 +213,7 @@ fn load_engine(args: &Args, source: &ModelSource, n_keys: usize) -> Result<Engin
         states,
         max_tokens: args.max_tokens as usize,
         format,
+        reranker,
         ..EngineOptions::default()
     };
     Engine::start(&model, options)
@@ -222,18 +224,6 @@ fn load_engine(args: &Args, source: &ModelSource, n_keys: usize) -> Result<Engin
 fn queue_per_key(queue: u32, asked: Option<u32>, n_keys: usize) -> usize {
     let default = if n_keys > 1 { queue.div_ceil(2) } else { queue };
     asked.unwrap_or(default) as usize
-}
-
-fn load_vectors(args: &Args, path: &Path) -> Result<Vectors> {
-    let source = ModelSource::Path(path.to_path_buf());
-    let model = args.weights.load(&source, Results::Hidden)?;
-    let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
-    let embedder = Embedder::new(&model, slots, &EmbedOptions::default())?;
-    let reranker = match &args.reranker {
-        Some(path) => Some(Reranker::new(&model, &args.weights.load_beside(path)?, slots)?),
-        None => None,
-    };
-    Ok(Vectors { embedder, reranker })
 }
 
 #[cfg(test)]

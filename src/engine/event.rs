@@ -12,7 +12,7 @@ use crate::template::ToolCall;
 pub enum Event {
     /// The request has got its slots. The prefill of its prompt begins.
     Started {
-        /// The number of tokens in the prompt.
+        /// The number of tokens in the prompt, or in all texts of the request.
         prompt_tokens: usize,
         /// The number of tokens at the beginning of the prompt that an entry of the prefix cache covers, or the state of a request with
         /// [`state_is_prefix`](super::Request::state_is_prefix). These tokens are not prefilled.
@@ -65,10 +65,19 @@ pub enum Event {
         /// The log-probabilities.
         logprobs: Logprobs,
     },
-    /// The vector of the prompt. Sent if the request sets `pooling`.
+    /// The vector of a text. The texts of one request may end in any order.
     Vector {
-        /// The vector, `[n_embd]`, of the length 1.
+        /// The number of the text within its request, from 0.
+        index: usize,
+        /// The vector, `[n_embd]`, of the length 1 unless the engine's options say otherwise.
         vector: Vec<f32>,
+    },
+    /// The score of a document. The documents of one request may end in any order.
+    Score {
+        /// The number of the document within its request, from 0.
+        index: usize,
+        /// The logit. A larger logit means a better answer. The logistic function converts a logit to a score from 0 to 1.
+        logit: f32,
     },
     /// A continuation is complete.
     Done(Box<Completion>),
@@ -78,8 +87,8 @@ impl Event {
     /// Returns about how many bytes of memory the event takes.
     pub(super) fn n_bytes(&self) -> usize {
         let heap = match self {
-            Event::Started { .. } => 0,
-            Event::Vector { vector } => size_of_val(vector.as_slice()),
+            Event::Started { .. } | Event::Score { .. } => 0,
+            Event::Vector { vector, .. } => size_of_val(vector.as_slice()),
             Event::Prompt { logprobs, .. } => logprobs.iter().map(logprobs_bytes).sum(),
             Event::Text { text, .. } | Event::Thought { text, .. } | Event::Arguments { text, .. } => text.len(),
             Event::Call { name, .. } => name.len(),
@@ -119,7 +128,7 @@ pub struct Completion {
     pub prompt_first: Option<u32>,
     /// Log-probabilities, one entry per prompt token except the first. Empty if the request does not set both `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
-    /// The vector of the prompt, `[n_embd]`, of the length 1. `None` if the request does not set `pooling`.
+    /// The vector of the prompt, `[n_embd]`. `None` if the request does not set `pooling`, or has several texts.
     pub vector: Option<Vec<f32>>,
     /// The reason why the continuation ended.
     pub finish: Finish,

@@ -2,21 +2,21 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 use super::Completion;
-use super::EngineOptions;
 use super::generation::Generation;
 use super::outbox;
 use super::prefix::{self, PrefixCache};
 use super::prepare::Prepared;
-use super::request::Request;
+use super::request::{Input, Request};
 use super::scheduler::{Command, Inbox, Scheduler, Submission};
 use super::shared::{EngineStats, Shared, gone};
 use super::states::{State as NamedState, StateInfo, States};
 #[cfg(not(target_arch = "wasm32"))]
 use super::thread::EngineThread;
+use super::{CacheOptions, EngineOptions};
 #[cfg(doc)]
 use crate::error::Kind;
 use crate::error::{Error, Result};
-use crate::session::{Batcher, Idle, LoadedState, Model, Session, Snapshot};
+use crate::session::{Batcher, Idle, LoadedState, Model, Scorer, Session, Snapshot};
 use async_channel::Sender;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,8 @@ impl Engine {
     /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
-    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`] and [`Batcher::new`];
+    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker
+    /// does not belong to the model;
     /// `File` if a folder of `options` cannot be made; `Memory` if no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
@@ -77,7 +78,8 @@ impl Engine {
     /// browser with `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
     ///
     /// # Errors
-    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`] and [`Batcher::new`];
+    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker
+    /// does not belong to the model;
     /// `File` if `options` name a folder, because a browser has no folders.
     #[cfg(target_arch = "wasm32")]
     pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
@@ -85,10 +87,15 @@ impl Engine {
         Ok((engine, scheduler.run()))
     }
 
-    fn open(model: &Model, options: EngineOptions) -> Result<(Engine, Scheduler)> {
+    fn open(model: &Model, mut options: EngineOptions) -> Result<(Engine, Scheduler)> {
         options.check()?;
+        if model.check_speaks().is_err() {
+            // The cache holds states of prompts, and this engine runs none.
+            options.cache = CacheOptions::off();
+        }
+        let scorer = options.reranker.as_ref().map(|reranker| Scorer::new(model, reranker, options.slots)).transpose()?;
         let idle = prefix::idle(model, options.slots, &options.cache);
-        let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?)?;
+        let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?);
         batcher.bound_prefill(options.prefill_slowdown);
         let cache = PrefixCache::new(model, &options.cache, idle)?;
         let (commands, inbox) = async_channel::unbounded();
@@ -96,8 +103,8 @@ impl Engine {
         // One unread message is enough to wake the thread.
         let (wake, woken) = async_channel::bounded(1);
         let states = States::new(model, &options.states, wake.clone())?;
-        let shared = Arc::new(Shared::new(model, options, states, stats));
-        let scheduler = Scheduler::new(batcher, Inbox { commands: inbox, woken, _wake: wake.clone() }, shared.clone(), cache);
+        let shared = Arc::new(Shared::new(model, options, states, stats)?);
+        let scheduler = Scheduler::new(batcher, Inbox { commands: inbox, woken, _wake: wake.clone() }, shared.clone(), cache, scorer);
         let engine = Engine {
             commands,
             wake,
@@ -119,7 +126,7 @@ impl Engine {
     /// An `Input` or `Usage` error that names the wrong field of the request. [`Kind::Busy`] if the queue is full, for all callers or for the
     /// request's namespace: see [`EngineOptions::queue_per_namespace`]. `Device` if [`drain`](Self::drain) was called or the engine has ended. If
     /// the named state must be read from its file: errors of [`Snapshot::load`].
-    pub fn submit(&self, request: Request) -> Result<Generation> {
+    pub fn submit(&self, mut request: Request) -> Result<Generation> {
         drop(self.shared.check_room(&request.namespace)?);
         if request.n > self.shared.options.slots {
             let text = format!("expected at most {} continuations, one per slot, found {}", self.shared.options.slots, request.n);
@@ -135,6 +142,10 @@ impl Engine {
         };
         if request.max_tokens.is_none() {
             prepared.limits.max_tokens = prepared.limits.max_tokens.min(self.shared.options.max_tokens);
+        }
+        if prepared.texts.is_some() {
+            // `prepared` has the tokens, so the queue need not hold the texts.
+            request.input = Input::Vectors(Vec::new());
         }
         self.queue(prepared, request, state)
     }
@@ -174,7 +185,7 @@ impl Engine {
         let mut state = self.shared.check_room(&namespace)?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.queue.enter(&namespace);
-        state.stats.waiting = state.queue.len();
+        state.stats.waiting += 1;
         Ok(Generation {
             events: reader,
             n_left: n,

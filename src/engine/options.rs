@@ -2,7 +2,7 @@
 
 use crate::chat::Format;
 use crate::error::{Error, Result};
-use crate::session::MAX_SLOTS;
+use crate::session::{EmbedOptions, MAX_SLOTS, Model};
 use std::path::PathBuf;
 
 /// Options of an [`Engine`](super::Engine). Start from `EngineOptions::default()`.
@@ -33,6 +33,10 @@ pub struct EngineOptions {
     pub max_tokens: usize,
     /// The chat format that converts messages to a prompt. `None` selects the model's own format.
     pub format: Option<Format>,
+    /// How the engine computes vectors. A request can choose another pooling.
+    pub embed: EmbedOptions,
+    /// The reranker that was trained with the engine's embedding model. `None` refuses requests for scores.
+    pub reranker: Option<Model>,
 }
 
 impl Default for EngineOptions {
@@ -47,6 +51,8 @@ impl Default for EngineOptions {
             states: StateOptions::default(),
             max_tokens: 4096,
             format: None,
+            embed: EmbedOptions::default(),
+            reranker: None,
         }
     }
 }

@@ -7,8 +7,10 @@ use crate::chat::{Format, Message, Question, Role, Tool};
 use crate::constrain::Constraint;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
-use crate::session::{Limits, Model, nothing_to_continue};
+use crate::session::{Limits, Model, VectorRule, nothing_to_continue};
 use crate::vocab::Vocab;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A function that makes the constraint of one continuation. A constraint determines which tokens the request's rules allow next.
 pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
@@ -28,6 +30,37 @@ pub struct Prepared {
     pub constraint: Option<MakeConstraint>,
     /// Separates the answer to messages into text, thought and tool calls. `None` if the input is a text or tokens.
     pub question: Option<Question>,
+    /// The texts of a request for vectors or scores. The fields above are then empty.
+    pub(super) texts: Option<Texts>,
+}
+
+/// Texts that an engine reads for vectors or scores, in the order of their indices.
+pub(super) struct Texts {
+    /// The token ids of the texts that have no slot yet.
+    pub waiting: VecDeque<Vec<u32>>,
+    pub n_texts: usize,
+    pub n_tokens: usize,
+    /// Computes the vectors. `None` if the texts get scores.
+    pub rule: Option<Arc<VectorRule>>,
+    /// The key of the request in the scheduler. `None` before the first text has a slot.
+    pub request: Option<u64>,
+}
+
+impl Prepared {
+    /// Returns a request that reads texts. `rule` is `None` if the texts get scores.
+    pub(super) fn of_texts(texts: Vec<Vec<u32>>, rule: Option<Arc<VectorRule>>) -> Prepared {
+        let n_tokens = texts.iter().map(Vec::len).sum();
+        let texts = Texts { n_texts: texts.len(), n_tokens, waiting: texts.into(), rule, request: None };
+        Prepared {
+            prompt: Vec::new(),
+            ends: Vec::new(),
+            sampling: Sampling::greedy(0),
+            limits: Limits::new(0),
+            constraint: None,
+            question: None,
+            texts: Some(texts),
+        }
+    }
 }
 
 /// Prepares requests for one model. Keeps chat formats and compiled grammars for later requests.
@@ -85,13 +118,8 @@ fn check_counts(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Checks a request for a vector. The request generates no text, so it cannot have fields that need text.
-fn check_pooling(request: &Request) -> Result<()> {
-    if cfg!(target_arch = "wasm32") {
-        return Err(
-            Error::usage("a browser's engine computes no vectors").hint("use `Embedder` with a model that was opened with Output::Hidden")
-        );
-    }
+/// Checks a request for vectors or scores. The request generates no text, so it cannot have fields that need text.
+pub(super) fn check_pooling(request: &Request) -> Result<()> {
     if matches!(request.input, Input::Messages(_)) {
         return Err(Error::input("a vector needs a prompt or tokens, not messages"));
     }
@@ -100,6 +128,7 @@ fn check_pooling(request: &Request) -> Result<()> {
         ("echo", request.echo),
         ("logprobs", request.logprobs.is_some()),
         ("save_state", request.save_state.is_some()),
+        ("state", request.state.is_some() && matches!(request.input, Input::Vectors(_) | Input::Ranking { .. })),
         ("grammar", matches!(request.follows, Some(Follows::Rules(_)))),
     ];
     match other.into_iter().find(|(_, is_set)| *is_set) {
@@ -169,6 +198,9 @@ impl Preparer {
                 let question = self.question(request, messages)?;
                 (question.tokens.clone(), Some(question))
             }
+            Input::Vectors(_) | Input::Ranking { .. } => {
+                return Err(Error::input("vectors and scores need an engine").field(request.input.field()));
+            }
         };
         self.check_tokens(&prompt).map_err(|e| e.field(request.input.field()))?;
         check_counts(request)?;
@@ -192,15 +224,12 @@ impl Preparer {
         if request.ignore_eos == Some(true) || self.model.vocab().is_none() {
             limits.stop_ids = Some(Vec::new());
         }
-        Ok(Prepared { prompt, ends, sampling, limits, constraint, question })
+        Ok(Prepared { prompt, ends, sampling, limits, constraint, question, texts: None })
     }
 
     /// Checks that the model knows all tokens of the prompt, and that the context has room for the prompt.
     fn check_tokens(&self, prompt: &[u32]) -> Result<()> {
-        let n_vocab = self.model.facts().n_vocab;
-        if let Some(token) = prompt.iter().find(|&&token| token as usize >= n_vocab) {
-            return Err(Error::input(format!("token id {token} is out of range: the largest id of the model is {}", n_vocab - 1)));
-        }
+        self.model.check_ids(prompt)?;
         match self.model.context() {
             Some(context) if prompt.len() > context => {
                 let text = format!("the prompt has {} tokens, but the context holds {context} tokens", prompt.len());

@@ -30,6 +30,17 @@ pub enum Input {
     Tokens(Vec<u32>),
     /// The messages of a conversation. The chat format converts the messages to a prompt that ends where the model's answer begins.
     Messages(Vec<Message>),
+    /// Texts and lists of token ids. The engine generates no text: it computes one vector per text, and sends each as
+    /// [`Event::Vector`](super::Event).
+    Vectors(Vec<Input>),
+    /// Documents to score for a query. The engine generates no text: it sends one [`Event::Score`](super::Event) per document. Needs
+    /// [`EngineOptions::reranker`](super::EngineOptions).
+    Ranking {
+        /// The query that the documents should answer.
+        query: String,
+        /// The documents.
+        documents: Vec<String>,
+    },
 }
 
 impl Input {
@@ -39,6 +50,8 @@ impl Input {
             Input::Text(_) => "prompt",
             Input::Tokens(_) => "tokens",
             Input::Messages(_) => "messages",
+            Input::Vectors(_) => "input",
+            Input::Ranking { .. } => "documents",
         }
     }
 }
@@ -115,7 +128,8 @@ pub struct Request {
     /// If true, a prompt made from messages begins with token 0 (`<|endoftext|>`), for G1 models. `None` leaves the choice to the engine's format.
     pub add_bos: Option<bool>,
     /// Requests a vector of the prompt: its hidden states after the last norm, pooled to one vector and scaled to the length 1. The request then
-    /// generates no text, and [`Event::Vector`](super::Event) has the vector. `None` requests no vector.
+    /// generates no text, and [`Event::Vector`](super::Event) has the vector. `None` requests no vector of a prompt, and selects the pooling of
+    /// [`EngineOptions::embed`](super::EngineOptions) for [`Input::Vectors`]. Must be `None` for an embedding model, which has its own pooling.
     pub pooling: Option<Pooling>,
     /// Tools that the answer to messages may call.
     pub tools: Vec<Tool>,
@@ -185,6 +199,16 @@ impl Request {
     /// Returns a request to answer messages.
     pub fn messages(messages: impl Into<Vec<Message>>) -> Request {
         Request::new(Input::Messages(messages.into()))
+    }
+
+    /// Returns a request for the vectors of texts.
+    pub fn vectors(texts: impl Into<Vec<Input>>) -> Request {
+        Request::new(Input::Vectors(texts.into()))
+    }
+
+    /// Returns a request for the scores of documents.
+    pub fn ranking(query: impl Into<String>, documents: impl Into<Vec<String>>) -> Request {
+        Request::new(Input::Ranking { query: query.into(), documents: documents.into() })
     }
 
     /// Returns this request with its unset fields taken from `defaults`. If this request sets a preset, the sampler settings of `defaults` that

@@ -3,6 +3,7 @@
 
 mod admit;
 mod keep;
+mod texts;
 
 use super::event::Event;
 use super::outbox::Outbox;
@@ -12,7 +13,8 @@ use super::request::Request;
 use super::sequence::{Running, Sequence};
 use super::shared::{Shared, gone};
 use super::states::State;
-use crate::session::{self, Batcher, Done, JobId};
+use crate::error::Error;
+use crate::session::{self, Batcher, Done, JobId, Scorer};
 use async_channel::{Receiver, Sender};
 use futures_core::Stream;
 use keep::Saving;
@@ -45,6 +47,13 @@ pub(super) struct Submission {
     pub at: Instant,
 }
 
+impl Submission {
+    /// Returns the key in the scheduler of a request whose first texts have slots. `None` for all other requests.
+    fn begun(&self) -> Option<u64> {
+        self.prepared.texts.as_ref().and_then(|texts| texts.request)
+    }
+}
+
 /// Channels that wake the engine's thread.
 pub(super) struct Inbox {
     pub commands: Receiver<Command>,
@@ -64,6 +73,8 @@ pub(super) struct Scheduler {
     /// The namespaces of requests that left `waiting` and still count as waiting requests. [`report`](Self::report) corrects the counts.
     left: Vec<String>,
     cache: PrefixCache,
+    /// Scores documents. `None` if the engine has no reranker.
+    scorer: Option<Scorer>,
     /// The number of slots that the session has in addition to the slots for continuations.
     n_idle: usize,
     running: HashMap<u64, Running>,
@@ -81,7 +92,7 @@ pub(super) struct Scheduler {
 
 impl Scheduler {
     /// Returns the scheduler of an engine. The session in `batcher` has slots for continuations and additional slots for the cache.
-    pub fn new(batcher: Batcher, inbox: Inbox, shared: Arc<Shared>, cache: PrefixCache) -> Scheduler {
+    pub fn new(batcher: Batcher, inbox: Inbox, shared: Arc<Shared>, cache: PrefixCache, scorer: Option<Scorer>) -> Scheduler {
         let (running, sequences) = (HashMap::new(), HashMap::new());
         let n_idle = batcher.n_free() + cache.n_on_device() - shared.options.slots;
         Scheduler {
@@ -92,6 +103,7 @@ impl Scheduler {
             waiting: Vec::new(),
             left: Vec::new(),
             cache,
+            scorer,
             running,
             sequences,
             saving: Vec::new(),
@@ -190,10 +202,7 @@ impl Scheduler {
     /// Queues a request, or registers a drain.
     fn take(&mut self, command: Command) {
         match command {
-            Command::Submit(submission) => {
-                let at = self.waiting.partition_point(|other| other.request.priority >= submission.request.priority);
-                self.waiting.insert(at, *submission);
-            }
+            Command::Submit(submission) => self.enqueue(*submission),
             #[cfg(not(target_arch = "wasm32"))]
             Command::Interrupt => self.interrupt(),
             #[cfg(not(target_arch = "wasm32"))]
@@ -201,13 +210,21 @@ impl Scheduler {
         }
     }
 
-    /// Ends all continuations with their texts so far. Requests without slots fail.
+    /// Adds a request to the waiting requests, after those of the same priority.
+    fn enqueue(&mut self, submission: Submission) {
+        let at = self.waiting.partition_point(|other| other.request.priority >= submission.request.priority);
+        self.waiting.insert(at, submission);
+    }
+
+    /// Ends all continuations with their texts so far. Requests without slots fail, and requests for vectors and scores.
     #[cfg(not(target_arch = "wasm32"))]
     fn interrupt(&mut self) {
         for submission in self.waiting.drain(..) {
             self.left.push(submission.request.namespace);
             submission.events.fail(gone());
         }
+        let of_texts: Vec<u64> = self.running.iter().filter(|(_, request)| request.texts_left > 0).map(|(id, _)| *id).collect();
+        of_texts.into_iter().for_each(|request| self.fail(request, gone()));
         let jobs: Vec<JobId> = self.sequences.keys().copied().collect();
         for job in jobs {
             let Scheduler { batcher, sequences, running, .. } = self;
@@ -231,6 +248,8 @@ impl Scheduler {
     /// Ends all continuations of a request and sends no event.
     fn cancel(&mut self, request: u64) {
         self.running.remove(&request);
+        let waiting = self.waiting.extract_if(.., |submission| submission.begun() == Some(request));
+        self.left.extend(waiting.map(|submission| submission.request.namespace));
         let jobs: Vec<JobId> = self.sequences.iter().filter(|(_, sequence)| sequence.request == request).map(|(job, _)| *job).collect();
         for job in jobs {
             self.sequences.remove(&job);
@@ -238,6 +257,14 @@ impl Scheduler {
             let _ = self.batcher.cancel(job, &mut |_, _| ());
         }
         self.close_kept();
+    }
+
+    /// Ends a request with an error.
+    fn fail(&mut self, request: u64, e: Error) {
+        if let Some(running) = self.running.get(&request) {
+            running.events.fail(e);
+            self.cancel(request);
+        }
     }
 
     /// Closes the slots that the batcher kept for cancelled jobs. A job is a continuation in the batcher.
@@ -271,9 +298,10 @@ impl Scheduler {
             }
         }
         for (job, vector) in batcher.take_pooled() {
-            if let Some(request) = sequences.get(&job).and_then(|sequence| running.get_mut(&sequence.request)) {
-                request.vector = Some(vector.clone());
-                request.events.send(Event::Vector { vector });
+            let Some(sequence) = sequences.get(&job) else { continue };
+            if let Some(request) = running.get_mut(&sequence.request) {
+                request.vector = Some(vector.clone()).filter(|_| request.texts_left == 0);
+                request.events.send(Event::Vector { index: sequence.index, vector });
             }
         }
         match stepped {
@@ -284,10 +312,8 @@ impl Scheduler {
             }
             // After an error, the contents of all slots are unknown, so no job can continue.
             Err(e) => {
-                for (request, Running { events, .. }) in std::mem::take(&mut self.running) {
-                    events.fail(e.clone());
-                    self.cancel(request);
-                }
+                let requests: Vec<u64> = self.running.keys().copied().collect();
+                requests.into_iter().for_each(|request| self.fail(request, e.clone()));
             }
         }
     }
@@ -297,6 +323,14 @@ impl Scheduler {
     fn end(&mut self, done: Done) {
         let Some(mut sequence) = self.sequences.remove(&done.job) else { return };
         let Some(request) = self.running.get_mut(&sequence.request) else { return };
+        if request.texts_left > 0 && done.output.is_ok() {
+            request.texts_left -= 1;
+            if request.texts_left > 0 {
+                return;
+            }
+            // The request ends with one continuation, which has no text.
+            sequence.index = 0;
+        }
         match done.output {
             Ok(output) => {
                 sequence.finish(&request.events);
@@ -311,10 +345,7 @@ impl Scheduler {
                     self.running.remove(&id);
                 }
             }
-            Err(e) => {
-                request.events.fail(e);
-                self.cancel(sequence.request);
-            }
+            Err(e) => self.fail(sequence.request, e),
         }
     }
 
@@ -323,7 +354,9 @@ impl Scheduler {
         let mut state = self.shared.lock();
         // A request counts as waiting until the number of free slots is also corrected.
         self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
-        state.stats.waiting = state.queue.len();
+        // A request whose first texts have slots runs. It still counts in the queue, so that a caller's requests cannot all run at once.
+        let n_begun = self.waiting.iter().filter(|submission| submission.begun().is_some()).count();
+        state.stats.waiting = state.queue.len().saturating_sub(n_begun);
         state.stats.running = self.running.len() + self.saving.len();
         state.stats.paused = self.running.values().filter(|request| request.is_paused).count();
         // The additional slots for the cache do not count.

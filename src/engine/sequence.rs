@@ -15,8 +15,12 @@ use web_time::Instant;
 /// A request that has slots.
 pub struct Running {
     pub events: Outbox,
-    /// Token ids of the prompt, without the tokens of `state`.
+    /// Token ids of the prompt, without the tokens of `state`. Empty if the request has `texts`.
     pub prompt: Vec<u32>,
+    /// The number of tokens in the prompt, or in all texts of the request.
+    pub prompt_tokens: usize,
+    /// The number of texts for vectors or scores that have not ended. 0 for a request that has a prompt.
+    pub texts_left: usize,
     /// The number of tokens at the beginning of the prompt that a cache entry, or a state with `state_is_prefix`, covered.
     pub cached_tokens: usize,
     /// The namespace in which the slots of the request become cache entries. `None` if the request uses no cache.
@@ -151,7 +155,7 @@ impl Sequence {
             decode_ms: first.elapsed().as_secs_f64() * 1e3,
         };
         let usage = Usage {
-            prompt_tokens: request.prompt.len(),
+            prompt_tokens: request.prompt_tokens,
             cached_tokens: request.cached_tokens,
             completion_tokens: output.tokens.len(),
             // A stop id that ends the thought is not in `tokens`.

@@ -1,12 +1,12 @@
 //! Data that the handles of an engine share with its thread: the model, named states, counts and the preparers of requests.
 
 use super::EngineOptions;
-use super::prepare::{Prepared, Preparer};
+use super::prepare::{Prepared, Preparer, check_pooling};
 use super::queue::{Bounds, Queue};
-use super::request::Request;
+use super::request::{Input, Request};
 use super::states::{State as NamedState, States};
-use crate::error::{Error, Result};
-use crate::session::{Model, nothing_to_continue};
+use crate::error::{Error, Kind, Result};
+use crate::session::{EmbedOptions, Model, Pooling, VectorRule, check_query, encode_pair, nothing_to_continue};
 use crate::vocab::Vocab;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     preparers: Mutex<Vec<Preparer>>,
     pub states: States,
     pub options: EngineOptions,
+    /// Computes the vectors of requests that choose no pooling.
+    rule: Arc<VectorRule>,
     state: Mutex<State>,
 }
 
@@ -47,9 +49,64 @@ pub(super) struct State {
 }
 
 impl Shared {
-    pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats) -> Shared {
+    /// # Errors
+    /// The errors of [`VectorRule::new`].
+    pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats) -> Result<Shared> {
         let state = Mutex::new(State { stats, ..State::default() });
-        Shared { model: model.clone(), preparers: Mutex::default(), states, options, state }
+        let rule = VectorRule::new(model, &options.embed)?;
+        Ok(Shared { model: model.clone(), preparers: Mutex::default(), states, options, rule, state })
+    }
+
+    /// Returns the rule that computes the vectors of a request.
+    ///
+    /// # Errors
+    /// `Usage` if the model has its own pooling, or in a browser if steps return logits.
+    pub fn rule(&self, pooling: Option<Pooling>) -> Result<Arc<VectorRule>> {
+        if cfg!(target_arch = "wasm32") && !self.model.returns_hidden() {
+            let e = Error::usage("a browser's engine computes vectors only with a model that returns hidden states");
+            return Err(e.hint("open the model with Output::Hidden"));
+        }
+        match pooling {
+            None => Ok(self.rule.clone()),
+            Some(_) => VectorRule::new(&self.model, &EmbedOptions { pooling, ..self.options.embed.clone() }),
+        }
+    }
+
+    /// Prepares a request for vectors or scores. Returns `None` if the request has a prompt.
+    ///
+    /// # Errors
+    /// `Input` or `Usage` with the wrong field; `Input` with the field `model` if the model cannot do what the request needs.
+    fn prepare_texts(&self, request: &Request) -> Result<Option<Prepared>> {
+        let model = &self.model;
+        let of_model = |e: Error| Error { kind: Kind::Input, ..e }.field("model");
+        let (texts, rule): (Result<Vec<_>>, _) = match &request.input {
+            Input::Vectors(texts) => {
+                let rule = self.rule(request.pooling)?;
+                let encode = |text: &Input| match text {
+                    Input::Text(text) => rule.encode(model, text),
+                    Input::Tokens(tokens) => rule.encode_tokens(model, tokens),
+                    _ => Err(Error::input("expected a text or token ids")),
+                };
+                let encoded = texts.iter().enumerate().map(|(i, text)| encode(text).map_err(|e| e.field(&format!("input[{i}]"))));
+                (encoded.collect(), Some(rule.clone()))
+            }
+            Input::Ranking { query, documents } => {
+                if self.options.reranker.is_none() || cfg!(target_arch = "wasm32") {
+                    return Err(of_model(Error::input("this model has no reranker")));
+                }
+                check_query(query).map_err(|e| e.field("query"))?;
+                let encode = |(i, text)| encode_pair(model, query, text).map_err(|e| e.field(&format!("documents[{i}]")));
+                (documents.iter().map(String::as_str).enumerate().map(encode).collect(), None)
+            }
+            _ if request.pooling.is_some() => return self.rule(request.pooling).map(|_| None),
+            _ => return model.check_speaks().map(|()| None).map_err(of_model),
+        };
+        let field = request.input.field();
+        check_pooling(request).map_err(|e| e.field(field))?;
+        match texts? {
+            texts if texts.is_empty() => Err(Error::input("expected at least one text, found none").field(field)),
+            texts => Ok(Some(Prepared::of_texts(texts, rule))),
+        }
     }
 
     /// Prepares a request that may continue from a state: see [`Request::state_is_prefix`]. Returns the state if the request continues from it.
@@ -78,8 +135,12 @@ impl Shared {
     /// Prepares a request. If `state` is given, the prompt follows this state. Several threads can prepare requests at once.
     ///
     /// # Errors
-    /// The errors of [`Preparer::prepare`]; `Input` if the prompt cannot follow the state.
+    /// The errors of [`Preparer::prepare`]; `Input` if the prompt cannot follow the state, or with the field `model` if the model cannot do what the
+    /// request needs.
     pub fn prepare(&self, request: &Request, state: Option<&NamedState>) -> Result<Prepared> {
+        if let Some(prepared) = self.prepare_texts(request)? {
+            return Ok(prepared);
+        }
         let lock = || self.preparers.lock().unwrap_or_else(PoisonError::into_inner);
         let preparer = lock().pop();
         let mut preparer =

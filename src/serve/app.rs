@@ -2,18 +2,15 @@
 
 use super::ServeOptions;
 use super::failure::{Answer, Failure};
-use super::guard::Caller;
-use super::hosted::{AnyHosted, Hosted, Runs, ServedModel};
-use super::ledger::{Entry, Ledger, Line};
+use super::hosted::{Hosted, ServedModel, ServedTask};
+use super::ledger::Ledger;
 use super::metrics::Metrics;
 use super::states::States;
 use super::store::Store;
-use super::vectors::{HostedVectors, ServedVectors};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 use tokio::sync::{Notify, Semaphore};
 
 /// The most requests that are tokenized and checked at the same time.
@@ -23,8 +20,6 @@ const PREPARING: usize = 4;
 pub struct App {
     pub options: ServeOptions,
     pub models: Vec<Arc<Hosted>>,
-    /// Models that compute vectors and scores.
-    pub vectors: Vec<Arc<HostedVectors>>,
     pub states: States,
     pub metrics: Metrics,
     /// The requests that are being answered.
@@ -45,11 +40,10 @@ impl App {
     ///
     /// # Errors
     /// The errors of [`Store::open`].
-    pub fn new(options: ServeOptions, models: Vec<ServedModel>, vectors: Vec<ServedVectors>) -> Result<App> {
+    pub fn new(options: ServeOptions, models: Vec<ServedModel>) -> Result<App> {
         let store = Store::open(options.states.as_deref())?;
         Ok(App {
             models: models.into_iter().map(|model| Arc::new(Hosted::new(model))).collect(),
-            vectors: vectors.into_iter().map(|model| Arc::new(Hosted::of_vectors(model))).collect(),
             states: States::new(store, options.state_quota),
             options,
             metrics: Default::default(),
@@ -62,45 +56,23 @@ impl App {
         })
     }
 
-    /// Returns all models: first the models that generate text, then the models for vectors.
-    pub fn all(&self) -> impl Iterator<Item = &dyn AnyHosted> {
-        let models = self.models.iter().map(|model| &**model as &dyn AnyHosted);
-        models.chain(self.vectors.iter().map(|model| &**model as &dyn AnyHosted))
+    /// Returns the models for a task.
+    pub fn models_for(&self, task: ServedTask) -> Vec<&Arc<Hosted>> {
+        self.models.iter().filter(|model| model.task == task).collect()
     }
 
-    /// Begins a request: enters it in the list of open requests. Returns the model's engine, the number of the engine, and the entry.
-    ///
-    /// # Errors
-    /// 503 if the model is not ready or the server ends.
-    pub fn begin<R: Runs>(&self, model: &Hosted<R>, caller: &Caller, endpoint: &'static str) -> Answer<(R, u32, Line)> {
-        if self.is_stopping() {
-            return Err(Failure::stopping());
-        }
-        let (engine, number) = model.engine()?;
-        let entry = Entry {
-            request_id: caller.request_id.clone(),
-            namespace: caller.namespace.clone(),
-            endpoint,
-            model: model.name.clone(),
-            prompt_tokens: 0,
-            cached_tokens: 0,
-            events: 0,
-            began: Instant::now(),
-        };
-        Ok((engine, number, Line::open(&self.ledger, entry)))
-    }
-
-    /// Returns the model with this name, or the first model if `name` is `None`. If the server has only one model, any name selects this model.
+    /// Returns the model for texts with this name, or the first one if `name` is `None`. If the server has only one, any name selects it.
     ///
     /// # Errors
     /// 404 if the server has no model that generates text, or several models but no model with this name.
     pub fn model(&self, name: Option<&str>) -> Answer<Arc<Hosted>> {
-        let named = name.and_then(|name| self.models.iter().find(|model| model.name == name));
-        match (named, name, self.models.as_slice()) {
-            (Some(model), ..) => Ok(model.clone()),
-            (None, None, [first, ..]) | (None, Some(_), [first]) => Ok(first.clone()),
+        let models = self.models_for(ServedTask::Text);
+        let named = name.and_then(|name| models.iter().find(|model| model.name == name));
+        match (named, name, models.as_slice()) {
+            (Some(model), ..) => Ok((*model).clone()),
+            (None, None, [first, ..]) | (None, Some(_), [first]) => Ok((*first).clone()),
             (None, name, _) => {
-                let names: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
+                let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
                 let known = if names.is_empty() {
                     "this server has no model that generates text".into()
                 } else {
@@ -116,9 +88,12 @@ impl App {
         }
     }
 
-    /// Returns the model for vectors with this name. `None` as a name selects the first of these models.
-    pub fn vectors_named(&self, name: Option<&str>) -> Option<&Arc<HostedVectors>> {
-        self.vectors.iter().find(|model| name.is_none_or(|name| model.name == name))
+    /// Returns the model for vectors with this name, or the first one if `name` is `None`. If `accepts_any` is true and the server has only one, any
+    /// name selects it.
+    pub fn vectors(&self, name: Option<&str>, accepts_any: bool) -> Option<Arc<Hosted>> {
+        let models = self.models_for(ServedTask::Embedding);
+        let named = models.iter().find(|model| name.is_none_or(|name| model.name == name));
+        named.or(models.first().filter(|_| accepts_any && models.len() == 1)).map(|model| (*model).clone())
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -133,7 +108,7 @@ impl App {
 
     /// Handles the failure of the device of `model`'s engine. Loads the model again, or ends the server if a device failed within the last ten
     /// minutes. `number` is the number of the engine. Does nothing if a newer engine has replaced this engine.
-    pub fn on_device_error<R: Runs>(self: &Arc<Self>, model: &Arc<Hosted<R>>, number: u32, e: &Error) {
+    pub fn on_device_error(self: &Arc<Self>, model: &Arc<Hosted>, number: u32, e: &Error) {
         if self.is_stopping() {
             return;
         }

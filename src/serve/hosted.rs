@@ -1,109 +1,85 @@
 //! The models of a server: loading, ready, or failed.
 
 use super::failure::{Answer, Failure};
-use crate::engine::{Engine, EngineStats};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::session::Model;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A function that loads a model. The server calls the function on a separate thread: at the start, and again after the device was lost.
-pub type Load<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
+/// A function that loads a model and starts its engine. The server calls the function on a separate thread: at the start, and again after the
+/// device was lost.
+pub type LoadEngine = Box<dyn Fn() -> Result<Engine> + Send + Sync>;
 
-/// A function that loads a model that generates text, and starts its engine.
-pub type LoadEngine = Load<Engine>;
+/// The task of a model in a server: texts, or vectors and scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServedTask {
+    /// Texts, and vectors if no model computes only vectors.
+    Text,
+    /// Vectors, and scores if the engine has a reranker.
+    Embedding,
+}
+
+impl ServedTask {
+    /// Returns the `task` of a model in `/v1/models`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ServedTask::Text => "text",
+            ServedTask::Embedding => "embedding",
+        }
+    }
+}
 
 /// A model that a server offers.
-pub struct Served<T> {
+pub struct ServedModel {
     /// The name that requests use.
     pub name: String,
+    /// The task of the model.
+    pub task: ServedTask,
     /// Loads the model.
-    pub load: Load<T>,
-}
-
-/// A model that generates text.
-pub type ServedModel = Served<Engine>;
-
-/// Runs the requests of a loaded model. Clones are handles of the same model.
-pub trait Runs: Clone + Send + 'static {
-    /// The `task` of the model in `/v1/models`.
-    const TASK: &'static str;
-
-    fn model(&self) -> &Model;
-    fn stats(&self) -> EngineStats;
-    /// Ends all requests after their current step, and refuses new requests.
-    fn interrupt(&self);
-}
-
-impl Runs for Engine {
-    const TASK: &'static str = "text";
-
-    fn model(&self) -> &Model {
-        Engine::model(self)
-    }
-
-    fn stats(&self) -> EngineStats {
-        Engine::stats(self)
-    }
-
-    fn interrupt(&self) {
-        Engine::interrupt(self);
-    }
+    pub load: LoadEngine,
 }
 
 /// After this time without a lost device, a lost device may be opened again.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
 /// A model of a running server.
-pub struct Hosted<R = Engine> {
+pub struct Hosted {
     pub name: String,
+    pub task: ServedTask,
     /// The time when the server started, in seconds since 1970.
     pub created: u64,
-    load: Load<R>,
-    phase: Mutex<Phase<R>>,
+    load: LoadEngine,
+    phase: Mutex<Phase>,
     n_loads: AtomicU32,
     pub losses: Losses,
 }
 
-enum Phase<R> {
+enum Phase {
     Loading,
     /// The engine, and the engine's number: how often the server had tried to load the model before.
-    Ready(R, u32),
+    Ready(Engine, u32),
     Failed(Error),
 }
 
-/// The interface that a [`Hosted`] model has for text and for vectors.
-pub trait AnyHosted: Send + Sync {
-    fn name(&self) -> &str;
-    /// Returns the time when the server started, in seconds since 1970.
-    fn created(&self) -> u64;
-    fn task(&self) -> &'static str;
+impl Hosted {
+    pub fn new(ServedModel { name, task, load }: ServedModel) -> Hosted {
+        Hosted {
+            name,
+            task,
+            created: super::ids::now(),
+            load,
+            phase: Mutex::new(Phase::Loading),
+            n_loads: AtomicU32::new(0),
+            losses: Losses::default(),
+        }
+    }
+
     /// Loads the model. Blocks until the model is ready.
     ///
     /// # Errors
     /// The errors of the function that loads the model.
-    fn load(&self) -> Result<()>;
-    /// Returns the model and its counts, or `None` if the model is not ready.
-    fn state(&self) -> Option<(Model, EngineStats)>;
-    /// Ends all requests after their current step, and refuses new requests.
-    fn interrupt(&self);
-}
-
-impl<R: Runs> AnyHosted for Hosted<R> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn created(&self) -> u64 {
-        self.created
-    }
-
-    fn task(&self) -> &'static str {
-        R::TASK
-    }
-
-    fn load(&self) -> Result<()> {
+    pub fn load(&self) -> Result<()> {
         let loaded = (self.load)();
         let n_before = self.n_loads.fetch_add(1, Ordering::Relaxed);
         let (phase, result) = match loaded {
@@ -114,32 +90,11 @@ impl<R: Runs> AnyHosted for Hosted<R> {
         result
     }
 
-    fn state(&self) -> Option<(Model, EngineStats)> {
-        self.ready().map(|engine| (engine.model().clone(), engine.stats()))
-    }
-
-    fn interrupt(&self) {
-        self.ready().iter().for_each(R::interrupt);
-    }
-}
-
-impl<R: Runs> Hosted<R> {
-    pub fn new(Served { name, load }: Served<R>) -> Hosted<R> {
-        Hosted {
-            name,
-            created: super::ids::now(),
-            load,
-            phase: Mutex::new(Phase::Loading),
-            n_loads: AtomicU32::new(0),
-            losses: Losses::default(),
-        }
-    }
-
     /// Returns the engine and its number, which [`lose`](Self::lose) takes.
     ///
     /// # Errors
     /// 503 if the model is not ready.
-    pub fn engine(&self) -> Answer<(R, u32)> {
+    pub fn engine(&self) -> Answer<(Engine, u32)> {
         match &*self.lock() {
             Phase::Ready(engine, number) => Ok((engine.clone(), *number)),
             Phase::Loading => Err(Failure::unavailable("model_loading", format!("the model {} is being loaded", self.name))),
@@ -150,13 +105,13 @@ impl<R: Runs> Hosted<R> {
     }
 
     /// Returns the engine if the model is ready.
-    pub fn ready(&self) -> Option<R> {
+    pub fn ready(&self) -> Option<Engine> {
         self.engine().ok().map(|(engine, _)| engine)
     }
 
     /// Takes the engine with this number out of service, because its device has failed. Returns `None` if this was done before. Dropping the last
     /// handle of the engine waits for its thread, so drop the result where blocking is allowed.
-    pub fn lose(&self, number: u32) -> Option<R> {
+    pub fn lose(&self, number: u32) -> Option<Engine> {
         let mut phase = self.lock();
         match std::mem::replace(&mut *phase, Phase::Loading) {
             Phase::Ready(engine, current) if current == number => Some(engine),
@@ -167,7 +122,7 @@ impl<R: Runs> Hosted<R> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Phase<R>> {
+    fn lock(&self) -> MutexGuard<'_, Phase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,14 +145,14 @@ impl Losses {
 mod tests {
     use super::*;
     use crate::engine::EngineOptions;
-    use crate::session::{ModelSource, Options};
+    use crate::session::{Model, ModelSource, Options};
 
     #[test]
     fn a_lost_engine_is_loaded_again() {
         let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let load: LoadEngine = Box::new(move || Engine::start(&model, EngineOptions::default()));
-        let hosted = Hosted::new(ServedModel { name: "x".into(), load });
+        let hosted = Hosted::new(ServedModel { name: "x".into(), task: ServedTask::Text, load });
         assert_eq!(hosted.engine().unwrap_err().code, Some("model_loading"));
         hosted.load().unwrap();
         let (_, number) = hosted.engine().unwrap();

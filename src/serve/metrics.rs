@@ -1,6 +1,6 @@
 //! Counters and gauges for Prometheus.
 
-use super::hosted::AnyHosted;
+use super::hosted::Hosted;
 use crate::engine::Completion;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Route {
@@ -113,16 +114,11 @@ impl Metrics {
         }
     }
 
-    /// Counts the tokens of a request for vectors.
-    pub fn on_vectors(&self, model: &str, n_tokens: usize) {
-        self.prompt_tokens.get_or_create(&Model { model: model.into() }).inc_by(n_tokens as u64);
-    }
-
     /// Returns all metrics of a server with these models, in the text format of OpenMetrics.
-    pub fn text<'a>(&self, models: impl Iterator<Item = &'a dyn AnyHosted>) -> String {
+    pub fn text(&self, models: &[Arc<Hosted>]) -> String {
         for model in models {
-            let label = &Model { model: model.name().into() };
-            let Some((_, stats)) = model.state() else { continue };
+            let label = &Model { model: model.name.clone() };
+            let Some(stats) = model.ready().map(|engine| engine.stats()) else { continue };
             self.slots.get_or_create(label).set(stats.slots as i64);
             self.free_slots.get_or_create(label).set(stats.free_slots as i64);
             self.running.get_or_create(label).set(stats.running as i64);

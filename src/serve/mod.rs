@@ -25,11 +25,8 @@ mod run;
 mod states;
 mod store;
 mod tickets;
-mod turns;
-mod vectors;
 
-pub use hosted::{Load, LoadEngine, Served, ServedModel};
+pub use hosted::{LoadEngine, ServedModel, ServedTask};
 pub use keys::Keys;
 pub use options::{LogFormat, ServeOptions};
 pub use run::run;
-pub use vectors::{LoadVectors, ServedVectors, Vectors};

@@ -1,9 +1,8 @@
 //! Starts and ends a server.
 
 use super::app::App;
-use super::hosted::{AnyHosted, ServedModel};
+use super::hosted::ServedModel;
 use super::options::ServeOptions;
-use super::vectors::ServedVectors;
 use super::{connections, routes};
 use crate::error::{Error, Kind, Result};
 use std::net::SocketAddr;
@@ -23,29 +22,19 @@ const LAST: Duration = Duration::from_secs(5);
 /// # Errors
 /// `Usage` if an option is wrong, or if the address is unknown, in use or not allowed; `File` if the folder of states cannot be made; `Memory` if
 /// no thread can be started; the errors of loading a model; `Device` if a device failed and could not be opened again.
-pub fn run(
-    options: ServeOptions,
-    models: Vec<ServedModel>,
-    vectors: Vec<ServedVectors>,
-    listening: &mut dyn FnMut(SocketAddr),
-) -> Result<()> {
+pub fn run(options: ServeOptions, models: Vec<ServedModel>, listening: &mut dyn FnMut(SocketAddr)) -> Result<()> {
     super::guard::check_options(&options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("serve").build();
     let runtime = runtime.map_err(|e| Error::memory(format!("the server's threads could not be started: {e}")).caused_by(e))?;
-    let result = runtime.block_on(serve(options, models, vectors, listening));
+    let result = runtime.block_on(serve(options, models, listening));
     // A thread that still loads a model must not delay the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 
-async fn serve(
-    options: ServeOptions,
-    models: Vec<ServedModel>,
-    vectors: Vec<ServedVectors>,
-    listening: &mut dyn FnMut(SocketAddr),
-) -> Result<()> {
+async fn serve(options: ServeOptions, models: Vec<ServedModel>, listening: &mut dyn FnMut(SocketAddr)) -> Result<()> {
     let listener = listen(&options).await?;
-    let app = Arc::new(App::new(options, models, vectors)?);
+    let app = Arc::new(App::new(options, models)?);
     let address = listener.local_addr().map_err(|e| Error::io(e, "the server's address".as_ref()))?;
     listening(address);
     let loading = app.clone();
@@ -57,7 +46,7 @@ async fn serve(
 
 /// Loads all models, one after the other. An error ends the server.
 fn load(app: &Arc<App>) {
-    if let Some(Err(e)) = app.all().map(AnyHosted::load).find(Result::is_err) {
+    if let Some(Err(e)) = app.models.iter().map(|model| model.load()).find(Result::is_err) {
         app.fail(e);
     }
 }
@@ -94,7 +83,7 @@ async fn stopped(app: &Arc<App>) {
         tokio::time::sleep(TICK).await;
     }
     // The requests that remain end with their texts so far, and their states are stored.
-    app.all().for_each(AnyHosted::interrupt);
+    app.models.iter().filter_map(|model| model.ready()).for_each(|engine| engine.interrupt());
     let end = tokio::time::Instant::now() + LAST;
     while app.ledger.len() > 0 && tokio::time::Instant::now() < end {
         tokio::time::sleep(TICK).await;

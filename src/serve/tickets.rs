@@ -5,12 +5,13 @@ use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
 use super::ids::new_id;
-use super::ledger::Line;
+use super::ledger::{Entry, Line};
 use super::log::DoneRecord;
-use crate::engine::{Engine, Event, Generation, Request};
+use crate::engine::{Completion, Engine, Event, Generation, Request};
 use crate::error::{Error, Kind, Result};
 use futures_util::StreamExt;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// States that a request resumes and saves without its fields `state` and `save_state`: the states of sessions and responses.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +53,21 @@ impl Ticket {
         request: Request,
         kept: &Kept,
     ) -> Answer<Ticket> {
-        let (engine, number, line) = app.begin(model, caller, endpoint)?;
+        if app.is_stopping() {
+            return Err(Failure::stopping());
+        }
+        let (engine, number) = model.engine()?;
+        let entry = Entry {
+            request_id: caller.request_id.clone(),
+            namespace: caller.namespace.clone(),
+            endpoint,
+            model: model.name.clone(),
+            prompt_tokens: 0,
+            cached_tokens: 0,
+            events: 0,
+            began: Instant::now(),
+        };
+        let line = Line::open(&app.ledger, entry);
         let mut request =
             Request { namespace: caller.namespace.clone(), state_is_prefix: kept.is_conversation && request.state.is_none(), ..request };
         if let Some(name) = &request.state {
@@ -142,6 +157,22 @@ impl Ticket {
         }
         Some(Ok(event))
     }
+
+    /// Waits until a request with one continuation is complete. Calls `each` with all events before that.
+    ///
+    /// # Errors
+    /// The error of the request; 503 if the server ends.
+    pub async fn finish(mut self, mut each: impl FnMut(Event)) -> Answer<Completion> {
+        while let Some(event) = self.next().await {
+            match event {
+                Ok(Event::Done(done)) => return Ok(*done),
+                Ok(event) => each(event),
+                Err(_) if self.app.is_stopping() => break,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Err(Failure::stopping())
+    }
 }
 
 /// Submits a request on a thread that may block.
@@ -169,4 +200,41 @@ pub fn unknown_state(name: &str, field: Option<&str>) -> Failure {
 
 fn in_field(failure: Failure, field: &str) -> Failure {
     Failure { error: Box::new(failure.error.field(field)), ..failure }
+}
+
+#[cfg(all(test, feature = "embedded-model"))]
+mod tests {
+    use super::*;
+    use crate::engine::{EngineOptions, Input};
+    use crate::serve::ServeOptions;
+    use crate::serve::hosted::{LoadEngine, ServedModel, ServedTask};
+    use crate::session::{Model, ModelSource, Options, Output};
+
+    #[tokio::test]
+    async fn a_lost_model_for_vectors_is_loaded_again() {
+        let load: LoadEngine = Box::new(|| {
+            let options = Options { device: "cpu".parse()?, output: Output::Hidden, ..Options::default() };
+            Engine::start(&Model::load(&ModelSource::Embedded, &options, &mut |_, _| ())?, EngineOptions::default())
+        });
+        let models = vec![ServedModel { name: "x".into(), task: ServedTask::Embedding, load }];
+        let app = Arc::new(App::new(ServeOptions::default(), models).unwrap());
+        let (model, caller, kept) = (app.models[0].clone(), Caller::default(), Kept::default());
+        model.load().unwrap();
+        let open = || Ticket::open(&app, &model, &caller, "/v1/embeddings", Request::vectors([Input::Text("light".into())]), &kept);
+        // An engine that was interrupted refuses requests with the error of a lost device.
+        model.ready().unwrap().interrupt();
+        assert_eq!(open().await.err().unwrap().code, Some("device_error"));
+        let began = Instant::now();
+        while model.ready().is_none() {
+            assert!(began.elapsed().as_secs() < 60, "the model was not loaded again");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let mut n = 0;
+        open().await.unwrap().finish(|event| n += usize::from(matches!(event, Event::Vector { .. }))).await.unwrap();
+        assert_eq!((n, app.ledger.len()), (1, 0));
+        // A second loss within ten minutes ends the server.
+        model.ready().unwrap().interrupt();
+        open().await.err().unwrap();
+        assert!(app.fatal.lock().unwrap().is_some());
+    }
 }

@@ -5,7 +5,7 @@
 
 mod ahead;
 mod job;
-mod pool;
+mod read_all;
 mod sequence;
 mod step;
 
@@ -14,15 +14,15 @@ pub(super) use sequence::Sequence;
 use step::Hear;
 
 use super::Session;
-use super::generate::{Event, nothing_to_continue};
 use super::logprobs::Logprobs;
 use super::prefill_bound::PrefillBound;
 use super::slots::Slot;
-use super::stream::{Finish, Stream};
+use super::stream::{Event, Finish, Stream, nothing_to_continue};
+use super::vectors::Pool;
 use crate::error::{Error, Result};
 use ahead::Ahead;
-use pool::Pool;
-use sequence::{AtEnd, Follower};
+use job::AtEnd;
+use sequence::Follower;
 use std::borrow::BorrowMut;
 use step::{Flight, OnEvent, Teller};
 
@@ -37,7 +37,7 @@ use step::{Flight, OnEvent, Teller};
 /// let mut options = Options::default();
 /// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
 /// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
-/// let mut batcher = Batcher::new(Session::new(&model, 2)?)?;
+/// let mut batcher = Batcher::new(Session::new(&model, 2)?);
 /// let mut waiting = vec!["In the beginning", "And Moses said", "Thou shalt not"].into_iter();
 /// let mut texts = Vec::new();
 /// while texts.len() < 3 {
@@ -82,13 +82,10 @@ pub struct Batcher<S = Session> {
 }
 
 impl<S: BorrowMut<Session>> Batcher<S> {
-    /// Creates a batcher over the free slots of a session.
-    ///
-    /// # Errors
-    /// `Model` if the model does not predict tokens, such as a classifier or an embedding model.
-    pub fn new(session: S) -> Result<Batcher<S>> {
-        session.borrow().check_speaks()?;
-        Ok(Batcher {
+    /// Creates a batcher over the free slots of a session. A model that does not predict tokens, such as an embedding model, runs only jobs with a
+    /// limit of 0 tokens.
+    pub fn new(session: S) -> Batcher<S> {
+        Batcher {
             session,
             sequences: Vec::new(),
             order: Vec::new(),
@@ -100,7 +97,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             prompt_logprobs: Vec::new(),
             pooled: Vec::new(),
             flight: None,
-        })
+        }
     }
 
     /// Returns the session.
@@ -132,14 +129,23 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     ///
     /// # Errors
     /// `Input` if all slots are in use, or if tokens are out of range or exceed the context; `Input` if the prompt is empty and the slot `from` has
-    /// no logits; `Usage` if a setting of the sampler is wrong. After an error, the batcher has not changed.
+    /// no logits; `Usage` if a setting of the sampler is wrong; `Model` if the job may generate tokens and the model predicts none. After an error,
+    /// the batcher has not changed.
     pub fn add(&mut self, job: Job) -> Result<JobId> {
         let session: &mut Session = self.session.borrow_mut();
+        if job.limits.max_tokens > 0 {
+            session.model().check_speaks()?;
+        }
         job.sampler.settings().check(session.model().facts().n_vocab)?;
         let slot = match job.from {
             Some(from) => session.fork(from)?,
             None => session.open()?,
         };
+        self.add_in(slot, job)
+    }
+
+    /// Adds a job to an open slot, which then belongs to the job. Closes the slot after an error.
+    fn add_in(&mut self, slot: Slot, job: Job) -> Result<JobId> {
         self.begin(slot, job).inspect_err(|_| self.session.borrow_mut().close(slot).unwrap_or(()))
     }
 
@@ -194,7 +200,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         marks.sort_unstable();
         marks.dedup();
         let n_prompt_logprobs = job.n_prompt_logprobs.filter(|_| n > 0);
-        let pool = job.pooling.filter(|_| n > 0).map(Pool::new);
+        let pool = job.pooling.as_ref().filter(|_| n > 0).map(|rule| Pool::new(rule.clone(), &job.prompt));
         let (reads_prompt, at_end) = (job.keeps.pending && n > 0, job.at_end());
         let (stream, prompt) = self.stream(slot, job)?;
         let sequence = Sequence { marks, n_prompt_logprobs, pool, reads_prompt, ..Sequence::new(self.next_id(), stream, prompt, at_end) };
@@ -276,7 +282,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     }
 
     /// Returns the vectors of the prompts that were completely read since the last call, for jobs that request a vector ([`Job::pooling`]). A vector
-    /// is `[n_embd]` and has the Euclidean length 1.
+    /// is `[n_embd]`.
     pub fn take_pooled(&mut self) -> Vec<(JobId, Vec<f32>)> {
         std::mem::take(&mut self.pooled)
     }

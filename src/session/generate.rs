@@ -1,9 +1,9 @@
 //! Generates text: samples tokens, ends texts, passes new text to the caller, and continues several texts in one batch.
 
 use super::batcher::{Batcher, Sequence};
-use super::{Finish, JobId, Limits, Logprobs, Session, Slot, Stream};
-use crate::arch::Purpose;
-use crate::error::{Error, Result};
+use super::stream::nothing_to_continue;
+use super::{Event, Finish, JobId, Limits, Session, Slot, Stream};
+use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::vocab::Vocab;
 use std::cell::Cell;
@@ -29,23 +29,6 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
     fn from(tokens: &'a [u32]) -> Self {
         Prompt::Tokens(tokens)
     }
-}
-
-/// A report to the caller: a generated token, or text that later tokens can no longer change, or both.
-#[derive(Debug)]
-pub struct Event<'a> {
-    /// Index of the stream among the streams that were continued together.
-    pub stream: usize,
-    /// The token. `None` if the event only reports text that was held back before.
-    pub token: Option<u32>,
-    /// New text; may be empty.
-    pub piece: &'a str,
-    /// The number of tokens that the device sampled for this stream in one submission, this event's token included. The events of these tokens follow
-    /// without waiting for the device. If the text ends within the submission, there are fewer events than tokens. 1 if the host sampled the token. 0
-    /// if the event reports text without a new sampled token.
-    pub n_together: usize,
-    /// Log-probabilities of the token, if the stream requests them.
-    pub logprobs: Option<&'a Logprobs>,
 }
 
 /// The time and the number of tokens of prefill and of decode, summed over all streams of a call.
@@ -115,13 +98,7 @@ impl Session {
     fn encode_by(&self, prompt: &Prompt<'_>, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         match prompt {
             Prompt::Tokens(tokens) => Ok(tokens.to_vec()),
-            Prompt::Text(text) => match self.model().vocab() {
-                Some(vocab) => encode(vocab, text.as_bytes()),
-                None => {
-                    let e = Error::input("cannot encode text: no vocabulary was found for this model, which accepts only token ids");
-                    Err(e.hint(self.model().vocab_hint().unwrap_or("name a vocabulary file with `vocab`")))
-                }
-            },
+            Prompt::Text(text) => self.model().encode(text, encode),
         }
     }
 
@@ -142,23 +119,6 @@ impl Session {
         let result = self.generate_in(slot, &prompt.into(), sampling, limits, on_piece);
         self.close(slot)?;
         result
-    }
-
-    /// Returns a `Model` error if the model does not predict tokens: an embedding model, a reranker, a classifier, or a model that was opened for
-    /// hidden states.
-    pub(crate) fn check_speaks(&self) -> Result<()> {
-        let facts = self.model().facts();
-        let refused = |what: &str, hint: &str| Err(Error::model(format!("this model {what} and cannot generate text")).hint(hint));
-        match (&facts.purpose, &facts.labels) {
-            (Purpose::Embedding { .. }, _) => refused("computes vectors of texts", "use `wingbeat embed`, or session::Embedder"),
-            (Purpose::Reranker { .. }, _) => refused("is a reranker", "use `wingbeat rerank`, or session::Reranker"),
-            _ if self.model().returns_hidden() => refused("was opened for hidden states", "open it with Output::Logits"),
-            (_, None) => Ok(()),
-            (_, Some(_)) => {
-                Err(Error::model("this model is a classifier and cannot generate text")
-                    .hint("use `wingbeat classify`, or Session::classify"))
-            }
-        }
     }
 
     fn generate_in(
@@ -223,7 +183,8 @@ impl Session {
             is_broken.set(is_broken.get() || said.is_break());
             said
         };
-        let mut batcher = Batcher::new(&mut *self)?;
+        self.model.check_speaks()?;
+        let mut batcher = Batcher::new(&mut *self);
         for stream in streams.iter_mut() {
             let session = batcher.session_mut();
             session.bound(stream, limits, 0)?;
@@ -257,9 +218,4 @@ impl Session {
             None => Ok(Timings { decode_ms: started.elapsed().as_secs_f64() * 1e3, decode_tokens: n_taken.get(), ..Timings::default() }),
         }
     }
-}
-
-/// Returns the error for an empty prompt in a slot without logits.
-pub(crate) fn nothing_to_continue() -> Error {
-    Error::input("the prompt is empty: nothing to continue").hint("give a text, or at least 1 token id")
 }

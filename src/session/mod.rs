@@ -33,6 +33,7 @@ mod slots;
 mod snapshot;
 mod state;
 mod stream;
+mod vectors;
 mod vocabulary;
 mod work;
 
@@ -46,9 +47,8 @@ pub use convert::convert_coded;
 #[cfg(feature = "embedded-model")]
 pub use definition::embedded;
 pub use definition::{is_tuned, notes};
-pub use embed::{EmbedOptions, Embedder, Embedding, Pooling};
-pub(crate) use generate::nothing_to_continue;
-pub use generate::{Event, Generated, Prompt, Timings};
+pub use embed::{Embedder, Embedding};
+pub use generate::{Generated, Prompt, Timings};
 #[cfg(not(target_arch = "wasm32"))]
 pub use layout::bytes_by_device;
 pub use logprobs::Logprobs;
@@ -61,11 +61,14 @@ pub use read::Reading;
 #[cfg(feature = "cli")]
 pub(crate) use rerank::end_of_text;
 pub use rerank::{Documents, Reranker};
+pub(crate) use rerank::{Scorer, check_query, encode_pair};
 pub use side_files::side_files;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
 pub use state::{LoadedState, SavedTokens, StateExtras, check_replaceable, is_saved, saved_tokens, tuned_into_state};
-pub use stream::{Finish, Limits, Processor, Stream};
+pub(crate) use stream::nothing_to_continue;
+pub use stream::{Event, Finish, Limits, Processor, Stream};
+pub use vectors::{EmbedOptions, Pooling, VectorRule};
 pub use vocabulary::vocabulary;
 
 use crate::error::{Error, Result};
@@ -114,9 +117,6 @@ pub struct Session {
     /// Ids of the tokens that end a repetition for the DRY penalty, for the last sampler. Kept because the next sampler often has the same breaker
     /// texts, and finding the ids scans the vocabulary.
     breakers: Breakers,
-    /// True if [`Session::read`] calls its callback with hidden states, although the steps of the model return logits. False if the callback gets the
-    /// rows that the steps return.
-    gives_hidden: bool,
     scratch: Scratch,
     /// Measures the time of the last submission.
     clock: Clock,
@@ -171,7 +171,6 @@ impl Session {
             draws_ahead,
             exempt: None,
             breakers: Breakers::default(),
-            gives_hidden: false,
             scratch: Scratch::default(),
             clock: Clock::start(),
             failure: None,
@@ -240,15 +239,6 @@ impl Session {
         self.pages.release(contents.page);
         self.blocks.release(&contents.blocks);
         Ok(())
-    }
-
-    /// Closes all open slots.
-    #[cfg(feature = "serve")]
-    fn close_all(&mut self) {
-        for contents in self.slots.close_all() {
-            self.pages.release(contents.page);
-            self.blocks.release(&contents.blocks);
-        }
     }
 
     /// Returns the logits after the slot's last token, `[vocab]`. The result is empty before the first token, after a rewind, after an interrupted

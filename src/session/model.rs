@@ -48,6 +48,12 @@ struct Inner {
     host_layers: Option<Box<dyn Source>>,
 }
 
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Model").field(&self.name()).finish()
+    }
+}
+
 impl Model {
     /// Loads a checkpoint with default options.
     ///
@@ -276,6 +282,41 @@ impl Model {
     /// Returns whether steps return hidden states in place of logits.
     pub fn returns_hidden(&self) -> bool {
         self.tape().ends_hidden
+    }
+    /// Returns a `Model` error if the model does not predict tokens: an embedding model, a reranker, a classifier, or a model that was opened for
+    /// hidden states.
+    pub(crate) fn check_speaks(&self) -> Result<()> {
+        let facts = self.facts();
+        let (what, hint) = match (&facts.purpose, &facts.labels) {
+            (Purpose::Embedding { .. }, _) => ("computes vectors of texts", "use `wingbeat embed`, or session::Embedder"),
+            (Purpose::Reranker { .. }, _) => ("is a reranker", "use `wingbeat rerank`, or session::Reranker"),
+            _ if self.returns_hidden() => ("was opened for hidden states", "open it with Output::Logits"),
+            (_, Some(_)) => ("is a classifier", "use `wingbeat classify`, or Session::classify"),
+            (_, None) => return Ok(()),
+        };
+        Err(Error::model(format!("this model {what} and cannot generate text")).hint(hint))
+    }
+    /// Checks that the model knows all ids.
+    ///
+    /// # Errors
+    /// `Input` with the first unknown id.
+    pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<()> {
+        let n_vocab = self.facts().n_vocab;
+        match tokens.iter().find(|&&token| token as usize >= n_vocab) {
+            Some(token) => Err(Error::input(format!("token id {token} is out of range: the largest id of the model is {}", n_vocab - 1))),
+            None => Ok(()),
+        }
+    }
+    /// Returns the token ids of a text. `encode` is a method of the vocabulary.
+    ///
+    /// # Errors
+    /// `Input` if the model has no vocabulary; the errors of `encode`.
+    pub(super) fn encode(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
+        let vocab = self.vocab().ok_or_else(|| {
+            let e = Error::input("cannot encode text: no vocabulary was found for this model, which accepts only token ids");
+            e.hint(self.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))
+        })?;
+        encode(vocab, text.as_bytes())
     }
     pub(super) fn tape(&self) -> &Arc<Tape> {
         self.0.loaded.tape()

@@ -10,9 +10,6 @@ use crate::exec::{DeviceChoice, FloatChoice, QuantPlan};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Callback for the progress of loading: the bytes of weights loaded so far, and all bytes.
-pub(crate) type OnLoad = Arc<Mutex<dyn FnMut(u64, u64) + Send>>;
-
 impl Options {
     /// Returns the default options, the same as `Options::default()`.
     pub fn new() -> Options {

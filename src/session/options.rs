@@ -1,6 +1,5 @@
 //! Options of a model: its source, its formats and its devices.
 
-use super::open::OnLoad;
 use crate::arch::Facts;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend};
@@ -11,7 +10,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The source of a model's weights.
 #[derive(Debug, Clone)]
@@ -40,6 +39,9 @@ pub const CHUNK: usize = 256;
 /// The default number of prompt tokens per step on discrete GPUs. With this many tokens, even the product with a matrix of few rows has enough
 /// workgroups for all cores.
 pub const LONG_CHUNK: usize = 512;
+
+/// Callback for the progress of loading: the bytes of weights loaded so far, and all bytes.
+pub(crate) type OnLoad = Arc<Mutex<dyn FnMut(u64, u64) + Send>>;
 
 /// Options to open a model with. Start from `Options::default()`.
 #[derive(Clone)]

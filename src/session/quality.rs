@@ -82,7 +82,7 @@ pub fn quality(
     text: &Windows<'_>,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Quality> {
-    reference.check_speaks()?;
+    reference.model().check_speaks()?;
     let [expected, found] = [&*reference, &*model].map(|s| s.model().facts().n_vocab);
     if expected != found {
         return Err(Error::model(format!(

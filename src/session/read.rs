@@ -218,10 +218,6 @@ impl Session {
             self.begin_read(work, wanted)?;
             self.finish_read()?;
             match &mut each {
-                Some(each) if self.gives_hidden => {
-                    let hidden = self.hidden_rows()?;
-                    self.each_of(&hidden, self.model.facts().n_embd, each)?;
-                }
                 Some(each) => self.each_row(each)?,
                 None => {}
             }
@@ -321,9 +317,21 @@ impl Session {
         Ok(all.chunks_exact(stride).flat_map(|row| &row[..width]).copied().collect())
     }
 
+    /// Does what [`each_row`](Self::each_row) does, with hidden states instead of logits. Blocks only if the steps of the model return logits.
+    ///
+    /// # Errors
+    /// The errors of [`hidden_rows`](Self::hidden_rows).
+    pub(super) fn each_hidden(&mut self, each: EachRow<'_>) -> Result<()> {
+        if self.model.returns_hidden() {
+            return self.each_row(each);
+        }
+        let hidden = self.hidden_rows()?;
+        self.each_of(&hidden, self.model.facts().n_embd, each)
+    }
+
     /// Does what [`each_row`](Self::each_row) does, with the rows in `of` instead of logits. `of` has one row per row of logits of the last
     /// submission, with `width` numbers per row.
-    pub(super) fn each_of(&self, of: &[f32], width: usize, each: EachRow<'_>) -> Result<()> {
+    fn each_of(&self, of: &[f32], width: usize, each: EachRow<'_>) -> Result<()> {
         let Scratch { parts, rows, .. } = &self.scratch;
         let mut all = of.chunks_exact(width);
         for (part, &n_rows) in parts.iter().zip(rows) {
@@ -362,10 +370,7 @@ impl Session {
 
     /// Checks that a slot that has read `from` tokens can read `tokens`: every id is in the vocabulary, and the context has room.
     pub(super) fn check_reads(&self, slot: Slot, tokens: &[u32], from: usize) -> Result<()> {
-        let n_vocab = self.model.facts().n_vocab;
-        if let Some(token) = tokens.iter().find(|&&t| t as usize >= n_vocab) {
-            return Err(Error::input(format!("token id {token} is out of range: the largest id of the model is {}", n_vocab - 1)));
-        }
+        self.model.check_ids(tokens)?;
         match self.model.context() {
             Some(context) if from + tokens.len() > context => {
                 let text =

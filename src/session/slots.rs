@@ -119,17 +119,6 @@ impl Slots {
         Ok(place.contents.take().expect("it was found"))
     }
 
-    /// Closes all open slots. Returns their contents.
-    #[cfg(feature = "serve")]
-    pub fn close_all(&mut self) -> Vec<SlotContents> {
-        let close = |place: &mut Place| {
-            let contents = place.contents.take()?;
-            place.generation += 1;
-            Some(contents)
-        };
-        self.places.iter_mut().filter_map(close).collect()
-    }
-
     fn refused(&self, slot: Slot) -> Error {
         let why = if slot.session == self.session {
             "cannot be used: it was closed"

@@ -56,6 +56,23 @@ impl Finish {
     }
 }
 
+/// A report to the caller: a generated token, or text that later tokens can no longer change, or both.
+#[derive(Debug)]
+pub struct Event<'a> {
+    /// Index of the stream among the streams that were continued together.
+    pub stream: usize,
+    /// The token. `None` if the event only reports text that was held back before.
+    pub token: Option<u32>,
+    /// New text; may be empty.
+    pub piece: &'a str,
+    /// The number of tokens that the device sampled for this stream in one submission, this event's token included. The events of these tokens follow
+    /// without waiting for the device. If the text ends within the submission, there are fewer events than tokens. 1 if the host sampled the token. 0
+    /// if the event reports text without a new sampled token.
+    pub n_together: usize,
+    /// Log-probabilities of the token, if the stream requests them.
+    pub logprobs: Option<&'a Logprobs>,
+}
+
 /// A function that changes logits before each sampling. Its arguments are the text's tokens so far and the logits, `[vocab]`. The host samples
 /// for a stream with a processor.
 pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
@@ -293,6 +310,11 @@ impl Stream {
             self.text.push_str(&self.stops.finish());
         }
     }
+}
+
+/// Returns the error for an empty prompt in a slot without logits.
+pub(crate) fn nothing_to_continue() -> Error {
+    Error::input("the prompt is empty: nothing to continue").hint("give a text, or at least 1 token id")
 }
 
 /// Passes the tokens from index `n_told` on to the constraint and counts them in `n_told`. Returns the tokens that the constraint allows next.

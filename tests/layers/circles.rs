@@ -31,7 +31,9 @@ fn modules() -> Modules {
 
 /// Returns a text without its comments and tests.
 fn code(text: &str) -> String {
-    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let text = ["\n#[cfg(test)]\nmod tests {", "\n#[cfg(all(test, feature = \"embedded-model\"))]\nmod tests {"]
+        .iter()
+        .fold(text, |text, tests| text.split(tests).next().unwrap());
     text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 

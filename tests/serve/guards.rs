@@ -47,7 +47,7 @@ fn foreign_hosts_and_origins_are_refused() {
 fn an_open_address_needs_keys() {
     for host in ["0.0.0.0", "::"] {
         let options = ServeOptions { host: host.into(), port: 0, ..ServeOptions::default() };
-        let e = run(options, Vec::new(), Vec::new(), &mut |_| ()).unwrap_err();
+        let e = run(options, Vec::new(), &mut |_| ()).unwrap_err();
         assert_eq!((e.kind, e.field_name()), (Kind::Usage, Some("host")), "{e}");
     }
 }

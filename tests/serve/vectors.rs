@@ -1,10 +1,12 @@
 //! `/v1/embeddings` and `/v1/rerank`, with a model that generates text and with a model for vectors.
 
-use super::Server;
+use super::{Server, keys};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use wingbeat::engine::EngineOptions;
+use wingbeat::serve::{ServeOptions, ServedModel, ServedTask};
 
 #[test]
 fn vectors_have_the_length_1() {
@@ -76,11 +78,72 @@ fn requests_for_vectors_are_shown_and_end_when_their_client_leaves() {
         }
     };
     let (first, second) = (long(), long());
-    until(&|slots| slots["running"] == 1 && slots["waiting"] == 1 && slots["requests"].as_array().unwrap().len() == 2);
+    // The texts of both requests take turns, so both requests have slots.
+    until(&|slots| slots["running"] == 2 && slots["waiting"] == 0 && slots["requests"].as_array().unwrap().len() == 2);
     until(&|slots| slots["requests"][0]["prompt_tokens"].as_u64() > Some(2048));
     assert_eq!(server.get("/slots").ok()[0]["requests"][0]["endpoint"], "/v1/embeddings");
     drop((first, second));
     until(&|slots| slots["free_slots"] == 2 && slots["requests"] == json!([]));
     server.post("/v1/embeddings", &json!({"input": "light"})).ok();
     server.end().unwrap();
+}
+
+#[test]
+fn a_model_for_vectors_has_the_limits_of_the_queue() {
+    let options = ServeOptions { keys: keys(), ..ServeOptions::default() };
+    let server = Server::with_vectors_and(options, EngineOptions { queue: 8, queue_per_namespace: Some(1), ..EngineOptions::default() });
+    let (ada, bob) = (server.as_caller("key-of-ada"), server.as_caller("key-of-bob"));
+    let long = json!({"input": vec!["In the beginning God created the heaven and the earth. ".repeat(20); 2048]}).to_string();
+    let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    let head = "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer key-of-ada";
+    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{long}", long.len()).unwrap();
+    let began = Instant::now();
+    while ada.get("/slots").ok()[0]["free_slots"] != 0 {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let refused = ada.post("/v1/embeddings", &json!({"input": "light"}));
+    assert_eq!((refused.status, refused.header("retry-after")), (429, "1"), "{}", refused.text);
+    bob.post("/v1/embeddings", &json!({"input": "light"})).ok();
+    assert_eq!((ada.get("/slots").ok()[0]["running"].clone(), bob.get("/slots").ok()[0]["requests"].clone()), (json!(1), json!([])));
+}
+
+#[test]
+fn dimensions_are_checked_before_the_vectors_are_computed() {
+    let server = Server::with_vectors();
+    let wrong = server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 3}));
+    assert_eq!((wrong.status, &wrong.json()["error"]["param"]), (400, &json!("dimensions")));
+    assert!(!server.get("/metrics").text.contains("wingbeat_prompt_tokens_total{"));
+    server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 128})).ok();
+    assert_eq!(server.post("/v1/completions", &json!({"prompt": "light"})).status, 404);
+}
+
+#[test]
+fn documents_are_sorted_for_a_query() {
+    let Some((load, package)) = crate::embed::reranking() else { return };
+    let server = Server::hosting(ServeOptions::default(), vec![ServedModel { name: "emb".into(), task: ServedTask::Embedding, load }]);
+    server.wait();
+    let asked = |more: Value| {
+        let mut body = json!({"query": package["query"], "documents": package["documents"]});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/v1/rerank", &body)
+    };
+    let found = asked(json!({"return_documents": true})).ok();
+    let results = found["results"].as_array().unwrap();
+    assert_eq!(results.iter().map(|result| result["index"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 0, 1]);
+    let logit = package["logits"][2].as_f64().unwrap();
+    assert!((results[0]["relevance_score"].as_f64().unwrap() - 1.0 / (1.0 + (-logit).exp())).abs() < 1e-5, "{found}");
+    assert_eq!(results[0]["document"]["text"], package["documents"][2]);
+    let best = asked(json!({"top_n": 1})).ok();
+    assert!(best["results"].as_array().unwrap().len() == 1 && best["results"][0]["document"].is_null(), "{best}");
+    for (wrong, param) in
+        [(json!({"query": ""}), "query"), (json!({"documents": ["a", ""]}), "documents[1]"), (json!({"documents": []}), "documents")]
+    {
+        let refused = asked(wrong);
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(param)), "{}", refused.text);
+    }
+    // The same model computes vectors, and refuses a pooling.
+    server.post("/v1/embeddings", &json!({"input": ["light", "a"]})).ok();
+    let refused = server.post("/v1/embeddings", &json!({"input": "light", "pooling": "mean"}));
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("pooling")));
 }

@@ -64,7 +64,7 @@ pub struct Core {
 
 impl Core {
     pub fn new(session: Session, settings: Settings, on_read: OnRead) -> Result<Core> {
-        session.check_speaks()?;
+        session.model().check_speaks()?;
         let vocab = vocab_of(session.model())?.clone();
         settings.sampling.check(session.model().facts().n_vocab)?;
         Ok(Core { session, vocab, settings, overrides: Overrides::default(), processor: None, rules: None, on_read, start: None, draws: 0 })

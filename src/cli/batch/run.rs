@@ -27,6 +27,7 @@ pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: O
     // decoding without a limit.
     let states = StateOptions { bytes: u64::MAX, ..StateOptions::default() };
     let cache = CacheOptions::off();
+    model.check_speaks()?;
     let engine = Engine::start(model, EngineOptions { slots, cache, states, prefill_slowdown: None, format, ..EngineOptions::default() })?;
     if let Some((snapshot, loaded)) = base {
         engine.keep_state("", BASE, snapshot, loaded)?;

@@ -31,6 +31,10 @@ impl Scheduler {
         while let Some(next) = self.next()
             && self.sequences.len() + self.waiting[next].request.n <= self.shared.options.slots
         {
+            if self.waiting[next].prepared.texts.is_some() {
+                self.begin_text(next);
+                continue;
+            }
             let submission = self.waiting.remove(next);
             self.note_admitted(&submission.request.namespace);
             self.left.push(submission.request.namespace.clone());
@@ -45,25 +49,29 @@ impl Scheduler {
     /// continuations is next. Among such namespaces, the namespace that has waited longest since its last request got slots is next. Within a
     /// namespace, requests with a higher priority come first, then earlier requests.
     fn next(&self) -> Option<usize> {
-        let first = &self.waiting.first()?.request;
+        // A request whose reader is slow gets no slots for further texts.
+        let is_paused = |other: &Submission| other.begun().is_some_and(|request| self.running.get(&request).is_some_and(|r| r.is_paused));
+        let waiting = || self.waiting.iter().enumerate().filter(|(_, other)| !is_paused(other));
+        let (at, first) = waiting().next()?;
         // The usual case: one namespace.
-        if self.waiting.iter().all(|other| other.request.namespace == first.namespace) {
-            return Some(0);
+        if waiting().all(|(_, other)| other.request.namespace == first.request.namespace) {
+            return Some(at);
         }
         let mut running: HashMap<&str, usize> = HashMap::new();
-        self.running.values().for_each(|request| *running.entry(&request.owner).or_default() += request.n_left);
+        let requests = self.sequences.values().filter_map(|sequence| self.running.get(&sequence.request));
+        requests.for_each(|request| *running.entry(&request.owner).or_default() += 1);
         let share = |submission: &Submission| {
             let namespace = submission.request.namespace.as_str();
             (running.get(namespace).copied().unwrap_or(0), self.last_admitted.get(namespace).map_or(0, |number| number + 1))
         };
         // The queue has high priorities first, so the first request of a namespace is its next one.
         let mut seen = HashSet::new();
-        let firsts = self.waiting.iter().enumerate().filter(|(_, other)| seen.insert(other.request.namespace.as_str()));
+        let firsts = waiting().filter(|(_, other)| seen.insert(other.request.namespace.as_str()));
         firsts.min_by_key(|(_, submission)| share(submission)).map(|(i, _)| i)
     }
 
     /// Records that a request of a namespace gets slots.
-    fn note_admitted(&mut self, namespace: &str) {
+    pub(super) fn note_admitted(&mut self, namespace: &str) {
         const MOST: usize = 1024;
         if self.last_admitted.len() >= MOST && !self.last_admitted.contains_key(namespace) {
             self.last_admitted.clear();
@@ -76,7 +84,7 @@ impl Scheduler {
         let began = Instant::now();
         let Submission { prepared, events, request, state, at } = submission;
         let (prefix, state) = if request.state_is_prefix { (state, None) } else { (None, state) };
-        let Prepared { prompt, ends, sampling, limits, constraint, question } = prepared;
+        let Prepared { prompt, ends, sampling, limits, constraint, question, texts: _ } = prepared;
         let make = || (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>();
         let constraints = caught(make)?;
         // A vector needs the hidden states after the prompt's tokens. A cache entry lacks hidden states.
@@ -102,7 +110,7 @@ impl Scheduler {
             let mut job = Job::new(prompt[from.n_tokens..].to_vec(), sampler, limits.clone());
             job.n_logprobs = request.logprobs;
             job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
-            job.pooling = request.pooling;
+            job.pooling = request.pooling.map(|pooling| self.shared.rule(Some(pooling))).transpose()?;
             job.constraint = constraint;
             job.from = from.slot;
             job.pending.clone_from(&from.pending);
@@ -149,6 +157,8 @@ impl Scheduler {
         let queue_ms = (began - at).as_secs_f64() * 1e3;
         let running = Running {
             events,
+            prompt_tokens: prompt.len(),
+            texts_left: 0,
             prompt,
             cached_tokens: from.n_tokens,
             namespace,

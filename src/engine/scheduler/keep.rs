@@ -19,6 +19,10 @@ impl Scheduler {
     /// Turns the slots that the batcher kept for the engine into named states and cache entries. `done` are the continuations that ended in
     /// this step.
     pub(super) fn keep(&mut self, done: &[Done]) {
+        // An engine with a reranker generates no texts, so it keeps slots only for scores.
+        if self.scorer.is_some() {
+            return self.score();
+        }
         for kept in self.batcher.take_kept() {
             self.keep_slot(kept, done).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub async fn health(State(app): State<Arc<App>>) -> (StatusCode, Json<Value>) {
-    let is_ready = app.all().all(|model| model.state().is_some());
+    let is_ready = app.models.iter().all(|model| model.ready().is_some());
     let status = match (app.is_stopping(), is_ready) {
         (true, _) => "stopping",
         (false, true) => return (StatusCode::OK, Json(json!({"status": "ok"}))),

@@ -25,5 +25,5 @@ pub async fn slots(State(app): State<Arc<App>>, Extension(caller): Extension<Cal
             "paused": stats.paused, "cached": stats.cached, "requests": requests,
         })
     };
-    Json(app.all().filter_map(|hosted| Some(model(hosted.name(), hosted.state()?.1))).collect())
+    Json(app.models.iter().filter_map(|hosted| Some(model(&hosted.name, hosted.ready()?.stats()))).collect())
 }

@@ -6,10 +6,9 @@ use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::hosted::Runs;
+use crate::serve::hosted::ServedTask;
 use crate::serve::tickets::{Kept, Ticket};
-use crate::serve::turns::in_turn;
-use crate::session::Pooling;
+use crate::session::{Model, Pooling};
 use axum::extract::State;
 use axum::{Extension, Json};
 use base64::Engine as _;
@@ -56,81 +55,49 @@ pub enum WirePooling {
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Value>> {
     let asked: EmbeddingBody = body.parse()?;
-    let named = app.vectors_named(asked.model.as_deref());
+    let name = asked.model.as_deref();
     // If the server has only this model, any name selects the model.
-    let only = app.vectors.first().filter(|_| app.models.is_empty() && app.vectors.len() == 1);
-    let (name, vectors, n_tokens) = match named.or(only) {
-        Some(model) => {
-            if asked.pooling.is_some() {
-                return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
-            }
-            let inputs = inputs(asked.input)?;
-            check_ids(&inputs, model.engine()?.0.model())?;
-            let found = in_turn(&app, model, &caller, "/v1/embeddings", move |turn| turn.embed(&inputs)).await?;
-            let n_tokens = found.iter().map(|one| one.n_tokens).sum();
-            app.metrics.on_vectors(&model.name, n_tokens);
-            (model.name.clone(), found.into_iter().map(|one| one.vector).collect::<Vec<_>>(), n_tokens)
-        }
-        None => of_engine(&app, &caller, asked.input, asked.model.as_deref(), asked.pooling).await?,
-    };
-    let n_dimensions = vectors.first().map_or(0, Vec::len);
-    if let Some(asked) = asked.dimensions.filter(|asked| *asked as usize != n_dimensions) {
-        return Err(Failure::field("dimensions", format!("expected {n_dimensions}, the length of the model's vectors, found {asked}")));
+    let model = app.vectors(name, app.models.len() == 1).map_or_else(|| app.model(name), Ok)?;
+    let engine = model.engine()?.0;
+    let n_embd = engine.model().facts().n_embd;
+    if let Some(asked) = asked.dimensions.filter(|asked| *asked as usize != n_embd) {
+        return Err(Failure::field("dimensions", format!("expected {n_embd}, the length of the model's vectors, found {asked}")));
     }
+    if asked.pooling.is_some() && model.task == ServedTask::Embedding {
+        return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
+    }
+    let inputs = inputs(asked.input, engine.model())?;
+    // The path of the first input. A body with a single text has no list.
+    let path = inputs[0].0.clone();
+    let texts: Vec<Input> = inputs.into_iter().map(|(_, text)| text).collect();
+    let mut vectors = vec![Vec::new(); texts.len()];
+    let pooling = asked.pooling.map(|pooling| if pooling == WirePooling::Mean { Pooling::Mean } else { Pooling::Last });
+    let request = Request { pooling, ..Request::vectors(texts) };
+    let opened = Ticket::open(&app, &model, &caller, "/v1/embeddings", request, &Kept::default()).await;
+    let done = opened.map_err(|failure| of_input(failure, &path))?.finish(|event| {
+        if let Event::Vector { index, vector } = event {
+            vectors[index] = vector;
+        }
+    });
+    let n_tokens = done.await?.usage.prompt_tokens;
     let encoded = |vector: &Vec<f32>| match asked.encoding_format {
         Some(Encoding::Base64) => Value::from(STANDARD.encode(bytemuck::cast_slice::<f32, u8>(vector))),
         _ => json!(vector),
     };
     let data: Vec<Value> =
         vectors.iter().enumerate().map(|(i, vector)| json!({"object": "embedding", "index": i, "embedding": encoded(vector)})).collect();
-    Ok(Json(json!({"object": "list", "data": data, "model": name, "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens}})))
-}
-
-/// Computes vectors with a model that generates text: the hidden state after the last token, or the mean of the hidden states after all
-/// tokens.
-async fn of_engine(
-    app: &Arc<App>,
-    caller: &Caller,
-    input: Prompts,
-    name: Option<&str>,
-    pooling: Option<WirePooling>,
-) -> Answer<(String, Vec<Vec<f32>>, usize)> {
-    let model = app.model(name)?;
-    let inputs = inputs(input)?;
-    let pooling = if pooling == Some(WirePooling::Mean) { Pooling::Mean } else { Pooling::Last };
-    let (mut vectors, mut n_tokens) = (Vec::with_capacity(inputs.len()), 0);
-    // Submits at most one text per slot at a time, so that one request does not fill the queue.
-    let engine = model.engine()?.0;
-    check_ids(&inputs, engine.model())?;
-    let n_slots = engine.stats().slots.max(1);
-    let mut inputs = inputs.into_iter();
-    loop {
-        let mut tickets = Vec::new();
-        for (path, input) in inputs.by_ref().take(n_slots) {
-            let request = Request { pooling: Some(pooling), ..Request::new(input) };
-            let opened = Ticket::open(app, &model, caller, "/v1/embeddings", request, &Kept::default()).await;
-            tickets.push(opened.map_err(|failure| of_input(failure, &path))?);
-        }
-        if tickets.is_empty() {
-            return Ok((model.name.clone(), vectors, n_tokens));
-        }
-        for mut ticket in tickets {
-            while let Some(event) = ticket.next().await {
-                match event? {
-                    Event::Vector { vector } => vectors.push(vector),
-                    Event::Done(done) => n_tokens += done.usage.prompt_tokens,
-                    _ => {}
-                }
-            }
-        }
-    }
+    let usage = json!({"prompt_tokens": n_tokens, "total_tokens": n_tokens});
+    Ok(Json(json!({"object": "list", "data": data, "model": model.name, "usage": usage})))
 }
 
 /// Returns the inputs, each with its path in the request.
-fn inputs(input: Prompts) -> Answer<Vec<(String, Input)>> {
+///
+/// # Errors
+/// 400 if there are too few or too many inputs, or if the model does not know a token id.
+fn inputs(input: Prompts, model: &Model) -> Answer<Vec<(String, Input)>> {
     let inputs = input.inputs("input");
     match inputs.len() {
-        1..=MAX_TEXTS => Ok(inputs),
+        1..=MAX_TEXTS => check_ids(&inputs, model).map(|()| inputs),
         n => Err(Failure::field("input", format!("expected 1 to {MAX_TEXTS} texts, found {n}"))),
     }
 }

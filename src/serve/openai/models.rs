@@ -4,7 +4,7 @@ use super::answer::merge;
 use crate::serve::address::Name;
 use crate::serve::app::App;
 use crate::serve::failure::{Answer, Failure};
-use crate::serve::hosted::AnyHosted;
+use crate::serve::hosted::Hosted;
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
@@ -20,16 +20,17 @@ pub async fn one(State(app): State<Arc<App>>, Name(name): Name) -> Answer<Json<V
 }
 
 fn all(app: &App) -> Vec<Value> {
-    app.all().map(described).collect()
+    app.models.iter().map(|model| described(model)).collect()
 }
 
-fn described(hosted: &dyn AnyHosted) -> Value {
-    let (id, created, task) = (hosted.name(), hosted.created(), hosted.task());
+fn described(hosted: &Hosted) -> Value {
+    let (id, created, task) = (&hosted.name, hosted.created, hosted.task.name());
     let mut entry = json!({"id": id, "object": "model", "created": created, "owned_by": "wingbeat", "task": task});
-    let Some((model, stats)) = hosted.state() else {
+    let Some(engine) = hosted.ready() else {
         entry["status"] = "loading".into();
         return entry;
     };
+    let (model, stats) = (engine.model(), engine.stats());
     let facts = model.facts();
     let more = json!({
         "status": "ready", "architecture": facts.architecture, "parameters": model.n_params(), "context": model.context(), "layers": facts.n_layer,

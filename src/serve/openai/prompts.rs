@@ -53,11 +53,11 @@ pub fn check_tokens(path: &str, tokens: &[u32], model: &Model) -> Answer<()> {
     }
 }
 
-/// Replaces the field name of an error about the input by `path`. The engine knows only the fields `prompt` and `tokens`. Returns failures about
+/// Replaces the field name of an error about the input by `path`. The engine knows only the fields `prompt`, `tokens` and `input[…]`. Returns failures about
 /// other fields unchanged.
 pub fn of_input(failure: Failure, path: &str) -> Failure {
     let Some(field) = failure.error.field_name() else { return failure };
-    let Some(rest) = ["prompt", "tokens"].iter().find_map(|name| field.strip_prefix(name)) else { return failure };
+    let Some(rest) = ["prompt", "tokens", "input[0]"].iter().find_map(|name| field.strip_prefix(name)) else { return failure };
     let field = Some(format!("{path}{rest}").into());
     Failure { error: Box::new(Error { field, ..*failure.error }), ..failure }
 }

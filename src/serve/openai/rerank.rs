@@ -1,11 +1,12 @@
 //! `POST /v1/rerank`: scores documents by how well they answer a query.
 
+use crate::engine::{Event, Request};
 use crate::error::Error;
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::turns::in_turn;
+use crate::serve::tickets::{Kept, Ticket};
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Deserialize;
@@ -41,7 +42,7 @@ pub enum Document {
 }
 
 impl Document {
-    fn text(&self) -> &str {
+    fn text(self) -> String {
         match self {
             Document::Text(text) | Document::Object { text } => text,
         }
@@ -54,35 +55,29 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     if !(1..=MAX_DOCUMENTS).contains(&n) {
         return Err(Failure::field("documents", format!("expected 1 to {MAX_DOCUMENTS} documents, found {n}")));
     }
-    if let Some(i) = asked.documents.iter().position(|document| document.text().is_empty()) {
-        return Err(Failure::field(&format!("documents[{i}]"), "the document is empty"));
-    }
-    if asked.query.is_empty() {
-        return Err(Failure::field("query", "the query is empty"));
-    }
-    let named = app.vectors_named(asked.model.as_deref());
-    let Some(model) = named.or_else(|| app.vectors.first().filter(|_| app.vectors.len() == 1)).cloned() else {
+    let Some(model) = app.vectors(asked.model.as_deref(), true) else {
         let e = Error::input("this server has no model with a reranker").field("model");
         return Err(e.hint("the server's operator can add a reranker with the options `embed` and `reranker`").into());
     };
-    let name = model.name.clone();
-    let scored = in_turn(&app, &model, &caller, "/v1/rerank", move |turn| {
-        let texts: Vec<&str> = asked.documents.iter().map(Document::text).collect();
-        let logits = turn.score(&asked.query, &texts)?;
-        Ok((logits, asked))
+    let documents: Vec<String> = asked.documents.into_iter().map(Document::text).collect();
+    let returned = if asked.return_documents == Some(true) { documents.clone() } else { Vec::new() };
+    let mut order: Vec<(usize, f32)> = Vec::with_capacity(n);
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/rerank", Request::ranking(asked.query, documents), &Kept::default()).await?;
+    let done = ticket.finish(|event| {
+        if let Event::Score { index, logit } = event {
+            order.push((index, logit));
+        }
     });
-    let (logits, asked) = scored.await?;
-    let documents = &asked.documents;
-    let mut order: Vec<(usize, f32)> = logits.into_iter().enumerate().collect();
-    // The sort is stable: documents with the same score keep their order.
-    order.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    done.await?;
+    // Documents with the same score keep their order.
+    order.sort_by(|(i, a), (j, b)| b.total_cmp(a).then(i.cmp(j)));
     order.truncate(asked.top_n.map_or(usize::MAX, |n| n as usize));
     let result = |(index, logit): (usize, f32)| {
         let mut result = json!({"index": index, "relevance_score": 1.0 / (1.0 + (-f64::from(logit)).exp())});
-        if asked.return_documents == Some(true) {
-            result["document"] = json!({"text": documents[index].text()});
+        if let Some(text) = returned.get(index) {
+            result["document"] = json!({"text": text});
         }
         result
     };
-    Ok(Json(json!({"object": "list", "model": name, "results": order.into_iter().map(result).collect::<Vec<_>>()})))
+    Ok(Json(json!({"object": "list", "model": model.name, "results": order.into_iter().map(result).collect::<Vec<_>>()})))
 }

@@ -15,6 +15,7 @@ use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
+use crate::serve::hosted::ServedTask;
 use crate::serve::ids::{new_id, now};
 use crate::serve::states::OF_RESPONSES;
 use crate::serve::tickets::{Kept, Ticket};
@@ -71,7 +72,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
 }
 
 pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<Value>> {
-    for engine in app.models.iter().filter_map(|model| model.ready()) {
+    for engine in app.models_for(ServedTask::Text).into_iter().filter_map(|model| model.ready()) {
         if let Some(record) = Record::read(&app, &engine, &caller, &id).await? {
             return Ok(Json(record.response));
         }
@@ -80,7 +81,7 @@ pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
 }
 
 pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<Value>> {
-    for engine in app.models.iter().filter_map(|model| model.ready()) {
+    for engine in app.models_for(ServedTask::Text).into_iter().filter_map(|model| model.ready()) {
         if Record::delete(&app, &engine, &caller, &id).await? {
             return Ok(Json(json!({"id": id, "object": "response.deleted", "deleted": true})));
         }

@@ -1,12 +1,12 @@
 //! Jobs of a batcher, and their results.
 
-use super::sequence::AtEnd;
 use crate::constrain::Constraint;
 use crate::error::Result;
-use crate::sample::Sampler;
-use crate::session::embed::Pooling;
+use crate::sample::{Sampler, Sampling};
 use crate::session::slots::Slot;
 use crate::session::stream::{Finish, Limits, Processor, Stream};
+use crate::session::vectors::VectorRule;
+use std::sync::Arc;
 
 /// A text to generate in a [`Batcher`](super::Batcher).
 pub struct Job {
@@ -33,10 +33,9 @@ pub struct Job {
     /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these
     /// log-probabilities. `None` reports no log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
-    /// Requests a vector of the prompt: its hidden states, pooled to one vector and scaled to the Euclidean length 1.
-    /// [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. To compute only the vector, set a limit of 0 tokens: the job still
-    /// reads its prompt. `None` requests no vector.
-    pub pooling: Option<Pooling>,
+    /// Requests the vector of the prompt that this rule computes. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. To
+    /// compute only the vector, set a limit of 0 tokens: the job still reads its prompt. `None` requests no vector.
+    pub pooling: Option<Arc<VectorRule>>,
     /// Slots and bytes of this job that are kept for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
     pub keeps: Keeps,
 }
@@ -52,6 +51,17 @@ pub struct Keeps {
     /// Selects where uncertain bytes go when the text ends. Uncertain bytes are an incomplete character, or the beginning of a stop text. If
     /// true, these bytes go to [`JobOutput::pending`]. If false, these bytes become the end of the text.
     pub pending: bool,
+}
+
+/// The fate of a job's slot at the job's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtEnd {
+    /// The slot is closed.
+    Close,
+    /// The caller gets the slot ([`Keeps::end`](Keeps::end)), which may lack the last tokens of the text.
+    Keep,
+    /// The slot is the caller's own. It stays open, and first reads the rest of the text.
+    Stay,
 }
 
 /// A slot of a job that was kept for the caller.
@@ -81,6 +91,17 @@ impl Job {
             pooling: None,
             keeps: Keeps::default(),
         }
+    }
+
+    /// Creates a job that computes the vector of a text and generates no text.
+    pub fn vector(tokens: Vec<u32>, rule: Arc<VectorRule>) -> Job {
+        Job { pooling: Some(rule), ..Job::new(tokens, Sampler::new(Sampling::greedy(0)), Limits::new(0)) }
+    }
+
+    /// Creates a job that only reads a text. The caller gets the slot after the text ([`Keeps::end`]).
+    pub fn read(tokens: Vec<u32>) -> Job {
+        let keeps = Keeps { at: Vec::new(), end: true, pending: true };
+        Job { keeps, ..Job::new(tokens, Sampler::new(Sampling::greedy(0)), Limits::new(0)) }
     }
 
     /// Returns what happens to the job's slot at its end.

@@ -1,21 +1,10 @@
 //! A running job: its text, the tokens that its slot must still read, and what the caller wants to have besides the text.
 
-use super::job::{Done, JobId, JobOutput};
-use super::pool::Pool;
+use super::job::{AtEnd, Done, JobId, JobOutput};
 use crate::error::Error;
 use crate::session::logprobs::Logprobs;
 use crate::session::stream::Stream;
-
-/// What happens to the slot of a job that ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtEnd {
-    /// The slot is closed.
-    Close,
-    /// The caller gets the slot ([`Keeps::end`](super::Keeps::end)), which may lack the last tokens of the text.
-    Keep,
-    /// The slot is the caller's own. It stays open, and first reads the rest of the text.
-    Stay,
-}
+use crate::session::vectors::Pool;
 
 /// A job that waits until another job has read their common prompt. Until then, it has an empty slot.
 pub struct Follower {
@@ -32,8 +21,8 @@ pub struct Sequence {
     pub unread: Vec<u32>,
     /// Jobs with the same prompt. When this job has read it, each of them continues in a fork of this job's slot.
     pub followers: Vec<Follower>,
-    /// Where to fork the slot for [`Batcher::take_kept`](super::Batcher::take_kept): the numbers of prompt tokens that are unread at these
-    /// positions, in ascending order. The slot reaches the last entry first.
+    /// Positions at which the slot is forked for [`Batcher::take_kept`](super::Batcher::take_kept), as numbers of prompt tokens that are unread
+    /// there, in ascending order. The slot reaches the last entry first.
     pub marks: Vec<usize>,
     /// The number of most likely tokens that each log-probability of the prompt comes with. `None` if the job wants none, or has all of them.
     pub n_prompt_logprobs: Option<usize>,
@@ -105,7 +94,7 @@ impl Sequence {
 
     /// Returns whether a step must return a row (logits and hidden state) after each token of the prompt, not only after the last.
     pub fn needs_all_rows(&self) -> bool {
-        self.n_prompt_logprobs.is_some() || self.pool.as_ref().is_some_and(Pool::needs_all)
+        self.n_prompt_logprobs.is_some() || self.pool.as_ref().is_some_and(|pool| pool.needs_all)
     }
 
     /// Returns whether the sequence decodes: at most one token is unread, or the slot reads token by token.

@@ -3,11 +3,9 @@
 use super::sequence::Sequence;
 use super::{Batcher, Done, JobId};
 use crate::error::{Error, Result};
-use crate::session::embed::scaled;
-use crate::session::generate::Event;
 use crate::session::logprobs::Logprobs;
 use crate::session::slots::Slot;
-use crate::session::stream::Finish;
+use crate::session::stream::{Event, Finish};
 use crate::session::work::{Wanted, Work};
 use crate::session::{Session, caught};
 use crate::vocab::Vocab;
@@ -246,17 +244,15 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         if order.iter().all(|&i| sequences[i].pool.is_none()) {
             return Ok(());
         }
-        let session: &mut Session = session.borrow_mut();
-        let hidden = session.hidden_rows()?;
-        let width = session.model().facts().n_embd;
-        session.each_of(&hidden, width, &mut |k, t, row| {
+        session.borrow_mut().each_hidden(&mut |k, t, row| {
             let sequence = &mut sequences[order[k]];
             let is_last = t + 1 == sequence.unread.len();
             if let Some(pool) = &mut sequence.pool {
-                pool.add(row, is_last);
+                pool.add(row, sequence.unread[t], is_last);
             }
             if let Some(pool) = if is_last { sequence.pool.take() } else { None } {
-                match scaled(&pool.vector()) {
+                // A panic in the layers of a task ends this job alone.
+                match caught(|| pool.vector()) {
                     Ok(vector) => pooled.push((sequence.job, vector)),
                     Err(e) => sequence.error = Some(e),
                 }
