@@ -11,7 +11,8 @@ use serde_json::json;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use wingbeat::chat::{AnswerPart, Conversation, Format};
+use wingbeat::chat::{AnswerPart, Format};
+use wingbeat::conversation::Conversation;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::template::{self, Family, Files, GenerationConfig, Message, Template, Tool};
 use wingbeat::session::{Limits, Model, ModelSource, Options, Prompt, Session};
@@ -94,8 +95,7 @@ fn converse(model: &Model) -> Result<()> {
     let format = Format::of(model)?;
     let mut settings = format.settings();
     settings.set("CHAT_LEN_MAX", "256")?;
-    let session = Session::new(model, Conversation::slots(model))?;
-    let mut chat = Conversation::new(session, format, settings, Box::new(|_done, _total| ()))?;
+    let mut chat = Conversation::new(model, format, settings, Box::new(|_done, _total| ()))?;
     let mut quiet = |_: AnswerPart<'_>| ControlFlow::Continue(());
     println!("[4] {}", chat.say("你好", &mut quiet)?.text);
 

@@ -33,7 +33,8 @@
 //! |---|---|
 //! | [`session`] | models on devices, slots, prefill, decode, forks, state files: begin here |
 //! | [`engine`] | requests and events: many generations at once on one model |
-//! | [`chat`] | conversations: formats, settings, turns, branches |
+//! | [`conversation`] | conversations: turns, branches, undo, files |
+//! | [`chat`] | chat formats, prompts made from messages, the parts of answers |
 //! | [`sample`], [`vocab`] | from logits to token ids, and from token ids to text |
 //! | [`constrain`] | grammars and JSON schemas for the output |
 //! | `serve` | an HTTP server with OpenAI's API (feature `serve`) |
@@ -53,7 +54,7 @@
 //! | save and restore a state | [`session::Session::save`], [`session::Session::load`] | below |
 //! | stream from an engine | [`engine::Engine::submit`] | [`engine::Engine`] |
 //! | run a batch | [`session::Batcher`] | [`session::Batcher`] |
-//! | hold a conversation | [`chat::Conversation::say`] | [`chat::Conversation`] |
+//! | hold a conversation | [`conversation::Conversation::say`] | [`conversation::Conversation`] |
 //! | tokenize and detokenize | [`vocab::Vocab::encode`], [`vocab::Vocab::decode`] | [`vocab::Vocab`] |
 //! | set sampler options | [`sample::Sampling`], [`sample::Sampling::set`] | [`sample::Sampling`] |
 //! | follow a grammar or a JSON schema | `constrain::Grammar`, [`engine::Request`] | [`constrain`] |
@@ -150,6 +151,7 @@ pub mod chat;
 #[doc(hidden)]
 pub mod cli;
 pub mod constrain;
+pub mod conversation;
 pub mod engine;
 pub mod error;
 #[allow(missing_docs)]
@@ -162,7 +164,8 @@ pub mod serve;
 pub mod session;
 pub mod vocab;
 
-pub use chat::{Conversation, Format, Message, Role, Tool, ToolCall};
+pub use chat::{Format, Message, Role, Tool, ToolCall};
+pub use conversation::Conversation;
 pub use engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Input, Request, StateOptions, ToolChoice, Usage};
 pub use error::{Error, Result};
 pub use low_level::exec::gpu::{Backend, Device as GpuDevice};

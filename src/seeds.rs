@@ -3,7 +3,8 @@
 //!
 //! Seeds that are text (grammars, templates, lines of `batch`) were written by hand. No test writes these seeds.
 
-use crate::chat::{Conversation, Format};
+use crate::chat::Format;
+use crate::conversation::Conversation;
 use crate::session::{Model, ModelSource, Options, Session};
 use crate::vocab;
 use crate::weights::testing::Pickle;
@@ -74,8 +75,7 @@ fn states_and_chats() {
 
     let format = Format::of(&model).unwrap();
     let settings = format.settings();
-    let session = Session::new(&model, Conversation::slots(&model)).unwrap();
-    let mut conversation = Conversation::new(session, format, settings, Box::new(|_, _| ())).unwrap();
+    let mut conversation = Conversation::new(&model, format, settings, Box::new(|_, _| ())).unwrap();
     let path = folder.path().join("chat.state");
     conversation.save(&path).unwrap();
     let file = fs::read(&path).unwrap();

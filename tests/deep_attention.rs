@@ -5,7 +5,8 @@ use crate::support::{Golden, adapter, caps, devices, draws_ahead, logits_of, mad
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wingbeat::chat::{Conversation, Format};
+use wingbeat::chat::Format;
+use wingbeat::conversation::Conversation;
 use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Request};
 use wingbeat::low_level::arch::{Base, DeepAttention, Ranks, Rwkv7};
 use wingbeat::low_level::exec::DeviceChoice;
@@ -192,11 +193,10 @@ fn a_chat_that_fills_the_context_can_take_turns_back() {
     let mut options = options("cpu");
     (options.context, options.vocab) = (Some(100), Some("tiny".into()));
     let model = open(&path, &options);
-    let session = Session::new(&model, Conversation::slots(&model)).unwrap();
     let format = Format::of(&model).unwrap();
     let mut settings = format.settings();
     settings.chat_len_max = 1000;
-    let mut chat = Conversation::new(session, format, settings, Box::new(|_, _| ())).unwrap();
+    let mut chat = Conversation::new(&model, format, settings, Box::new(|_, _| ())).unwrap();
     let say = |chat: &mut Conversation| chat.say("light", &mut |_| ControlFlow::Continue(()));
     let answer = say(&mut chat).unwrap();
     assert!(answer.is_kept && answer.finish == Finish::Context, "{:?}", answer.finish);

@@ -18,6 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["calls"],
     &["chat"],
     &["engine"],
+    &["conversation"],
     &["report"],
     &["serve"],
     &["cli"],

@@ -4,9 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::cell::RefCell;
-use wingbeat::chat::{Conversation, Format};
+use wingbeat::chat::Format;
+use wingbeat::conversation::Conversation;
 use wingbeat::error::{Error, Result};
-use wingbeat::session::Session;
 use wingbeat_fuzz::{count, model, with_file};
 
 /// A conversation and its file: the header, and the numbers after it.
@@ -20,7 +20,7 @@ fn begin() -> Result<Chat> {
     let model = model();
     let format = Format::of(&model)?;
     let settings = format.settings();
-    let mut conversation = Conversation::new(Session::new(&model, Conversation::slots(&model))?, format, settings, Box::new(|_, _| ()))?;
+    let mut conversation = Conversation::new(&model, format, settings, Box::new(|_, _| ()))?;
     let folder = tempfile::tempdir().map_err(|e| Error::file(e.to_string()))?;
     let path = folder.path().join("first.state");
     conversation.save(&path)?;

@@ -1,20 +1,17 @@
-//! Conversations with a model.
+//! The forms of conversations: chat formats, prompts, answers.
 //!
-//! A [`Conversation`] keeps its history in a session. A [`Question`] renders messages as one prompt, for programs that keep the messages
-//! themselves. An [`AnswerReader`] splits the answer into text, thought and tool calls. This module uses models only through
-//! [`session`](crate::session).
+//! A [`Format`] writes conversations in the form that a model was trained on. A [`Question`] renders messages as one prompt, for programs that keep the
+//! messages themselves. An [`AnswerReader`] splits the answer into text, thought and tool calls.
 
-mod conversation;
-mod format;
+pub(crate) mod format;
 mod question;
-mod reader;
-mod rules;
+pub(crate) mod reader;
+pub(crate) mod rules;
 mod settings;
 mod think;
 
 pub use crate::template::fill_prompt;
 pub use crate::template::{Message, Role, Tool, ToolCall};
-pub use conversation::{Answer, Conversation, OnRead, Overrides, Stats};
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use format::first_prompt;
 pub use format::{Format, InitialPrompt, Thinking};

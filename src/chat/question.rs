@@ -12,7 +12,7 @@ use crate::session::Model;
 use crate::template::{Message, encode, whole};
 use crate::vocab::Vocab;
 
-/// A prompt made from messages, for programs that keep the messages themselves. A [`Conversation`](super::Conversation) keeps the messages for
+/// A prompt made from messages, for programs that keep the messages themselves. A `conversation::Conversation` keeps the messages for
 /// its caller.
 #[derive(Debug, Clone)]
 pub struct Question {
@@ -27,7 +27,7 @@ pub struct Question {
     /// The most tokens of the answer, from `max_new_tokens` of the model's `generation_config.json`. `None` if the file sets no
     /// limit.
     pub max_new_tokens: Option<usize>,
-    pub(super) place: AnswerPlace,
+    pub(crate) place: AnswerPlace,
     start: ReplyStart,
     source: Source,
     /// The number of tokens before the text of the prompt: 1 if the prompt begins with token 0 (`<|endoftext|>`), else 0.
@@ -58,7 +58,7 @@ impl Question {
     }
 
     /// Renders messages like [`new`](Self::new), with the vocabulary of the caller instead of the model's vocabulary.
-    pub(super) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
+    pub(crate) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
             return Err(Error::input("expected at least 1 message, found an empty list").field("messages"));
         }
@@ -146,7 +146,7 @@ impl Question {
 
     /// Returns how many tokens at the beginning of this prompt are also at the beginning of the conversation's next prompt. The next prompt has
     /// the answer at the place where this prompt begins a thought.
-    pub(super) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
+    pub(crate) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
         let (before, own) = self.tokens.split_at(self.n_before);
         let text = vocab.decode(own);
         let kept = text.strip_suffix(self.place.opening.as_bytes()).unwrap_or(&text);
@@ -160,7 +160,7 @@ impl Question {
     }
 
     /// Returns whether `Limits` must have the stop texts, because the reader ignores stop texts.
-    pub(super) fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         self.source != Source::Segments
     }
 }

@@ -22,7 +22,7 @@ pub struct AnswerReader {
 }
 
 /// An answer that has ended, split into its parts.
-pub(super) struct Read {
+pub(crate) struct Read {
     pub text: String,
     pub thought: String,
     /// True if the answer had a thought. An empty thought counts.
@@ -40,7 +40,7 @@ pub(super) struct Read {
 
 impl AnswerReader {
     /// Makes a reader for the answer in a format of lines. The answer ends before the first stop text.
-    pub(super) fn of_line(start: ReplyStart, stop_texts: Vec<String>) -> AnswerReader {
+    pub(crate) fn of_line(start: ReplyStart, stop_texts: Vec<String>) -> AnswerReader {
         AnswerReader { splitter: Splitter::new(start, stop_texts), segments: None, declared: Declared::default(), is_call: false }
     }
 
@@ -85,7 +85,7 @@ impl AnswerReader {
     }
 
     /// Does what [`finish`](Self::finish) does, and returns the complete answer.
-    pub(super) fn end(self, on_part: &mut OnPart<'_>) -> Read {
+    pub(crate) fn end(self, on_part: &mut OnPart<'_>) -> Read {
         let AnswerReader { mut splitter, segments, declared, mut is_call } = self;
         let (segments, at_stop_text) = segments.map_or((Vec::new(), splitter.has_stopped), |segments| {
             segments.finish(&mut |delta| show(delta, &mut splitter, &declared, &mut is_call, on_part))
@@ -98,14 +98,14 @@ impl AnswerReader {
     }
 
     /// Ends an answer that the length limit or the caller stopped. Drops an incomplete stop text at the end of the answer.
-    pub(super) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> Read {
+    pub(crate) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> Read {
         self.splitter.dropped = Some(String::new());
         self.end(on_part)
     }
 }
 
 /// Returns whether a segment with this first line calls one of the `declared` tools.
-pub(super) fn is_declared(first_line: &str, declared: &Declared) -> bool {
+pub(crate) fn is_declared(first_line: &str, declared: &Declared) -> bool {
     matches!(SegmentForm.read(&format!("{first_line}\n"), true, declared), Reading::Begins(..))
 }
 

@@ -24,11 +24,11 @@ use super::tool_command::ToolCommand;
 use super::tool_options::ToolArgs;
 use super::values::OUTPUT;
 use super::{Failure, Outcome, signals};
-use crate::chat::{Conversation, Format, ToolCall};
-use crate::engine::Close;
+use crate::chat::{Format, ToolCall};
+use crate::conversation::Conversation;
+use crate::engine::{Close, Engine};
 use crate::error::{Error, Kind, Result};
 use crate::sample::Sampling;
-use crate::session::Session;
 use editor::{Editor, EditorInput};
 use pipe::Pipe;
 use prompt_file::PromptFile;
@@ -38,6 +38,7 @@ use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const EXAMPLES: &str = "\
@@ -164,12 +165,15 @@ fn begin(args: &Args, reading: &PrefillBar) -> Result<Conversation> {
     }
     settings.sampling = args.sampling.over(settings.sampling, &model)?;
     settings.sampling.seed = seed.unwrap_or(settings.sampling.seed);
-    let mut session = Session::new(&model, Conversation::slots(&model) + usize::from(args.model.state.is_some()))?;
-    let start = args.model.state.is_some().then(|| args.model.open_slot(&mut session)).transpose()?;
-    signals::stop_on_interrupt(&session.stop_flag());
-    let mut conversation = Conversation::new(session, format, settings, Box::new(reading.shown()))?;
-    if let Some((slot, loaded)) = start {
-        conversation.begin_after(slot, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
+    let start = args.model.read_state(&model)?;
+    let mut options = Conversation::engine_options(&model);
+    options.pinned += usize::from(start.is_some());
+    let engine = Engine::start(&model, options)?;
+    let stop = Arc::default();
+    signals::stop_on_interrupt(&stop);
+    let mut conversation = Conversation::stopped_by(stop, &engine, format, settings, Box::new(reading.shown()))?;
+    if let Some((state, loaded)) = start {
+        conversation.begin_after(state, &loaded.tokens.unwrap_or_default()).map_err(|e| e.at("--state"))?;
     }
     if !tools.is_empty() {
         conversation.set_tools(tools).map_err(|e| e.at("--tools"))?;

@@ -51,10 +51,10 @@ use web_time::Instant;
 /// ```
 #[derive(Clone)]
 pub struct Engine {
-    commands: Sender<Command>,
+    pub(super) commands: Sender<Command>,
     /// Wakes the engine's thread after a reader has taken events or a file has been written.
     wake: Sender<()>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// The last field, because the thread ends only when no handle can send it another command.
     #[cfg(not(target_arch = "wasm32"))]
     thread: Arc<EngineThread>,

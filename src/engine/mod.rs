@@ -5,6 +5,7 @@
 //! request and returns a [`Generation`]. A [`Generation`] yields [`Event`]s, as an iterator that blocks or as an asynchronous stream. Dropping a
 //! generation cancels its request.
 
+mod conversations;
 mod event;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod followers;
@@ -12,6 +13,7 @@ mod generation;
 mod handle;
 mod options;
 mod outbox;
+mod passage;
 mod prefix;
 mod prepare;
 mod queue;
@@ -27,6 +29,7 @@ mod tests;
 mod thread;
 mod wire;
 
+pub(crate) use conversations::no_room;
 pub use event::{Completion, Event, Timings, Usage};
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 pub use followers::Followers;
@@ -35,6 +38,7 @@ pub use generation::Events;
 pub use generation::Generation;
 pub use handle::Engine;
 pub use options::{CacheOptions, EngineOptions, StateOptions};
+pub(crate) use passage::{Passage, Passed, Pinned, Space};
 pub use prepare::{MakeConstraint, Prepared, Preparer};
 pub use request::{Follows, Input, Request, ToolChoice, UNLIMITED};
 pub use rules::{Close, Rules};

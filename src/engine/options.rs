@@ -26,6 +26,9 @@ pub struct EngineOptions {
     pub event_bytes: usize,
     /// Limits of the prefix cache.
     pub cache: CacheOptions,
+    /// The most states that all conversations of the engine may hold together, for branches and undo steps.
+    /// These states share the device memory of the prefix cache, and otherwise take host memory.
+    pub pinned: usize,
     /// Options of the storage of named states.
     pub states: StateOptions,
     /// The maximum number of tokens of each continuation of a request that does not set `max_tokens`. A smaller `max_new_tokens`
@@ -48,6 +51,7 @@ impl Default for EngineOptions {
             prefill_slowdown: Some(2.0),
             event_bytes: 8 << 20,
             cache: CacheOptions::default(),
+            pinned: 32,
             states: StateOptions::default(),
             max_tokens: 4096,
             format: None,

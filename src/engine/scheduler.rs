@@ -3,10 +3,12 @@
 
 mod admit;
 mod keep;
+mod passages;
 mod texts;
 
 use super::event::Event;
 use super::outbox::Outbox;
+use super::passage::{Line, Passage, Visit};
 use super::prefix::PrefixCache;
 use super::prepare::Prepared;
 use super::request::Request;
@@ -18,8 +20,10 @@ use crate::session::{self, Batcher, Done, JobId, Scorer};
 use async_channel::{Receiver, Sender};
 use futures_core::Stream;
 use keep::Saving;
+use passages::Passages;
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -28,6 +32,10 @@ use web_time::Instant;
 
 pub(super) enum Command {
     Submit(Box<Submission>),
+    /// Queues the passage of a conversation.
+    Pass(Box<Passage>, Line),
+    /// Runs work on the cache and the session between two steps.
+    Visit(Visit),
     /// Asks to end all requests.
     #[cfg(not(target_arch = "wasm32"))]
     Interrupt,
@@ -79,6 +87,7 @@ pub(super) struct Scheduler {
     n_idle: usize,
     running: HashMap<u64, Running>,
     sequences: HashMap<JobId, Sequence>,
+    passages: Passages,
     saving: Vec<Saving>,
     /// True if a continuation is paused.
     has_paused: bool,
@@ -106,6 +115,7 @@ impl Scheduler {
             scorer,
             running,
             sequences,
+            passages: Passages::default(),
             saving: Vec::new(),
             has_paused: false,
             draining: Vec::new(),
@@ -136,6 +146,7 @@ impl Scheduler {
             }
             self.report_saved();
             self.drop_cancelled();
+            self.admit_passages();
             self.admit();
             let can_step = self.pause_slow();
             self.report();
@@ -162,7 +173,7 @@ impl Scheduler {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.sequences.is_empty() && self.saving.is_empty()
+        self.waiting.is_empty() && self.sequences.is_empty() && self.passages.is_empty() && self.saving.is_empty()
     }
 
     /// Pauses requests whose readers are slow, and resumes the other requests. Returns whether any continuation can step.
@@ -182,7 +193,7 @@ impl Scheduler {
         }
         self.has_paused = is_any;
         let can_step = |sequence: &Sequence| self.running.get(&sequence.request).is_none_or(|request| !request.is_paused);
-        self.sequences.values().any(can_step)
+        self.passages.n_running() > 0 || self.sequences.values().any(can_step)
     }
 
     /// Waits until a command arrives, a reader takes events or is dropped, or a file has been written.
@@ -203,6 +214,8 @@ impl Scheduler {
     fn take(&mut self, command: Command) {
         match command {
             Command::Submit(submission) => self.enqueue(*submission),
+            Command::Pass(passage, line) => self.passages.waiting.push_back((*passage, line)),
+            Command::Visit(work) => work(&mut self.cache, self.batcher.session_mut()),
             #[cfg(not(target_arch = "wasm32"))]
             Command::Interrupt => self.interrupt(),
             #[cfg(not(target_arch = "wasm32"))]
@@ -225,6 +238,8 @@ impl Scheduler {
         }
         let of_texts: Vec<u64> = self.running.iter().filter(|(_, request)| request.texts_left > 0).map(|(id, _)| *id).collect();
         of_texts.into_iter().for_each(|request| self.fail(request, gone()));
+        self.passages.fail(&gone(), &mut self.batcher);
+        self.close_kept();
         let jobs: Vec<JobId> = self.sequences.keys().copied().collect();
         for job in jobs {
             let Scheduler { batcher, sequences, running, .. } = self;
@@ -279,18 +294,22 @@ impl Scheduler {
         // Prompts in this step can leave forks for the cache, which need free slots. `session_mut` is called only if slots are missing, because after
         // each call the batcher must send its samplers to the device again.
         let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
+        let n_reading = n_reading + self.passages.n_forking();
         if n_reading > self.batcher.n_free() {
             self.cache.make_room(n_reading, self.batcher.session_mut());
         }
-        let Scheduler { batcher, sequences, running, n_drawn, .. } = self;
+        let Scheduler { batcher, sequences, running, passages, n_drawn, .. } = self;
         let begun = batcher.begin_step();
         // `finish_step` reports the errors of this wait.
         let _ = batcher.ready().await;
         let mut hear = |job, event: session::Event<'_>| {
             *n_drawn += u64::from(event.token.is_some());
-            on_event(sequences, running, job, &event);
+            passages.hear(job, &event).unwrap_or_else(|| {
+                on_event(sequences, running, job, &event);
+                ControlFlow::Continue(())
+            })
         };
-        let stepped = begun.and_then(|()| batcher.finish_step(&mut hear));
+        let stepped = begun.and_then(|()| batcher.finish_step_with(&mut hear));
         for (job, logprobs) in batcher.take_prompt_logprobs() {
             if let Some(request) = sequences.get(&job).and_then(|sequence| running.get_mut(&sequence.request)) {
                 request.prompt_logprobs.clone_from(&logprobs);
@@ -307,11 +326,15 @@ impl Scheduler {
         match stepped {
             Ok(ended) => {
                 self.keep(&ended);
+                let ended: Vec<Done> = ended.into_iter().filter_map(|done| self.end_passage(done)).collect();
                 ended.into_iter().for_each(|done| self.end(done));
+                self.report_passages();
                 self.report_saved();
             }
             // After an error, the contents of all slots are unknown, so no job can continue.
             Err(e) => {
+                self.passages.fail(&e, &mut self.batcher);
+                self.close_kept();
                 let requests: Vec<u64> = self.running.keys().copied().collect();
                 requests.into_iter().for_each(|request| self.fail(request, e.clone()));
             }
@@ -361,7 +384,7 @@ impl Scheduler {
         state.stats.paused = self.running.values().filter(|request| request.is_paused).count();
         // The additional slots for the cache do not count.
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
-        (state.stats.cached, state.stats.drawn) = (self.cache.len(), self.n_drawn);
+        (state.stats.cached, state.stats.pinned, state.stats.drawn) = (self.cache.len(), self.cache.n_pinned(), self.n_drawn);
     }
 }
 

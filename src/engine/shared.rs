@@ -8,6 +8,7 @@ use super::states::{State as NamedState, States};
 use crate::error::{Error, Kind, Result};
 use crate::session::{EmbedOptions, Model, Pooling, VectorRule, check_query, encode_pair, nothing_to_continue};
 use crate::vocab::Vocab;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts of an engine at one moment.
@@ -25,6 +26,8 @@ pub struct EngineStats {
     pub waiting: usize,
     /// The number of entries in the prefix cache.
     pub cached: usize,
+    /// The number of states that conversations hold: see [`EngineOptions::pinned`].
+    pub pinned: usize,
     /// The number of tokens sampled since the engine started.
     pub drawn: u64,
 }
@@ -38,6 +41,8 @@ pub(super) struct Shared {
     pub options: EngineOptions,
     /// Computes the vectors of requests that choose no pooling.
     rule: Arc<VectorRule>,
+    /// The number of pinned states with handles.
+    pub pinned: Arc<AtomicUsize>,
     state: Mutex<State>,
 }
 
@@ -54,7 +59,7 @@ impl Shared {
     pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats) -> Result<Shared> {
         let state = Mutex::new(State { stats, ..State::default() });
         let rule = VectorRule::new(model, &options.embed)?;
-        Ok(Shared { model: model.clone(), preparers: Mutex::default(), states, options, rule, state })
+        Ok(Shared { model: model.clone(), preparers: Mutex::default(), states, options, rule, pinned: Arc::default(), state })
     }
 
     /// Returns the rule that computes the vectors of a request.

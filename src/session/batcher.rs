@@ -201,19 +201,20 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         marks.dedup();
         let n_prompt_logprobs = job.n_prompt_logprobs.filter(|_| n > 0);
         let pool = job.pooling.as_ref().filter(|_| n > 0).map(|rule| Pool::new(rule.clone(), &job.prompt));
-        let (reads_prompt, at_end) = (job.keeps.pending && n > 0, job.at_end());
+        let (reads_prompt, at_end, chunk) = (job.keeps.pending && n > 0, job.at_end(), job.chunk);
         let (stream, prompt) = self.stream(slot, job)?;
-        let sequence = Sequence { marks, n_prompt_logprobs, pool, reads_prompt, ..Sequence::new(self.next_id(), stream, prompt, at_end) };
+        let sequence = Sequence::new(self.next_id(), stream, prompt, at_end);
+        let sequence = Sequence { marks, n_prompt_logprobs, pool, chunk, reads_prompt, ..sequence };
         Ok(self.push(sequence))
     }
 
     /// Returns the stream of a job whose slot must read the job's prompt, and the prompt.
     fn stream(&mut self, slot: Slot, job: Job) -> Result<(Stream, Vec<u32>)> {
-        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, keeps, .. } = job;
+        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, grace, counts_every_token, keeps, .. } = job;
         sampler.read(&prompt);
         let mut stream = Stream::new(slot, sampler, &limits);
         (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
-        stream.keeps_end = keeps.pending;
+        (stream.grace, stream.counts_every_token, stream.keeps_end) = (grace, counts_every_token, keeps.pending);
         let session: &mut Session = self.session.borrow_mut();
         stream.begin_after(&pending, &prompt, session.model().vocab());
         session.bound(&mut stream, &limits, prompt.len())?;
@@ -287,6 +288,11 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         std::mem::take(&mut self.pooled)
     }
 
+    /// Returns the number of tokens that a running job must still read before it samples again. `None` if the job has ended.
+    pub(crate) fn n_unread(&self, job: JobId) -> Option<usize> {
+        Some(self.sequences.iter().find(|sequence| sequence.job == job)?.unread.len())
+    }
+
     /// Bounds how much prefill slows decoding sequences down. While prompts are prefilled, the mean time of a step is at most about `slowdown` times
     /// the time of a step without prompt tokens. A single step takes at most about twice this mean. `None`, the default, sets no bound: a step
     /// prefills up to a whole chunk of tokens.
@@ -344,10 +350,10 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(JobOutput::of(stream))
     }
 
-    /// Ends all texts that have not ended, with [`Finish::Interrupted`].
-    pub(super) fn interrupt(&mut self, hear: &mut Hear<'_>) {
+    /// Ends the texts that have not ended and for which `ends` returns true, with [`Finish::Interrupted`].
+    pub(super) fn interrupt(&mut self, ends: impl Fn(&Sequence) -> bool, hear: &mut Hear<'_>) {
         let mut teller = Teller { vocab: None, hear, is_broken: false };
-        for (i, sequence) in self.sequences.iter_mut().enumerate().filter(|(_, sequence)| sequence.is_live()) {
+        for (i, sequence) in self.sequences.iter_mut().enumerate().filter(|(_, sequence)| sequence.is_live() && ends(sequence)) {
             teller.end(i, sequence, Finish::Interrupted);
         }
     }
@@ -370,8 +376,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let sequence = self.sequences.remove(i);
         let (job, slot) = (sequence.job, sequence.stream.slot);
         match sequence.at_end {
-            AtEnd::Keep if sequence.error.is_none() => self.kept.push(KeptSlot { job, slot, is_end: true }),
-            AtEnd::Keep | AtEnd::Close => self.session.borrow_mut().close(slot)?,
+            AtEnd::Keep | AtEnd::KeepWhole if sequence.error.is_none() => self.kept.push(KeptSlot { job, slot, is_end: true }),
+            AtEnd::Keep | AtEnd::KeepWhole | AtEnd::Close => self.session.borrow_mut().close(slot)?,
             AtEnd::Stay => {}
         }
         Ok(sequence)

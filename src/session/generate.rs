@@ -199,7 +199,7 @@ impl Session {
         let mut failed = None;
         while failed.is_none() && batcher.n_running() > 0 {
             if is_broken.get() {
-                batcher.interrupt(&mut hear);
+                batcher.interrupt(|_| true, &mut hear);
             }
             match batcher.begin_step().and_then(|()| batcher.land(&mut hear)) {
                 Ok(ended) => {

@@ -107,7 +107,7 @@ impl Format {
     }
 
     /// Returns the tokens before the text of a prompt.
-    pub(in crate::chat) fn before_prompt(&self) -> &'static [u32] {
+    pub(crate) fn before_prompt(&self) -> &'static [u32] {
         if self.has_bos { &[BOS] } else { &[] }
     }
 

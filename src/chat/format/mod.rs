@@ -17,9 +17,8 @@ use crate::template::{Family, Files, GenerationConfig, Glm4, Message, Profiles, 
 use crate::vocab::Vocab;
 use g1::G1_FORMATS;
 use known::{KNOWN, Known};
-pub(super) use lines::{Ending, LEAD, Lines, after_thought};
-pub(crate) use normal::first_prompt;
-pub(super) use normal::folded;
+pub(crate) use lines::{Ending, LEAD, Lines, after_thought};
+pub(crate) use normal::{first_prompt, folded};
 use std::fmt;
 use std::sync::Arc;
 pub use thinking::Thinking;
@@ -28,7 +27,7 @@ pub use thinking::Thinking;
 #[derive(Clone)]
 pub struct Format {
     name: &'static str,
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
     /// The generation settings that the checkpoint's folder has, for formats of G1 models.
     profiles: Arc<Profiles>,
     /// The choice whether the model writes a thought before an answer. `None` if the format has no such choice.
@@ -40,14 +39,14 @@ pub struct Format {
 }
 
 #[derive(Clone)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Lines(Lines),
     Messages(Box<Messages>),
 }
 
 /// A format of messages: the template, and the generation settings for answers.
 #[derive(Clone)]
-pub(super) struct Messages {
+pub(crate) struct Messages {
     pub template: Arc<dyn Template>,
     pub generation: GenerationConfig,
 }
@@ -156,7 +155,7 @@ impl Format {
     }
 
     #[cfg(test)]
-    pub(super) fn of_kind(kind: Kind) -> Format {
+    pub(crate) fn of_kind(kind: Kind) -> Format {
         Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false, has_bos: false }
     }
 
@@ -226,7 +225,7 @@ impl Format {
         family.arguments(&call.arguments)
     }
 
-    pub(super) fn lines(&self) -> Option<&Lines> {
+    pub(crate) fn lines(&self) -> Option<&Lines> {
         match &self.kind {
             Kind::Lines(lines) => Some(lines),
             Kind::Messages(_) => None,
@@ -251,7 +250,7 @@ impl fmt::Debug for Format {
 }
 
 /// Returns the model's vocabulary. Returns an `Input` error if the model has no vocabulary.
-pub(super) fn vocab_of(model: &Model) -> Result<&Vocab> {
+pub(crate) fn vocab_of(model: &Model) -> Result<&Vocab> {
     model.vocab().ok_or_else(|| {
         let e = Error::input("chat needs a vocabulary, and none was found for this model");
         e.hint(model.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))

@@ -71,7 +71,7 @@ impl Thinking {
     }
 
     /// Returns the text that is appended to the user's message to ask for a short or a long thought. The text is empty if nothing is appended.
-    pub(in crate::chat) fn hint(self) -> &'static str {
+    pub(crate) fn hint(self) -> &'static str {
         self.choice().hint
     }
 

@@ -3,11 +3,12 @@
 use super::command::{self, Command, Draw};
 use super::prompt_file::PromptFile;
 use super::{Calls, Chat, Then, status};
-use crate::chat::{AnswerPart, Overrides};
+use crate::chat::AnswerPart;
 use crate::cli::Failure;
 use crate::cli::grammar_options::NamedRules;
 use crate::cli::output::printable;
 use crate::cli::tool_command::failure;
+use crate::conversation::Overrides;
 use crate::error::{Kind, Result, short};
 use crate::report::{ChatReport, TimingsReport};
 use crate::session::Finish;

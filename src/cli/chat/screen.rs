@@ -1,10 +1,11 @@
 //! Shows a chat: answers on stdout while the model writes them, thoughts (reasoning) dimmed, everything else on stderr.
 
 use super::status::{ending, spoken};
-use crate::chat::{Answer, AnswerPart};
+use crate::chat::AnswerPart;
 use crate::cli::output::{Output, aside, say, say_error};
 use crate::cli::style::{Color, DIM, NAME};
 use crate::cli::{Failure, flags};
+use crate::conversation::Answer;
 use crate::error::Error;
 use crate::report::ChatReport;
 use crate::session::Finish;

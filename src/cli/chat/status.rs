@@ -1,6 +1,7 @@
 //! Formats facts about a conversation: branch, tokens and speed, settings.
 
-use crate::chat::{Conversation, Role, Settings, Stats};
+use crate::chat::{Role, Settings};
+use crate::conversation::{Conversation, Stats};
 use crate::sample::RANDOM_SEED;
 use crate::session::{Finish, Timings};
 

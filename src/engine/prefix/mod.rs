@@ -7,6 +7,7 @@
 //! used entry moves to the next tier. An entry that leaves the last tier is deleted.
 
 mod folder;
+mod pins;
 mod tree;
 
 use super::CacheOptions;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use tree::Tree;
 
 /// The fewest tokens that an entry may have. Prefilling fewer tokens costs almost nothing.
-const FEWEST: usize = 4;
+pub(super) const FEWEST: usize = 4;
 
 /// The most slots of the device that entries may use.
 const MAX_SLOTS: u64 = 256;
@@ -53,6 +54,8 @@ enum Tier {
     Device,
     Host,
     Folder,
+    /// Host memory, for pinned states. They do not count as bytes of the cache.
+    Pinned,
 }
 
 #[derive(Debug)]
@@ -63,6 +66,8 @@ struct Entry {
     /// True if the state has logits, so that the next token can be sampled at once.
     has_logits: bool,
     held: Held,
+    /// True if a caller holds the state ([`pin`](PrefixCache::pin)). Such an entry serves no prompt, and is never removed to make room.
+    is_pinned: bool,
     last_used: u64,
 }
 
@@ -70,6 +75,7 @@ impl Entry {
     fn tier(&self) -> Tier {
         match self.held {
             Held::Device(_) => Tier::Device,
+            Held::Host(_) if self.is_pinned => Tier::Pinned,
             Held::Host(_) => Tier::Host,
             Held::Writing { .. } | Held::File { .. } => Tier::Folder,
         }
@@ -100,6 +106,8 @@ pub(super) struct PrefixCache {
     /// For each hashed namespace, a tree that finds the key of an entry by the entry's tokens.
     trees: HashMap<String, Tree<u64>>,
     idle: Idle,
+    /// The KV cache of slots without continuations, in tokens: entries may use it until the next continuation begins.
+    lent: usize,
     host_bytes: u64,
     folder: Option<Folder>,
     /// The number of tokens between two entries that one long prompt leaves: see [`CacheOptions::every`].
@@ -142,7 +150,7 @@ impl PrefixCache {
         let (every, can_rewind) = (options.every, model.can_rewind());
         // A copy to the host blocks the thread, which a browser does not allow.
         let host_bytes = if cfg!(target_arch = "wasm32") { 0 } else { options.host_bytes };
-        let mut cache = PrefixCache { entries, trees, idle, host_bytes, folder, every, can_rewind, clock: 0 };
+        let mut cache = PrefixCache { entries, trees, idle, lent: 0, host_bytes, folder, every, can_rewind, clock: 0 };
         if let Some(folder) = &mut cache.folder {
             for left in folder.take_left() {
                 let held = Held::File { path: left.path, bytes: left.bytes };
@@ -156,9 +164,9 @@ impl PrefixCache {
         self.idle.slots > 0
     }
 
-    /// Returns the number of entries in all tiers.
+    /// Returns the number of entries in all tiers, without pinned states.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() - self.n_pinned()
     }
 
     /// Returns the number of entries on the device.
@@ -166,10 +174,10 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `FEWEST` tokens. The entry may cover the whole prompt
+    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest` tokens. The entry may cover the whole prompt
     /// if it has logits and `may_end` is true: the prompt then ends with a whole character. Otherwise at least the prompt's last token must be
     /// prefilled.
-    pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool) -> Option<Found> {
+    pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool, fewest: usize) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
             let entry = &self.entries[&id];
@@ -183,7 +191,7 @@ impl PrefixCache {
             false => on_path.map(|(n, id)| (n, *id)).find(|(n, _)| *n < prompt.len()),
         };
         let (n_tokens, entry) = whole.or_else(further)?;
-        (n_tokens >= FEWEST).then_some(Found { entry, n_tokens })
+        (n_tokens >= fewest).then_some(Found { entry, n_tokens })
     }
 
     /// Opens a slot with the state after the tokens that `found` covers. The caller closes the slot. Returns `None` if the entry no longer exists,
@@ -242,7 +250,7 @@ impl PrefixCache {
         if let Some(old) = self.trees.entry(namespace.clone()).or_default().insert(&tokens, id) {
             self.entries.remove(&old);
         }
-        self.entries.insert(id, Entry { namespace, tokens, has_logits, held, last_used: id });
+        self.entries.insert(id, Entry { namespace, tokens, has_logits, held, is_pinned: false, last_used: id });
     }
 
     /// Removes an entry. Closes its slot or removes its file.
@@ -291,7 +299,7 @@ impl PrefixCache {
             return Ok(());
         }
         let mut unwritten: Vec<(u64, u64)> =
-            self.entries.iter().filter(|(_, e)| e.tier() != Tier::Folder).map(|(id, e)| (e.last_used, *id)).collect();
+            self.entries.iter().filter(|(_, e)| e.tier() != Tier::Folder && !e.is_pinned).map(|(id, e)| (e.last_used, *id)).collect();
         unwritten.sort_unstable();
         self.wait_for_folder(session)?;
         for (_, id) in unwritten {
@@ -336,7 +344,7 @@ impl PrefixCache {
         while let Some(id) = self.oldest(Tier::Device).filter(|_| self.n_on_device() > n_slots) {
             self.leave_device(id, session)?;
         }
-        while session.model().context().is_some() && session.held_tokens(self.slots())? > self.idle.tokens {
+        while session.model().context().is_some() && session.held_tokens(self.slots())? > self.idle.tokens + self.lent {
             let Some(id) = self.oldest(Tier::Device) else { break };
             self.leave_device(id, session)?;
         }
@@ -347,23 +355,25 @@ impl PrefixCache {
         while let Some(id) = self.oldest(Tier::Folder).filter(|_| self.n_bytes(Tier::Folder) > folder_bytes) {
             self.remove(id, session)?;
         }
-        while let Some(id) = self.entries.iter().min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| *id)
-            && self.entries.len() > MAX_ENTRIES
-        {
+        while self.len() > MAX_ENTRIES {
+            let unpinned = self.entries.iter().filter(|(_, entry)| !entry.is_pinned);
+            let Some(id) = unpinned.min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| *id) else { break };
             self.remove(id, session)?;
         }
         Ok(())
     }
 
-    /// Copies an entry from the device to the host. Removes the entry if there is neither a host tier nor a folder, or if the copy fails.
+    /// Copies an entry from the device to the host. Removes the entry if there is neither a host tier nor a folder, or if the copy fails. Never
+    /// removes a pinned state.
     fn leave_device(&mut self, id: u64, session: &mut Session) -> Result<()> {
-        let Some(Entry { held: Held::Device(slot), .. }) = self.entries.get(&id) else { return Ok(()) };
-        let slot = *slot;
-        if self.host_bytes == 0 && self.folder.is_none() {
+        let Some(Entry { held: Held::Device(slot), is_pinned, .. }) = self.entries.get(&id) else { return Ok(()) };
+        let (slot, is_pinned) = (*slot, *is_pinned);
+        if !is_pinned && self.host_bytes == 0 && self.folder.is_none() {
             return self.remove(id, session);
         }
         let snapshot = match session.snapshot(slot) {
             Ok(snapshot) => Arc::new(snapshot),
+            Err(e) if is_pinned => return Err(e),
             Err(e) => {
                 log::warn!("prefix cache: {e}");
                 return self.remove(id, session);

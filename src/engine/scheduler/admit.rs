@@ -2,6 +2,7 @@
 
 use super::{Scheduler, Submission};
 use crate::engine::event::Event;
+use crate::engine::prefix::FEWEST;
 use crate::engine::prepare::Prepared;
 use crate::engine::request::Input;
 use crate::engine::sequence::{Running, Sequence};
@@ -16,20 +17,20 @@ use web_time::Instant;
 /// The slot from which the jobs of a request continue. A job is a continuation in the batcher. The slot is closed as soon as every job has a
 /// fork of this slot.
 #[derive(Default)]
-struct Beginning {
-    slot: Option<Slot>,
+pub(super) struct Beginning {
+    pub slot: Option<Slot>,
     /// The number of prompt tokens whose effect is already in the slot's state.
-    n_tokens: usize,
+    pub n_tokens: usize,
     /// The bytes at the end of the slot's tokens that are not part of the output text yet: an incomplete character, or the beginning of a stop
     /// text. Later tokens determine whether these bytes become text.
-    pending: Vec<u8>,
+    pub pending: Vec<u8>,
 }
 
 impl Scheduler {
     /// Gives free slots to waiting requests. If too few slots are free for the next request, this request and all later requests wait.
     pub(super) fn admit(&mut self) {
         while let Some(next) = self.next()
-            && self.sequences.len() + self.waiting[next].request.n <= self.shared.options.slots
+            && self.sequences.len() + self.passages.n_running() + self.waiting[next].request.n <= self.shared.options.slots
         {
             if self.waiting[next].prepared.texts.is_some() {
                 self.begin_text(next);
@@ -94,7 +95,7 @@ impl Scheduler {
             (Some(prefix), _) => self.after_prefix(prefix, &prompt, request.n)?,
             (None, Some(state)) => self.after_state(state, request.n)?,
             // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the logits after its last token.
-            (None, None) if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n)?,
+            (None, None) if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n, FEWEST)?,
             (None, None) => Beginning::default(),
         };
         let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
@@ -120,12 +121,14 @@ impl Scheduler {
             job.keeps = Keeps {
                 at,
                 end: is_kept || request.save_state.is_some(),
+                whole: false,
                 pending: request.save_state.is_some() && !request.state_is_prefix,
             };
             jobs.push(job);
         }
+        let lent = self.cache.lend(0, self.batcher.session_mut());
         self.cache.make_room(request.n, self.batcher.session_mut());
-        let added = self.batcher.add_alike(jobs);
+        let added = lent.and_then(|()| self.batcher.add_alike(jobs));
         if let Some(slot) = from.slot {
             // Every job has a fork of the slot, or no job was added. The slot is no longer needed.
             self.batcher.session_mut().close(slot)?;
@@ -193,12 +196,13 @@ impl Scheduler {
         Ok(Beginning { slot: Some(slot), n_tokens, pending })
     }
 
-    /// Opens a slot with the longest prefix of `prompt` that the cache has, and makes room for `n` jobs, as [`after_state`](Self::after_state) does.
+    /// Opens a slot with the longest prefix of `prompt` that the cache has, of at least `fewest` tokens, and makes room for `n` jobs, as [`after_state`](Self::after_state) does.
     /// Returns a `Beginning` without a slot if the cache has no prefix of `prompt`.
-    fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize) -> Result<Beginning> {
+    pub(super) fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize, fewest: usize) -> Result<Beginning> {
         let model = self.shared.model.clone();
         let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();
-        let Some(found) = self.cache.find(namespace, prompt, pending(prompt.len()).is_empty()) else { return Ok(Beginning::default()) };
+        let may_end = pending(prompt.len()).is_empty();
+        let Some(found) = self.cache.find(namespace, prompt, may_end, fewest) else { return Ok(Beginning::default()) };
         self.cache.touch(found);
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.cache.open(found, self.batcher.session_mut())?;

@@ -29,6 +29,10 @@ impl Scheduler {
     }
 
     fn keep_slot(&mut self, KeptSlot { job, slot, is_end }: KeptSlot, done: &[Done]) -> Result<()> {
+        let tokens = done.iter().find(|done| done.job == job).and_then(|done| Some(done.output.as_ref().ok()?.tokens.as_slice()));
+        if self.keep_passage(job, slot, is_end, tokens.unwrap_or_default())? {
+            return Ok(());
+        }
         let output = done.iter().find(|done| done.job == job).and_then(|done| done.output.as_ref().ok()).filter(|_| is_end);
         let session = self.batcher.session_mut();
         let request = self.sequences.get_mut(&job).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));

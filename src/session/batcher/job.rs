@@ -33,6 +33,12 @@ pub struct Job {
     /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these
     /// log-probabilities. `None` reports no log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
+    /// The most tokens beyond the limit that the text may have to complete its last character, as in [`Stream::grace`].
+    pub grace: usize,
+    /// True if every token counts in penalties, as in [`Stream::counts_every_token`].
+    pub counts_every_token: bool,
+    /// The most prompt tokens of this job that one step reads. `usize::MAX`, the default, sets no limit other than the size of a chunk.
+    pub chunk: usize,
     /// Requests the vector of the prompt that this rule computes. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. To
     /// compute only the vector, set a limit of 0 tokens: the job still reads its prompt. `None` requests no vector.
     pub pooling: Option<Arc<VectorRule>>,
@@ -48,6 +54,8 @@ pub struct Keeps {
     pub at: Vec<usize>,
     /// True if the job's slot is kept for the caller when the text has ended.
     pub end: bool,
+    /// True if the kept slot must have read the whole prompt and the whole text. If false, the slot can lack the last tokens of the text.
+    pub whole: bool,
     /// Selects where uncertain bytes go when the text ends. Uncertain bytes are an incomplete character, or the beginning of a stop text. If
     /// true, these bytes go to [`JobOutput::pending`]. If false, these bytes become the end of the text.
     pub pending: bool,
@@ -58,8 +66,10 @@ pub struct Keeps {
 pub enum AtEnd {
     /// The slot is closed.
     Close,
-    /// The caller gets the slot ([`Keeps::end`](Keeps::end)), which may lack the last tokens of the text.
+    /// The caller gets the slot ([`Keeps::end`]), which may lack the last tokens of the text.
     Keep,
+    /// The caller gets the slot, which first reads the rest of the text ([`Keeps::whole`]).
+    KeepWhole,
     /// The slot is the caller's own. It stays open, and first reads the rest of the text.
     Stay,
 }
@@ -88,6 +98,9 @@ impl Job {
             pending: Vec::new(),
             n_logprobs: None,
             n_prompt_logprobs: None,
+            grace: 0,
+            counts_every_token: false,
+            chunk: usize::MAX,
             pooling: None,
             keeps: Keeps::default(),
         }
@@ -100,13 +113,17 @@ impl Job {
 
     /// Creates a job that only reads a text. The caller gets the slot after the text ([`Keeps::end`]).
     pub fn read(tokens: Vec<u32>) -> Job {
-        let keeps = Keeps { at: Vec::new(), end: true, pending: true };
+        let keeps = Keeps { end: true, pending: true, ..Keeps::default() };
         Job { keeps, ..Job::new(tokens, Sampler::new(Sampling::greedy(0)), Limits::new(0)) }
     }
 
     /// Returns what happens to the job's slot at its end.
     pub(super) fn at_end(&self) -> AtEnd {
-        if self.keeps.end { AtEnd::Keep } else { AtEnd::Close }
+        match self.keeps {
+            Keeps { end: true, whole: true, .. } => AtEnd::KeepWhole,
+            Keeps { end: true, .. } => AtEnd::Keep,
+            _ => AtEnd::Close,
+        }
     }
 }
 

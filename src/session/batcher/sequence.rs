@@ -31,6 +31,8 @@ pub struct Sequence {
     /// Collects the hidden states of the prompt. `None` if the job wants no vector, or has it.
     pub pool: Option<Pool>,
     pub at_end: AtEnd,
+    /// The most prompt tokens that one step reads.
+    pub chunk: usize,
     /// True if the prompt must be read even if the job may generate no token, because the caller keeps the state.
     pub reads_prompt: bool,
     /// True if the slot reads its unread tokens one per step, as the device does when it samples, so that the state is the same to the bit. This
@@ -38,6 +40,8 @@ pub struct Sequence {
     pub is_stuck: bool,
     /// True if the job takes part in no step.
     pub is_paused: bool,
+    /// True if the receiver of the text's events has asked to end the text.
+    pub is_broken: bool,
     /// True if the job was cancelled during a step. It has no result.
     pub is_cancelled: bool,
     /// The error that ends the job.
@@ -56,18 +60,20 @@ impl Sequence {
             prompt_logprobs: Vec::new(),
             pool: None,
             at_end,
+            chunk: usize::MAX,
             reads_prompt: false,
             is_stuck: false,
             is_paused: false,
+            is_broken: false,
             is_cancelled: false,
             error: None,
         }
     }
 
-    /// Returns the tokens that the next step may read: those up to the next position in `marks`, or one token if `is_stuck`.
+    /// Returns the tokens that the next step may read: at most `chunk` tokens up to the next position in `marks`, or one token if `is_stuck`.
     pub fn next(&self) -> &[u32] {
         let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
-        &self.unread[..n.min(self.unread.len())]
+        &self.unread[..n.min(self.chunk).min(self.unread.len())]
     }
 
     /// Returns whether the text has not ended.
@@ -78,7 +84,7 @@ impl Sequence {
     /// Returns whether the slot must read its unread tokens even if the text has ended, for example at a limit of 0 tokens.
     fn has_to_read(&self) -> bool {
         let for_result = self.n_prompt_logprobs.is_some() || self.pool.is_some() || self.reads_prompt;
-        let for_state = self.at_end == AtEnd::Stay && !self.is_live() && !self.unread.is_empty();
+        let for_state = matches!(self.at_end, AtEnd::KeepWhole | AtEnd::Stay) && !self.is_live() && !self.unread.is_empty();
         (for_result || for_state) && self.error.is_none() && !self.is_cancelled
     }
 

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 /// Callback for events. An event has text as soon as later tokens can no longer change this text.
 pub(super) type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
 
-/// Callback for events that can end the texts: after `Break`, the tokens that the device has sampled in advance are dropped.
+/// Callback for events that can end texts: `Break` ends the text of the event, and drops the tokens that the device has sampled in advance.
 pub(in crate::session) type Hear<'a> = dyn FnMut(JobId, Event<'_>) -> ControlFlow<()> + 'a;
 
 /// A step that was begun and is not finished. [`Batcher::order`] lists the sequences that take part.
@@ -69,7 +69,8 @@ impl Teller<'_, '_> {
         let logprobs = if is_text { stream.logprobs.take() } else { None };
         let event =
             Event { stream: at, token: is_text.then_some(token), piece: stream.new_text(), n_together, logprobs: logprobs.as_ref() };
-        self.is_broken |= (self.hear)(sequence.job, event).is_break();
+        sequence.is_broken |= (self.hear)(sequence.job, event).is_break();
+        self.is_broken |= sequence.is_broken;
         is_text
     }
 
@@ -147,11 +148,15 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// The errors of [`step`](Self::step). In a browser, returns a `Device` error if the device is not done yet, so await
     /// [`ready`](Self::ready) first.
     pub fn finish_step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
-        let ended = self.land(&mut |job, event| {
+        self.finish_step_with(&mut |job, event| {
             on_event(job, event);
             ControlFlow::Continue(())
-        })?;
-        Ok(ended.into_iter().map(Sequence::done).collect())
+        })
+    }
+
+    /// Does what [`finish_step`](Self::finish_step) does. `hear` can end the text of each event that it gets, exactly there.
+    pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(JobId, Event<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
+        Ok(self.land(hear)?.into_iter().map(Sequence::done).collect())
     }
 
     /// Finishes the step that was begun. Returns the sequences that ended, without those of cancelled jobs.
@@ -165,6 +170,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             Flight::Drawing => self.finish_drawing(hear),
         };
         landed.inspect_err(|e| self.fail(e))?;
+        self.interrupt(|sequence| sequence.is_broken, hear);
         self.retire()
     }
 

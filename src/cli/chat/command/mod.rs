@@ -6,7 +6,8 @@ mod slash;
 pub use plus::PLUS;
 pub use slash::{ALIASES, COMMANDS, help};
 
-use crate::chat::{Overrides, Thinking};
+use crate::chat::Thinking;
+use crate::conversation::Overrides;
 use crate::error::Result;
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! Parses messages and ChatRWKV's commands. A line may contain settings for its answer, such as `-temp=0.8`.
 
 use super::{Command, Draw, Takes};
-use crate::chat::Overrides;
+use crate::conversation::Overrides;
 use crate::error::{Error, Result, short};
 
 /// One of ChatRWKV's commands, for `/help` and Tab.

@@ -223,7 +223,7 @@ fn alone(rest: &str, command: Command) -> Option<Command> {
 mod tests {
     use super::super::Draw;
     use super::*;
-    use crate::chat::Overrides;
+    use crate::conversation::Overrides;
 
     #[test]
     fn every_command_is_read_and_listed() {

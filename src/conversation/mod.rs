@@ -1,16 +1,16 @@
 //! A conversation with a model: messages and answers, free texts (texts outside the conversation), branches, undo, files.
 //!
-//! The commands of ChatRWKV (the reference chat program) are methods here, and prefill exactly the same tokens. Where ChatRWKV saves a state,
-//! this module forks a slot, so returning to a state is exact to the bit. This module does not read from a terminal and does not parse
-//! commands.
+//! The commands of ChatRWKV (the reference chat program) are methods here, and prefill exactly the same tokens. Where ChatRWKV saves a state, the
+//! [engine](crate::engine) holds the state for this module, so returning to a state is exact to the bit. This module does not read from a terminal and
+//! does not parse commands.
 
+mod begin;
 mod branch;
 mod branches;
 mod core;
 mod file;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 mod grammar;
-mod kept;
 mod lines;
 mod messages;
 mod mode;
@@ -22,14 +22,10 @@ mod thinking;
 pub use self::core::OnRead;
 
 use self::core::Core;
-use super::format::Kind;
-use super::rules::MakeConstraint;
-use super::{Format, OnPart, Settings, ToolCall};
-use crate::error::{Error, Result};
-use crate::session::{Finish, Model, Processor, Session, Slot, Timings};
+use crate::chat::{Format, MakeConstraint, OnPart, Settings, ToolCall};
+use crate::error::Result;
+use crate::session::{Finish, Model, Processor, Timings};
 use crate::template::{Message, Tool};
-use lines::InLines;
-use messages::InMessages;
 use mode::{Mode, Task, View};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -80,7 +76,7 @@ pub struct Stats {
     pub n_tokens: usize,
     /// The number of further tokens that fit into the context. `None` if the model has no limit or the format is a format of lines (`Name: text`).
     pub n_left: Option<usize>,
-    /// The number of free slots of the session. Further undo steps and branches need free slots.
+    /// The number of further states that the engine can hold for its conversations. Further undo steps and branches need states.
     pub n_free: usize,
     /// Timings of the last answer; `None` before the first answer.
     pub last: Option<Timings>,
@@ -88,30 +84,33 @@ pub struct Stats {
     pub total: Timings,
 }
 
-/// A conversation with one model.
+/// A conversation with one model. The conversation runs on an [`Engine`](crate::engine::Engine): one of its own, or one that it shares with requests and other conversations.
+///
+/// Callbacks run on the caller's thread, and the engine waits for them. So a callback must not wait for the same engine.
 ///
 /// The callback `on_part` or the stop flag can stop an answer. The conversation keeps the text of a stopped answer. If this text is empty, the
 /// conversation drops the message. [`retry`](Self::retry) then answers the dropped message again. Every method that samples clears the stop flag
 /// first.
 ///
 /// # Errors
-/// Methods that sample return `Interrupted` if the stop flag is set during a prefill, and `Memory` if no slot is free. These methods also return
-/// the errors of [`Session::prefill`] and [`Session::decode`]. After an error, the conversation is unchanged.
+/// Methods that sample return `Interrupted` if the stop flag is set during a prefill, and `Memory` if the engine can hold no further state
+/// ([`EngineOptions::pinned`](crate::engine::EngineOptions)). These methods also return `Input` if the text exceeds the context, `Device` if the device failed or the engine has
+/// ended, and the errors of constraints. After an error, the conversation is unchanged.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
 /// # fn main() -> wingbeat::error::Result<()> {
 /// use std::ops::ControlFlow;
-/// use wingbeat::chat::{Conversation, Format};
-/// use wingbeat::session::{Model, ModelSource, Options, Session};
+/// use wingbeat::chat::Format;
+/// use wingbeat::conversation::Conversation;
+/// use wingbeat::session::{Model, ModelSource, Options};
 ///
 /// let mut options = Options::default();
 /// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
 /// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
-/// let session = Session::new(&model, Conversation::slots(&model))?;
 /// let format = Format::of(&model)?;
 /// let settings = format.settings();
-/// let mut chat = Conversation::new(session, format, settings, Box::new(|_done, _total| ()))?;
+/// let mut chat = Conversation::new(&model, format, settings, Box::new(|_done, _total| ()))?;
 /// let answer = chat.say("light", &mut |_part| ControlFlow::Continue(()))?;
 /// assert_eq!(chat.transcript()[1].content, answer.text);
 /// # Ok(())
@@ -126,45 +125,7 @@ pub struct Conversation {
     total: Timings,
 }
 
-/// The range for the number of slots of a conversation with a recurrent model. Fewer slots do not suffice, and more are not useful.
-const SLOTS: std::ops::RangeInclusive<u64> = 8..=32;
-
-/// The most bytes that the states of all slots may take. If the fewest slots of [`SLOTS`] need more bytes, this limit does not apply.
-const STATES_BYTES: u64 = 256 << 20;
-
 impl Conversation {
-    /// Returns the number of slots that the session of a conversation needs. A transformer needs 1 slot, because the slot can be
-    /// rewound. A recurrent model gets 8 to 32 slots, depending on the size of a state, because each undo step and each branch takes slots.
-    /// If the recurrent model also has attention, the size of the KV cache counts, too.
-    pub fn slots(model: &Model) -> usize {
-        let each = if model.context().is_some() { model.slot_bytes() } else { model.state_bytes() };
-        if model.can_rewind() { 1 } else { (STATES_BYTES / each.max(1)).clamp(*SLOTS.start(), *SLOTS.end()) as usize }
-    }
-
-    /// Begins a conversation and prefills the text with which the format begins. The session must have as many free slots as
-    /// [`slots`](Self::slots) returns. The conversation calls `on_read(prefilled tokens, all tokens of the prompt)` during this prefill and during
-    /// the prefill before every answer.
-    ///
-    /// # Errors
-    /// `Input` if the model has no vocabulary or the vocabulary lacks a special token; `Model` if the model is a classifier; `Usage` if a
-    /// setting is invalid; `Interrupted` if the stop flag is set during prefill.
-    pub fn new(session: Session, format: Format, settings: Settings, on_read: OnRead) -> Result<Conversation> {
-        Self::begin(Core::new(session, settings, on_read)?, format)
-    }
-
-    /// Makes the kind of conversation that a format needs.
-    fn mode(core: &mut Core, format: Format) -> Result<Box<dyn Mode>> {
-        Ok(match &format.kind {
-            Kind::Lines(_) => Box::new(InLines::new(core, format)?),
-            Kind::Messages(_) => Box::new(InMessages::new(core, format)?),
-        })
-    }
-
-    fn begin(mut core: Core, format: Format) -> Result<Conversation> {
-        let mode = Self::mode(&mut core, format)?;
-        Ok(Conversation { core, mode, last: None, total: Timings::default() })
-    }
-
     /// Adds a message of the user to the conversation and samples the answer. The message and its answer are one turn.
     ///
     /// # Errors
@@ -252,14 +213,14 @@ impl Conversation {
 
     /// Removes all turns of the current branch. In a format of lines (`Name: text`), [`retry`](Self::retry) can still answer the last message.
     pub fn reset(&mut self) {
-        self.mode.reset(&mut self.core);
+        self.mode.reset();
     }
 
     /// Restarts the conversation in another format and with other settings. The system message stays.
     ///
     /// # Errors
-    /// `Input` if the model cannot use the format; `Usage` if a setting is invalid; the errors of [`Session::prefill`]. After an error, the
-    /// conversation is unchanged.
+    /// `Input` if the model cannot use the format; `Usage` if a setting is invalid; the errors of every [method that prefills](Self). After an error,
+    /// the conversation is unchanged.
     pub fn set_format(&mut self, format: Format, settings: Settings) -> Result<()> {
         settings.sampling.check(self.model().facts().n_vocab)?;
         self.core.go_on();
@@ -278,7 +239,7 @@ impl Conversation {
     /// Restarts the conversation with a system message. An empty text removes the system message.
     ///
     /// # Errors
-    /// The errors of [`Session::prefill`]. After an error, the conversation is unchanged.
+    /// The errors of every [method that prefills](Self). After an error, the conversation is unchanged.
     pub fn set_system(&mut self, text: &str) -> Result<()> {
         self.core.go_on();
         let format = self.format().clone();
@@ -295,29 +256,9 @@ impl Conversation {
         self.adopt(&before)
     }
 
-    /// Restarts the conversation after a loaded state, without a system message. From now on, the conversation and free texts begin in the
-    /// state of `start` instead of the empty state. The slot `start` must be opened before [`new`](Self::new), so the session needs one slot
-    /// more than [`slots`](Self::slots) returns. `tokens` are the tokens that `start` has read. An empty list means that these tokens are unknown.
-    ///
-    /// # Errors
-    /// `Input` if the format is a template; the errors of [`Session::prefill`]. After an error, the conversation is unchanged.
-    pub fn begin_after(&mut self, start: Slot, tokens: &[u32]) -> Result<()> {
-        if self.format().lines().is_none() {
-            return Err(Error::input("a conversation that uses a chat template cannot start from a saved state")
-                .hint("choose a chat format without a template, such as world"));
-        }
-        let before = self.core.start.replace((start, tokens.to_vec()));
-        let begun = self.set_system("");
-        let unused = if begun.is_err() { std::mem::replace(&mut self.core.start, before) } else { before };
-        if let Some((slot, _)) = unused {
-            self.core.session.close(slot)?;
-        }
-        begun
-    }
-
     /// Returns the model.
     pub fn model(&self) -> &Model {
-        self.core.session.model()
+        self.core.model()
     }
 
     /// Returns the format of the current branch.
@@ -361,9 +302,9 @@ impl Conversation {
     /// Takes back the last turn: the message and its answer.
     ///
     /// # Errors
-    /// `Input` if there is no turn, or if the state before the turn was dropped because its slot was needed.
+    /// `Input` if there is no turn, or if the state before the turn was dropped to make room for others.
     pub fn undo(&mut self) -> Result<()> {
-        self.mode.undo(&mut self.core)
+        self.mode.undo(&self.core)
     }
 
     /// Copies the current branch to a new branch and switches to the new branch.
@@ -387,7 +328,7 @@ impl Conversation {
     /// # Errors
     /// `Usage` if the name is unknown or is the current branch.
     pub fn remove(&mut self, name: &str) -> Result<()> {
-        self.mode.remove(&mut self.core, name)
+        self.mode.remove(name)
     }
 
     /// Returns the name of the current branch; the first branch is `main`.
@@ -403,7 +344,7 @@ impl Conversation {
     /// Returns the size of the conversation and its timings.
     pub fn stats(&self) -> Stats {
         let Conversation { core, mode, last, total } = self;
-        let (View { n_turns, tokens, .. }, n_free) = (mode.view(), core.session.n_free());
+        let (View { n_turns, tokens, .. }, n_free) = (mode.view(), core.engine.n_unpinned());
         Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
@@ -425,7 +366,7 @@ impl Conversation {
 
     /// Returns the stop flag. If another thread or a signal handler sets the flag to true, the current answer stops.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
-        self.core.session.stop_flag()
+        self.core.stop.clone()
     }
 }
 

@@ -40,11 +40,12 @@ fn returning_to_a_state_is_exact_to_the_bit() {
 }
 
 #[test]
-fn few_slots_are_enough() {
+fn few_states_are_enough() {
     let model = model();
-    assert_eq!(Conversation::slots(&model), 32);
-    let session = Session::new(&model, 8).unwrap();
-    let mut chat = Conversation::new(session, Format::named("g1", &model).unwrap(), greedy(), Box::new(|_, _| ())).unwrap();
+    let options = Conversation::engine_options(&model);
+    assert_eq!(options.pinned, 32);
+    let engine = Engine::start(&model, EngineOptions { pinned: 7, ..options }).unwrap();
+    let mut chat = Conversation::on(&engine, Format::named("g1", &model).unwrap(), greedy(), Box::new(|_, _| ())).unwrap();
     let script = Script::of(&mut chat);
     chat.set("FREE_GEN_LEN", "1").unwrap();
     for i in 0..6 {
@@ -89,15 +90,16 @@ fn prefill_is_chunked_and_can_be_interrupted() {
     assert_eq!(chat.tokens(), encode(FIRST));
     chat.set("CHUNK_LEN", "1").unwrap();
     let text = encode("a text of many tokens, that is to be read one by one");
-    let mut saved = chat.core.fresh().unwrap();
-    let (stop, total) = (chat.stop_flag(), text.len());
+    let (stop, total, read) = (chat.stop_flag(), text.len(), Arc::new(Mutex::new(Vec::new())));
+    let heard = read.clone();
     chat.core.on_read = Box::new(move |done, all| {
         assert_eq!(all, total);
+        heard.lock().unwrap().push(done);
         stop.store(done >= 3, std::sync::atomic::Ordering::Relaxed);
     });
-    let stopped = chat.core.read(&mut saved, &text, Default::default()).unwrap_err();
-    assert_eq!((stopped.kind, chat.core.session.n_tokens(saved.slot).unwrap()), (crate::error::Kind::Interrupted, 3));
-    chat.core.close(saved);
+    let start = chat.core.start.clone();
+    let stopped = chat.core.read(&start, &text, Default::default()).map(drop).unwrap_err();
+    assert_eq!((stopped.kind, read.lock().unwrap().as_slice()), (crate::error::Kind::Interrupted, [1, 2, 3].as_slice()));
     chat.core.on_read = Box::new(|_, _| ());
     chat.set("CHUNK_LEN", "256").unwrap();
     answer(&mut chat, "the stop flag was cleared");

@@ -13,7 +13,12 @@ fn tools() -> Vec<Tool> {
 
 /// Returns a conversation with tools, and the script that determines which tokens the model samples. An answer has at most 90 tokens.
 fn with_tools() -> (Conversation, Script) {
-    let mut chat = chat_in("g1-tools");
+    with_tools_on(&Engine::start(&model(), Conversation::engine_options(&model())).unwrap())
+}
+
+fn with_tools_on(engine: &Engine) -> (Conversation, Script) {
+    let format = Format::named("g1-tools", engine.model()).unwrap();
+    let mut chat = Conversation::on(engine, format, greedy(), Box::new(|_, _| ())).unwrap();
     chat.set("CHAT_LEN_MAX", "90").unwrap();
     chat.set_tools(tools()).unwrap();
     let script = Script::of(&mut chat);
@@ -64,19 +69,20 @@ fn a_kept_state_gives_the_same_answer_as_a_new_prompt() {
     let (mut chat, script) = with_tools();
     let (tokens, n_prompt) = ends(&mut chat, &script);
     // Without room for states, every prompt is prefilled from its beginning.
-    let (mut other, script) = with_tools();
-    let held: Vec<_> = std::iter::from_fn(|| other.core.session.open().ok()).collect();
+    let options = EngineOptions { cache: CacheOptions::off(), ..Conversation::engine_options(&model()) };
+    let (mut other, script) = with_tools_on(&Engine::start(&model(), options).unwrap());
     let (same, all) = ends(&mut other, &script);
     assert_eq!(tokens, same);
-    assert!(n_prompt < all && !held.is_empty(), "{n_prompt} {all}");
+    assert!(n_prompt < all, "{n_prompt} {all}");
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("chat");
     chat.save(&path).unwrap();
     let mut loaded = chat_in("world");
-    let n_free = loaded.core.session.n_free();
+    answer(&mut loaded, "x");
     loaded.load(&path).unwrap();
-    assert_eq!(loaded.core.session.n_free() + 1, n_free, "the states of the earlier conversation are closed");
+    // The states of the earlier conversation are freed, and the loaded state is kept.
+    holds(&loaded.core.engine, 0, 1);
     assert_eq!((loaded.format().name(), loaded.transcript(), loaded.stats().n_turns), ("g1-tools", chat.transcript(), 1));
     let [a, b] = [&mut chat, &mut loaded].map(|chat| answer(chat, "three"));
     assert_eq!(a.tokens, b.tokens);
@@ -87,10 +93,9 @@ fn thoughts_change_between_answers() {
     use crate::chat::Thinking;
     for format in ["g1-think", "g1-bot", "g1-tools"] {
         let model = model();
-        let session = Session::new(&model, Conversation::slots(&model)).unwrap();
         let format = Format::named(format, &model).unwrap();
         let settings = format.settings();
-        let mut chat = Conversation::new(session, format, settings, Box::new(|_, _| ())).unwrap();
+        let mut chat = Conversation::new(&model, format, settings, Box::new(|_, _| ())).unwrap();
         chat.set("top_k", "7").unwrap();
         let script = Script::of(&mut chat);
         let read = |chat: &mut Conversation, thinking: Thinking| {
@@ -120,8 +125,7 @@ fn a_prompt_may_begin_with_token_0() {
     for name in ["g1", "g1-bot", "g1-tools"] {
         let begin = |has_bos: bool| {
             let format = Format::named(name, &model).unwrap().with_bos(has_bos).unwrap().with_thinking(Thinking::Fast).unwrap();
-            let session = Session::new(&model, Conversation::slots(&model)).unwrap();
-            Conversation::new(session, format, greedy(), Box::new(|_, _| ())).unwrap()
+            Conversation::new(&model, format, greedy(), Box::new(|_, _| ())).unwrap()
         };
         let [mut plain, mut begun] = [false, true].map(begin);
         let prompts = [&mut plain, &mut begun].map(|chat| {

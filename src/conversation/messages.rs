@@ -1,28 +1,30 @@
 //! Conversations in messages: for each answer, a template renders the whole history as one prompt. Only the end of the prompt that earlier prompts do
-//! not share is prefilled. To continue after the shared beginning, a model with attention rewinds its slot, and a recurrent model returns to a kept
-//! state (`kept.rs`). This also works after an undo or a switch of the branch.
+//! not share is prefilled: the conversation has a namespace in the engine's prefix cache. This also works after an undo or a switch of the branch.
 
 use super::Answer;
-use super::branch::{since, until_broken};
+use super::branch::until_broken;
 use super::branches::{Branches, Named};
 use super::core::Core;
 use super::file::{Loaded, Record};
-use super::kept::Kept;
 use super::mode::{Mode, Task, View};
 use super::schedule::lend;
 use crate::calls::Declared;
 use crate::chat::format::{Kind, Messages, after_thought};
 use crate::chat::reader::{Read, is_declared};
 use crate::chat::{Format, OnPart, Question, Thinking};
+use crate::engine::{Passed, Space};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Event, Finish, Limits, Stream, Timings};
+use crate::session::{Finish, Job, JobOutput, Keeps, Limits, Timings};
 use crate::template::{Message, Role, Tool, process_segments};
 use std::path::Path;
-use web_time::Instant;
+use std::sync::Arc;
 
 pub struct InMessages {
-    kept: Kept,
+    /// The conversation's entries in the engine's prefix cache.
+    space: Arc<Space>,
+    /// The tokens of the entry to which the conversation was saved or will be: the next prompts begin with them.
+    stays: Vec<u32>,
     format: Format,
     branches: Branches<Branch>,
     /// The last question that was asked outside the conversation.
@@ -55,7 +57,8 @@ struct Answered {
 impl InMessages {
     pub fn new(core: &mut Core, format: Format) -> Result<InMessages> {
         check_vocab(core, &format)?;
-        Ok(InMessages { kept: Kept::new(core)?, format, branches: Branches::new(Branch::default()), aside: None })
+        let (space, branches) = (core.engine.space(), Branches::new(Branch::default()));
+        Ok(InMessages { space, stays: Vec::new(), format, branches, aside: None })
     }
 
     /// Samples an answer to the last message of `history`. Does not change the current branch.
@@ -65,7 +68,7 @@ impl InMessages {
         let is_rwkv = messages.is_rwkv();
         let question = Question::with_vocab(&core.vocab, &self.format, history)?;
         let prompt = question.tokens.clone();
-        if let Some(context) = core.session.model().context().filter(|&context| prompt.len() >= context) {
+        if let Some(context) = core.model().context().filter(|&context| prompt.len() >= context) {
             let e = Error::input(format!(
                 "the conversation with this message has {} tokens, but the context holds {context} tokens",
                 prompt.len()
@@ -79,7 +82,7 @@ impl InMessages {
         let mut sampling = core.sampling();
         sampling.seed = sampling.seed.wrapping_add(core.draws);
         sampling.guard = sampling.guard.or(template.family().guard());
-        sampling.check(core.session.model().facts().n_vocab)?;
+        sampling.check(core.model().facts().n_vocab)?;
         let constraint = core.constraint(&question.place)?;
         // A constraint determines where its text ends, so the session then gets no stop texts. For templates with special tokens, the reader below
         // searches for the stop texts.
@@ -87,22 +90,20 @@ impl InMessages {
             limits.stop_texts.clone_from(&question.stop_texts);
         }
 
-        let started = Instant::now();
         let n_stays = if is_rwkv { question.n_stays(&core.vocab)? } else { 0 };
-        let n_prompt = self.kept.read(core, &prompt, n_stays)?;
-        let prefill_ms = since(started);
-
-        let mut stream = Stream::new(self.kept.slot, sampler(sampling, &prompt), &limits);
-        stream.processor = core.processor.as_ref().map(lend);
-        stream.constraint = constraint;
+        let job = Job {
+            processor: core.processor.as_ref().map(lend),
+            constraint,
+            keeps: Keeps { at: vec![n_stays], ..Keeps::default() },
+            ..Job::new(prompt.clone(), sampler(sampling, &prompt), limits)
+        };
         let mut reader = question.reader(&core.vocab, question.stop_texts.clone());
         let mut hear = until_broken(on_part);
-        let mut streams = [stream];
-        let on_event = &mut |event: Event<'_>| reader.push(event.token, event.piece, &mut hear);
-        let Timings { decode_ms, decode_tokens, .. } = core.session.continue_many(&mut streams, &limits, on_event)?;
-        let [stream] = streams;
-        let tokens = [prompt, stream.tokens.clone()].concat();
-        core.draws = core.draws.wrapping_add(1 + stream.tokens.len() as u64);
+        let passed = core.pass(job, None, Some(&self.space), &mut |token, piece| reader.push(token, piece, &mut hear))?;
+        let Passed { output: JobOutput { tokens: made, finish, complete, sampler, .. }, n_prefilled, prefill_ms, decode_ms, .. } = passed;
+        let tokens = [&prompt[..], &made].concat();
+        self.stays = if is_rwkv { prompt[..n_stays].to_vec() } else { tokens.clone() };
+        core.draws = core.draws.wrapping_add(1 + made.len() as u64);
         let Read { text, thought, has_stopped, segments, calls, .. } = reader.end(&mut hear);
         let declared = Declared::in_messages(history);
         let (added, calls) = match is_rwkv {
@@ -120,7 +121,7 @@ impl InMessages {
                 (added, call.into_iter().collect())
             }
         };
-        let finish = if has_stopped { Finish::Stop } else { stream.finish.unwrap_or(Finish::Interrupted) };
+        let finish = if has_stopped { Finish::Stop } else { finish };
         // An interrupted tool call of a GLM is not kept; the calls of an RWKV model in `calls` are complete. An answer with neither text nor calls is
         // kept only if it has no thought and was not interrupted.
         let is_kept = match calls.is_empty() {
@@ -132,12 +133,12 @@ impl InMessages {
             thought,
             calls,
             finish,
-            complete: stream.complete.map(|complete| complete && !has_stopped),
+            complete: complete.map(|complete| complete && !has_stopped),
             is_kept,
-            n_prompt,
-            n_guarded: stream.sampler.n_guarded(),
-            timings: Timings { prefill_ms, prefill_tokens: n_prompt, decode_ms, decode_tokens },
-            tokens: stream.tokens,
+            n_prompt: n_prefilled,
+            n_guarded: sampler.n_guarded(),
+            timings: Timings { prefill_ms, prefill_tokens: n_prefilled, decode_ms, decode_tokens: made.len() },
+            tokens: made,
         };
         Ok(Answered { answer, added, tokens })
     }
@@ -164,7 +165,8 @@ impl InMessages {
     }
 }
 
-/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in the Python library transformers.
+/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in the Python library transformers. The engine reads the prompt into the
+/// sampler for penalties on repeated sequences, which need the tokens in the order of the prompt.
 fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);
@@ -174,8 +176,6 @@ fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
         seen.dedup();
         seen.into_iter().for_each(|id| sampler.accept(id, 0.0));
     }
-    // Penalties on repeated sequences need the tokens in the order of the prompt.
-    sampler.read(prompt);
     sampler
 }
 
@@ -230,7 +230,7 @@ impl Mode for InMessages {
         Err(no_text())
     }
 
-    fn reset(&mut self, _core: &mut Core) {
+    fn reset(&mut self) {
         let Branch { system, tools, .. } = std::mem::take(&mut self.branches.here);
         self.branches.here = Branch { system, tools, ..Branch::default() };
     }
@@ -257,7 +257,7 @@ impl Mode for InMessages {
         Ok(())
     }
 
-    fn undo(&mut self, core: &mut Core) -> Result<()> {
+    fn undo(&mut self, core: &Core) -> Result<()> {
         let here = &mut self.branches.here;
         let before = here.turns.last().copied().ok_or_else(|| Error::input("the conversation has no turn to take back"))?;
         here.go_back(core, before);
@@ -274,7 +274,7 @@ impl Mode for InMessages {
         &mut self.branches
     }
 
-    fn remove(&mut self, _core: &mut Core, name: &str) -> Result<()> {
+    fn remove(&mut self, name: &str) -> Result<()> {
         self.branches.remove(name).map(|_| ())
     }
 
@@ -283,39 +283,23 @@ impl Mode for InMessages {
     }
 
     fn n_left(&self, core: &Core) -> Option<usize> {
-        let context = core.session.model().context()?;
+        let context = core.model().context()?;
         Some(context.saturating_sub(self.branches.here.tokens.len()))
     }
 
-    fn save(&self, core: &mut Core, path: &Path) -> Result<()> {
+    fn save(&self, core: &Core, path: &Path) -> Result<()> {
         let Branch { system, tools, history, turns, .. } = &self.branches.here;
         let record = Record { history: history.clone(), tools: tools.clone(), ..Record::new(core, &self.format, system, turns.len()) };
-        let (slot, read) = self.kept.to_save(core)?;
-        record.save(core, slot, &read, path)
+        let (snapshot, n_tokens) = core.engine.copy_in(&self.space, self.stays.clone())?;
+        record.save(core, &snapshot, &self.stays[..n_tokens], path)
     }
 
-    fn close(mut self: Box<Self>, core: &mut Core) -> Result<()> {
-        self.kept.close(core)
-    }
-
-    fn load(&mut self, core: &mut Core, path: &Path) -> Result<()> {
-        // The session may have only one slot, so the open slot must be closed before a slot is loaded.
-        self.kept.close(core)?;
-        let loaded = Record::load(core, path).and_then(|loaded| match loaded.record.format(core) {
-            Ok(format) if format.lines().is_none() => Ok((format, loaded)),
-            Ok(_) => core.session.close(loaded.slot).and(Err(loaded.record.other_kind().at(path.display()))),
-            Err(e) => core.session.close(loaded.slot).and(Err(e.at(path.display()))),
-        });
-        let (format, Loaded { slot, tokens, record, settings, draws }) = match loaded {
-            Ok(loaded) => loaded,
-            Err(e) => {
-                self.kept.slot = core.session.open()?;
-                return Err(e);
-            }
-        };
-        self.kept.load(core, slot, &tokens);
+    fn load(&mut self, core: &mut Core, format: Format, loaded: Loaded) -> Result<()> {
+        check_vocab(core, &format)?;
+        let Loaded { snapshot, tokens, record, .. } = loaded;
+        core.engine.keep_in(&self.space, tokens.clone(), snapshot)?;
         self.format = format;
-        (core.settings, core.draws) = (settings, draws);
+        self.stays.clone_from(&tokens);
         self.branches.here = Branch::of(record, tokens);
         Ok(())
     }

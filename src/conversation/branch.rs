@@ -2,16 +2,16 @@
 //! turn can follow.
 
 use super::Answer;
-use super::core::{Core, Draw, SharedState, State};
+use super::core::{Core, Draw, State};
 use super::schedule::{Change, Schedule, before_reply};
 use crate::chat::format::{Ending, Lines};
 use crate::chat::{AnswerPart, AnswerReader, Format, OnPart, Thinking};
 use crate::constrain::Constraint;
+use crate::engine::Pinned;
 use crate::error::{Error, Result};
 use crate::session::{Finish, Timings};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use web_time::Instant;
 
 /// The largest number of tokens that the blank line after a reply takes.
@@ -22,15 +22,15 @@ const BLANK_LINE: usize = 4;
 pub struct Branch {
     pub format: Format,
     pub system: String,
-    /// The state in which the first turn begins. The slot has read the system message and the format's initial text.
-    pub init: SharedState,
+    /// The state in which the first turn begins: after the system message and the format's initial text.
+    pub init: State,
     /// The state after the last turn.
-    pub chat: SharedState,
+    pub chat: State,
     /// The last message. `None` before the first message, or if the last message cannot be answered again, for example after an undo.
     pub asked: Option<Asked>,
     /// For each turn that can be taken back, oldest first: the state before the turn, and the number of turns before the turn. The number of
-    /// slots limits the length of this list.
-    pub undo: VecDeque<(SharedState, usize)>,
+    /// states that the engine holds limits the length of this list.
+    pub undo: VecDeque<(State, usize)>,
     pub n_turns: usize,
 }
 
@@ -38,11 +38,11 @@ pub struct Branch {
 #[derive(Clone)]
 pub struct Asked {
     /// The state after the message and the beginning of the reply that the format provides.
-    pub prompt: SharedState,
+    pub prompt: State,
     /// The state from which the reply is prefilled again, without its thought. The format ends the prompt with the beginning of a thought, such as
     /// ` <think`, and this state has read the tokens before that beginning. The list has the tokens of the prompt that are still missing between this
     /// state and the reply's text (usually none). `None` if replies end at a blank line, because such replies have no thought.
-    pub lead: Option<(SharedState, Vec<u32>)>,
+    pub lead: Option<(State, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
     /// The number of turns before the message.
@@ -60,7 +60,7 @@ pub struct Reply {
 
 impl Branch {
     /// Makes a branch without turns. `init` is the state in which the first turn begins.
-    pub fn new(format: Format, system: String, init: SharedState) -> Branch {
+    pub fn new(format: Format, system: String, init: State) -> Branch {
         let chat = init.clone();
         Branch { format, system, init, chat, asked: None, undo: VecDeque::new(), n_turns: 0 }
     }
@@ -78,32 +78,22 @@ impl Branch {
         let started = Instant::now();
         let n_shared = lead.iter().zip(&prompt).take_while(|(a, b)| a == b).count();
         let change = before_reply(lines.ending);
-        let (state, lead) = core.after(&self.chat, |core, state| {
-            if lines.ending == Ending::BlankLine {
-                core.read(state, &prompt, change)?;
-                return Ok(None);
+        let (state, lead) = match lines.ending {
+            Ending::BlankLine => (core.read(&self.chat, &prompt, change)?, None),
+            Ending::NextTurn => {
+                let kept = core.read(&self.chat, &prompt[..n_shared], Change::default())?;
+                (core.read(&kept, &prompt[n_shared..], change)?, Some((kept, lead[n_shared..].to_vec())))
             }
-            core.read(state, &prompt[..n_shared], Change::default())?;
-            let kept = core.copy(state)?;
-            match core.read(state, &prompt[n_shared..], change) {
-                Ok(()) => Ok(Some((Arc::new(kept), lead[n_shared..].to_vec()))),
-                Err(e) => {
-                    core.close(kept);
-                    Err(e)
-                }
-            }
-        })?;
+        };
         let read = Timings { prefill_ms: since(started), prefill_tokens: prompt.len(), ..Timings::default() };
-        Ok(Asked { prompt: Arc::new(state), lead, read, n_turns: self.n_turns, is_answered: false })
+        Ok(Asked { prompt: state, lead, read, n_turns: self.n_turns, is_answered: false })
     }
 
     /// Sets the current state to `chat`, the state after a reply to `asked`. If `asked` already has a reply, the new reply replaces the earlier
     /// reply. Otherwise the turn is new, and the earlier state is kept for an undo.
-    pub fn replied(&mut self, core: &mut Core, chat: State, asked: &mut Asked) {
-        let before = std::mem::replace(&mut self.chat, Arc::new(chat));
-        if asked.is_answered {
-            core.release(before);
-        } else {
+    pub fn replied(&mut self, chat: State, asked: &mut Asked) {
+        let before = std::mem::replace(&mut self.chat, chat);
+        if !asked.is_answered {
             self.undo.push_back((before, self.n_turns));
             asked.is_answered = true;
         }
@@ -111,30 +101,12 @@ impl Branch {
     }
 
     /// Removes all turns, so that only the text before the first turn remains in the branch. The last message can still be answered.
-    pub fn reset(&mut self, core: &mut Core) {
-        core.release(std::mem::replace(&mut self.chat, self.init.clone()));
-        self.undo.drain(..).for_each(|(state, _)| core.release(state));
+    pub fn reset(&mut self) {
+        self.chat = self.init.clone();
+        self.undo.clear();
         self.n_turns = 0;
         if let Some(asked) = &mut self.asked {
             (asked.is_answered, asked.n_turns) = (false, 0);
-        }
-    }
-
-    /// Releases all states of the branch.
-    pub fn release(self, core: &mut Core) {
-        let Branch { init, chat, asked, undo, .. } = self;
-        [init, chat].into_iter().chain(undo.into_iter().map(|(state, _)| state)).for_each(|state| core.release(state));
-        if let Some(asked) = asked {
-            asked.release(core);
-        }
-    }
-}
-
-impl Asked {
-    pub fn release(self, core: &mut Core) {
-        core.release(self.prompt);
-        if let Some((lead, _)) = self.lead {
-            core.release(lead);
         }
     }
 }
@@ -144,22 +116,20 @@ fn lines_of(format: &Format) -> &Lines {
 }
 
 /// Prefills the text before the first turn: the system message, then the format's initial text. Returns the state after this text.
-pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<SharedState> {
+pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<State> {
     let prompt = [format.before_prompt(), &core.encode(&lines_of(format).beginning(system))?].concat();
-    let fresh = core.fresh()?;
-    let (init, ()) = core.with(fresh, |core, state| core.read(state, &prompt, Change::default()))?;
-    Ok(Arc::new(init))
+    core.read(&core.start.clone(), &prompt, Change::default())
 }
 
-/// Samples a reply that continues `state`. Afterwards, `state` has read the reply.
+/// Samples a reply that continues `state`. Returns the state after the reply.
 pub fn reply(
     core: &mut Core,
-    state: &mut State,
+    state: &State,
     lines: &Lines,
     constraint: Option<Box<dyn Constraint>>,
     timings: Timings,
     on_part: &mut OnPart<'_>,
-) -> Result<Reply> {
+) -> Result<(State, Reply)> {
     let room = room(core, state)?;
     // A constrained reply ends where its constraint ends, so stop texts do not apply.
     let stop_texts = if constraint.is_some() { Vec::new() } else { vec![lines.end()] };
@@ -172,7 +142,7 @@ pub fn reply(
         grace: 0,
     };
     let mut hear = until_broken(on_part);
-    let mut answer = core.draw(state, draw, timings, &mut |text| reader.push(None, text, &mut hear))?;
+    let (state, mut answer) = core.draw(state, draw, timings, &mut |text| reader.push(None, text, &mut hear))?;
     let is_cut = matches!(answer.finish, Finish::Length | Finish::Interrupted) && lines.ending == Ending::NextTurn;
     let read = if is_cut { reader.end_cut(&mut hear) } else { reader.end(&mut hear) };
     if read.has_stopped {
@@ -182,7 +152,7 @@ pub fn reply(
     }
     let has_more = read.has_thought || read.has_stopped || !read.dropped.trim().is_empty();
     (answer.text, answer.thought) = (read.text, read.thought);
-    Ok(Reply { answer, has_more })
+    Ok((state, Reply { answer, has_more }))
 }
 
 /// Returns the most tokens that a reply after `state` may have, so that the context also has room for the blank line after the reply. Returns
@@ -191,11 +161,12 @@ pub fn reply(
 /// # Errors
 /// `Input` if the conversation fills the context.
 fn room(core: &Core, state: &State) -> Result<usize> {
-    let Some(left) = core.session.n_left(state.slot)? else { return Ok(usize::MAX) };
+    let Some(context) = core.model().context() else { return Ok(usize::MAX) };
+    let n = state.pinned.as_ref().map_or(0, Pinned::n_tokens);
+    let left = context.saturating_sub(n);
     if left <= BLANK_LINE {
-        let n = core.session.n_tokens(state.slot)?;
         let text =
-            format!("no room for an answer: the conversation with this message has {n} tokens, and the context holds {} tokens", n + left);
+            format!("no room for an answer: the conversation with this message has {n} tokens, and the context holds {context} tokens");
         return Err(Error::input(text).hint("take back some turns, restart the conversation, or set a larger `context`"));
     }
     Ok(left - BLANK_LINE)
@@ -213,21 +184,18 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
 /// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn:
 /// the reply has no text, and either the reply was interrupted or the format's ending is `NextTurn`.
 ///
-/// Usually prefills into `state` the newlines that the reply lacks at its end. If `state` has read more than the reply (`Reply::has_more`) and
-/// `Asked::lead` is set, prefills the reply and the blank line into a fork of the state in `Asked::lead` instead.
-pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply: &Reply) -> Result<Option<State>> {
+/// Usually prefills after `state` the newlines that the reply lacks at its end. If `state` has read more than the reply (`Reply::has_more`) and
+/// `Asked::lead` is set, prefills the reply and the blank line after the state in `Asked::lead` instead.
+pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: &State, reply: &Reply) -> Result<Option<State>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);
     if is_nothing {
-        core.close(state);
         return Ok(None);
     }
-    let read = |core: &mut Core, state: &mut State, tokens: &[u32]| core.read(state, tokens, Change::default());
-    let closed = match &asked.lead {
+    match &asked.lead {
         Some((lead, rest)) if reply.has_more => {
-            core.close(state);
             let again = [rest.clone(), core.encode(&format!(" {}\n\n", reply.answer.text))?].concat();
-            core.after(lead, |core, state| read(core, state, &again))?
+            core.read(lead, &again, Change::default()).map(Some)
         }
         _ => {
             let bytes = core.vocab.decode(&reply.answer.tokens);
@@ -237,13 +205,10 @@ pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: State, reply:
                 [.., b'\n'] => "\n",
                 _ => "\n\n",
             };
-            core.with(state, |core, state| {
-                let rest = core.encode(blank_line)?;
-                read(core, state, &rest)
-            })?
+            let rest = core.encode(blank_line)?;
+            core.read(state, &rest, Change::default()).map(Some)
         }
-    };
-    Ok(Some(closed.0))
+    }
 }
 
 /// Returns the milliseconds since `started`.

@@ -3,11 +3,10 @@
 
 use super::Conversation;
 use super::core::Core;
-use crate::chat::format::InitialPrompt;
-use crate::chat::{Format, Settings};
+use crate::chat::{Format, InitialPrompt, Settings};
 use crate::error::{Error, Result, short, with_place};
 use crate::sample::Memory;
-use crate::session::{Slot, StateExtras};
+use crate::session::{Snapshot, StateExtras};
 use crate::template::{Message, Tool};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,9 +46,9 @@ pub struct Record {
     pub(super) settings: BTreeMap<String, String>,
 }
 
-/// The contents of a saved conversation, and the slot that was opened for its state.
+/// The contents of a saved conversation.
 pub struct Loaded {
-    pub slot: Slot,
+    pub snapshot: Snapshot,
     pub tokens: Vec<u32>,
     pub record: Record,
     pub settings: Settings,
@@ -69,7 +68,7 @@ impl Record {
             names: None,
             init_prompt: String::new(),
             n_turns,
-            is_after_state: core.start.is_some(),
+            is_after_state: core.is_after_state,
             history: Vec::new(),
             tools: Vec::new(),
             thinking: format.thinking().map(|thinking| thinking.name().into()),
@@ -78,20 +77,17 @@ impl Record {
         }
     }
 
-    /// Writes a state file with the state of `slot`, with `tokens`, and with this record as metadata.
-    pub fn save(&self, core: &mut Core, slot: Slot, tokens: &[u32], path: &Path) -> Result<()> {
+    /// Writes a state file with the state `snapshot` after `tokens`, and with this record as metadata.
+    pub fn save(&self, core: &Core, snapshot: &Snapshot, tokens: &[u32], path: &Path) -> Result<()> {
         let record = serde_json::to_string(self).expect("a record is plain data");
         let sampler = Memory { seed: core.settings.sampling.seed, draws: core.draws, ..Memory::default() };
-        core.session.save_with(
-            slot,
-            path,
-            StateExtras { tokens: Some(tokens), sampler: Some(&sampler), metadata: &[(KEY, record)], ..StateExtras::default() },
-        )
+        let extras = StateExtras { tokens: Some(tokens), sampler: Some(&sampler), metadata: &[(KEY, record)], ..StateExtras::default() };
+        snapshot.save(core.model(), path, extras)
     }
 
-    /// Reads a saved conversation and opens a slot with its state. Returns a `File` error if the file is not a saved conversation.
-    pub fn load(core: &mut Core, path: &Path) -> Result<Loaded> {
-        let (slot, state) = core.session.load(path, false)?;
+    /// Reads a saved conversation. Returns a `File` error if the file is not a saved conversation.
+    pub fn load(core: &Core, path: &Path) -> Result<Loaded> {
+        let (snapshot, state) = Snapshot::load(core.model(), path, false)?;
         let read = || {
             let record = state.metadata.get(KEY).ok_or_else(|| {
                 Error::file("expected a saved conversation, found a state without a conversation")
@@ -103,7 +99,7 @@ impl Record {
             if record.version != VERSION {
                 return Err(Error::file(format!("expected a saved conversation of version {VERSION}, found version {}", record.version)));
             }
-            if record.is_after_state != core.start.is_some() {
+            if record.is_after_state != core.is_after_state {
                 return Err(match record.is_after_state {
                     true => Error::file("the saved conversation began from a loaded state, but no state is given")
                         .hint("pass the same state as `state`"),
@@ -112,19 +108,12 @@ impl Record {
                     }
                 });
             }
-            let settings = record.settings(core.session.model().facts().n_vocab)?;
+            let settings = record.settings(core.model().facts().n_vocab)?;
             Ok((record, settings))
         };
-        match read() {
-            Ok((record, settings)) => {
-                let draws = state.sampler.map_or(0, |sampler| sampler.draws);
-                Ok(Loaded { slot, tokens: state.tokens.unwrap_or_default(), record, settings, draws })
-            }
-            Err(e) => {
-                core.session.close(slot)?;
-                Err(e.at(path.display()))
-            }
-        }
+        let (record, settings) = read().map_err(|e: Error| e.at(path.display()))?;
+        let draws = state.sampler.map_or(0, |sampler| sampler.draws);
+        Ok(Loaded { snapshot, tokens: state.tokens.unwrap_or_default(), record, settings, draws })
     }
 
     fn settings(&self, n_vocab: usize) -> Result<Settings> {
@@ -138,25 +127,6 @@ impl Record {
         Ok(settings)
     }
 
-    /// Returns the format of the conversation in a file. Needs a free slot.
-    ///
-    /// # Errors
-    /// The errors of [`load`](Self::load) and [`format`](Self::format).
-    pub fn format_in(core: &mut Core, path: &Path) -> Result<Format> {
-        let loaded = Self::load(core, path)?;
-        let format = loaded.record.format(core);
-        core.session.close(loaded.slot)?;
-        format
-    }
-
-    /// Returns the error for a saved conversation that is in messages while the current conversation is in lines, or the reverse. The error says that
-    /// the session has too few free slots for the saved conversation.
-    pub fn other_kind(&self) -> Error {
-        let name = short(&self.format, 40);
-        Error::file(format!("the format {name:?} of the saved conversation needs more free slots than the session has"))
-            .hint("restart the conversation, then load")
-    }
-
     /// Returns the format of the saved conversation.
     ///
     /// # Errors
@@ -165,7 +135,7 @@ impl Record {
         let wrong = |e: Error| {
             Error::file(format!("this model cannot use the format {:?} of the saved conversation: {e}", short(&self.format, 40)))
         };
-        let format = Format::named(&self.format, core.session.model()).map_err(wrong)?;
+        let format = Format::named(&self.format, core.model()).map_err(wrong)?;
         let format = if self.tools.is_empty() { format } else { format.for_tools() };
         let format = match &self.thinking {
             Some(thinking) => thinking.parse().and_then(|thinking| format.with_thinking(thinking)).map_err(wrong)?,
@@ -190,7 +160,7 @@ impl Conversation {
     /// # Errors
     /// `File` if the file cannot be written.
     pub fn save(&mut self, path: &Path) -> Result<()> {
-        self.mode.save(&mut self.core, path)
+        self.mode.save(&self.core, path)
     }
 
     /// Replaces the current branch by a saved conversation, and the settings by the saved settings. If one of the two conversations is in lines
@@ -201,12 +171,17 @@ impl Conversation {
     /// is unchanged.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
-        // The kind of a conversation changes only with a recurrent model. A transformer, which can rewind, has formats of messages only.
-        let format = if !self.model().can_rewind() { Record::format_in(&mut self.core, path).ok() } else { None };
-        if let Some(format) = format.filter(|format| format.lines().is_some() != self.format().lines().is_some()) {
-            let mode = Self::mode(&mut self.core, format)?;
-            std::mem::replace(&mut self.mode, mode).close(&mut self.core)?;
+        let loaded = Record::load(&self.core, path)?;
+        let format = loaded.record.format(&self.core).map_err(|e| e.at(path.display()))?;
+        let (settings, draws) = (loaded.settings.clone(), loaded.draws);
+        if format.lines().is_some() == self.format().lines().is_some() {
+            self.mode.load(&mut self.core, format, loaded)?;
+        } else {
+            let mut mode = Self::mode(&mut self.core, format.clone())?;
+            mode.load(&mut self.core, format, loaded)?;
+            self.mode = mode;
         }
-        self.mode.load(&mut self.core, path)
+        (self.core.settings, self.core.draws) = (settings, draws);
+        Ok(())
     }
 }

@@ -226,8 +226,8 @@ fn a_conversation_is_one_file() {
     let before = exported(&mut other, "chat");
     let n_free = other.stats().n_free;
     let state_only = folder.path().join("state");
-    let slot = chat.mode.states()[0].1.slot;
-    chat.core.session.save(slot, &state_only, None, None).unwrap();
+    let kept = super::state(&chat, "chat_init");
+    kept.save(chat.model(), &state_only, StateExtras::default()).unwrap();
     std::fs::write(folder.path().join("text"), "hello there, this is a text").unwrap();
     let mut cases = vec![
         (folder.path().join("none"), "no such file"),
@@ -249,7 +249,7 @@ fn a_conversation_is_one_file() {
     for (i, (record, want)) in records.into_iter().enumerate() {
         let path = folder.path().join(format!("broken {i}"));
         let metadata = [("chat", record)];
-        chat.core.session.save_with(slot, &path, crate::session::StateExtras { metadata: &metadata, ..Default::default() }).unwrap();
+        kept.save(chat.model(), &path, StateExtras { metadata: &metadata, ..Default::default() }).unwrap();
         cases.push((path, want));
     }
     for (path, want) in cases {

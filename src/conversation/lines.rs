@@ -1,4 +1,4 @@
-//! Conversations in lines (`Name: text`), with the commands of ChatRWKV. A kept state is a slot to which undo and retry return.
+//! Conversations in lines (`Name: text`), with the commands of ChatRWKV. A kept state is a state to which undo and retry return.
 //!
 //! As in ChatRWKV, five states are kept. The following names are ChatRWKV's. Each branch has `chat_init` after the first prompt, `chat` after
 //! the last reply and `chat_pre` before the last reply. All branches share `gen_0` before the last free text (outside the conversation) and
@@ -7,20 +7,20 @@
 use super::Answer;
 use super::branch::{Asked, Branch, begin, close, reply, since, until_broken};
 use super::branches::{Branches, Named};
-use super::core::{Core, Draw, SharedState, State, no_room};
+use super::core::{Core, Draw, State};
 use super::file::{Loaded, Record};
 use super::mode::{Mode, Task, View};
 use super::schedule::{Change, Schedule};
 use crate::chat::format::{LEAD, Lines, folded};
 use crate::chat::rules::AnswerPlace;
 use crate::chat::{AnswerPart, Format, OnPart, Thinking};
+use crate::engine::no_room;
 use crate::error::{Error, Result};
 use crate::session::Timings;
 use crate::template::Message;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 use web_time::Instant;
 
 /// The most tokens that a free text may have beyond its length limit, to complete its last character.
@@ -31,8 +31,8 @@ const ASKED: f32 = -2.0;
 
 pub struct InLines {
     branches: Branches<Branch>,
-    gen_0: Option<SharedState>,
-    gen_1: Option<SharedState>,
+    gen_0: Option<State>,
+    gen_1: Option<State>,
     free: FreeText,
 }
 
@@ -85,32 +85,27 @@ impl InLines {
         Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
     }
 
-    /// Frees slots until `n` are free: drops undo steps, the oldest first, then messages that could be answered again. If too few slots can be
-    /// freed, returns a `Memory` error and drops nothing.
-    fn make_room(&mut self, core: &mut Core, n: usize) -> Result<()> {
-        if core.session.n_free() < n && core.session.n_free() + self.n_spare() < n {
+    /// Makes room for `n` further states of the engine: drops undo steps, the oldest first, then messages that could be answered again. If this does
+    /// not suffice, returns a `Memory` error and drops nothing.
+    fn make_room(&mut self, core: &Core, n: usize) -> Result<()> {
+        if core.engine.n_unpinned() + self.n_spare() < n {
             return Err(no_room());
         }
-        while core.session.n_free() < n {
-            let oldest = self.branches.all_mut().find_map(|branch| branch.undo.pop_front());
-            match oldest {
-                Some((state, _)) => core.release(state),
-                None => {
-                    let asked = self.branches.all_mut().find_map(|branch| branch.asked.take()).ok_or_else(no_room)?;
-                    asked.release(core);
-                }
+        while core.engine.n_unpinned() < n {
+            if self.branches.all_mut().find_map(|branch| branch.undo.pop_front()).is_none() {
+                self.branches.all_mut().find_map(|branch| branch.asked.take()).ok_or_else(no_room)?;
             }
         }
         Ok(())
     }
 
-    /// Returns the number of slots that [`make_room`](Self::make_room) can free.
+    /// Returns the number of states that [`make_room`](Self::make_room) can drop.
     fn n_spare(&mut self) -> usize {
-        let mut uses: BTreeMap<*const State, (usize, usize)> = BTreeMap::new();
+        let mut uses: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
         for branch in self.branches.all_mut() {
             let asked = branch.asked.iter().flat_map(|asked| [Some(&asked.prompt), asked.lead.as_ref().map(|(lead, _)| lead)]);
-            for state in branch.undo.iter().map(|(state, _)| state).chain(asked.flatten()) {
-                uses.entry(Arc::as_ptr(state)).or_insert((0, Arc::strong_count(state))).0 += 1;
+            for pinned in branch.undo.iter().map(|(state, _)| state).chain(asked.flatten()).filter_map(|state| state.pinned.as_ref()) {
+                uses.entry(pinned.id()).or_insert((0, pinned.n_handles())).0 += 1;
             }
         }
         uses.values().filter(|(spare, all)| spare == all).count()
@@ -123,13 +118,13 @@ impl InLines {
         let lines = branch.lines().clone();
         let constraint = core.constraint(&lines.place(&core.vocab))?;
         let timings = std::mem::take(&mut asked.read);
-        let (state, reply) = core.after(&asked.prompt, |core, state| reply(core, state, &lines, constraint, timings, on_part))?;
+        let (state, reply) = reply(core, &asked.prompt, &lines, constraint, timings, on_part)?;
         // A stopped reply also gets its blank line. The prefill of the blank line needs a cleared stop flag.
         core.go_on();
-        let closed = close(core, &lines, asked, state, &reply)?;
+        let closed = close(core, &lines, asked, &state, &reply)?;
         let is_kept = closed.is_some();
         if let Some(chat) = closed {
-            branch.replied(core, chat, asked);
+            branch.replied(chat, asked);
         }
         Ok(Answer { is_kept, ..reply.answer })
     }
@@ -148,13 +143,11 @@ impl InLines {
         let draw = Draw { schedule, constraint, ends: true, max_tokens: core.settings.free_gen_len + 1, grace: GRACE };
         let mut text = String::new();
         let mut hear = until_broken(on_part);
-        let (state, answer) = core.after(start, |core, state| {
-            core.draw(state, draw, read, &mut |piece| {
-                text.push_str(piece);
-                if piece.is_empty() { ControlFlow::Continue(()) } else { hear(AnswerPart::Text(piece)) }
-            })
+        let (state, answer) = core.draw(start, draw, read, &mut |piece| {
+            text.push_str(piece);
+            if piece.is_empty() { ControlFlow::Continue(()) } else { hear(AnswerPart::Text(piece)) }
         })?;
-        replace(core, &mut self.gen_1, Arc::new(state));
+        self.gen_1 = Some(state);
         self.free.last.clone_from(&answer.tokens);
         Ok(Some(Answer { text, ..answer }))
     }
@@ -163,11 +156,8 @@ impl InLines {
 impl Mode for InLines {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 3)?;
-        let branch = &mut self.branches.here;
-        let asked = branch.ask(core, text)?;
-        if let Some(old) = branch.asked.replace(asked) {
-            old.release(core);
-        }
+        let asked = self.branches.here.ask(core, text)?;
+        self.branches.here.asked = Some(asked);
         Ok(self.retry(core, on_part)?.expect("a message was said"))
     }
 
@@ -183,16 +173,10 @@ impl Mode for InLines {
         let branch = &self.branches.here;
         let prompt = core.encode(&task.prompt(branch.lines()))?;
         let started = Instant::now();
-        let read = |core: &mut Core, state: &mut State| core.read(state, &prompt, Change::default());
-        let (state, ()) = match task {
-            Task::QuestionAfterPrompt(_) => core.after(&branch.init, read)?,
-            _ => {
-                let fresh = core.fresh()?;
-                core.with(fresh, read)?
-            }
-        };
+        let start = if matches!(task, Task::QuestionAfterPrompt(_)) { branch.init.clone() } else { core.start.clone() };
+        let state = core.read(&start, &prompt, Change::default())?;
         let read = Timings { prefill_ms: since(started), prefill_tokens: prompt.len(), ..Timings::default() };
-        replace(core, &mut self.gen_0, Arc::new(state));
+        self.gen_0 = Some(state);
         self.free = FreeText { lead: task.lead(), ..FreeText::default() };
         Ok(self.go_on(core, task.newline(), read, on_part)?.expect("a text was begun"))
     }
@@ -203,14 +187,14 @@ impl Mode for InLines {
 
     fn write_more(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         let Some(after) = self.gen_1.clone() else { return Ok(None) };
-        replace(core, &mut self.gen_0, after);
+        self.gen_0 = Some(after);
         let last = std::mem::take(&mut self.free.last);
         self.free.before.extend(last);
         self.go_on(core, 0.0, Timings::default(), on_part)
     }
 
-    fn reset(&mut self, core: &mut Core) {
-        self.branches.here.reset(core);
+    fn reset(&mut self) {
+        self.branches.here.reset();
     }
 
     fn set_thinking(&mut self, thinking: Thinking) -> Result<()> {
@@ -225,21 +209,17 @@ impl Mode for InLines {
         }
         self.make_room(core, 1)?;
         let init = begin(core, &format, system)?;
-        std::mem::replace(&mut self.branches.here, Branch::new(format, system.into(), init)).release(core);
+        self.branches.here = Branch::new(format, system.into(), init);
         Ok(())
     }
 
-    fn undo(&mut self, core: &mut Core) -> Result<()> {
+    fn undo(&mut self, _core: &Core) -> Result<()> {
         let branch = &mut self.branches.here;
         let (before, n_turns) = branch.undo.pop_back().ok_or_else(|| match branch.n_turns {
             0 => Error::input("the conversation has no turn to take back"),
             _ => Error::input("the last turn cannot be taken back: the state before it was not kept"),
         })?;
-        core.release(std::mem::replace(&mut branch.chat, before));
-        branch.n_turns = n_turns;
-        if let Some(asked) = branch.asked.take() {
-            asked.release(core);
-        }
+        (branch.chat, branch.n_turns, branch.asked) = (before, n_turns, None);
         Ok(())
     }
 
@@ -252,8 +232,8 @@ impl Mode for InLines {
         &mut self.branches
     }
 
-    fn remove(&mut self, core: &mut Core, name: &str) -> Result<()> {
-        self.branches.remove(name).map(|branch| branch.release(core))
+    fn remove(&mut self, name: &str) -> Result<()> {
+        self.branches.remove(name).map(|_| ())
     }
 
     fn transcript(&self, core: &Core) -> Vec<Message> {
@@ -272,14 +252,14 @@ impl Mode for InLines {
             ("gen_0", self.gen_0.as_ref()),
             ("gen_1", self.gen_1.as_ref()),
         ];
-        all.into_iter().filter_map(|(name, state)| Some((name, state?.as_ref()))).collect()
+        all.into_iter().filter_map(|(name, state)| Some((name, state?))).collect()
     }
 
     fn n_left(&self, _core: &Core) -> Option<usize> {
         None
     }
 
-    fn save(&self, core: &mut Core, path: &Path) -> Result<()> {
+    fn save(&self, core: &Core, path: &Path) -> Result<()> {
         let branch = &self.branches.here;
         let Lines { user, bot, interface, init_prompt, .. } = branch.lines().clone();
         let record = Record {
@@ -287,44 +267,15 @@ impl Mode for InLines {
             init_prompt,
             ..Record::new(core, &branch.format, &branch.system, branch.n_turns)
         };
-        record.save(core, branch.chat.slot, &branch.chat.tokens, path)
+        record.save(core, &core.engine.copy_of(branch.chat.pinned.as_ref())?, &branch.chat.tokens, path)
     }
 
-    fn close(mut self: Box<Self>, core: &mut Core) -> Result<()> {
-        let mut states: Vec<SharedState> = [self.gen_0.take(), self.gen_1.take()].into_iter().flatten().collect();
-        for branch in self.branches.all_mut() {
-            states.extend([branch.init.clone(), branch.chat.clone()]);
-            states.extend(branch.undo.iter().map(|(state, _)| state.clone()));
-            if let Some(asked) = &branch.asked {
-                states.push(asked.prompt.clone());
-                states.extend(asked.lead.iter().map(|(state, _)| state.clone()));
-            }
-        }
-        drop(self);
-        states.into_iter().for_each(|state| core.release(state));
-        Ok(())
-    }
-
-    fn load(&mut self, core: &mut Core, path: &Path) -> Result<()> {
+    fn load(&mut self, core: &mut Core, format: Format, loaded: Loaded) -> Result<()> {
         self.make_room(core, 2)?;
-        let Loaded { slot, tokens, record, settings, draws } = Record::load(core, path)?;
-        let chat = State { slot, tokens, change: Change::default() };
-        let (chat, (format, init)) = core.with(chat, |core, _| {
-            let format = record.format(core).map_err(|e| e.at(path.display()))?;
-            format.lines().ok_or_else(|| record.other_kind().at(path.display()))?;
-            let init = begin(core, &format, &record.system)?;
-            Ok((format, init))
-        })?;
-        (core.settings, core.draws) = (settings, draws);
-        let new = Branch { n_turns: record.n_turns, chat: Arc::new(chat), ..Branch::new(format, record.system, init) };
-        std::mem::replace(&mut self.branches.here, new).release(core);
+        let Loaded { snapshot, tokens, record, .. } = loaded;
+        let chat = State { pinned: Some(core.engine.pin(snapshot)?), tokens, change: Change::default() };
+        let init = begin(core, &format, &record.system)?;
+        self.branches.here = Branch { n_turns: record.n_turns, chat, ..Branch::new(format, record.system, init) };
         Ok(())
-    }
-}
-
-/// Stores `state` in `place` and releases the state that was there.
-fn replace(core: &mut Core, place: &mut Option<SharedState>, state: SharedState) {
-    if let Some(old) = place.replace(state) {
-        core.release(old);
     }
 }

@@ -3,6 +3,7 @@
 use super::Answer;
 use super::branches::Named;
 use super::core::Core;
+use super::file::Loaded;
 use crate::chat::{Format, OnPart, Thinking};
 use crate::error::{Error, Result};
 use crate::template::{Message, Tool};
@@ -40,17 +41,17 @@ pub trait Mode: Send {
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     /// Continues the last answer outside the conversation.
     fn write_more(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
-    fn reset(&mut self, core: &mut Core);
+    fn reset(&mut self);
     /// Restarts the current branch in another format and with another system message.
     fn begin(&mut self, core: &mut Core, format: Format, system: &str) -> Result<()>;
     fn set_tools(&mut self, _tools: Vec<Tool>) -> Result<()> {
         Err(no_tools())
     }
     fn set_thinking(&mut self, thinking: Thinking) -> Result<()>;
-    fn undo(&mut self, core: &mut Core) -> Result<()>;
+    fn undo(&mut self, core: &Core) -> Result<()>;
     fn view(&self) -> View<'_>;
     fn branches_mut(&mut self) -> &mut dyn Named;
-    fn remove(&mut self, core: &mut Core, name: &str) -> Result<()>;
+    fn remove(&mut self, name: &str) -> Result<()>;
     fn transcript(&self, core: &Core) -> Vec<Message>;
     /// Returns the states that a conversation in lines (`Name: text`) keeps, each with its name in ChatRWKV.
     #[cfg(test)]
@@ -59,10 +60,9 @@ pub trait Mode: Send {
     }
     /// Returns the number of further tokens that fit into the context. `None` if the model has no limit or the format is a format of lines.
     fn n_left(&self, core: &Core) -> Option<usize>;
-    fn save(&self, core: &mut Core, path: &Path) -> Result<()>;
-    fn load(&mut self, core: &mut Core, path: &Path) -> Result<()>;
-    /// Closes all slots of the conversation.
-    fn close(self: Box<Self>, core: &mut Core) -> Result<()>;
+    fn save(&self, core: &Core, path: &Path) -> Result<()>;
+    /// Replaces the current branch by a saved conversation, whose format is of this kind.
+    fn load(&mut self, core: &mut Core, format: Format, loaded: Loaded) -> Result<()>;
 }
 
 fn no_tools() -> Error {

@@ -6,14 +6,19 @@ mod draws;
 mod g1;
 mod history;
 mod rules;
+mod shared;
 mod states;
 mod templates;
 mod tools;
 
+use super::core::Core;
 use super::*;
+use crate::chat::format::Kind;
 use crate::chat::{AnswerPart, InitialPrompt};
+use crate::engine::{CacheOptions, Engine, EngineOptions};
+use crate::error::Error;
 use crate::sample::Sampling;
-use crate::session::{ModelSource, Options};
+use crate::session::{ModelSource, Options, Session, Snapshot, StateExtras};
 use crate::template::testing::small;
 use crate::vocab::Vocab;
 use std::collections::VecDeque;
@@ -32,13 +37,13 @@ fn greedy() -> Settings {
 fn chat_in(format: &str) -> Conversation {
     let model = model();
     let format = Format::named(format, &model).unwrap();
-    let session = Session::new(&model, Conversation::slots(&model)).unwrap();
-    Conversation::new(session, format, greedy(), Box::new(|_, _| ())).unwrap()
+    Conversation::new(&model, format, greedy(), Box::new(|_, _| ())).unwrap()
 }
 
 /// Returns a conversation in messages, with a small vocabulary of GLM-4's kind.
 fn in_messages(model: &Model, format: Format, settings: Settings) -> Conversation {
-    let mut core = Core::new(Session::new(model, 1).unwrap(), settings, Box::new(|_, _| ())).unwrap();
+    let engine = Engine::start(model, Conversation::engine_options(model)).unwrap();
+    let mut core = Core::new(&engine, settings, Box::new(|_, _| ()), Arc::default()).unwrap();
     core.vocab = small();
     Conversation::begin(core, format).unwrap()
 }
@@ -58,8 +63,7 @@ fn prompt(user: &str, bot: &str, interface: &str, init_prompt: &str) -> InitialP
 fn bob_and_alice() -> Conversation {
     let model = model();
     let format = Format::named("raven", &model).unwrap().with_prompt(&prompt("Bob", "Alice", ":", FIRST)).unwrap();
-    let session = Session::new(&model, Conversation::slots(&model)).unwrap();
-    Conversation::new(session, format, greedy(), Box::new(|_, _| ())).unwrap()
+    Conversation::new(&model, format, greedy(), Box::new(|_, _| ())).unwrap()
 }
 
 fn encode(text: &str) -> Vec<u32> {
@@ -156,9 +160,23 @@ fn tokens(chat: &Conversation, name: &str) -> Vec<u32> {
 
 /// Returns the bytes of the state file of a kept state, which has every bit of the state and the logits.
 fn exported(chat: &mut Conversation, name: &str) -> Vec<u8> {
-    let slot = chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap().1.slot;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    chat.core.session.save(slot, &path, None, None).unwrap();
+    state(chat, name).save(chat.model(), &path, StateExtras::default()).unwrap();
     std::fs::read(path).unwrap()
+}
+
+/// Waits until an engine holds `n_pinned` states for conversations, and `n_cached` entries of the prefix cache.
+fn holds(engine: &Engine, n_pinned: usize, n_cached: usize) {
+    let began = std::time::Instant::now();
+    while (engine.stats().pinned, engine.stats().cached) != (n_pinned, n_cached) {
+        assert!(began.elapsed().as_secs() < 20, "{n_pinned} {n_cached}: {:?}", engine.stats());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+/// Returns a copy of a kept state.
+fn state(chat: &Conversation, name: &str) -> Snapshot {
+    let kept = chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap().1;
+    chat.core.engine.copy_of(kept.pinned.as_ref()).unwrap()
 }

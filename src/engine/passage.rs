@@ -1,0 +1,144 @@
+//! Passages and pinned states: texts that conversations read and generate on an engine, and points to which they return.
+//!
+//! A passage is one job of the engine, beside the jobs of requests. After each step of its prefill and after each token, the engine's thread waits for
+//! the caller. So a caller can end the text at exactly this token, and the state after the passage has read exactly its text.
+
+use super::prefix::PrefixCache;
+use crate::error::{Error, Kind, Result};
+use crate::session::{Job, JobOutput, Session};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+
+/// Work on the cache and the session between two steps.
+pub(super) type Visit = Box<dyn FnOnce(&mut PrefixCache, &mut Session) + Send>;
+
+/// A state that the engine holds for a caller. Clones are handles of the same state. The engine frees the state when the last handle is dropped.
+#[derive(Clone)]
+pub(crate) struct Pinned(Arc<Pin>);
+
+struct Pin {
+    /// The key of the state in the engine's cache.
+    id: u64,
+    n_tokens: usize,
+    pins: Pins,
+}
+
+/// Sends work to an engine. Does nothing after the engine's end: what a handle holds does not keep the engine alive.
+pub(super) type Post = Arc<dyn Fn(Visit) + Send + Sync>;
+
+/// Makes the handles of an engine's pinned states.
+#[derive(Clone)]
+pub(super) struct Pins {
+    pub post: Post,
+    /// The number of pinned states with handles.
+    pub n: Arc<AtomicUsize>,
+}
+
+impl Pins {
+    /// Returns the handle of a state that the cache has pinned under the key `id`. The state has read `n_tokens` tokens.
+    pub fn handle(&self, id: u64, n_tokens: usize) -> Pinned {
+        self.n.fetch_add(1, Ordering::SeqCst);
+        Pinned(Arc::new(Pin { id, n_tokens, pins: self.clone() }))
+    }
+}
+
+impl Pinned {
+    /// Returns a number that differs between all pinned states of an engine.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Returns the number of tokens that the state has read.
+    pub fn n_tokens(&self) -> usize {
+        self.0.n_tokens
+    }
+
+    /// Returns the number of handles of the state.
+    pub fn n_handles(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.pins.n.fetch_sub(1, Ordering::SeqCst);
+        (self.pins.post)(Box::new(move |cache, session| warn(cache.unpin(id, session))));
+    }
+}
+
+/// A namespace of the prefix cache that only its owner uses. Dropping it removes the entries.
+pub(crate) struct Space {
+    pub(super) name: String,
+    pub(super) post: Post,
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let name = std::mem::take(&mut self.name);
+        (self.post)(Box::new(move |cache, session| warn(cache.forget(&name, session))));
+    }
+}
+
+fn warn(freed: Result<()>) {
+    freed.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
+}
+
+/// A text that a caller reads and generates step by step.
+pub(crate) struct Passage {
+    /// The prompt, and how to continue it; a limit of 0 tokens only reads. The engine sets `from`, `pending` and the end of `keeps`.
+    pub job: Job,
+    /// The state after which the prompt follows. `None` begins with an empty state.
+    pub from: Option<Pinned>,
+    /// The namespace in which the engine finds states of the prompt and keeps new ones: at `job.keeps.at` for a recurrent model, else at the end.
+    /// `None` pins the state after the text instead.
+    pub space: Option<Arc<Space>>,
+    /// Ends the wait for a slot if it becomes true. Later, the caller's callbacks decide.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// The result of a passage.
+pub(crate) struct Passed {
+    pub output: JobOutput,
+    /// The state after the text. `None` if the passage has a [`Space`].
+    pub pinned: Option<Pinned>,
+    /// The number of prompt tokens that were prefilled.
+    pub n_prefilled: usize,
+    pub prefill_ms: f64,
+    pub decode_ms: f64,
+}
+
+/// A message to the caller of a passage.
+pub(super) enum Heard {
+    /// Prompt tokens that were prefilled, and all prompt tokens to prefill.
+    Read(usize, usize),
+    Event(Option<u32>, String),
+    Done(Box<Result<Passed>>),
+}
+
+/// The engine's end of the line to the caller of a passage.
+pub(super) struct Line {
+    pub heard: Sender<Heard>,
+    pub answers: Receiver<ControlFlow<()>>,
+    pub pins: Pins,
+}
+
+impl Line {
+    /// Passes on a message, and waits for the answer. `Break` if the caller is gone.
+    pub fn ask(&self, heard: Heard) -> ControlFlow<()> {
+        let said = self.heard.send(heard).ok().and_then(|()| self.answers.recv().ok());
+        said.unwrap_or(ControlFlow::Break(()))
+    }
+
+    /// Ends the passage. The caller may be gone.
+    pub fn end(self, passed: Result<Passed>) {
+        let _ = self.heard.send(Heard::Done(Box::new(passed)));
+    }
+}
+
+/// Returns the error for a passage whose prefill was ended.
+pub(super) fn interrupted(done: usize, all: usize) -> Error {
+    Error::new(Kind::Interrupted, format!("interrupted after {done} of {all} tokens"))
+}

@@ -1,0 +1,202 @@
+//! Runs the passages of conversations as jobs of the batcher.
+
+use super::Scheduler;
+use super::admit::Beginning;
+use crate::engine::passage::{Heard, Line, Passage, Passed, Pinned, Space, interrupted};
+use crate::error::{Error, Result};
+use crate::session::{Batcher, Done, Event, Job, JobId, Slot};
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The passages of an engine.
+#[derive(Default)]
+pub struct Passages {
+    /// Passages without a slot, in the order of arrival.
+    pub waiting: VecDeque<(Passage, Line)>,
+    running: HashMap<JobId, Running>,
+}
+
+/// A passage that has a slot.
+struct Running {
+    line: Line,
+    /// The tokens of the prompt, cached tokens included.
+    prompt: Vec<u32>,
+    /// The number of prompt tokens that need no prefill.
+    n_cached: usize,
+    /// The number of prompt tokens that are prefilled, as the caller knows.
+    n_told: usize,
+    space: Option<Arc<Space>>,
+    pinned: Option<Pinned>,
+    /// True if the caller has ended the prefill.
+    is_broken: bool,
+    leaves_forks: bool,
+}
+
+impl Passages {
+    /// Returns the number of passages that have a slot.
+    pub fn n_running(&self) -> usize {
+        self.running.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Returns the number of passages whose prompts may leave forks for the cache in the next step.
+    pub fn n_forking(&self) -> usize {
+        self.running.values().filter(|passage| passage.leaves_forks && passage.n_left() > 0).count()
+    }
+
+    /// Passes an event on to the caller of its passage, and returns the answer. Returns `None` if the job is not a passage.
+    pub fn hear(&mut self, job: JobId, event: &Event<'_>) -> Option<ControlFlow<()>> {
+        let passage = self.running.get_mut(&job)?;
+        passage.tell(0);
+        Some(passage.line.ask(Heard::Event(event.token, event.piece.into())))
+    }
+
+    /// Ends all passages with an error.
+    pub fn fail(&mut self, e: &Error, batcher: &mut Batcher) {
+        for (passage_job, passage) in self.running.drain() {
+            let _ = batcher.cancel(passage_job, &mut |_, _| ());
+            passage.line.end(Err(e.clone()));
+        }
+        self.waiting.drain(..).for_each(|(_, line)| line.end(Err(e.clone())));
+    }
+}
+
+impl Running {
+    fn n_left(&self) -> usize {
+        self.prompt.len() - self.n_cached - self.n_told
+    }
+
+    /// Reports that `n_unread` prompt tokens are left.
+    fn tell(&mut self, n_unread: usize) {
+        let all = self.prompt.len() - self.n_cached;
+        if all - n_unread > self.n_told {
+            self.n_told = all - n_unread;
+            self.is_broken |= self.line.ask(Heard::Read(self.n_told, all)).is_break();
+        }
+    }
+}
+
+impl Scheduler {
+    /// Gives free slots to waiting passages.
+    pub(super) fn admit_passages(&mut self) {
+        while let Some(at) = self.passages.waiting.iter().position(|(passage, _)| passage.stop.load(Ordering::Relaxed))
+            && let Some((passage, line)) = self.passages.waiting.remove(at)
+        {
+            line.end(Err(interrupted(0, passage.job.prompt.len())));
+        }
+        while self.sequences.len() + self.passages.n_running() < self.shared.options.slots
+            && let Some((passage, line)) = self.passages.waiting.pop_front()
+        {
+            if let Err((e, line)) = self.begin_passage(passage, line) {
+                line.end(Err(e));
+            }
+        }
+    }
+
+    fn begin_passage(&mut self, passage: Passage, line: Line) -> std::result::Result<(), (Error, Line)> {
+        let Passage { mut job, from, space, .. } = passage;
+        let beginning = match (&from, &space) {
+            (Some(pinned), _) => self
+                .cache
+                .open_pinned(pinned.id(), pinned.n_tokens(), 1, self.batcher.session_mut())
+                .map(|slot| Beginning { slot, ..Beginning::default() }),
+            (None, Some(space)) => self.cached(&space.name, &job.prompt, 1, 1),
+            (None, None) => Ok(Beginning::default()),
+        };
+        let Beginning { slot, n_tokens, pending } = match beginning {
+            Ok(beginning) => beginning,
+            Err(e) => return Err((e, line)),
+        };
+        let prompt = std::mem::take(&mut job.prompt);
+        job.sampler.read(&prompt[..n_tokens]);
+        (job.prompt, job.from, job.pending) = (prompt[n_tokens..].to_vec(), slot, pending);
+        job.keeps.at = job.keeps.at.iter().filter_map(|at| at.checked_sub(n_tokens)).collect();
+        // A recurrent model continues a later prompt from the positions in `at` only.
+        job.keeps.end = space.is_none() || self.shared.model.can_rewind();
+        job.keeps.whole = true;
+        let leaves_forks = !job.keeps.at.is_empty();
+        match self.add_from(slot, job) {
+            Ok(id) => {
+                let (n_cached, n_told, pinned, is_broken) = (n_tokens, 0, None, false);
+                self.passages.running.insert(id, Running { line, prompt, n_cached, n_told, space, pinned, is_broken, leaves_forks });
+                Ok(())
+            }
+            Err(e) => Err((e, line)),
+        }
+    }
+
+    /// Adds a job that continues `from`, and closes `from`.
+    fn add_from(&mut self, from: Option<Slot>, job: Job) -> Result<JobId> {
+        let session = self.batcher.session_mut();
+        // The job has its blocks of `from` even if the entry that `from` is a fork of must leave the device.
+        let room = self.cache.lend(0, session);
+        self.cache.make_room(1, session);
+        let added = room.and_then(|()| self.batcher.add(job));
+        if let Some(from) = from {
+            self.batcher.session_mut().close(from)?;
+        }
+        added
+    }
+
+    /// Tells the callers of passages how far their prompts are read, and ends the prefills that a caller does not want.
+    pub(super) fn report_passages(&mut self) {
+        let mut broken = Vec::new();
+        for (job, passage) in &mut self.passages.running {
+            if passage.n_left() > 0
+                && let Some(n_unread) = self.batcher.n_unread(*job)
+            {
+                passage.tell(n_unread);
+                if passage.is_broken && n_unread > 0 {
+                    broken.push(*job);
+                }
+            }
+        }
+        for job in broken {
+            let _ = self.batcher.cancel(job, &mut |_, _| ());
+            self.keep(&[]);
+            if let Some(passage) = self.passages.running.remove(&job) {
+                let e = interrupted(passage.n_told, passage.prompt.len() - passage.n_cached);
+                passage.line.end(Err(e));
+            }
+        }
+    }
+
+    /// Takes a slot that the batcher kept for a passage: pins it, or makes an entry of the cache. Returns `false` if the job is not a passage.
+    pub(super) fn keep_passage(&mut self, job: JobId, slot: Slot, is_end: bool, tokens: &[u32]) -> Result<bool> {
+        let is_last = self.sequences.is_empty() && self.passages.n_running() == 1;
+        let Some(passage) = self.passages.running.get_mut(&job) else { return Ok(false) };
+        let session = self.batcher.session_mut();
+        let n_read = session.n_tokens(slot)?;
+        let Some(space) = &passage.space else {
+            let (id, room) = self.cache.pin(slot, session);
+            passage.pinned = Some(passage.line.pins.handle(id, n_read));
+            return room.map(|()| true);
+        };
+        if is_end && is_last {
+            self.cache.lend(self.shared.model.context().unwrap_or(0), session)?;
+        }
+        let mut read = [&passage.prompt, tokens].concat();
+        read.truncate(n_read);
+        self.cache.insert(&space.name, read, slot, session).map(|()| true)
+    }
+
+    /// Ends a passage. Returns `done` if the job is not a passage.
+    pub(super) fn end_passage(&mut self, done: Done) -> Option<Done> {
+        let Some(mut passage) = self.passages.running.remove(&done.job) else { return Some(done) };
+        passage.tell(0);
+        let passed = done.output.map(|output| Passed {
+            output,
+            pinned: passage.pinned.take(),
+            n_prefilled: passage.prompt.len() - passage.n_cached,
+            prefill_ms: 0.0,
+            decode_ms: 0.0,
+        });
+        passage.line.end(passed);
+        None
+    }
+}
