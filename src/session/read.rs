@@ -217,9 +217,8 @@ impl Session {
             read += self.scratch.cut(work, room, most_each);
             self.begin_read(work, wanted)?;
             self.finish_read()?;
-            match &mut each {
-                Some(each) => self.each_row(each)?,
-                None => {}
+            if let Some(each) = &mut each {
+                self.each_row(each)?;
             }
             progress(read, total);
         }

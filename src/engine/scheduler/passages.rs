@@ -92,13 +92,12 @@ impl Scheduler {
         while self.sequences.len() + self.passages.n_running() < self.shared.options.slots
             && let Some((passage, line)) = self.passages.waiting.pop_front()
         {
-            if let Err((e, line)) = self.begin_passage(passage, line) {
-                line.end(Err(e));
-            }
+            self.begin_passage(passage, line);
         }
     }
 
-    fn begin_passage(&mut self, passage: Passage, line: Line) -> std::result::Result<(), (Error, Line)> {
+    /// Begins a passage in a free slot. If this fails, the passage ends with the error.
+    fn begin_passage(&mut self, passage: Passage, line: Line) {
         let Passage { mut job, from, space, .. } = passage;
         let beginning = match (&from, &space) {
             (Some(pinned), _) => self
@@ -110,7 +109,7 @@ impl Scheduler {
         };
         let Beginning { slot, n_tokens, pending } = match beginning {
             Ok(beginning) => beginning,
-            Err(e) => return Err((e, line)),
+            Err(e) => return line.end(Err(e)),
         };
         let prompt = std::mem::take(&mut job.prompt);
         job.sampler.read(&prompt[..n_tokens]);
@@ -124,9 +123,8 @@ impl Scheduler {
             Ok(id) => {
                 let (n_cached, n_told, pinned, is_broken) = (n_tokens, 0, None, false);
                 self.passages.running.insert(id, Running { line, prompt, n_cached, n_told, space, pinned, is_broken, leaves_forks });
-                Ok(())
             }
-            Err(e) => Err((e, line)),
+            Err(e) => line.end(Err(e)),
         }
     }
 
