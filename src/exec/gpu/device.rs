@@ -94,7 +94,7 @@ impl Device {
         self.kernels = Arc::new(Kernels::new(StoredKernels::open(&self.device, path)));
     }
 
-    /// Returns the same device with other capabilities. Capabilities choose the kernel family ([`Class`]) and the sizes of the kernels, so
+    /// Returns the same device with other capabilities. Capabilities choose the kernel family ([`Class`](crate::tape::Class)) and the sizes of the kernels, so
     /// that one device can run different kernels for the same tape.
     pub fn with_caps(&self, caps: Caps) -> Device {
         Device {
