@@ -6,7 +6,8 @@ use wingbeat::{Engine, EngineOptions, Message, ModelSource, Options, Request, Re
 fn main() -> Result<()> {
     let model = Options::new().open(ModelSource::Embedded)?;
     let engine = Engine::start(&model, EngineOptions::default())?;
-    let parameters = json!({"type": "object", "properties": {"verse": {"enum": ["Genesis 1:1", "John 1:1"]}}, "required": ["verse"]});
+    let properties = json!({"verse": {"enum": ["Genesis 1:1", "John 1:1"]}});
+    let parameters = json!({"type": "object", "properties": properties, "required": ["verse"], "additionalProperties": false});
     let tool = Tool::function(json!({"name": "look_up", "description": "Returns the text of a verse.", "parameters": parameters}))?;
     let mut messages = vec![Message::user("How does the book begin?")];
     let ask = |messages: &[Message]| Request::messages(messages).format("g1").tools([tool.clone()]).max_tokens(120).seed(1);
