@@ -7,7 +7,7 @@ use super::schedule::{Change, Schedule, before_reply};
 use crate::chat::format::{Ending, Lines};
 use crate::chat::{AnswerPart, AnswerReader, Format, OnPart, Thinking};
 use crate::constrain::Constraint;
-use crate::engine::Pinned;
+use crate::engine::{Pinned, since};
 use crate::error::{Error, Result};
 use crate::session::{Finish, Timings};
 use std::collections::VecDeque;
@@ -209,9 +209,4 @@ pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: &State, reply
             core.read(state, &rest, Change::default()).map(Some)
         }
     }
-}
-
-/// Returns the milliseconds since `started`.
-pub fn since(started: Instant) -> f64 {
-    started.elapsed().as_secs_f64() * 1e3
 }

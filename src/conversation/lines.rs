@@ -5,7 +5,7 @@
 //! `gen_1` after that text.
 
 use super::Answer;
-use super::branch::{Asked, Branch, begin, close, reply, since, until_broken};
+use super::branch::{Asked, Branch, begin, close, reply, until_broken};
 use super::branches::{Branches, Named};
 use super::core::{Core, Draw, State};
 use super::file::{Loaded, Record};
@@ -14,7 +14,7 @@ use super::schedule::{Change, Schedule};
 use crate::chat::format::{LEAD, Lines, folded};
 use crate::chat::rules::AnswerPlace;
 use crate::chat::{AnswerPart, Format, OnPart, Thinking};
-use crate::engine::no_room;
+use crate::engine::{no_room, since};
 use crate::error::{Error, Result};
 use crate::session::Timings;
 use crate::template::Message;

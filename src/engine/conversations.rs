@@ -138,7 +138,7 @@ impl Engine {
 }
 
 /// Returns the milliseconds since `began`.
-fn since(began: Instant) -> f64 {
+pub(crate) fn since(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 

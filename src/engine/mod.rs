@@ -29,7 +29,7 @@ mod tests;
 mod thread;
 mod wire;
 
-pub(crate) use conversations::no_room;
+pub(crate) use conversations::{no_room, since};
 pub use event::{Completion, Event, Timings, Usage};
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 pub use followers::Followers;

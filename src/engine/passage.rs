@@ -4,7 +4,7 @@
 //! the caller. So a caller can end the text at exactly this token, and the state after the passage has read exactly its text.
 
 use super::prefix::PrefixCache;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::session::{Job, JobOutput, Session};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -136,9 +136,4 @@ impl Line {
     pub fn end(self, passed: Result<Passed>) {
         let _ = self.heard.send(Heard::Done(Box::new(passed)));
     }
-}
-
-/// Returns the error for a passage whose prefill was ended.
-pub(super) fn interrupted(done: usize, all: usize) -> Error {
-    Error::new(Kind::Interrupted, format!("interrupted after {done} of {all} tokens"))
 }

@@ -4,7 +4,7 @@
 //! logits of these tokens are in memory.
 
 use super::{Session, Slot};
-use crate::error::{Error, Kind, Result, room};
+use crate::error::{Error, Result, room};
 use rayon::prelude::*;
 use std::sync::atomic::Ordering;
 
@@ -148,7 +148,7 @@ fn read_window(reference: Reader<'_>, model: Reader<'_>, window: &[u32], first: 
     let step = reference.0.max_scored();
     for (part, from) in read.chunks(step).zip((0..).step_by(step)) {
         if reference.0.stop.load(Ordering::Relaxed) {
-            return Err(Error::new(Kind::Interrupted, format!("interrupted after {from} of {} tokens", window.len())));
+            return Err(Error::interrupted(from, window.len()));
         }
         for ((session, slot), rows) in [(&mut *reference.0, reference.1), (&mut *model.0, model.1)].into_iter().zip([&mut p, &mut q]) {
             rows.clear();

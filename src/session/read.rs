@@ -7,7 +7,7 @@
 use super::Session;
 use super::slots::Slot;
 use super::work::{Cut, Each, EachRow, Scratch, Wanted, Work};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::tape::{Run, Step, TOKENS_PER_BLOCK};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
@@ -184,7 +184,7 @@ impl Session {
     /// `Interrupted` if the flag is set.
     pub(super) fn check_stop(&self, read: usize, total: usize) -> Result<()> {
         match self.stop.load(Ordering::Relaxed) {
-            true => Err(Error::new(Kind::Interrupted, format!("interrupted after {read} of {total} tokens"))),
+            true => Err(Error::interrupted(read, total)),
             false => Ok(()),
         }
     }

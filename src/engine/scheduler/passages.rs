@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use super::admit::Beginning;
-use crate::engine::passage::{Heard, Line, Passage, Passed, Pinned, Space, interrupted};
+use crate::engine::passage::{Heard, Line, Passage, Passed, Pinned, Space};
 use crate::error::{Error, Result};
 use crate::session::{Batcher, Done, Event, Job, JobId, Slot};
 use std::collections::{HashMap, VecDeque};
@@ -87,7 +87,7 @@ impl Scheduler {
         while let Some(at) = self.passages.waiting.iter().position(|(passage, _)| passage.stop.load(Ordering::Relaxed))
             && let Some((passage, line)) = self.passages.waiting.remove(at)
         {
-            line.end(Err(interrupted(0, passage.job.prompt.len())));
+            line.end(Err(Error::interrupted(0, passage.job.prompt.len())));
         }
         while self.sequences.len() + self.passages.n_running() < self.shared.options.slots
             && let Some((passage, line)) = self.passages.waiting.pop_front()
@@ -158,7 +158,7 @@ impl Scheduler {
             let _ = self.batcher.cancel(job, &mut |_, _| ());
             self.keep(&[]);
             if let Some(passage) = self.passages.running.remove(&job) {
-                let e = interrupted(passage.n_told, passage.prompt.len() - passage.n_cached);
+                let e = Error::interrupted(passage.n_told, passage.prompt.len() - passage.n_cached);
                 passage.line.end(Err(e));
             }
         }

@@ -204,7 +204,7 @@ fn wanted(variable: &str, offered: bool) -> Result<bool> {
 
 /// Returns the instance that lists the adapters of a backend. An instance loads drivers, and unloads them when it is dropped. But drivers run
 /// threads of their own, and a thread whose code is unmapped kills the process. So an instance lives as long as the process: one for the usual
-/// backends and, for those who ask for it, one for OpenGL, which takes long to open.
+/// backends and, only if it is asked for, one for OpenGL, which takes long to open.
 fn instance(backend: Backend) -> &'static wgpu::Instance {
     static PRIMARY: OnceLock<wgpu::Instance> = OnceLock::new();
     static GL: OnceLock<wgpu::Instance> = OnceLock::new();
