@@ -9,8 +9,8 @@
 use std::time::Instant;
 use wingbeat::chat::Message;
 use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Event, Generation, Request};
-use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Batcher, Job, Limits, Model, ModelSource, Options, Session};
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{Batcher, Job, Limits, Model, ModelSource, Options, Session};
 
 const SLOTS: usize = 16;
 const TOKENS: usize = 128;

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use wingbeat::chat::{AnswerPart, Format};
 use wingbeat::conversation::Conversation;
 use wingbeat::error::{Error, Result};
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Prompt, Session};
 use wingbeat::low_level::template::{self, Family, Files, GenerationConfig, Message, Template, Tool};
-use wingbeat::session::{Limits, Model, ModelSource, Options, Prompt, Session};
 use wingbeat::vocab::Vocab;
 
 fn main() -> Result<()> {

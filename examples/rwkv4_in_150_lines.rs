@@ -7,8 +7,8 @@
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use wingbeat::error::{Error, Result};
-use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Model, ModelSource, Options, Prompt, Session};
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{Model, ModelSource, Options, Prompt, Session};
 use wingbeat::vocab::Utf8Stream;
 
 const CONTEXT: &str = "\nIn a shocking finding, scientist discovered a herd of dragons living in a remote, previously unexplored valley, \

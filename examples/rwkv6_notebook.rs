@@ -7,8 +7,8 @@
 
 use std::ops::ControlFlow;
 use wingbeat::error::{Error, Result};
-use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Limits, Model, ModelSource, Options, Prompt, Session, Stream};
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{Continuation, Limits, Model, ModelSource, Options, Prompt, Session};
 
 const CONTEXT: &str = "\nDatawhale is ";
 
@@ -49,11 +49,12 @@ fn main() -> Result<()> {
         Sampler::new(sampling)
     };
     let slots = [first, session.fork(first)?, session.fork(first)?];
-    let mut streams: Vec<Stream> = (0..).zip(slots).map(|(seed, slot)| Stream::new(slot, sampler(seed), &limits)).collect();
-    let timings = session.continue_many(&mut streams, &limits, &mut |_event| ControlFlow::Continue(()))?;
-    for (trial, stream) in streams.iter().enumerate() {
-        // The text of a stream is always valid UTF-8.
-        println!("[4] trial {trial}: {CONTEXT}{}\n", stream.text);
+    let mut continuations: Vec<Continuation> =
+        (0..).zip(slots).map(|(seed, slot)| Continuation::new(slot, sampler(seed), &limits)).collect();
+    let timings = session.continue_many(&mut continuations, &limits, &mut |_event| ControlFlow::Continue(()))?;
+    for (trial, continuation) in continuations.iter().enumerate() {
+        // The text of a continuation is always valid UTF-8.
+        println!("[4] trial {trial}: {CONTEXT}{}\n", continuation.text);
     }
     println!("    {:.1} tokens/s, all trials together", timings.decode_tokens_per_second());
     Ok(())

@@ -31,15 +31,14 @@
 //!
 //! | Module | Content |
 //! |---|---|
-//! | [`session`] | models on devices, slots, prefill, decode, forks, state files: begin here |
 //! | [`engine`] | requests and events: many generations at once on one model |
 //! | [`conversation`] | conversations: turns, branches, undo, files |
-//! | [`chat`] | chat formats, prompts made from messages, the parts of answers |
-//! | [`sample`], [`vocab`] | from logits to token ids, and from token ids to text |
+//! | [`chat`] | chat formats and their settings |
+//! | [`vocab`] | text to token ids and back |
 //! | [`constrain`] | grammars and JSON schemas for the output |
 //! | `serve` | an HTTP server with OpenAI's API (feature `serve`) |
 //! | [`error`] | the error type, with a kind for each cause |
-//! | [`low_level`] | checkpoints, architectures, words and kernels, executors, formats: documented, but without a promise of stability |
+//! | [`low_level`] | sessions and samplers, checkpoints, words and kernels, executors, formats: documented, but names may change in any version |
 //!
 //! `docs/library.md` shows the types that programs use, on one page. Modules form layers and import only from lower ones, which a test
 //! checks.
@@ -48,28 +47,26 @@
 //!
 //! | To | Call | Example |
 //! |---|---|---|
-//! | load a model and generate | [`session::Model::load`], [`session::Session::generate`] | above |
-//! | load quantised weights | [`session::Options::quant`] | below |
-//! | compute logits and log-probabilities | [`session::Session::prefill`], [`session::Session::score`] | below |
-//! | save and restore a state | [`session::Session::save`], [`session::Session::load`] | below |
-//! | stream from an engine | [`engine::Engine::submit`] | [`engine::Engine`] |
-//! | run a batch | [`session::Batcher`] | [`session::Batcher`] |
-//! | hold a conversation | [`conversation::Conversation::say`] | [`conversation::Conversation`] |
+//! | load a model | [`Model::open`], [`Options::open`] | above |
+//! | generate a text, whole or as it comes | [`Engine::run`], [`Engine::submit`] | above |
+//! | compute vectors of texts | [`Request::vectors`] | `examples/embedding.rs` |
+//! | hold a conversation | [`Conversation::say`] | [`Conversation`] |
+//! | choose how tokens are sampled | [`Request::sampling`], [`Sampling::set`] | [`Sampling`] |
+//! | follow a grammar or a JSON schema | [`engine::Rules`] | [`constrain`] |
+//! | load quantised weights | [`Options::quant`] | below |
 //! | tokenize and detokenize | [`vocab::Vocab::encode`], [`vocab::Vocab::decode`] | [`vocab::Vocab`] |
-//! | set sampler options | [`sample::Sampling`], [`sample::Sampling::set`] | [`sample::Sampling`] |
-//! | follow a grammar or a JSON schema | `constrain::Grammar`, [`engine::Request`] | [`constrain`] |
+//! | compute logits and log-probabilities | [`low_level::session::Session::prefill`], [`low_level::session::Session::score`] | below |
+//! | save and restore a state | [`low_level::session::Session::save`], [`low_level::session::Session::load`] | below |
+//! | control every step of a batch | [`low_level::session::Batcher`] | [`low_level::session::Batcher`] |
 //!
 //! Load weights quantised to 8 bits on the CPU:
 //!
 //! ```
 //! # #[cfg(feature = "embedded-model")]
 //! # fn main() -> wingbeat::error::Result<()> {
-//! use wingbeat::session::{Model, ModelSource, Options};
+//! use wingbeat::{DeviceChoice, ModelSource, Options};
 //!
-//! let mut options = Options::default();
-//! options.device = "cpu".parse()?;
-//! options.quant = Some("i8".parse()?);
-//! let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
+//! let model = Options::new().device(DeviceChoice::Cpu).quant("i8".parse()?).open(ModelSource::Embedded)?;
 //! assert!(model.bits_per_weight() < 16.0);
 //! # Ok(())
 //! # }
@@ -82,10 +79,10 @@
 //! ```
 //! # #[cfg(feature = "embedded-model")]
 //! # fn main() -> wingbeat::error::Result<()> {
-//! # use wingbeat::session::{Model, ModelSource, Options, Session};
-//! # let mut options = Options::default();
-//! # options.device = "cpu".parse()?;
-//! # let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
+//! # use wingbeat::{DeviceChoice, ModelSource, Options};
+//! # let model = Options::new().device(DeviceChoice::Cpu).open(ModelSource::Embedded)?;
+//! use wingbeat::low_level::session::Session;
+//!
 //! let mut session = Session::new(&model, 1)?;
 //! let tokens = session.encode(&"In the beginning God created".into())?;
 //! let slot = session.open()?;
@@ -113,10 +110,10 @@
 //! ```
 //! # #[cfg(feature = "embedded-model")]
 //! # fn main() -> wingbeat::error::Result<()> {
-//! # use wingbeat::session::{Model, ModelSource, Options, Session};
-//! # let mut options = Options::default();
-//! # options.device = "cpu".parse()?;
-//! # let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
+//! # use wingbeat::{DeviceChoice, ModelSource, Options};
+//! # let model = Options::new().device(DeviceChoice::Cpu).open(ModelSource::Embedded)?;
+//! use wingbeat::low_level::session::Session;
+//!
 //! # let folder = tempfile::tempdir().expect("a temporary folder");
 //! # let path = folder.path().join("prompt.state");
 //! let mut session = Session::new(&model, 1)?;
@@ -156,28 +153,29 @@ pub mod engine;
 pub mod error;
 #[allow(missing_docs)]
 pub mod low_level;
-pub mod sample;
 #[cfg(all(test, feature = "cli"))]
 mod seeds;
 #[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
 pub mod serve;
-pub mod session;
 pub mod vocab;
 
 pub use chat::{Format, Message, Role, Tool, ToolCall};
 pub use conversation::Conversation;
 pub use engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Input, Request, StateOptions, ToolChoice, Usage};
 pub use error::{Error, Result};
+pub use low_level::arch::{Facts, Task};
 pub use low_level::exec::gpu::{Backend, Device as GpuDevice};
 pub use low_level::exec::strategy::StrategyChoice;
 pub use low_level::exec::{DeviceChoice, FloatChoice, QuantPlan};
 pub use low_level::quant::Float;
-pub use sample::Sampling;
-pub use session::{Finish, Logprobs, Model, ModelSource, Options, Output, Pooling};
+pub use sample::{Order, Sampling};
+pub use session::{
+    EmbedOptions, Finish, Logprobs, Model, ModelSource, Options, Output, PartOn, Pooling, Processor, Snapshot, StateOrientation, Timings,
+};
 
 #[cfg(feature = "cli")]
 use low_level::report;
-use low_level::{arch, exec, quant, tape, template, tensor, weights, words};
+use low_level::{arch, exec, quant, sample, session, tape, template, tensor, weights, words};
 
 /// Pages of the documentation, included so that the documentation tests compile their Rust code.
 #[cfg(all(doctest, feature = "cli"))]

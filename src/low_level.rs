@@ -10,6 +10,10 @@ pub mod quant;
 #[cfg(not(target_arch = "wasm32"))]
 #[path = "report/mod.rs"]
 pub mod report;
+#[path = "sample/mod.rs"]
+pub mod sample;
+#[path = "session/mod.rs"]
+pub mod session;
 #[path = "tape/mod.rs"]
 pub mod tape;
 #[path = "template/mod.rs"]

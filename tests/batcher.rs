@@ -6,9 +6,9 @@ use wingbeat::constrain::{Follower, Grammar, Pieces};
 use wingbeat::engine::{Engine, EngineOptions, Request};
 use wingbeat::error::Kind;
 use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{Batcher, Finish, Job, JobId, JobOutput, Limits, Model, Session};
 use wingbeat::low_level::tape::Class;
-use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Batcher, Finish, Job, JobId, JobOutput, Limits, Model, Session};
 
 /// Returns a prompt, sampler settings and limits for case `i`. Prompts have different lengths.
 fn case(i: usize) -> (Vec<u32>, Sampling, Limits) {
@@ -53,7 +53,8 @@ fn a_text_does_not_depend_on_the_rest_of_the_batch() {
             }
             let (running, free) = (batcher.n_running(), batcher.n_free());
             assert_eq!(running + free, 5);
-            let mut hear = |job: JobId, event: wingbeat::session::Event<'_>| heard.entry(job).or_default().push_str(event.piece);
+            let mut hear =
+                |job: JobId, event: wingbeat::low_level::session::TokenEvent<'_>| heard.entry(job).or_default().push_str(event.piece);
             for done in batcher.step(&mut hear).unwrap() {
                 found.insert(which[&done.job], (done.job, all_of(done.output.unwrap())));
             }
@@ -173,7 +174,7 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
         .collect();
     let (mut heard, mut n_ahead, mut n_steps) = (HashMap::<JobId, Vec<u32>>::new(), 0, 0);
     while batcher.n_running() > 0 {
-        let mut hear = |job: JobId, event: wingbeat::session::Event<'_>| {
+        let mut hear = |job: JobId, event: wingbeat::low_level::session::TokenEvent<'_>| {
             heard.entry(job).or_default().extend(event.token);
             n_ahead += usize::from(event.n_together > 1);
         };

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use wingbeat::engine::{Engine, EngineOptions, Generation};
 use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{
+    Batcher, Continuation, Done, Job, JobId, JobOutput, Limits, Model, Options, Session, Snapshot, TokenEvent,
+};
 use wingbeat::low_level::tape::{Caps, Class};
-use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Batcher, Done, Event, Job, JobId, JobOutput, Limits, Model, Options, Session, Snapshot, Stream};
 
 /// Returns three models: one on the null device, the embedded model on the CPU, and the embedded model with GPU kernels on the first adapter.
 fn models(folder: &std::path::Path) -> Vec<(&'static str, Model)> {
@@ -114,7 +116,7 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
     let ids: Vec<JobId> = (0..3).map(|i| batcher.add(job(&[10 + i, 20, 30][..1 + i as usize], i.into())).unwrap()).collect();
     let (mut ended, mut heard, mut n) = (HashMap::new(), HashMap::<JobId, Vec<u32>>::new(), 0);
     while ended.len() < 3 {
-        let mut hear = |job: JobId, event: Event<'_>| heard.entry(job).or_default().extend(event.token);
+        let mut hear = |job: JobId, event: TokenEvent<'_>| heard.entry(job).or_default().extend(event.token);
         let cancel = |batcher: &mut Batcher| {
             let made = batcher.cancel(ids[1], &mut |_, _| ()).unwrap().unwrap();
             assert!(batcher.cancel(ids[1], &mut |_, _| ()).unwrap().is_none());
@@ -223,7 +225,7 @@ fn a_handle_of_another_session_or_of_a_closed_slot_is_refused() {
         assert_eq!(refused.unwrap().message, "slot 0 cannot be used: it was closed");
     }
     assert_eq!((two.n_tokens(c).unwrap(), one.n_tokens(a).unwrap()), (1, 2));
-    let mut limits = Stream::new(b, Sampler::new(Sampling::greedy(0)), &Limits::new(1));
+    let mut limits = Continuation::new(b, Sampler::new(Sampling::greedy(0)), &Limits::new(1));
     let e =
         two.continue_many(std::slice::from_mut(&mut limits), &Limits::new(1), &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err();
     assert_eq!(e.message, "slot 0 cannot be used: it was closed");
@@ -239,7 +241,7 @@ fn public_types_are_send_and_sync_as_promised() {
         is_shared::<Engine>();
         is_shared::<EngineOptions>();
         is_shared::<Snapshot>();
-        is_shared::<wingbeat::session::Slot>();
+        is_shared::<wingbeat::low_level::session::Slot>();
         is_shared::<wingbeat::vocab::Vocab>();
         is_shared::<wingbeat::error::Error>();
         is_shared::<wingbeat::engine::Request>();
@@ -247,7 +249,7 @@ fn public_types_are_send_and_sync_as_promised() {
         is_sent::<Session>();
         is_sent::<Batcher>();
         is_sent::<Job>();
-        is_sent::<Stream>();
+        is_sent::<Continuation>();
         is_sent::<Generation>();
     }
 }

@@ -12,10 +12,10 @@ use wingbeat::low_level::arch::{Base, DeepAttention, Ranks, Rwkv7};
 use wingbeat::low_level::exec::DeviceChoice;
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::report::inspect;
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Finish, Limits, Model, ModelSource, Options, PartOn, Session};
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::weights::Checkpoint;
-use wingbeat::sample::Sampling;
-use wingbeat::session::{Finish, Limits, Model, ModelSource, Options, PartOn, Session};
 
 /// Writes the model of the golden logits into a new folder.
 fn written() -> (tempfile::TempDir, PathBuf) {

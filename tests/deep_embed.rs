@@ -8,9 +8,9 @@ use std::sync::Arc;
 use wingbeat::low_level::arch::{Base, Ranks, Rwkv7};
 use wingbeat::low_level::exec::DeviceChoice;
 use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, PartOn, Session};
 use wingbeat::low_level::tape::{Caps, Class};
-use wingbeat::sample::Sampling;
-use wingbeat::session::{Limits, Model, ModelSource, Options, PartOn, Session};
 
 /// Writes the model of the golden logits.
 fn write(path: &Path) {

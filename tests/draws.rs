@@ -3,9 +3,9 @@
 use crate::support::adapter;
 use wingbeat::low_level::exec::NOTHING;
 use wingbeat::low_level::exec::gpu::{Device, DrawSizes, Draws, Recipe, compose};
+use wingbeat::low_level::sample::fixed::{Scale, key_of, mass, ordered, share_of, uniform_below};
+use wingbeat::low_level::sample::{Order, SEEN, Sampler, Sampling, number};
 use wingbeat::low_level::tape::{CURSOR_WORDS, Run, Step};
-use wingbeat::sample::fixed::{Scale, key_of, mass, ordered, share_of, uniform_below};
-use wingbeat::sample::{Order, SEEN, Sampler, Sampling, number};
 
 /// Pseudo-random numbers that are the same on every machine.
 struct Numbers(u64);

@@ -7,9 +7,9 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use wingbeat::engine::{Engine, EngineOptions, Event, Input, Request};
 use wingbeat::low_level::arch::Task;
-use wingbeat::sample::Sampling;
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{EmbedOptions, Embedder, Limits, Model, ModelSource, Output, Pooling, Reranker, Session};
 use wingbeat::serve::LoadEngine;
-use wingbeat::session::{EmbedOptions, Embedder, Limits, Model, ModelSource, Output, Pooling, Reranker, Session};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-embedding");
 

@@ -5,10 +5,10 @@ use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, option
 use std::path::Path;
 use std::sync::Arc;
 use wingbeat::low_level::exec::{Loaded, cpu::CpuModel, gpu::Device};
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session, Slot, measure};
 use wingbeat::low_level::tape::{Caps, Class, Room, Run, Step, Tape};
 use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
-use wingbeat::sample::Sampling;
-use wingbeat::session::{Limits, Model, ModelSource, Options, Session, Slot, low_level};
 
 /// Returns every pair of a device and a tiny model, without the embedded model.
 fn siblings() -> impl Iterator<Item = (&'static Tiny, &'static str)> {
@@ -152,7 +152,8 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
 
 /// Writes a copy of a model in F32. `change` receives the name and the numbers of each tensor, and may change the numbers.
 fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
-    let model = if tiny.name == "rwkv7" { wingbeat::session::embedded().unwrap() } else { Checkpoint::open(&tiny.path()).unwrap() };
+    let model =
+        if tiny.name == "rwkv7" { wingbeat::low_level::session::embedded().unwrap() } else { Checkpoint::open(&tiny.path()).unwrap() };
     let entry = |name: &str| {
         let view = model.tensor(name).unwrap();
         let mut values = view.to_f32().unwrap();
@@ -346,10 +347,10 @@ fn counting_zeros_agrees_on_all_devices_and_changes_no_slot() {
             let mut session = Session::new(&model, 2).unwrap();
             let slot = session.open().unwrap();
             session.prefill(slot, &golden.tokens[..20]).unwrap();
-            let share = low_level::ffn_sparsity(&mut session, slot, golden.tokens[20]).unwrap().unwrap();
+            let share = measure::ffn_sparsity(&mut session, slot, golden.tokens[20]).unwrap().unwrap();
             let after = session.decode(slot, golden.tokens[20]).unwrap().to_vec();
             assert!(nmse(&after, &read(&model, &golden.tokens[..21])) < 1e-10 && session.n_tokens(slot).unwrap() == 21);
-            assert!(low_level::ffn_sparsity(&mut session, slot, u32::MAX).is_err());
+            assert!(measure::ffn_sparsity(&mut session, slot, u32::MAX).is_err());
             found.push(share);
         }
         eprintln!("{}: {:.3} of the ffn's activations are zero", tiny.name, found[0]);

@@ -8,10 +8,10 @@ use wingbeat::low_level::exec::cpu::CpuModel;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::selftest::{self, Extent};
 use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
+use wingbeat::low_level::session::{Session, Windows, quality};
 use wingbeat::low_level::tape::{Caps, Class, MatrixPart, Room, Rows, Run, Step, Tape, Var};
 use wingbeat::low_level::words::WORDS;
 use wingbeat::low_level::words::synthetic::Synthetic;
-use wingbeat::session::{Session, Windows, quality};
 use wingbeat::vocab::Vocab;
 
 fn coded() -> impl Iterator<Item = &'static dyn Format> {

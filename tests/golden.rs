@@ -3,8 +3,8 @@
 use crate::support::{devices, goldens, nmse, options, score};
 use std::ops::ControlFlow;
 use wingbeat::low_level::arch::ARCHS;
-use wingbeat::sample::Sampling;
-use wingbeat::session::{Limits, Model, Session};
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Limits, Model, Session};
 
 #[test]
 fn logits_and_greedy_texts_are_the_official_ones() {

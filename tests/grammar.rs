@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use wingbeat::constrain::{Allowed, Constraint, Grammar, Pieces};
 use wingbeat::error::{Error, Result};
-use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Finish, Limits, Model, Session, Stream};
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{Continuation, Finish, Limits, Model, Session};
 
 const SLOTS: usize = 100;
 const JSON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/grammars/json.gbnf");
@@ -36,15 +36,15 @@ fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Fin
         let seeds = first..n_seeds.min(first + SLOTS as u64 - 1);
         let start = |seed| {
             let slot = session.fork(begun).unwrap();
-            let mut stream = Stream::new(slot, Sampler::new(Sampling { seed, ..Sampling::rwkv() }), &limits);
-            stream.constraint = Some(Box::new(follower.clone()));
-            stream
+            let mut continuation = Continuation::new(slot, Sampler::new(Sampling { seed, ..Sampling::rwkv() }), &limits);
+            continuation.constraint = Some(Box::new(follower.clone()));
+            continuation
         };
-        let mut streams: Vec<Stream> = seeds.map(start).collect();
-        session.continue_many(&mut streams, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
-        for stream in streams {
-            session.close(stream.slot).unwrap();
-            all.push((stream.text, stream.finish.unwrap()));
+        let mut continuations: Vec<Continuation> = seeds.map(start).collect();
+        session.continue_many(&mut continuations, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+        for continuation in continuations {
+            session.close(continuation.slot).unwrap();
+            all.push((continuation.text, continuation.finish.unwrap()));
         }
     }
     all
@@ -141,35 +141,35 @@ impl Constraint for ThreeEven {
     }
 }
 
-fn continued(model: &Model, sampling: Sampling, limits: &Limits, set: impl Fn(&mut Stream)) -> Result<Stream> {
+fn continued(model: &Model, sampling: Sampling, limits: &Limits, set: impl Fn(&mut Continuation)) -> Result<Continuation> {
     let mut session = Session::new(model, 1).unwrap();
     let slot = session.open().unwrap();
     session.prefill(slot, &[74, 111]).unwrap();
-    let mut streams = [Stream::new(slot, Sampler::new(sampling), limits)];
-    set(&mut streams[0]);
-    session.continue_many(&mut streams, limits, &mut |_| ControlFlow::Continue(()))?;
-    let [stream] = streams;
-    assert_eq!(session.n_tokens(slot).unwrap(), 2 + stream.tokens.len(), "the slot has the tokens of its text");
-    Ok(stream)
+    let mut continuations = [Continuation::new(slot, Sampler::new(sampling), limits)];
+    set(&mut continuations[0]);
+    session.continue_many(&mut continuations, limits, &mut |_| ControlFlow::Continue(()))?;
+    let [continuation] = continuations;
+    assert_eq!(session.n_tokens(slot).unwrap(), 2 + continuation.tokens.len(), "the slot has the tokens of its text");
+    Ok(continuation)
 }
 
 #[test]
 fn a_callers_constraint_applies_after_the_processor() {
     let model = tiny(&options("cpu"));
     let limits = Limits::new(10);
-    let three = |stream: &mut Stream| stream.constraint = Some(Box::new(ThreeEven(Vec::new())));
-    let stream = continued(&model, Sampling::rwkv(), &limits, three).unwrap();
-    assert_eq!((stream.tokens.len(), stream.finish), (3, Some(Finish::Eos)));
-    assert!(stream.tokens.iter().all(|id| id % 2 == 0 && *id != 0), "{:?}", stream.tokens);
+    let three = |continuation: &mut Continuation| continuation.constraint = Some(Box::new(ThreeEven(Vec::new())));
+    let continuation = continued(&model, Sampling::rwkv(), &limits, three).unwrap();
+    assert_eq!((continuation.tokens.len(), continuation.finish), (3, Some(Finish::Eos)));
+    assert!(continuation.tokens.iter().all(|id| id % 2 == 0 && *id != 0), "{:?}", continuation.tokens);
     // the processor prefers all odd ids, then one even id: the constraint allows only the even id; the processor receives the tokens of the text
-    let stream = continued(&model, Sampling::greedy(0), &limits, |stream| {
-        three(stream);
-        stream.processor = Some(Box::new(|tokens, logits| {
+    let continuation = continued(&model, Sampling::greedy(0), &limits, |continuation| {
+        three(continuation);
+        continuation.processor = Some(Box::new(|tokens, logits| {
             logits.iter_mut().skip(1).step_by(2).for_each(|logit| *logit = 1e4);
             logits[10 + 2 * tokens.len()] = 1e3;
         }));
     });
-    assert_eq!(stream.unwrap().tokens, [10, 12, 14]);
+    assert_eq!(continuation.unwrap().tokens, [10, 12, 14]);
     // bans that exclude every token that the constraint allows are an error
     let ban: Vec<u32> = (0..2048).step_by(2).collect();
     let error = continued(&model, Sampling { ban, ..Sampling::rwkv() }, &limits, three).err().unwrap();
@@ -186,26 +186,26 @@ fn stop_ids_only_end_a_text() {
         let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
         let sampling = Sampling { logit_bias: vec![(0, bias), (a, bias)], ..Sampling::greedy(0) };
         let limits = Limits { stop_ids, ..Limits::new(12) };
-        continued(&model, sampling, &limits, |stream| stream.constraint = Some(Box::new(follower.clone()))).unwrap()
+        continued(&model, sampling, &limits, |continuation| continuation.constraint = Some(Box::new(follower.clone()))).unwrap()
     };
     // the model prefers to end at once, but the grammar allows the end only after four digits
-    let stream = run("root ::= [0-9]{4} [0-9]*", None, 1e4);
-    assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
+    let continuation = run("root ::= [0-9]{4} [0-9]*", None, 1e4);
+    assert_eq!((continuation.text.len(), continuation.finish), (4, Some(Finish::Eos)));
     // without stop ids, the text continues until the token limit
-    let stream = run("root ::= [0-9]{4} [0-9]*", Some(Vec::new()), 0.0);
-    assert_eq!((stream.tokens.len(), stream.finish), (12, Some(Finish::Length)));
-    let stream = run("root ::= [0-9]{4}", Some(Vec::new()), 0.0);
-    assert_eq!((stream.text.len(), stream.finish), (4, Some(Finish::Eos)));
+    let continuation = run("root ::= [0-9]{4} [0-9]*", Some(Vec::new()), 0.0);
+    assert_eq!((continuation.tokens.len(), continuation.finish), (12, Some(Finish::Length)));
+    let continuation = run("root ::= [0-9]{4}", Some(Vec::new()), 0.0);
+    assert_eq!((continuation.text.len(), continuation.finish), (4, Some(Finish::Eos)));
     // at the token limit, a text counts as complete only if the grammar allows no further token
     for (grammar, finish) in [("root ::= \"a\"", Finish::Eos), ("root ::= \"a\"+", Finish::Length)] {
         let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
-        let set = |stream: &mut Stream| stream.constraint = Some(Box::new(follower.clone()));
-        let stream = continued(&model, Sampling::greedy(0), &Limits::new(1), set).unwrap();
-        assert_eq!((stream.tokens.len(), stream.finish), (1, Some(finish)), "{grammar}");
+        let set = |continuation: &mut Continuation| continuation.constraint = Some(Box::new(follower.clone()));
+        let continuation = continued(&model, Sampling::greedy(0), &Limits::new(1), set).unwrap();
+        assert_eq!((continuation.tokens.len(), continuation.finish), (1, Some(finish)), "{grammar}");
     }
     // the text of a stop id is not part of the output
-    let stream = run("root ::= [ab]{3} \"!\"?", Some(vec![a]), 1e3);
-    assert_eq!((stream.text.as_str(), stream.finish), ("bbb", Some(Finish::Eos)));
+    let continuation = run("root ::= [ab]{3} \"!\"?", Some(vec![a]), 1e3);
+    assert_eq!((continuation.text.as_str(), continuation.finish), ("bbb", Some(Finish::Eos)));
     // a grammar that allows only the empty text
     assert!(run("root ::= \"\"", None, 0.0).tokens.is_empty());
 }

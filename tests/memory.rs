@@ -8,13 +8,13 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use wingbeat::low_level::arch::{Base, Blueprint, Ranks, Rwkv7};
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{Continuation, Limits, Session};
+use wingbeat::low_level::session::{Model, ModelSource, Options};
 use wingbeat::low_level::tape::Tape;
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{NewTensor, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
-use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Limits, Session, Stream};
-use wingbeat::session::{Model, ModelSource, Options};
 
 /// An allocator that counts allocations, except device buffers that a driver allocates.
 struct Counting;
@@ -149,10 +149,10 @@ fn decoding_allocates_nothing_and_memory_does_not_grow() {
     let slot = session.open().unwrap();
     session.prefill(slot, &[1]).unwrap();
     let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(10_000) };
-    let mut streams = [Stream::new(slot, Sampler::new(Sampling::rwkv()), &limits)];
+    let mut continuations = [Continuation::new(slot, Sampler::new(Sampling::rwkv()), &limits)];
     let (mut n, mut at_1000) = (0, 0);
     session
-        .continue_many(&mut streams, &limits, &mut |_| {
+        .continue_many(&mut continuations, &limits, &mut |_| {
             n += 1;
             // by then kernels, plans and buffers exist; only the buffers of text and ids still double sometimes
             WATCHED.set((200..250).contains(&n));

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use wingbeat::error::Kind;
 use wingbeat::low_level::arch::{Base, Blueprint, Ranks, Rwkv7};
+use wingbeat::low_level::session::{Model, ModelSource, Quality, Session, Windows, quality};
 use wingbeat::low_level::tape::Tape;
 use wingbeat::low_level::weights::write_safetensors;
 use wingbeat::low_level::words::testing::numbers;
-use wingbeat::session::{Model, ModelSource, Quality, Session, Windows, quality};
 
 fn compare(reference: &Model, model: &Model, text: &Windows<'_>) -> wingbeat::error::Result<Quality> {
     let (mut a, mut b) = (Session::new(reference, 1)?, Session::new(model, 1)?);

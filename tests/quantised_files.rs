@@ -5,10 +5,10 @@ use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, option
 use std::path::{Path, PathBuf};
 use wingbeat::low_level::exec::QuantPlan;
 use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::session::{Model, ModelSource, Options, convert_coded, embedded};
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Checkpoint, Conversion, convert, write_safetensors};
-use wingbeat::session::{Model, ModelSource, Options, convert_coded, embedded};
 
 /// Returns the path of a tiny model's file. Writes the file first if the model is the embedded model.
 fn file(tiny: &Tiny, folder: &Path) -> PathBuf {

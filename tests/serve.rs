@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use wingbeat::engine::{Engine, EngineOptions, StateOptions};
 use wingbeat::error::Result;
+use wingbeat::low_level::session::Output;
 use wingbeat::serve::{Keys, LoadEngine, ServeOptions, ServedModel, ServedTask, run};
-use wingbeat::session::Output;
 
 /// A running server.
 pub struct Server {

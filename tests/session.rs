@@ -6,9 +6,9 @@ use crate::support::{adapter, caps, devices, draws_ahead, golden, nmse, options,
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{Continuation, Finish, Limits, Model, Options, Session, Slot};
 use wingbeat::low_level::tape::{Caps, Class};
-use wingbeat::sample::{Sampler, Sampling};
-use wingbeat::session::{Finish, Limits, Model, Options, Session, Slot, Stream};
 
 fn prompt(n: usize, seed: usize) -> Vec<u32> {
     golden().prompt(n, seed)
@@ -330,7 +330,7 @@ fn a_state_keeps_the_tokens_that_the_sampler_needs() {
     sampler.restore(loaded.sampler.unwrap());
     assert!(sampler.sample(session.logits(slot).unwrap()).is_ok());
     // A file with token ids out of range is refused.
-    let broken = wingbeat::sample::Memory { recent: vec![1 << 20], ..memory };
+    let broken = wingbeat::low_level::sample::Memory { recent: vec![1 << 20], ..memory };
     session.save(slot, &new, None, Some(&broken)).unwrap();
     assert!(session.load(&new, false).unwrap_err().to_string().contains("recent_tokens"));
 }

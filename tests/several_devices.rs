@@ -5,10 +5,10 @@ use std::ops::{ControlFlow, Range};
 use wingbeat::low_level::arch::{Base, Ranks, Rwkv7};
 use wingbeat::low_level::exec::DeviceChoice;
 use wingbeat::low_level::exec::gpu::{Device, adapters};
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, PartOn, Session, Slot, measure};
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::weights::Checkpoint;
-use wingbeat::sample::Sampling;
-use wingbeat::session::{Limits, Model, ModelSource, Options, PartOn, Session, Slot, low_level};
 
 /// Returns one part per device. The first part has only layer 0. If there are three parts, the third has only the head.
 fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {
@@ -87,7 +87,7 @@ fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
     numbers.push(("logits after loading".into(), session.decode(loaded, 80).unwrap().to_vec()));
     numbers.push(("hidden".into(), session.hidden(loaded, &[90, 91]).unwrap()));
     session.close(slots[2]).unwrap();
-    numbers.extend(low_level::ffn_sparsity(&mut session, loaded, 7).unwrap().map(|share| ("zeros".into(), vec![share as f32])));
+    numbers.extend(measure::ffn_sparsity(&mut session, loaded, 7).unwrap().map(|share| ("zeros".into(), vec![share as f32])));
     let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(12) };
     let go = &mut |_: &str| ControlFlow::Continue(());
     let greedy = session.generate(golden.tokens[..20].to_vec().as_slice(), &Sampling::greedy(0), &limits, go).unwrap().tokens;
@@ -284,8 +284,8 @@ fn measurements_cover_every_part() {
     let words = |on: &[&str]| {
         let model = open(tiny, on, &options("auto"));
         let mut session = Session::new(&model, 1).unwrap();
-        let profile = low_level::profile(&mut session, 3).unwrap();
-        (profile.iter().map(|w| (w.word, w.weight_bytes)).collect::<Vec<_>>(), low_level::dispatches_per_token(&mut session).unwrap())
+        let profile = measure::profile(&mut session, 3).unwrap();
+        (profile.iter().map(|w| (w.word, w.weight_bytes)).collect::<Vec<_>>(), measure::dispatches_per_token(&mut session).unwrap())
     };
     let (whole, _) = words(&["cpu"]);
     assert_eq!(words(&["cpu", "cpu", "cpu"]), (whole.clone(), None));

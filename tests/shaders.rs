@@ -210,7 +210,7 @@ fn a_layer_takes_as_many_dispatches_as_the_documentation_says() {
 #[test]
 fn the_row_of_settings_has_the_fields_of_the_shader() {
     use std::mem::offset_of;
-    use wingbeat::sample::Row;
+    use wingbeat::low_level::sample::Row;
     let recipe = Recipe::from(&DrawSizes { n_vocab: 64, stride: 64, n_slots: 1, n_steps: 1 }.dispatches()[2]);
     let module = parse(&recipe).unwrap();
     let (_, settings) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Settings")).unwrap();

@@ -8,11 +8,11 @@ use wingbeat::low_level::exec::cpu::CpuModel;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{Executor, Loaded, selftest};
 use wingbeat::low_level::quant::find;
+use wingbeat::low_level::session::Options;
 use wingbeat::low_level::tape::{Caps, Class, Lowering, MatrixPart, Room, Rows, Run, Step, Tape, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::{Case, numbers};
 use wingbeat::low_level::words::{Decay, Expansion, SPAN, WORDS, Wkv6, Wkv7};
-use wingbeat::session::Options;
 
 /// Returns the first adapter's device with kernels for GPUs, with or without spans. Steps have no time limit.
 fn device(spans: bool) -> Option<Arc<Device>> {

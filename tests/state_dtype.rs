@@ -7,12 +7,12 @@ use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{Executor, Loaded, cpu::CpuModel};
 use wingbeat::low_level::quant;
 use wingbeat::low_level::report::inspect;
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Limits, Options, Session};
 use wingbeat::low_level::tape::{Caps, Class, Room, Rows, Run, Step, Tape, Var, vector};
 use wingbeat::low_level::weights::{Checkpoint, read_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::{Decay, Wkv6};
-use wingbeat::sample::Sampling;
-use wingbeat::session::{Limits, Options, Session};
 
 fn half(device: &str) -> Options {
     let mut options = options(device);
@@ -111,7 +111,7 @@ fn an_f16_state_is_saved_exactly_and_loads_as_f16_and_f32() {
 
 #[test]
 fn models_with_matrix_states_accept_f16_and_halve_the_state() {
-    let load = |source, options: &Options| wingbeat::session::Model::load(&source, options, &mut |_, _| ());
+    let load = |source, options: &Options| wingbeat::low_level::session::Model::load(&source, options, &mut |_, _| ());
     for tiny in goldens().filter(|t| t.name == "rwkv4").chain(glm4()) {
         let error = load(tiny.source(), &half("cpu")).err().unwrap().to_string();
         assert!(error.contains("RWKV-5, 6 and 7") && error.contains("`state_dtype`"), "{error}");

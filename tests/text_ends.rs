@@ -7,9 +7,9 @@ use serde_json::Value;
 #[cfg(feature = "embedded-model")]
 use std::ops::ControlFlow;
 #[cfg(feature = "embedded-model")]
-use wingbeat::sample::{Sampler, Sampling};
+use wingbeat::low_level::sample::{Sampler, Sampling};
 #[cfg(feature = "embedded-model")]
-use wingbeat::session::{Finish, Limits, Session, Slot, StateExtras, Stream};
+use wingbeat::low_level::session::{Continuation, Finish, Limits, Session, Slot, StateExtras};
 
 const GLM4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/tiny-glm4");
 
@@ -80,17 +80,17 @@ fn an_incomplete_text_under_a_grammar_is_reported() {
     assert!(stderr(&spoken).contains("incomplete for its grammar"), "{}", stderr(&spoken));
 }
 
-/// Returns a stream that generates the ids `ids`, whatever the model computes.
+/// Returns a continuation that generates the ids `ids`, whatever the model computes.
 #[cfg(feature = "embedded-model")]
-fn forced(slot: Slot, ids: &[u32], limits: &Limits) -> Stream {
-    let mut stream = Stream::new(slot, Sampler::new(Sampling::greedy(0)), limits);
+fn forced(slot: Slot, ids: &[u32], limits: &Limits) -> Continuation {
+    let mut continuation = Continuation::new(slot, Sampler::new(Sampling::greedy(0)), limits);
     let ids = ids.to_vec();
-    stream.processor = Some(Box::new(move |done: &[u32], logits: &mut [f32]| {
+    continuation.processor = Some(Box::new(move |done: &[u32], logits: &mut [f32]| {
         logits.fill(0.0);
         logits[ids[done.len()] as usize] = 1e3;
     }));
-    stream.keeps_end = true;
-    stream
+    continuation.keeps_end = true;
+    continuation
 }
 
 #[cfg(feature = "embedded-model")]
@@ -110,18 +110,18 @@ fn a_text_cut_anywhere_continues_from_its_state() {
         let mut session = Session::new(&model, 2).unwrap();
         let go_on = |slot: Slot, session: &mut Session, pending: &[u8], prompt: &[u32], ids: &[u32]| {
             let limits = limits(ids.len());
-            let mut streams = [forced(slot, ids, &limits)];
-            streams[0].begin_after(pending, prompt, vocab);
+            let mut continuations = [forced(slot, ids, &limits)];
+            continuations[0].begin_after(pending, prompt, vocab);
             let mut heard = String::new();
             session
-                .continue_many(&mut streams, &limits, &mut |event| {
+                .continue_many(&mut continuations, &limits, &mut |event| {
                     heard.push_str(event.piece);
                     ControlFlow::Continue(())
                 })
                 .unwrap();
-            let [stream] = streams;
-            assert_eq!(heard, stream.text, "the events have the whole text");
-            stream
+            let [continuation] = continuations;
+            assert_eq!(heard, continuation.text, "the events have the whole text");
+            continuation
         };
         let begin = |session: &mut Session| {
             let slot = session.open().unwrap();

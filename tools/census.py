@@ -156,6 +156,13 @@ def public(files, verbose):
         print(f"  {n:6} {kind}")
     for kind, path in sorted(found.values(), key=lambda item: item[1]) if verbose else []:
         print(f"         {path} ({kind})")
+    mentioned = collections.defaultdict(set)
+    for key, (kind, path) in found.items():
+        for name in types_of(crate, found, crate["index"][key]["inner"]) if kind != "module" else []:
+            mentioned[name].add(path)
+    print(f"  {len(mentioned):6} types that only low_level names, but public items mention")
+    for name, paths in sorted(mentioned.items()) if verbose else []:
+        print(f"         {name}: {', '.join(sorted(paths))}")
 
 
 def reachable(crate):
@@ -177,6 +184,21 @@ def reachable(crate):
             found[str(key)] = (kind, path)
             stack += [(k, f"{path}::{name_of(index, k)}") for k in children(index, key)]
     return found
+
+
+def types_of(crate, found, part):
+    """Yields the path of each type of this crate that a signature mentions and that is not among the public items."""
+    if isinstance(part, dict):
+        key = str(part.get("id", ""))
+        item = crate["paths"].get(key)
+        if "path" in part and item and item["crate_id"] == 0 and key not in found:
+            yield "::".join(item["path"])
+        for name, value in part.items():
+            if name not in ("impls", "items", "fields"):
+                yield from types_of(crate, found, value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from types_of(crate, found, value)
 
 
 def children(index, key):

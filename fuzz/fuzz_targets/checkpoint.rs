@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::OnceLock;
 use wingbeat::error::{Error, Result};
-use wingbeat::session::Options;
+use wingbeat::low_level::session::Options;
 use wingbeat::low_level::weights::Checkpoint;
 use wingbeat_fuzz::{count, with_file, zeros};
 

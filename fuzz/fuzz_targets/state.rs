@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use wingbeat::session::Session;
+use wingbeat::low_level::session::Session;
 use wingbeat_fuzz::{count, with_file, with_session};
 
 const MOST: usize = 1 << 20;

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wingbeat::error::{Error, Result};
-use wingbeat::session::{Model, ModelSource, Options, Session};
+use wingbeat::low_level::session::{Model, ModelSource, Options, Session};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{NewTensor, write_safetensors};
 

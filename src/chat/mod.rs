@@ -1,7 +1,7 @@
 //! The forms of conversations: chat formats, prompts, answers.
 //!
-//! A [`Format`] writes conversations in the form that a model was trained on. A [`Question`] renders messages as one prompt, for programs that keep the
-//! messages themselves. An [`AnswerReader`] splits the answer into text, thought and tool calls.
+//! A [`Format`] writes conversations in the form that a model was trained on. `Question` renders messages as one prompt. `AnswerReader` splits the
+//! answer into text, thought and tool calls.
 
 pub(crate) mod format;
 mod question;
@@ -15,8 +15,8 @@ pub use crate::template::{Message, Role, Tool, ToolCall};
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use format::first_prompt;
 pub use format::{Format, InitialPrompt, Thinking};
-pub use question::Question;
-pub use reader::AnswerReader;
-pub use rules::MakeConstraint;
+pub(crate) use question::Question;
+pub(crate) use reader::AnswerReader;
+pub(crate) use rules::MakeConstraint;
 pub use settings::Settings;
 pub use think::{AnswerPart, OnPart};

@@ -5,6 +5,7 @@ use super::rules::AnswerPlace;
 use super::think::ReplyStart;
 use super::{AnswerReader, Format};
 use crate::calls::Declared;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
@@ -115,6 +116,7 @@ impl Question {
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary; the errors of `make`.
+    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub fn constrain(&self, model: &Model, make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>) -> Result<Box<dyn Constraint>> {
         self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }

@@ -17,7 +17,7 @@ use crate::exec::gpu::AdapterKind;
 use crate::exec::{ChosenDevice, choose, tune};
 use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{LONG_CHUNK, Limits, Model, ModelSource, Options, Session, Slot, Stream, low_level};
+use crate::session::{Continuation, LONG_CHUNK, Limits, Model, ModelSource, Options, Session, Slot, measure};
 use print::{OutputFormat, Printer};
 use std::ffi::OsString;
 use std::fmt;
@@ -280,7 +280,7 @@ fn sparsity(model: &Model) -> Result<Option<f64>> {
     let slot = session.open()?;
     let tokens = tokens(model, SPARSITY_DEPTH + 1, 1);
     session.prefill(slot, &tokens[..SPARSITY_DEPTH])?;
-    low_level::ffn_sparsity(&mut session, slot, tokens[SPARSITY_DEPTH])
+    measure::ffn_sparsity(&mut session, slot, tokens[SPARSITY_DEPTH])
 }
 
 fn measure(
@@ -318,7 +318,7 @@ fn measure(
         _ => None,
     };
     let device = model.device();
-    let dispatches_per_token = low_level::dispatches_per_token(&mut session)?;
+    let dispatches_per_token = measure::dispatches_per_token(&mut session)?;
     say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, samples.avg_ts));
     Ok(BenchRecord {
         build_commit: BuildReport::new().commit.unwrap_or("unknown"),
@@ -365,16 +365,16 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     let model = session.model().clone();
     let prompts: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_prompt, i + 1)).collect();
     let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(test.n_gen) };
-    let stream = |&slot: &Slot| Stream::new(slot, Sampler::new(Sampling::greedy(0)), &limits);
-    let mut streams: Vec<Stream> = slots.iter().map(stream).collect();
+    let continuation = |&slot: &Slot| Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &limits);
+    let mut continuations: Vec<Continuation> = slots.iter().map(continuation).collect();
     let mut step_ms = Vec::with_capacity(test.n_gen);
     let started = Instant::now();
     let work: Vec<_> = slots.iter().zip(&prompts).map(|(slot, prompt)| (*slot, prompt.as_slice())).collect();
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
-    session.continue_many(&mut streams, &limits, &mut |event| {
+    session.continue_many(&mut continuations, &limits, &mut |event| {
         // One submission to the GPU may sample several tokens. The submission's time is divided equally among these tokens.
-        n_came += usize::from(event.stream == 0);
+        n_came += usize::from(event.continuation == 0);
         if n_came == event.n_together {
             let each = last.elapsed().as_secs_f64() * 1e3 / event.n_together as f64;
             step_ms.extend(std::iter::repeat_n(each, event.n_together));

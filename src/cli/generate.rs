@@ -17,7 +17,9 @@ use crate::chat::fill_prompt;
 use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::Sampler;
-use crate::session::{Event, Finish, Limits, LoadedState, Model, Prompt, Session, Slot, StateExtras, Stream, Timings, nothing_to_continue};
+use crate::session::{
+    Continuation, Finish, Limits, LoadedState, Model, Prompt, Session, Slot, StateExtras, Timings, TokenEvent, nothing_to_continue,
+};
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -115,33 +117,33 @@ pub fn run(args: Args) -> Outcome {
     {
         let read = &prompt[..session.n_tokens(slot)? - n_before];
         sampler.read(read);
-        let mut stream = Stream::new(slot, sampler.clone(), &limits);
-        stream.begin_after(&loaded.pending, read, model.vocab());
-        target.save(&mut |path| save(&args, &loaded, &mut session, read, &stream, path))?;
+        let mut continuation = Continuation::new(slot, sampler.clone(), &limits);
+        continuation.begin_after(&loaded.pending, read, model.vocab());
+        target.save(&mut |path| save(&args, &loaded, &mut session, read, &continuation, path))?;
         say(format_args!("note: the saved state includes {} of {} tokens of the prompt", read.len(), prompt.len()));
     }
     let prefill_ms = prefilled?;
     sampler.read(&prompt);
     let seed = sampler.settings().seed;
-    let mut streams = vec![Stream::new(slot, sampler.clone(), &limits)];
+    let mut continuations = vec![Continuation::new(slot, sampler.clone(), &limits)];
     for i in 1..n_trials {
-        streams.push(Stream::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &limits));
+        continuations.push(Continuation::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &limits));
     }
-    for stream in &mut streams {
-        stream.constraint = constraint(follower.as_ref());
-        stream.begin_after(&loaded.pending, &prompt, model.vocab());
-        stream.keeps_end = target.is_some();
+    for continuation in &mut continuations {
+        continuation.constraint = constraint(follower.as_ref());
+        continuation.begin_after(&loaded.pending, &prompt, model.vocab());
+        continuation.keeps_end = target.is_some();
     }
     let mut out = Output::new(args.raw);
-    let (timings, first_ms, closed) = play(&args, &mut session, &mut streams, &limits, &mut out, began)?;
+    let (timings, first_ms, closed) = play(&args, &mut session, &mut continuations, &limits, &mut out, began)?;
     if let Some(target) = &target {
-        target.save(&mut |path| save(&args, &loaded, &mut session, &prompt, &streams[0], path))?;
+        target.save(&mut |path| save(&args, &loaded, &mut session, &prompt, &continuations[0], path))?;
     }
     if let Some(failure) = closed {
         return Err(failure);
     }
     let timings = Timings { prefill_ms, prefill_tokens: prompt.len(), ..timings };
-    finish(&args, &model, &streams, seed, &timings, first_ms, out)
+    finish(&args, &model, &continuations, seed, &timings, first_ms, out)
 }
 
 /// The flags for the text before and the text after the text to generate.
@@ -186,29 +188,29 @@ fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Saves the current state of a stream's slot to the file `path`.
-fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], stream: &Stream, path: &Path) -> Result<()> {
-    let tokens = args.state_tokens.then(|| all_tokens(loaded, session, stream.slot, prompt, &stream.tokens));
-    let (sampler, pending) = (stream.sampler.memory(), stream.pending());
+/// Saves the current state of a continuation's slot to the file `path`.
+fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], continuation: &Continuation, path: &Path) -> Result<()> {
+    let tokens = args.state_tokens.then(|| all_tokens(loaded, session, continuation.slot, prompt, &continuation.tokens));
+    let (sampler, pending) = (continuation.sampler.memory(), continuation.pending());
     let beside = StateExtras { tokens: tokens.as_deref(), sampler: Some(&sampler), pending: &pending, ..StateExtras::default() };
-    session.save_with(stream.slot, path, beside)
+    session.save_with(continuation.slot, path, beside)
 }
 
-/// Generates the texts of all streams and prints them. Returns the timings, the milliseconds from `began` to the first token (`None` without a
+/// Generates the texts of all continuations and prints them. Returns the timings, the milliseconds from `began` to the first token (`None` without a
 /// token), and the failure if the text could not be printed. After such a failure the caller can still save the state.
 fn play(
     args: &Args,
     session: &mut Session,
-    streams: &mut [Stream],
+    continuations: &mut [Continuation],
     limits: &Limits,
     out: &mut Output,
     began: Instant,
 ) -> Result<(Timings, Option<f64>, Option<Failure>)> {
-    let (is_one, has_vocab) = (streams.len() == 1, session.model().vocab().is_some());
+    let (is_one, has_vocab) = (continuations.len() == 1, session.model().vocab().is_some());
     let (mut closed, mut first_ms) = (None, None);
-    let mut show = |event: Event<'_>| -> std::result::Result<(), Failure> {
+    let mut show = |event: TokenEvent<'_>| -> std::result::Result<(), Failure> {
         if args.jsonl && (event.token.is_some() || !event.piece.is_empty()) {
-            let trial = (!is_one).then_some(event.stream);
+            let trial = (!is_one).then_some(event.continuation);
             return out.json(&TokenLine { trial, token: event.token, text: has_vocab.then_some(event.piece) });
         }
         if args.json || args.jsonl || !is_one {
@@ -219,7 +221,7 @@ fn play(
             _ => out.text(event.piece),
         }
     };
-    let timings = session.continue_many(streams, limits, &mut |event| {
+    let timings = session.continue_many(continuations, limits, &mut |event| {
         if event.token.is_some() {
             first_ms.get_or_insert_with(|| began.elapsed().as_secs_f64() * 1e3);
         }
@@ -244,27 +246,35 @@ fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32
     all
 }
 
-fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &Timings, first_ms: Option<f64>, mut out: Output) -> Outcome {
+fn finish(
+    args: &Args,
+    model: &Model,
+    continuations: &[Continuation],
+    seed: u64,
+    timings: &Timings,
+    first_ms: Option<f64>,
+    mut out: Output,
+) -> Outcome {
     let has_vocab = model.vocab().is_some();
     if args.json || args.jsonl {
-        let several = if streams.len() > 1 { streams } else { &[] };
-        let choice = |s: &Stream| ChoiceReport { own_seed: Some(s.sampler.settings().seed), ..ChoiceReport::new(s, has_vocab) };
+        let several = if continuations.len() > 1 { continuations } else { &[] };
+        let choice = |s: &Continuation| ChoiceReport { own_seed: Some(s.sampler.settings().seed), ..ChoiceReport::new(s, has_vocab) };
         out.json(&GenerateReport {
             version: env!("CARGO_PKG_VERSION"),
             model: ModelReport::from(model),
             device: device_of(model.device(), args.model.weights.run.on.backend()?),
             seed,
             prompt_tokens: timings.prefill_tokens,
-            first: ChoiceReport::new(&streams[0], has_vocab),
+            first: ChoiceReport::new(&continuations[0], has_vocab),
             choices: several.iter().map(choice).collect(),
             timings: TimingsReport { first_token_ms: first_ms, ..TimingsReport::new(model.load_ms(), timings) },
         })?;
-    } else if streams.len() > 1 {
-        for (i, stream) in streams.iter().enumerate() {
+    } else if continuations.len() > 1 {
+        for (i, continuation) in continuations.iter().enumerate() {
             out.line(format_args!("--- trial {i}"))?;
-            let ids = || stream.tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+            let ids = || continuation.tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             if has_vocab {
-                out.text(&stream.text)?
+                out.text(&continuation.text)?
             } else {
                 out.text(&ids())?
             }
@@ -273,7 +283,7 @@ fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &T
     }
     out.end_line()?;
     out.finish()?;
-    let endings = Endings::of(streams.iter().filter_map(|s| Some((s.finish?, s.complete))));
+    let endings = Endings::of(continuations.iter().filter_map(|s| Some((s.finish?, s.complete))));
     endings.lines(model.context()).iter().for_each(|line| say(format_args!("note: {line}")));
     let spent = spent(timings, first_ms);
     if stderr().is_terminal() && !args.json && !args.jsonl {
@@ -281,7 +291,7 @@ fn finish(args: &Args, model: &Model, streams: &[Stream], seed: u64, timings: &T
     } else {
         log::info!("{spent}");
     }
-    let interrupted = streams.iter().any(|s| s.finish == Some(Finish::Interrupted));
+    let interrupted = continuations.iter().any(|s| s.finish == Some(Finish::Interrupted));
     Ok(ExitCode::from(if interrupted { Kind::Interrupted.exit_code() } else { 0 }))
 }
 

@@ -9,8 +9,8 @@
 //! use serde_json::json;
 //! use std::ops::ControlFlow;
 //! use wingbeat::constrain::{Grammar, Pieces};
-//! use wingbeat::sample::{Sampler, Sampling};
-//! use wingbeat::session::{Limits, Model, ModelSource, Options, Session, Stream};
+//! use wingbeat::low_level::sample::{Sampler, Sampling};
+//! use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session, Continuation};
 //!
 //! # let mut options = Options::default();
 //! # options.device = "cpu".parse()?;
@@ -24,10 +24,10 @@
 //! let prompt = session.encode(&"And this is the age of Methuselah:".into())?;
 //! session.prefill(slot, &prompt)?;
 //! let limits = Limits::new(24);
-//! let mut streams = [Stream::new(slot, Sampler::new(Sampling::greedy(0)), &limits)];
-//! streams[0].constraint = Some(Box::new(pieces.follow(&grammar)?));
-//! session.continue_many(&mut streams, &limits, &mut |_event| ControlFlow::Continue(()))?;
-//! let value: serde_json::Value = serde_json::from_str(&streams[0].text).expect("JSON");
+//! let mut continuations = [Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &limits)];
+//! continuations[0].constraint = Some(Box::new(pieces.follow(&grammar)?));
+//! session.continue_many(&mut continuations, &limits, &mut |_event| ControlFlow::Continue(()))?;
+//! let value: serde_json::Value = serde_json::from_str(&continuations[0].text).expect("JSON");
 //! assert!(value["age"].is_number());
 //! # Ok(())
 //! # }

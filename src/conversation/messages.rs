@@ -137,7 +137,7 @@ impl InMessages {
             is_kept,
             n_prompt: n_prefilled,
             n_guarded: sampler.n_guarded(),
-            timings: Timings { prefill_ms, prefill_tokens: n_prefilled, decode_ms, decode_tokens: made.len() },
+            timings: Timings { queue_ms: 0.0, prefill_ms, prefill_tokens: n_prefilled, decode_ms, decode_tokens: made.len() },
             tokens: made,
         };
         Ok(Answered { answer, added, tokens })

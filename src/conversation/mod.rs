@@ -103,7 +103,7 @@ pub struct Stats {
 /// use std::ops::ControlFlow;
 /// use wingbeat::chat::Format;
 /// use wingbeat::conversation::Conversation;
-/// use wingbeat::session::{Model, ModelSource, Options};
+/// use wingbeat::low_level::session::{Model, ModelSource, Options};
 ///
 /// let mut options = Options::default();
 /// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one

@@ -2,7 +2,7 @@
 
 use super::StateInfo;
 use crate::error::Result;
-use crate::session::{Finish, Logprobs};
+use crate::session::{Finish, Logprobs, Timings};
 use crate::template::ToolCall;
 
 /// An event of one request. All `Text` events of a continuation, joined in order, are exactly the text of its [`Completion`]. In the same way,
@@ -157,15 +157,4 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// The number of generated tokens of the thought, with the tokens of the tag that ends the thought.
     pub reasoning_tokens: usize,
-}
-
-/// Durations of one continuation's phases, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Timings {
-    /// The time in the queue: from the end of `submit` until the request gets its slots.
-    pub queue_ms: f64,
-    /// The time from the moment when the request gets its slots until its first token is sampled.
-    pub prefill_ms: f64,
-    /// The time from the first token to the end of the continuation.
-    pub decode_ms: f64,
 }

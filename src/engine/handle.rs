@@ -16,7 +16,9 @@ use super::{CacheOptions, EngineOptions};
 #[cfg(doc)]
 use crate::error::Kind;
 use crate::error::{Error, Result};
-use crate::session::{Batcher, Idle, LoadedState, Model, Scorer, Session, Snapshot};
+use crate::session::{Batcher, Idle, Model, Scorer, Session};
+#[cfg(feature = "serve")]
+use crate::session::{LoadedState, Snapshot};
 use async_channel::Sender;
 use std::path::Path;
 use std::sync::Arc;
@@ -163,13 +165,12 @@ impl Engine {
         all.pop().ok_or_else(gone)
     }
 
-    /// Checks a request like [`submit`](Self::submit), but does not queue it. Returns the prompt's tokens and the settings. The request begins with
-    /// an empty state.
+    /// Checks a request like [`submit`](Self::submit), but does not queue it. Returns the token ids of its prompt, as after an empty state.
     ///
     /// # Errors
     /// An `Input` or `Usage` error that names the wrong field of the request.
-    pub fn prepare(&self, request: &Request) -> Result<Prepared> {
-        self.shared.prepare(request, None)
+    pub fn tokens(&self, request: &Request) -> Result<Vec<u32>> {
+        self.shared.prepare(request, None).map(|prepared| prepared.prompt)
     }
 
     /// Queues a prepared request and returns the handle of its events.
@@ -204,12 +205,14 @@ impl Engine {
 
     /// Returns the number of requests with `n` continuations each that one caller can submit at once while no other request runs or waits. The
     /// slots take the first of these requests, and the others wait.
-    pub fn most_at_once(&self, n: usize) -> usize {
+    #[cfg(feature = "serve")]
+    pub(crate) fn most_at_once(&self, n: usize) -> usize {
         (self.shared.options.slots / n.max(1)).saturating_add(self.shared.bounds().per_namespace)
     }
 
     /// Returns a number that differs between all engines that exist at the same time.
-    pub fn id(&self) -> usize {
+    #[cfg(feature = "serve")]
+    pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.shared) as usize
     }
 
@@ -249,7 +252,8 @@ impl Engine {
     /// # Errors
     /// `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if the state has no room; `File` if its file cannot
     /// be written.
-    pub fn keep_state(&self, namespace: &str, name: &str, snapshot: Snapshot, loaded: LoadedState) -> Result<StateInfo> {
+    #[cfg(feature = "serve")]
+    pub(crate) fn keep_state(&self, namespace: &str, name: &str, snapshot: Snapshot, loaded: LoadedState) -> Result<StateInfo> {
         self.shared.states.put(namespace, name, NamedState { snapshot, loaded })
     }
 

@@ -15,7 +15,7 @@ mod options;
 mod outbox;
 mod passage;
 mod prefix;
-mod prepare;
+pub(crate) mod prepare;
 mod queue;
 mod request;
 mod rules;
@@ -30,16 +30,15 @@ mod thread;
 mod wire;
 
 pub(crate) use conversations::{no_room, since};
-pub use event::{Completion, Event, Timings, Usage};
+pub use event::{Completion, Event, Usage};
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
-pub use followers::Followers;
+pub(crate) use followers::Followers;
 #[cfg(not(target_arch = "wasm32"))]
 pub use generation::Events;
 pub use generation::Generation;
 pub use handle::Engine;
 pub use options::{CacheOptions, EngineOptions, StateOptions};
 pub(crate) use passage::{Passage, Passed, Pinned, Space};
-pub use prepare::{MakeConstraint, Prepared, Preparer};
 pub use request::{Follows, Input, Request, ToolChoice, UNLIMITED};
 pub use rules::{Close, Rules};
 pub use shared::EngineStats;

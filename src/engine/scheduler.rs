@@ -302,7 +302,7 @@ impl Scheduler {
         let begun = batcher.begin_step();
         // `finish_step` reports the errors of this wait.
         let _ = batcher.ready().await;
-        let mut hear = |job, event: session::Event<'_>| {
+        let mut hear = |job, event: session::TokenEvent<'_>| {
             *n_drawn += u64::from(event.token.is_some());
             passages.hear(job, &event).unwrap_or_else(|| {
                 on_event(sequences, running, job, &event);
@@ -389,7 +389,7 @@ impl Scheduler {
 }
 
 /// Adds an event of the batcher to the continuation of `job`, and sends the event to the reader of the request.
-fn on_event(sequences: &mut HashMap<JobId, Sequence>, running: &HashMap<u64, Running>, job: JobId, event: &session::Event<'_>) {
+fn on_event(sequences: &mut HashMap<JobId, Sequence>, running: &HashMap<u64, Running>, job: JobId, event: &session::TokenEvent<'_>) {
     let Some(sequence) = sequences.get_mut(&job) else { return };
     let Some(request) = running.get(&sequence.request) else { return };
     if event.token.is_some() {

@@ -1,11 +1,11 @@
 //! Running requests and their continuations.
 
-use super::event::{Completion, Event, Timings, Usage};
+use super::event::{Completion, Event, Usage};
 use super::outbox::Outbox;
 use super::states::{State, StateInfo};
 use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
-use crate::session::{JobOutput, Logprobs};
+use crate::session::{JobOutput, Logprobs, Timings};
 use crate::template::ToolCall;
 use async_channel::Receiver;
 use std::ops::ControlFlow;
@@ -152,7 +152,9 @@ impl Sequence {
         let timings = Timings {
             queue_ms: request.queue_ms,
             prefill_ms: (first - request.began).as_secs_f64() * 1e3,
+            prefill_tokens: request.prompt_tokens - request.cached_tokens,
             decode_ms: first.elapsed().as_secs_f64() * 1e3,
+            decode_tokens: output.tokens.len(),
         };
         let usage = Usage {
             prompt_tokens: request.prompt_tokens,

@@ -1,7 +1,7 @@
 //! The JSON of `wingbeat generate`: one object at the end. In the form of JSON lines, one object per token comes before this object.
 
 use super::DeviceReport;
-use crate::session::{Model, Stream, Timings};
+use crate::session::{Continuation, Model, Timings};
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]
@@ -50,13 +50,13 @@ pub struct ChoiceReport {
 }
 
 impl ChoiceReport {
-    pub fn new(stream: &Stream, has_vocab: bool) -> ChoiceReport {
+    pub fn new(continuation: &Continuation, has_vocab: bool) -> ChoiceReport {
         ChoiceReport {
             own_seed: None,
-            tokens: stream.tokens.clone(),
-            text: has_vocab.then(|| stream.text.clone()),
-            finish: stream.finish.map(|f| f.name()),
-            complete: stream.complete,
+            tokens: continuation.tokens.clone(),
+            text: has_vocab.then(|| continuation.text.clone()),
+            finish: continuation.finish.map(|f| f.name()),
+            complete: continuation.complete,
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum Order {
 ///
 /// ```
 /// # fn main() -> wingbeat::error::Result<()> {
-/// use wingbeat::sample::{Sampler, Sampling};
+/// use wingbeat::low_level::sample::{Sampler, Sampling};
 ///
 /// let mut settings = Sampling { temperature: 0.8, top_p: 0.9, seed: 7, ..Sampling::rwkv() };
 /// // Flags and JSON fields set a field by its name, from text.

@@ -14,10 +14,10 @@ pub(super) use sequence::Sequence;
 use step::Hear;
 
 use super::Session;
+use super::continuation::{Continuation, Finish, TokenEvent, nothing_to_continue};
 use super::logprobs::Logprobs;
 use super::prefill_bound::PrefillBound;
 use super::slots::Slot;
-use super::stream::{Event, Finish, Stream, nothing_to_continue};
 use super::vectors::Pool;
 use crate::error::{Error, Result};
 use ahead::Ahead;
@@ -31,8 +31,8 @@ use step::{Flight, OnEvent, Teller};
 /// ```
 /// # #[cfg(feature = "embedded-model")]
 /// # fn main() -> wingbeat::error::Result<()> {
-/// use wingbeat::sample::{Sampler, Sampling};
-/// use wingbeat::session::{Batcher, Job, Limits, Model, ModelSource, Options, Prompt, Session};
+/// use wingbeat::low_level::sample::{Sampler, Sampling};
+/// use wingbeat::low_level::session::{Batcher, Job, Limits, Model, ModelSource, Options, Prompt, Session};
 ///
 /// let mut options = Options::default();
 /// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
@@ -180,11 +180,11 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// Adds a job that has the same prompt as the job that was added last.
     fn add_to_last(&mut self, job: Job) -> Result<JobId> {
         let at_end = job.at_end();
-        let leader = self.sequences.last().expect("one was added").stream.slot;
-        let (mut stream, _) = self.stream(leader, job)?;
-        stream.slot = self.session.borrow_mut().open()?;
+        let leader = self.sequences.last().expect("one was added").continuation.slot;
+        let (mut continuation, _) = self.continuation(leader, job)?;
+        continuation.slot = self.session.borrow_mut().open()?;
         let job = self.next_id();
-        self.sequences.last_mut().expect("one was added").followers.push(Follower { job, stream, at_end });
+        self.sequences.last_mut().expect("one was added").followers.push(Follower { job, continuation, at_end });
         Ok(job)
     }
 
@@ -202,29 +202,29 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let n_prompt_logprobs = job.n_prompt_logprobs.filter(|_| n > 0);
         let pool = job.pooling.as_ref().filter(|_| n > 0).map(|rule| Pool::new(rule.clone(), &job.prompt));
         let (reads_prompt, at_end, chunk) = (job.keeps.pending && n > 0, job.at_end(), job.chunk);
-        let (stream, prompt) = self.stream(slot, job)?;
-        let sequence = Sequence::new(self.next_id(), stream, prompt, at_end);
+        let (continuation, prompt) = self.continuation(slot, job)?;
+        let sequence = Sequence::new(self.next_id(), continuation, prompt, at_end);
         let sequence = Sequence { marks, n_prompt_logprobs, pool, chunk, reads_prompt, ..sequence };
         Ok(self.push(sequence))
     }
 
     /// Returns the stream of a job whose slot must read the job's prompt, and the prompt.
-    fn stream(&mut self, slot: Slot, job: Job) -> Result<(Stream, Vec<u32>)> {
+    fn continuation(&mut self, slot: Slot, job: Job) -> Result<(Continuation, Vec<u32>)> {
         let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, grace, counts_every_token, keeps, .. } = job;
         sampler.read(&prompt);
-        let mut stream = Stream::new(slot, sampler, &limits);
-        (stream.processor, stream.constraint, stream.n_logprobs) = (processor, constraint, n_logprobs);
-        (stream.grace, stream.counts_every_token, stream.keeps_end) = (grace, counts_every_token, keeps.pending);
+        let mut continuation = Continuation::new(slot, sampler, &limits);
+        (continuation.processor, continuation.constraint, continuation.n_logprobs) = (processor, constraint, n_logprobs);
+        (continuation.grace, continuation.counts_every_token, continuation.keeps_end) = (grace, counts_every_token, keeps.pending);
         let session: &mut Session = self.session.borrow_mut();
-        stream.begin_after(&pending, &prompt, session.model().vocab());
-        session.bound(&mut stream, &limits, prompt.len())?;
-        Ok((stream, prompt))
+        continuation.begin_after(&pending, &prompt, session.model().vocab());
+        session.bound(&mut continuation, &limits, prompt.len())?;
+        Ok((continuation, prompt))
     }
 
-    /// Continues a stream in its own slot, from the slot's logits. The slot stays open when the text ends. Passes on text that no event has reported.
-    pub(super) fn resume(&mut self, stream: Stream, hear: &mut Hear<'_>) {
-        let mut sequence = Sequence::new(self.next_id(), stream, Vec::new(), AtEnd::Stay);
-        if sequence.stream.has_news() {
+    /// Continues a continuation in its own slot, from the slot's logits. The slot stays open when the text ends. Passes on text that no event has reported.
+    pub(super) fn resume(&mut self, continuation: Continuation, hear: &mut Hear<'_>) {
+        let mut sequence = Sequence::new(self.next_id(), continuation, Vec::new(), AtEnd::Stay);
+        if sequence.continuation.has_news() {
             Teller { vocab: None, hear, is_broken: false }.tell(self.sequences.len(), &mut sequence);
         }
         self.push(sequence);
@@ -244,13 +244,13 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     /// Forks the slot of sequence `i` for each job that waits until this sequence has read their common prompt.
     fn fork_followers(&mut self, i: usize) -> Result<()> {
-        for Follower { job, mut stream, at_end } in std::mem::take(&mut self.sequences[i].followers) {
+        for Follower { job, mut continuation, at_end } in std::mem::take(&mut self.sequences[i].followers) {
             let session: &mut Session = self.session.borrow_mut();
-            session.close(stream.slot)?;
+            session.close(continuation.slot)?;
             let leader = &self.sequences[i];
-            stream.slot = session.fork(leader.stream.slot)?;
+            continuation.slot = session.fork(leader.continuation.slot)?;
             let (unread, error) = (leader.unread.clone(), leader.error.clone());
-            self.sequences.push(Sequence { error, ..Sequence::new(job, stream, unread, at_end) });
+            self.sequences.push(Sequence { error, ..Sequence::new(job, continuation, unread, at_end) });
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         sequence.marks.pop();
         let session: &mut Session = self.session.borrow_mut();
         if session.n_free() > 0 {
-            self.kept.push(KeptSlot { job: sequence.job, slot: session.fork(sequence.stream.slot)?, is_end: false });
+            self.kept.push(KeptSlot { job: sequence.job, slot: session.fork(sequence.continuation.slot)?, is_end: false });
         }
         Ok(())
     }
@@ -325,29 +325,29 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             Some((i, at))
         });
         let found = self.sequences.iter().position(|sequence| sequence.job == job && !sequence.is_cancelled);
-        let (i, mut stream) = match (waiting, found) {
+        let (i, mut continuation) = match (waiting, found) {
             (Some((i, at)), _) => {
-                let Follower { stream, .. } = self.sequences[i].followers.remove(at);
-                self.session.borrow_mut().close(stream.slot)?;
-                (i, stream)
+                let Follower { continuation, .. } = self.sequences[i].followers.remove(at);
+                self.session.borrow_mut().close(continuation.slot)?;
+                (i, continuation)
             }
             (None, Some(i)) if self.flight.is_some() => {
                 let sequence = &mut self.sequences[i];
                 sequence.is_cancelled = true;
-                let ended = Stream::ended(sequence.stream.slot);
-                (i, std::mem::replace(&mut sequence.stream, ended))
+                let ended = Continuation::ended(sequence.continuation.slot);
+                (i, std::mem::replace(&mut sequence.continuation, ended))
             }
-            (None, Some(i)) => (i, self.remove(i)?.stream),
+            (None, Some(i)) => (i, self.remove(i)?.continuation),
             (None, None) => return Ok(None),
         };
-        if stream.finish.is_none() {
-            stream.end(Finish::Interrupted);
+        if continuation.finish.is_none() {
+            continuation.end(Finish::Interrupted);
         }
-        let piece = stream.new_text();
+        let piece = continuation.new_text();
         if !piece.is_empty() {
-            on_event(job, Event { stream: i, token: None, piece, n_together: 0, logprobs: None });
+            on_event(job, TokenEvent { continuation: i, token: None, piece, n_together: 0, logprobs: None });
         }
-        Ok(JobOutput::of(stream))
+        Ok(JobOutput::of(continuation))
     }
 
     /// Ends the texts that have not ended and for which `ends` returns true, with [`Finish::Interrupted`].
@@ -374,7 +374,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.has_samplers = false;
         self.fork_followers(i)?;
         let sequence = self.sequences.remove(i);
-        let (job, slot) = (sequence.job, sequence.stream.slot);
+        let (job, slot) = (sequence.job, sequence.continuation.slot);
         match sequence.at_end {
             AtEnd::Keep | AtEnd::KeepWhole if sequence.error.is_none() => self.kept.push(KeptSlot { job, slot, is_end: true }),
             AtEnd::Keep | AtEnd::KeepWhole | AtEnd::Close => self.session.borrow_mut().close(slot)?,
@@ -383,8 +383,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(sequence)
     }
 
-    /// Returns the streams of all jobs that still run, with their ids. The batcher then has no jobs.
-    pub(super) fn into_streams(self) -> impl Iterator<Item = (JobId, Stream)> {
-        self.sequences.into_iter().map(|sequence| (sequence.job, sequence.stream))
+    /// Returns the continuations of all jobs that still run, with their ids. The batcher then has no jobs.
+    pub(super) fn into_streams(self) -> impl Iterator<Item = (JobId, Continuation)> {
+        self.sequences.into_iter().map(|sequence| (sequence.job, sequence.continuation))
     }
 }

@@ -21,7 +21,7 @@ pub struct Embedding {
 /// ```
 /// # #[cfg(feature = "embedded-model")]
 /// # fn main() -> wingbeat::error::Result<()> {
-/// use wingbeat::session::{EmbedOptions, Embedder, Model, ModelSource, Options, Output};
+/// use wingbeat::low_level::session::{EmbedOptions, Embedder, Model, ModelSource, Options, Output};
 ///
 /// let mut options = Options::default();
 /// options.device = "cpu".parse()?;

@@ -1,8 +1,8 @@
 //! Generates text: samples tokens, ends texts, passes new text to the caller, and continues several texts in one batch.
 
 use super::batcher::{Batcher, Sequence};
-use super::stream::nothing_to_continue;
-use super::{Event, Finish, JobId, Limits, Session, Slot, Stream};
+use super::continuation::nothing_to_continue;
+use super::{Continuation, Finish, JobId, Limits, Session, Slot, TokenEvent};
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::vocab::Vocab;
@@ -31,10 +31,12 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
     }
 }
 
-/// The time and the number of tokens of prefill and of decode, summed over all streams of a call.
+/// Times and numbers of tokens. [`Session::continue_many`] sums them over its continuations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
-    /// The time of prefill in milliseconds.
+    /// The time in the engine's queue, in milliseconds: from the end of `submit` until the request gets its slots. 0 without an engine.
+    pub queue_ms: f64,
+    /// The time of prefill in milliseconds. With an engine, it ends when the first token is sampled.
     pub prefill_ms: f64,
     /// The number of prefilled tokens.
     pub prefill_tokens: usize,
@@ -136,34 +138,34 @@ impl Session {
         let prefill_ms = started.elapsed().as_secs_f64() * 1e3;
         let mut sampler = Sampler::new(sampling.clone());
         sampler.read(&prompt);
-        let mut streams = [Stream::new(slot, sampler, limits)];
-        streams[0].begin_after(&[], &prompt, self.model().vocab());
-        let mut timings = self.continue_many(&mut streams, limits, &mut |event| on_piece(event.piece))?;
+        let mut continuations = [Continuation::new(slot, sampler, limits)];
+        continuations[0].begin_after(&[], &prompt, self.model().vocab());
+        let mut timings = self.continue_many(&mut continuations, limits, &mut |event| on_piece(event.piece))?;
         (timings.prefill_ms, timings.prefill_tokens) = (prefill_ms, prompt.len());
-        let [stream] = streams;
-        let finish = stream.finish.unwrap_or(Finish::Interrupted);
-        Ok(Generated { prompt, tokens: stream.tokens, text: stream.text, finish, timings })
+        let [continuation] = continuations;
+        let finish = continuation.finish.unwrap_or(Finish::Interrupted);
+        Ok(Generated { prompt, tokens: continuation.tokens, text: continuation.text, finish, timings })
     }
 
-    /// Prepares a stream whose slot must still read `n_unread` tokens: sets the stop ids, the length limit, and the ids that end a repetition for
+    /// Prepares a continuation whose slot must still read `n_unread` tokens: sets the stop ids, the length limit, and the ids that end a repetition for
     /// the DRY penalty.
-    pub(super) fn bound(&mut self, stream: &mut Stream, limits: &Limits, n_unread: usize) -> Result<()> {
-        let room = self.n_left(stream.slot)?.map(|n| n.saturating_sub(n_unread));
-        stream.stop_ids = limits.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
-        stream.limit(limits.max_tokens, room);
-        self.tell_breakers(&mut stream.sampler)
+    pub(super) fn bound(&mut self, continuation: &mut Continuation, limits: &Limits, n_unread: usize) -> Result<()> {
+        let room = self.n_left(continuation.slot)?.map(|n| n.saturating_sub(n_unread));
+        continuation.stop_ids = limits.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
+        continuation.limit(limits.max_tokens, room);
+        self.tell_breakers(&mut continuation.sampler)
     }
 
-    /// Continues every stream from its slot's logits, all in one batch, until all streams have finished. Calls `on_event` for each token and each new
+    /// Continues every continuation from its slot's logits, all in one batch, until all continuations have finished. Calls `on_event` for each token and each new
     /// piece of text. Afterwards, each slot has read all tokens of its text, also the last token, but not the stop id. Returns the time and the
     /// number of tokens of decode.
     ///
-    /// A GPU also samples, several tokens ahead of the caller. Some streams need the host: streams with a processor, a constraint or
-    /// log-probabilities, and streams with settings that the kernel does not support ([`Sampler::fits_device`]). Until these streams have ended,
-    /// the host samples for all streams. Host and GPU sample the same ids.
+    /// A GPU also samples, several tokens ahead of the caller. Some continuations need the host: continuations with a processor, a constraint or
+    /// log-probabilities, and continuations with settings that the kernel does not support ([`Sampler::fits_device`]). Until these continuations have ended,
+    /// the host samples for all continuations. Host and GPU sample the same ids.
     ///
-    /// With several streams, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the number of
-    /// running streams determines the kernels, and kernels differ in rounding. The step at which a stream leaves the batch depends on time
+    /// With several continuations, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the number of
+    /// running continuations determines the kernels, and kernels differ in rounding. The step at which a continuation leaves the batch depends on time
     /// measurements.
     ///
     /// # Errors
@@ -171,30 +173,30 @@ impl Session {
     /// not predict tokens, such as a classifier; `Device` if the device failed; the errors of constraints.
     pub fn continue_many(
         &mut self,
-        streams: &mut [Stream],
+        continuations: &mut [Continuation],
         limits: &Limits,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut dyn FnMut(TokenEvent<'_>) -> ControlFlow<()>,
     ) -> Result<Timings> {
         let started = Instant::now();
         let (stop, n_taken, is_broken) = (self.stop.clone(), Cell::new(0), Cell::new(false));
-        let mut hear = |job: JobId, event: Event<'_>| {
+        let mut hear = |job: JobId, event: TokenEvent<'_>| {
             n_taken.set(n_taken.get() + usize::from(event.token.is_some()));
-            let said = on_event(Event { stream: job.index(), ..event });
+            let said = on_event(TokenEvent { continuation: job.index(), ..event });
             is_broken.set(is_broken.get() || said.is_break());
             said
         };
         self.model.check_speaks()?;
         let mut batcher = Batcher::new(&mut *self);
-        for stream in streams.iter_mut() {
+        for continuation in continuations.iter_mut() {
             let session = batcher.session_mut();
-            session.bound(stream, limits, 0)?;
-            if stream.finish.is_none() && session.logits(stream.slot)?.is_empty() {
+            session.bound(continuation, limits, 0)?;
+            if continuation.finish.is_none() && session.logits(continuation.slot)?.is_empty() {
                 return Err(nothing_to_continue());
             }
         }
-        for stream in streams.iter_mut() {
-            let ended = Stream::ended(stream.slot);
-            batcher.resume(std::mem::replace(stream, ended), &mut hear);
+        for continuation in continuations.iter_mut() {
+            let ended = Continuation::ended(continuation.slot);
+            batcher.resume(std::mem::replace(continuation, ended), &mut hear);
         }
         let mut failed = None;
         while failed.is_none() && batcher.n_running() > 0 {
@@ -203,8 +205,8 @@ impl Session {
             }
             match batcher.begin_step().and_then(|()| batcher.land(&mut hear)) {
                 Ok(ended) => {
-                    for Sequence { job, stream, error, .. } in ended {
-                        streams[job.index()] = stream;
+                    for Sequence { job, continuation, error, .. } in ended {
+                        continuations[job.index()] = continuation;
                         failed = failed.or(error);
                     }
                 }
@@ -212,7 +214,7 @@ impl Session {
             }
             is_broken.set(is_broken.get() || stop.load(Ordering::Relaxed));
         }
-        batcher.into_streams().for_each(|(job, stream)| streams[job.index()] = stream);
+        batcher.into_streams().for_each(|(job, continuation)| continuations[job.index()] = continuation);
         match failed {
             Some(e) => Err(e),
             None => Ok(Timings { decode_ms: started.elapsed().as_secs_f64() * 1e3, decode_tokens: n_taken.get(), ..Timings::default() }),

@@ -8,6 +8,7 @@ mod blocks;
 mod breakers;
 mod caught;
 mod chunk;
+mod continuation;
 mod convert;
 mod definition;
 mod embed;
@@ -17,7 +18,7 @@ mod generate;
 mod identity;
 mod layout;
 mod logprobs;
-pub mod low_level;
+pub mod measure;
 mod model;
 mod open;
 mod options;
@@ -32,7 +33,6 @@ mod side_files;
 mod slots;
 mod snapshot;
 mod state;
-mod stream;
 mod vectors;
 mod vocabulary;
 mod work;
@@ -43,6 +43,8 @@ pub(crate) use caught::Panicked;
 pub(crate) use caught::caught;
 #[cfg(feature = "cli")]
 pub(crate) use caught::describe;
+pub(crate) use continuation::nothing_to_continue;
+pub use continuation::{Continuation, Finish, Limits, Processor, TokenEvent};
 pub use convert::convert_coded;
 #[cfg(feature = "embedded-model")]
 pub use definition::embedded;
@@ -66,8 +68,6 @@ pub use side_files::side_files;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
 pub use state::{LoadedState, SavedTokens, StateExtras, check_replaceable, is_saved, saved_tokens, tuned_into_state};
-pub(crate) use stream::nothing_to_continue;
-pub use stream::{Event, Finish, Limits, Processor, Stream};
 pub use vectors::{EmbedOptions, Pooling, VectorRule};
 pub use vocabulary::vocabulary;
 
@@ -110,7 +110,7 @@ pub struct Session {
     chunk: Chunk,
     stop: Arc<AtomicBool>,
     /// True if the device samples for streams. Normally false on the CPU, on software adapters, for several devices and for streamed layers. The host
-    /// always samples for streams for which [`Stream::needs_host`] is true.
+    /// always samples for continuations for which [`Continuation::needs_host`] is true.
     draws_ahead: bool,
     /// One bit per token id, set if the token does not count in penalties. `None` before the first use.
     exempt: Option<Arc<[u32]>>,

@@ -32,7 +32,7 @@ pub struct StateExtras<'a> {
     /// The state of the sampler.
     pub sampler: Option<&'a sample::Memory>,
     /// The bytes after the text that are not part of the text yet: an incomplete character, or the beginning of a stop text
-    /// ([`Stream::pending`](super::Stream::pending)).
+    /// ([`Continuation::pending`](super::Continuation::pending)).
     pub pending: &'a [u8],
     /// Keys and values of the caller's own metadata. Do not use keys that wingbeat writes: the caller's value would replace wingbeat's value.
     pub metadata: &'a [(&'a str, String)],
@@ -46,7 +46,7 @@ pub struct LoadedState {
     /// The state of the sampler (penalty counts, position in the random stream and more), if it was saved.
     pub sampler: Option<sample::Memory>,
     /// The bytes after the text that are not part of the text yet: an incomplete character, or the beginning of a stop text. Pass these bytes to
-    /// [`Stream::begin_after`](super::Stream::begin_after).
+    /// [`Continuation::begin_after`](super::Continuation::begin_after).
     pub pending: Vec<u8>,
     /// All metadata of the file: wingbeat's and the caller's keys with their values.
     pub metadata: BTreeMap<String, String>,

@@ -5,7 +5,7 @@ use crate::weights::Checkpoint;
 use std::path::Path;
 
 /// Chooses the vocabulary of a model with `n_vocab` embeddings: the vocabulary in the checkpoint's own file (GGUF), or otherwise the vocabulary that
-/// [`vocab::choose`] finds for the checkpoint's folder. Also returns a note for the user in two cases: the vocabulary in the model's file cannot be
+/// `vocab::choose` finds for the checkpoint's folder. Also returns a note for the user in two cases: the vocabulary in the model's file cannot be
 /// used, or has the size of the World vocabulary but other tokens.
 pub fn vocabulary(checkpoint: &Checkpoint, n_vocab: usize) -> (Choice, Option<String>) {
     let own = checkpoint.token_lists().and_then(|lists| {

@@ -57,7 +57,7 @@ impl Vocab {
     ///
     /// # Errors
     /// `File` if the kind or the splitting rule is unknown, if a token is damaged or too long, or if a merge needs a missing token.
-    pub fn from_lists(lists: &Lists) -> Result<Vocab> {
+    pub(crate) fn from_lists(lists: &Lists) -> Result<Vocab> {
         let unknown = |what: &str, found: &str, known: &str| {
             let e = Error::file(format!("unsupported {what} {:?}, expected {known}", short(found, 40)));
             e.hint("name the model's vocabulary file with `vocab`")

@@ -57,9 +57,9 @@ pub(crate) mod testing {
     }
 }
 
-pub use choose::{Choice, choose, own};
+pub(crate) use choose::{Choice, choose, own};
 pub use glm4::SPECIAL as GLM4_SPECIAL;
-pub use lists::Lists;
+pub(crate) use lists::Lists;
 pub(crate) use literal::unescape_text;
 pub use stop::StopTexts;
 pub use utf8::Utf8Stream;

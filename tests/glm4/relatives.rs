@@ -3,8 +3,8 @@
 use crate::cli::{json, run};
 use crate::support::{devices, nmse, options, score};
 use std::path::Path;
+use wingbeat::low_level::session::{Model, ModelSource, Session};
 use wingbeat::low_level::weights::{Checkpoint, read_safetensors};
-use wingbeat::session::{Model, ModelSource, Session};
 
 /// The last two models have heads of 12 and 20 channels, which attention kernels pad to whole units of 8.
 const MODELS: [&str; 5] = ["glm-32b", "glm-edge", "glm-41v", "glm-heads-12", "glm-heads-20"];

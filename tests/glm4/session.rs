@@ -4,11 +4,11 @@ use super::{argmax, executors, model as formula};
 use crate::support::{devices, floats, glm4, nmse, options, read};
 use std::ops::ControlFlow;
 use wingbeat::low_level::arch::Glm4;
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Finish, Limits, Model, ModelSource, Options, Session, measure};
 use wingbeat::low_level::tape::{Room, Run, Step, TOKENS_PER_BLOCK};
 use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
-use wingbeat::sample::Sampling;
-use wingbeat::session::{Finish, Limits, Model, ModelSource, Options, Session, low_level};
 
 /// Returns the tiny trained GLM, or `None` in the published package, which lacks the model's file.
 fn tiny(options: &Options) -> Option<Model> {
@@ -83,7 +83,7 @@ fn a_full_context_ends_a_text_and_refuses_a_prompt() {
         assert!(session.decode(slot, 5).is_err());
         // A profile that is refused does not keep a slot open.
         session.close(slot).unwrap();
-        assert!(low_level::profile(&mut session, 101).is_err() && low_level::profile(&mut session, 0).is_err());
+        assert!(measure::profile(&mut session, 101).is_err() && measure::profile(&mut session, 0).is_err());
         session.open().unwrap();
     }
 }

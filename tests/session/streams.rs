@@ -1,4 +1,4 @@
-//! Tests streams: several texts of one session, and what ends or changes a text.
+//! Tests continuations: several texts of one session, and what ends or changes a text.
 
 use super::*;
 
@@ -15,22 +15,22 @@ fn continuations_of_one_state_are_those_of_single_streams() {
         let first = session.open().unwrap();
         session.prefill(first, &tokens).unwrap();
         let slots = [first, session.fork(first).unwrap(), session.fork(first).unwrap()];
-        let mut streams: Vec<Stream> =
-            slots.iter().enumerate().map(|(i, s)| Stream::new(*s, Sampler::new(sampling(i as u64)), &limits)).collect();
-        session.continue_many(&mut streams, &limits, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-        for (i, stream) in streams.iter().enumerate() {
+        let mut continuations: Vec<Continuation> =
+            slots.iter().enumerate().map(|(i, s)| Continuation::new(*s, Sampler::new(sampling(i as u64)), &limits)).collect();
+        session.continue_many(&mut continuations, &limits, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        for (i, continuation) in continuations.iter().enumerate() {
             let mut single = Session::new(&model, 1).unwrap();
             let made =
                 single.generate(tokens.as_slice(), &sampling(i as u64), &limits, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-            assert_eq!((made.tokens, made.text), (stream.tokens.clone(), stream.text.clone()), "{device}: stream {i}");
-            assert_eq!(stream.finish, Some(made.finish));
+            assert_eq!((made.tokens, made.text), (continuation.tokens.clone(), continuation.text.clone()), "{device}: continuation {i}");
+            assert_eq!(continuation.finish, Some(made.finish));
         }
     }
 }
 
-/// Continues several streams at once. The device can sample some of the streams, and the host must sample the other streams, which end first. Checks
-/// that each text equals the text of the stream alone, and that no tokens of the host's streams arrive together. Returns how many tokens of the
-/// device's streams arrive together.
+/// Continues several continuations at once. The device can sample some of the continuations, and the host must sample the other continuations, which end first. Checks
+/// that each text equals the text of the continuation alone, and that no tokens of the host's continuations arrive together. Returns how many tokens of the
+/// device's continuations arrive together.
 fn mixed_texts(name: &str, model: &Model) -> usize {
     let base = |seed| Sampling { seed, ..Sampling::rwkv() };
     let all = [
@@ -45,10 +45,10 @@ fn mixed_texts(name: &str, model: &Model) -> usize {
         let mut single = Session::new(model, 1).unwrap();
         let slot = single.open().unwrap();
         single.prefill(slot, &tokens).unwrap();
-        let mut streams = [Stream::new(slot, Sampler::new(sampling.clone()), &limits)];
-        single.continue_many(&mut streams, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
-        let [stream] = streams;
-        (stream.tokens, stream.text, stream.sampler.memory())
+        let mut continuations = [Continuation::new(slot, Sampler::new(sampling.clone()), &limits)];
+        single.continue_many(&mut continuations, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+        let [continuation] = continuations;
+        (continuation.tokens, continuation.text, continuation.sampler.memory())
     };
     let alone: Vec<_> = all.iter().map(alone).collect();
     let mut n_ahead = [0; 2];
@@ -56,23 +56,27 @@ fn mixed_texts(name: &str, model: &Model) -> usize {
         let mut session = Session::new(model, 8).unwrap();
         let first = session.open().unwrap();
         session.prefill(first, &tokens).unwrap();
-        let mut streams: Vec<Stream> = Vec::new();
+        let mut continuations: Vec<Continuation> = Vec::new();
         for sampling in &all[3 - n_of_host..] {
-            streams.push(Stream::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
+            continuations.push(Continuation::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
         }
-        // These streams begin with 12 tokens that count as generated, so they end after 8 further tokens.
-        streams[..n_of_host].iter_mut().for_each(|stream| stream.tokens = vec![0; 12]);
-        let mut hear = |event: wingbeat::session::Event<'_>| {
-            n_ahead[usize::from(event.stream >= n_of_host)] += usize::from(event.n_together > 1);
+        // These continuations begin with 12 tokens that count as generated, so they end after 8 further tokens.
+        continuations[..n_of_host].iter_mut().for_each(|continuation| continuation.tokens = vec![0; 12]);
+        let mut hear = |event: wingbeat::low_level::session::TokenEvent<'_>| {
+            n_ahead[usize::from(event.continuation >= n_of_host)] += usize::from(event.n_together > 1);
             ControlFlow::Continue(())
         };
-        session.continue_many(&mut streams, &limits, &mut hear).unwrap();
-        for (i, stream) in streams.iter().enumerate() {
+        session.continue_many(&mut continuations, &limits, &mut hear).unwrap();
+        for (i, continuation) in continuations.iter().enumerate() {
             let (tokens, text, memory) = &alone[3 - n_of_host + i];
             if i < n_of_host {
-                assert!(stream.tokens[12..] == tokens[..8] && text.starts_with(&stream.text), "{name}: {n_of_host}, {i}");
+                assert!(continuation.tokens[12..] == tokens[..8] && text.starts_with(&continuation.text), "{name}: {n_of_host}, {i}");
             } else {
-                assert_eq!((&stream.tokens, &stream.text, &stream.sampler.memory()), (tokens, text, memory), "{name}: {n_of_host}, {i}");
+                assert_eq!(
+                    (&continuation.tokens, &continuation.text, &continuation.sampler.memory()),
+                    (tokens, text, memory),
+                    "{name}: {n_of_host}, {i}"
+                );
             }
         }
     }
@@ -89,7 +93,7 @@ fn a_stream_that_needs_the_host_does_not_change_others() {
 
 #[test]
 fn streams_sample_on_the_device_once_none_needs_the_host() {
-    if draws_ahead("session::streams::streams_sample_on_the_device_once_none_needs_the_host") {
+    if draws_ahead("session::continuations::streams_sample_on_the_device_once_none_needs_the_host") {
         let mut options = options("cpu");
         options.deterministic = true;
         // On a software adapter a step may take longer than the time limit of a submission. Then each submission has only one step.

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use wingbeat::low_level::exec::gpu::{Adapter, Device, adapters};
+use wingbeat::low_level::session::{Model, ModelSource, Options, Session, Slot};
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{NewTensor, read_safetensors};
-use wingbeat::session::{Model, ModelSource, Options, Session, Slot};
 
 pub use wingbeat::low_level::words::testing::nmse;
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use wingbeat::low_level::arch::{Base, Ranks, Rwkv7};
 use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::session::{Model, ModelSource, Options};
 use wingbeat::low_level::tape::{Caps, Class};
-use wingbeat::session::{Model, ModelSource, Options};
 
 /// Loads a model of 24 narrow layers on the null device. Its file is written to `folder`.
 pub fn model(folder: &Path) -> Model {

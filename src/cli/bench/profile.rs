@@ -4,7 +4,7 @@ use crate::cli::ceiling::Ceiling;
 use crate::cli::output::say;
 use crate::error::Result;
 use crate::exec::WordTime;
-use crate::session::{Model, Session, low_level};
+use crate::session::{Model, Session, measure};
 
 /// The number of profiled steps. For each word (fused operation), the table shows the shortest time among these steps.
 const REPEATS: usize = 5;
@@ -22,9 +22,9 @@ struct ProfileRow {
 /// divided by the device's highest rate, `ceiling`. Both rates are in GB/s if `n_tokens` is 1, else in GFLOP/s.
 pub fn show(model: &Model, n_tokens: usize, ceiling: Option<Ceiling>) -> Result<()> {
     let mut session = Session::new(model, 1)?;
-    let mut best: Vec<WordTime> = low_level::profile(&mut session, n_tokens)?;
+    let mut best: Vec<WordTime> = measure::profile(&mut session, n_tokens)?;
     for _ in 1..REPEATS {
-        let again = low_level::profile(&mut session, n_tokens)?;
+        let again = measure::profile(&mut session, n_tokens)?;
         best.iter_mut().zip(again).for_each(|(best, again)| best.seconds = best.seconds.min(again.seconds));
     }
     let lines = by_word(&best);

@@ -3,7 +3,8 @@
 use super::files::{Files, MODEL};
 use super::printed;
 use crate::cli::batch::request_of;
-use crate::engine::{Engine, EngineOptions, Preparer, Request};
+use crate::engine::prepare::Preparer;
+use crate::engine::{Engine, EngineOptions, Request};
 use crate::error::Result;
 
 /// Input lines of `batch` with wrong fields.

@@ -4,7 +4,7 @@ use super::Scheduler;
 use super::admit::Beginning;
 use crate::engine::passage::{Heard, Line, Passage, Passed, Pinned, Space};
 use crate::error::{Error, Result};
-use crate::session::{Batcher, Done, Event, Job, JobId, Slot};
+use crate::session::{Batcher, Done, Job, JobId, Slot, TokenEvent};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Passages {
     }
 
     /// Passes an event on to the caller of its passage, and returns the answer. Returns `None` if the job is not a passage.
-    pub fn hear(&mut self, job: JobId, event: &Event<'_>) -> Option<ControlFlow<()>> {
+    pub fn hear(&mut self, job: JobId, event: &TokenEvent<'_>) -> Option<ControlFlow<()>> {
         let passage = self.running.get_mut(&job)?;
         passage.tell(0);
         Some(passage.line.ask(Heard::Event(event.token, event.piece.into())))

@@ -3,6 +3,7 @@
 use super::*;
 use crate::constrain::{Allowed, Constraint};
 use crate::engine::prepare::MakeConstraint;
+use crate::engine::prepare::{Prepared, Preparer};
 use crate::error::Result;
 
 const N: usize = 80;

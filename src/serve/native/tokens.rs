@@ -62,7 +62,7 @@ async fn encoded(app: &Arc<App>, body: &Body) -> Answer<(TextBody, crate::engine
             let vocab = preparing.model().vocab().ok_or_else(|| Error::input("the model has no vocabulary"))?;
             if add_special { vocab.encode_prompt(text.as_bytes()) } else { vocab.encode_further(text.as_bytes()) }
         }
-        _ => preparing.prepare(&Request { input, ..fields }).map(|prepared| prepared.prompt),
+        _ => preparing.tokens(&Request { input, ..fields }),
     };
     let permit = app.preparing.clone().acquire_owned().await;
     let work = move || {

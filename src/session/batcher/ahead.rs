@@ -59,12 +59,12 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         *has_samplers = false;
         let session: &mut Session = session.borrow_mut();
         let Ahead { pace, step, moves, n_steps, .. } = ahead;
-        let n = order.iter().map(|&i| sequences[i].stream.n_left()).fold(pace.0, usize::min);
+        let n = order.iter().map(|&i| sequences[i].continuation.n_left()).fold(pace.0, usize::min);
         *n_steps = n;
         step.clear();
         moves.clear();
         for (row, &i) in (0..).zip(order.iter()) {
-            let slot = sequences[i].stream.slot;
+            let slot = sequences[i].continuation.slot;
             let go = session.pages.leave(session.contents(slot)?.page);
             step.tokens.push(sequences[i].unread[0]);
             session.add_run(step, slot, go.run(row, 1), n)?;
@@ -84,7 +84,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     fn send_samplers(&mut self) -> Result<()> {
         let Batcher { session, sequences, order, .. } = self;
         let session: &mut Session = session.borrow_mut();
-        let samplers: Vec<&Sampler> = order.iter().map(|&i| &sequences[i].stream.sampler).collect();
+        let samplers: Vec<&Sampler> = order.iter().map(|&i| &sequences[i].continuation.sampler).collect();
         let exempt = session.exempt();
         session.executor.begin_draws(&samplers, &exempt)
     }
@@ -120,7 +120,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 if sequence.is_stuck {
                     continue;
                 }
-                sequence.stream.sampler.skip();
+                sequence.continuation.sampler.skip();
                 if teller.take(i, sequence, token, n) {
                     sequence.unread.push(token);
                 }
@@ -131,7 +131,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             let sequence = &mut sequences[i];
             if sequence.unread.len() > n {
                 // All sampled tokens belong to the text, so the slot moves to the page that the submission wrote.
-                let contents = session.slots.get_mut(sequence.stream.slot)?;
+                let contents = session.slots.get_mut(sequence.continuation.slot)?;
                 session.pages.finish_steps(go, n);
                 contents.advance(go.page_out, &sequence.unread[..n], keeps);
                 sequence.unread.drain(..n);

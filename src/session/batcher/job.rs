@@ -3,8 +3,8 @@
 use crate::constrain::Constraint;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
+use crate::session::continuation::{Continuation, Finish, Limits, Processor};
 use crate::session::slots::Slot;
-use crate::session::stream::{Finish, Limits, Processor, Stream};
 use crate::session::vectors::VectorRule;
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ pub struct Job {
     /// stop text. Set this field if `from` was loaded from a state file
     /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
-    /// The number of most likely tokens whose log-probabilities are reported at each sampled token, as in [`Stream::n_logprobs`]. The sampled
+    /// The number of most likely tokens whose log-probabilities are reported at each sampled token, as in [`Continuation::n_logprobs`]. The sampled
     /// token's own log-probability is reported, too. `None` reports no log-probabilities.
     pub n_logprobs: Option<usize>,
     /// The number of most likely tokens whose log-probabilities are reported at each prompt token except the first. The prompt token's own
     /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these
     /// log-probabilities. `None` reports no log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
-    /// The most tokens beyond the limit that the text may have to complete its last character, as in [`Stream::grace`].
+    /// The most tokens beyond the limit that the text may have to complete its last character, as in [`Continuation::grace`].
     pub grace: usize,
-    /// True if every token counts in penalties, as in [`Stream::counts_every_token`].
+    /// True if every token counts in penalties, as in [`Continuation::counts_every_token`].
     pub counts_every_token: bool,
     /// The most prompt tokens of this job that one step reads. `usize::MAX`, the default, sets no limit other than the size of a chunk.
     pub chunk: usize,
@@ -133,7 +133,7 @@ pub struct JobId(pub(super) u64);
 
 impl JobId {
     /// Returns how many jobs were added to the batcher before this job.
-    pub(in crate::session) fn index(self) -> usize {
+    pub(in crate::low_level::session) fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -156,7 +156,7 @@ pub struct JobOutput {
     pub text: String,
     /// The reason why the text ended.
     pub finish: Finish,
-    /// True if the text satisfies its constraint, as in [`Stream::complete`]. `None` without a constraint.
+    /// True if the text satisfies its constraint, as in [`Continuation::complete`]. `None` without a constraint.
     pub complete: Option<bool>,
     /// The job's sampler, after it has accepted the last token.
     pub sampler: Sampler,
@@ -166,10 +166,10 @@ pub struct JobOutput {
 }
 
 impl JobOutput {
-    /// Returns the result of a stream, or `None` if the stream has not ended.
-    pub(super) fn of(stream: Stream) -> Option<JobOutput> {
-        let pending = if stream.keeps_end { stream.pending() } else { Vec::new() };
-        let Stream { tokens, text, finish, complete, sampler, .. } = stream;
+    /// Returns the result of a continuation, or `None` if the continuation has not ended.
+    pub(super) fn of(continuation: Continuation) -> Option<JobOutput> {
+        let pending = if continuation.keeps_end { continuation.pending() } else { Vec::new() };
+        let Continuation { tokens, text, finish, complete, sampler, .. } = continuation;
         Some(JobOutput { tokens, text, finish: finish?, complete, sampler, pending })
     }
 }

@@ -2,21 +2,21 @@
 
 use super::job::{AtEnd, Done, JobId, JobOutput};
 use crate::error::Error;
+use crate::session::continuation::Continuation;
 use crate::session::logprobs::Logprobs;
-use crate::session::stream::Stream;
 use crate::session::vectors::Pool;
 
 /// A job that waits until another job has read their common prompt. Until then, it has an empty slot.
 pub struct Follower {
     pub job: JobId,
-    pub stream: Stream,
+    pub continuation: Continuation,
     pub at_end: AtEnd,
 }
 
 /// A running job.
 pub struct Sequence {
     pub job: JobId,
-    pub stream: Stream,
+    pub continuation: Continuation,
     /// Tokens that the slot must read before the next sampling: the rest of the prompt, or the token that was sampled last.
     pub unread: Vec<u32>,
     /// Jobs with the same prompt. When this job has read it, each of them continues in a fork of this job's slot.
@@ -49,10 +49,10 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(job: JobId, stream: Stream, unread: Vec<u32>, at_end: AtEnd) -> Sequence {
+    pub fn new(job: JobId, continuation: Continuation, unread: Vec<u32>, at_end: AtEnd) -> Sequence {
         Sequence {
             job,
-            stream,
+            continuation,
             unread,
             followers: Vec::new(),
             marks: Vec::new(),
@@ -78,7 +78,7 @@ impl Sequence {
 
     /// Returns whether the text has not ended.
     pub fn is_live(&self) -> bool {
-        self.stream.finish.is_none()
+        self.continuation.finish.is_none()
     }
 
     /// Returns whether the slot must read its unread tokens even if the text has ended, for example at a limit of 0 tokens.
@@ -110,14 +110,14 @@ impl Sequence {
 
     /// Returns the result of a job that has ended.
     pub fn done(self) -> Done {
-        let Sequence { job, stream, error, .. } = self;
-        Done { job, output: error.map_or_else(|| Ok(JobOutput::of(stream).expect("it ended, with an error or without")), Err) }
+        let Sequence { job, continuation, error, .. } = self;
+        Done { job, output: error.map_or_else(|| Ok(JobOutput::of(continuation).expect("it ended, with an error or without")), Err) }
     }
 
     /// Returns whether the device can sample the next tokens. A step that does so returns neither logits nor hidden states, and only a step that
     /// reads notes that a prompt has been read. A slot that will be forked must end a step exactly where it is forked.
     pub fn samples_on_device(&self) -> bool {
         let is_shared = !self.followers.is_empty() || !self.marks.is_empty();
-        self.unread.len() == 1 && !self.is_stuck && !is_shared && !self.has_to_read() && !self.stream.needs_host()
+        self.unread.len() == 1 && !self.is_stuck && !is_shared && !self.has_to_read() && !self.continuation.needs_host()
     }
 }

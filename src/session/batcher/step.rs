@@ -3,9 +3,9 @@
 use super::sequence::Sequence;
 use super::{Batcher, Done, JobId};
 use crate::error::{Error, Result};
+use crate::session::continuation::{Finish, TokenEvent};
 use crate::session::logprobs::Logprobs;
 use crate::session::slots::Slot;
-use crate::session::stream::{Event, Finish};
 use crate::session::work::{Wanted, Work};
 use crate::session::{Session, caught};
 use crate::vocab::Vocab;
@@ -13,10 +13,10 @@ use std::borrow::{Borrow, BorrowMut};
 use std::ops::ControlFlow;
 
 /// Callback for events. An event has text as soon as later tokens can no longer change this text.
-pub(super) type OnEvent<'a> = dyn FnMut(JobId, Event<'_>) + 'a;
+pub(super) type OnEvent<'a> = dyn FnMut(JobId, TokenEvent<'_>) + 'a;
 
 /// Callback for events that can end texts: `Break` ends the text of the event, and drops the tokens that the device has sampled in advance.
-pub(in crate::session) type Hear<'a> = dyn FnMut(JobId, Event<'_>) -> ControlFlow<()> + 'a;
+pub(in crate::low_level::session) type Hear<'a> = dyn FnMut(JobId, TokenEvent<'_>) -> ControlFlow<()> + 'a;
 
 /// A step that was begun and is not finished. [`Batcher::order`] lists the sequences that take part.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ impl Work for Reads<'_> {
         self.order.len()
     }
     fn slot(&self, i: usize) -> Slot {
-        self.sequences[self.order[i]].stream.slot
+        self.sequences[self.order[i]].continuation.slot
     }
     fn tokens(&self, i: usize) -> &[u32] {
         self.sequences[self.order[i]].next()
@@ -64,11 +64,16 @@ impl Teller<'_, '_> {
     /// Appends a token to the text of `sequence`, which has index `at`. `n_together` becomes [`Event::n_together`]. Returns whether the token
     /// belongs to the text; a stop id does not.
     pub fn take(&mut self, at: usize, sequence: &mut Sequence, token: u32, n_together: usize) -> bool {
-        let stream = &mut sequence.stream;
-        let is_text = stream.take(token, self.vocab);
-        let logprobs = if is_text { stream.logprobs.take() } else { None };
-        let event =
-            Event { stream: at, token: is_text.then_some(token), piece: stream.new_text(), n_together, logprobs: logprobs.as_ref() };
+        let continuation = &mut sequence.continuation;
+        let is_text = continuation.take(token, self.vocab);
+        let logprobs = if is_text { continuation.logprobs.take() } else { None };
+        let event = TokenEvent {
+            continuation: at,
+            token: is_text.then_some(token),
+            piece: continuation.new_text(),
+            n_together,
+            logprobs: logprobs.as_ref(),
+        };
         sequence.is_broken |= (self.hear)(sequence.job, event).is_break();
         self.is_broken |= sequence.is_broken;
         is_text
@@ -76,13 +81,13 @@ impl Teller<'_, '_> {
 
     /// Ends the text of `sequence`, and passes on the text that was held back.
     pub fn end(&mut self, at: usize, sequence: &mut Sequence, finish: Finish) {
-        sequence.stream.end(finish);
+        sequence.continuation.end(finish);
         self.tell(at, sequence);
     }
 
     /// Passes on new text of `sequence`, without a token.
     pub fn tell(&mut self, at: usize, sequence: &mut Sequence) {
-        let event = Event { stream: at, token: None, piece: sequence.stream.new_text(), n_together: 0, logprobs: None };
+        let event = TokenEvent { continuation: at, token: None, piece: sequence.continuation.new_text(), n_together: 0, logprobs: None };
         self.is_broken |= (self.hear)(sequence.job, event).is_break();
     }
 }
@@ -90,7 +95,7 @@ impl Teller<'_, '_> {
 impl<S: BorrowMut<Session>> Batcher<S> {
     /// Runs one step of all jobs: decodes one token per job, and prefills waiting prompts up to the size of a chunk. If no prompt waits and the
     /// device can sample for all jobs, decodes several tokens per job instead. Calls `on_event` with new text as soon as later tokens can no longer
-    /// change this text. In an event, `stream` is the job's index among the running jobs. Returns the jobs that ended.
+    /// change this text. In an event, `continuation` is the job's index among the running jobs. Returns the jobs that ended.
     ///
     /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are the two halves of this
     /// function.
@@ -155,12 +160,12 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     }
 
     /// Does what [`finish_step`](Self::finish_step) does. `hear` can end the text of each event that it gets, exactly there.
-    pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(JobId, Event<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
+    pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(JobId, TokenEvent<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
         Ok(self.land(hear)?.into_iter().map(Sequence::done).collect())
     }
 
     /// Finishes the step that was begun. Returns the sequences that ended, without those of cancelled jobs.
-    pub(in crate::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Sequence>> {
+    pub(in crate::low_level::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Sequence>> {
         let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
         let landed = match flight {
             Flight::Reading { n_first, n_decoding, has_begun } => {
@@ -286,10 +291,10 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 continue;
             }
             sequence.is_stuck = false;
-            let stream = &mut sequence.stream;
-            let logits = session.logits(stream.slot)?;
+            let continuation = &mut sequence.continuation;
+            let logits = session.logits(continuation.slot)?;
             // A panic in a constraint or a processor ends this job alone.
-            match caught(|| stream.draw(logits)) {
+            match caught(|| continuation.draw(logits)) {
                 Ok(Some(token)) => {
                     if teller.take(i, sequence, token, 1) {
                         sequence.unread.push(token);

@@ -1,4 +1,4 @@
-//! A stream is one text that is generated in a slot. The stream samples tokens on the host, collects the text, and decides when the text ends.
+//! A continuation is one text that is generated in a slot. The continuation samples tokens on the host, collects the text, and decides when the text ends.
 
 #[cfg(test)]
 mod tests;
@@ -58,27 +58,27 @@ impl Finish {
 
 /// A report to the caller: a generated token, or text that later tokens can no longer change, or both.
 #[derive(Debug)]
-pub struct Event<'a> {
-    /// Index of the stream among the streams that were continued together.
-    pub stream: usize,
+pub struct TokenEvent<'a> {
+    /// Index of the continuation among the continuations that were continued together.
+    pub continuation: usize,
     /// The token. `None` if the event only reports text that was held back before.
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// The number of tokens that the device sampled for this stream in one submission, this event's token included. The events of these tokens follow
+    /// The number of tokens that the device sampled for this continuation in one submission, this event's token included. The events of these tokens follow
     /// without waiting for the device. If the text ends within the submission, there are fewer events than tokens. 1 if the host sampled the token. 0
     /// if the event reports text without a new sampled token.
     pub n_together: usize,
-    /// Log-probabilities of the token, if the stream requests them.
+    /// Log-probabilities of the token, if the continuation requests them.
     pub logprobs: Option<&'a Logprobs>,
 }
 
 /// A function that changes logits before each sampling. Its arguments are the text's tokens so far and the logits, `[vocab]`. The host samples
-/// for a stream with a processor.
+/// for a continuation with a processor.
 pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
 
 /// A text that is generated in a slot, with its sampler and the conditions that end the text.
-pub struct Stream {
+pub struct Continuation {
     /// The slot that reads the tokens.
     pub slot: Slot,
     /// The sampler.
@@ -96,7 +96,7 @@ pub struct Stream {
     pub processor: Option<Processor>,
     /// Restricts the text: only tokens that the constraint allows are sampled. The processor changes the logits before the constraint applies, so the
     /// processor cannot allow a forbidden token. The sampler's guard ([`Sampling::guard`](crate::sample::Sampling::guard)) chooses no token for a
-    /// stream with a constraint. Penalties, biases and bans apply to the allowed tokens. A stop id is allowed where the constraint allows the text to
+    /// continuation with a constraint. Penalties, biases and bans apply to the allowed tokens. A stop id is allowed where the constraint allows the text to
     /// end. If the constraint allows no further token, the text ends. Stop texts also end a text with a constraint.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The number of most likely tokens whose log-probabilities are reported at each sampled token. The sampled token's own log-probability is
@@ -131,10 +131,10 @@ pub struct Stream {
     scratch: Vec<f32>,
 }
 
-impl Stream {
-    /// Creates a stream with an empty text, without processor, constraint and log-probabilities.
-    pub fn new(slot: Slot, sampler: Sampler, limits: &Limits) -> Stream {
-        Stream {
+impl Continuation {
+    /// Creates a continuation with an empty text, without processor, constraint and log-probabilities.
+    pub fn new(slot: Slot, sampler: Sampler, limits: &Limits) -> Continuation {
+        Continuation {
             slot,
             sampler,
             tokens: Vec::new(),
@@ -160,13 +160,13 @@ impl Stream {
         }
     }
 
-    /// Creates a stream whose text has ended. It takes the place of a stream that is moved away.
-    pub(super) fn ended(slot: Slot) -> Stream {
-        let stream = Stream::new(slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
-        Stream { finish: Some(Finish::Interrupted), ..stream }
+    /// Creates a continuation whose text has ended. It takes the place of a continuation that is moved away.
+    pub(super) fn ended(slot: Slot) -> Continuation {
+        let continuation = Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
+        Continuation { finish: Some(Finish::Interrupted), ..continuation }
     }
 
-    /// Sets how the text begins after an earlier text of the slot. `pending` is the result of the earlier stream's [`pending`](Self::pending).
+    /// Sets how the text begins after an earlier text of the slot. `pending` is the result of the earlier continuation's [`pending`](Self::pending).
     /// `prompt` lists the tokens that the slot has read after the earlier text. If `prompt` is empty, the text begins with the pending bytes.
     /// Otherwise, if the prompt ended within a character, the text begins with the remaining bytes of this character.
     pub fn begin_after(&mut self, pending: &[u8], prompt: &[u32], vocab: Option<&Vocab>) {
@@ -272,7 +272,7 @@ impl Stream {
     /// Returns whether the constraint allows the text to end here, and whether the constraint requires the end. Returns `None` without a
     /// constraint. Both values are false if the constraint returns an error.
     fn may_end(&mut self) -> Option<(bool, bool)> {
-        let Stream { constraint, tokens, n_told, .. } = self;
+        let Continuation { constraint, tokens, n_told, .. } = self;
         let constraint = constraint.as_mut()?.as_mut();
         let ends = caught(|| allowed_after(constraint, tokens, n_told).map(|allowed| (allowed.may_end, allowed.is_complete())));
         Some(ends.unwrap_or_default())
