@@ -3,8 +3,8 @@
 //! `Display` prints an error as one line: where, what is wrong, and what to do. JSON has these parts as fields. If the fault is in a line
 //! of text, an excerpt shows the line.
 //!
-//! The library does not know the flags of the command line. [`Error::field`] has an option's name in the library, and hints have such names
-//! between backticks (`` `context` ``, `` `device=cpu` ``), so that a front end can replace them with [`Error::with_names`].
+//! The library does not know the command line's flags. [`Error::field`] has an option's library name, and hints put such names between backticks (``
+//! `context` ``, `` `device=cpu` ``). A front end replaces them with [`Error::with_names`].
 
 mod json;
 mod names;
@@ -82,8 +82,8 @@ pub struct Error {
     pub message: String,
     /// The place of the fault: a path, a tensor, a line, a shader and its binding. `None` if the place is unknown.
     pub place: Option<String>,
-    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. A place in the option's value may follow, such as
-    /// `grammar: line 1, column 12`. [`field_name`](Self::field_name) returns the name alone.
+    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. A place in its value may follow, as in `grammar: line 1,
+    /// column 12`. [`field_name`](Self::field_name) returns the name alone.
     pub field: Option<Box<str>>,
     /// Advice on what the user can do, or `None`. Options and items of the library are between backticks.
     pub hint: Option<String>,
@@ -131,8 +131,8 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
-    /// Adds a place before the error's earlier places: `model.pth` before `tensor w1` gives `model.pth: tensor w1`. An empty place, or one
-    /// that is already the first, is not added.
+    /// Adds a place before the earlier places: `model.pth` before `tensor w1` gives `model.pth: tensor w1`. An empty place, or one that is already
+    /// first, is not added.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string(), MAX_PLACE);
         if place.is_empty() {
@@ -146,9 +146,8 @@ impl Error {
         self
     }
 
-    /// Sets the wrong option or field to `name`. If the error already has a field, `name` is put before it: `messages[2]` before `content`
-    /// gives `messages[2].content`. If the error has only a place, this becomes a place in the value of `name`: `grammar: line 1`. A field
-    /// that already has this name stays unchanged.
+    /// Sets the wrong option or field to `name`. An earlier field becomes a part of it: `content`, then `messages[2]` gives `messages[2].content`.
+    /// An earlier place becomes a place in its value: `grammar: line 1`. A field that already has this name stays unchanged.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {
@@ -183,14 +182,14 @@ impl Error {
         self
     }
 
-    /// Adds advice, with options and items of the library between backticks. An earlier hint is kept, because it is nearer to the cause.
+    /// Adds advice, with options and items of the library between backticks. An earlier hint stays, because it is nearer to the cause.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert(one_line(hint.into(), MAX_MESSAGE));
         self
     }
 
-    /// Adds an excerpt: the one-line text `text`, and carets under its byte range `part`. An empty `part` gets one caret. The excerpt shows
-    /// at most 60 characters of each: the text before the part, the part, and the text after the part.
+    /// Adds an excerpt: the one-line text `text`, and carets under its byte range `part` (one caret if `part` is empty). Shows at most 60 characters
+    /// each of the text before the part, of the part, and of the text after it.
     pub fn within(mut self, text: &str, part: Range<usize>) -> Self {
         const NEAR: usize = 60;
         let shown =
@@ -222,7 +221,7 @@ impl Error {
             _ => None,
         };
         let kind = if error.kind() == E::OutOfMemory { Kind::Memory } else { Kind::File };
-        // The system's error number, as in `(os error 2)`, is of no use to a user.
+        // Drops the system's error number, as in `(os error 2)`: it does not help a user.
         let text = error.to_string();
         let text = text.split_once(" (os error ").map_or(text.as_str(), |(text, _)| text).to_string();
         let e = Error::new(kind, text).caused_by(error);
@@ -233,7 +232,7 @@ impl Error {
     }
 }
 
-/// Returns `text` for a message that quotes it. A text of more than `most` characters is cut there and ends with `…`.
+/// Returns `text`, to be quoted in a message. A text of more than `most` characters is cut there and ends with `…`.
 pub(crate) fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -33,8 +33,7 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Reads one or more objects and the closing mark. The number of bytes in the result counts from the beginning of `text`, and includes
-    /// the closing mark.
+    /// Reads one or more objects and the closing mark. The number of bytes in the result counts from the beginning of `text` and includes the mark.
     pub fn calls(&self, declared: &Declared) -> Reading {
         let (mut calls, mut n_read) = (Vec::new(), 0);
         loop {
@@ -86,8 +85,8 @@ pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, Rea
     }
 }
 
-/// Reads one call, a JSON object, at the beginning of a text. Returns [`Reading::Text`] if the text does not begin with a call of a declared
-/// tool, or if the object is longer than 64 KiB.
+/// Reads one call, a JSON object, at the beginning of a text. Returns [`Reading::Text`] if the object is longer than 64 KiB or does not call a
+/// declared tool.
 pub fn object(text: &str, is_end: bool, declared: &Declared) -> Reading {
     let more = if is_end || text.len() > MAX_BYTES { Reading::Text } else { Reading::More };
     match begins(text, declared) {
@@ -126,7 +125,7 @@ fn begins(text: &str, declared: &Declared) -> Option<bool> {
     }
     let Some(name) = after(&value, "\"")? else { return Some(false) };
     match name.split_once(['"', '\\']) {
-        // With an escape, the name can be any name. `call` compares the complete name.
+        // With an escape, the name can be any name. `call` compares it once it is complete.
         Some(_) if name.find('\\').is_some_and(|at| name.find('"').is_none_or(|quote| at < quote)) => Some(true),
         Some((name, _)) => Some(declared.has(name)),
         None if declared.has_beginning(&name) => None,
@@ -183,7 +182,7 @@ pub fn list(text: &str, is_end: bool, declared: &Declared) -> Reading {
     }
 }
 
-/// Returns `reading` with `n` added to its number of bytes. The caller uses this function if `n` bytes precede the text that was read.
+/// Returns `reading` with `n` added to its number of bytes, for a text that `n` bytes precede.
 pub fn shifted(reading: Reading, n: usize) -> Reading {
     match reading {
         Reading::Calls(calls, bytes) => Reading::Calls(calls, n + bytes),

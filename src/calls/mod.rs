@@ -1,7 +1,7 @@
 //! Tool calls in answers: the forms in which models write calls, and the texts of calls that a request demands.
 //!
-//! Text counts as a call only if the text names a declared tool and has a JSON object of arguments. GLM-4's form is an exception: the
-//! arguments can be any text. All other text stays text. This module does not depend on the module `chat`.
+//! Text counts as a call only if it names a declared tool and has a JSON object of arguments; in GLM-4's form, any text can be the arguments. All
+//! other text stays text. This module does not depend on the module `chat`.
 
 mod bare;
 mod demand;
@@ -28,7 +28,7 @@ pub trait Form: Sync {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading;
 }
 
-/// The forms that can occur anywhere in an answer. If several forms could read a call, the first form reads the call.
+/// The forms that can occur anywhere in an answer. If several could read a call, the first one does.
 const FORMS: &[&dyn Form] = &[&written::WrittenForm, &fenced::FencedForm, &tagged::TaggedForm, &listed::ListedForm, &bare::BareForm];
 
 /// The result of reading a form at the beginning of a text.
@@ -38,7 +38,7 @@ pub enum Reading {
     Text,
     /// More text is needed to decide.
     More,
-    /// The calls, and the number of bytes that the calls take.
+    /// The calls, and the number of bytes that they take.
     Calls(Vec<ToolCall>, usize),
     /// A call without an end mark: the name of the tool, and the number of bytes before the arguments. The arguments are the rest of the text.
     Begins(String, usize),

@@ -8,15 +8,14 @@ use std::ops::ControlFlow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
     Text(&'a str),
-    /// A complete call. The arguments are the text of a JSON object. The text has the blanks and the order of keys that the model wrote.
+    /// A complete call. Its arguments are a JSON object, as the model wrote it.
     Call(&'a ToolCall),
 }
 
 /// A function that receives the pieces of an answer. `Break` stops the answer.
 pub type OnPiece<'a> = dyn FnMut(Piece<'_>) -> ControlFlow<()> + 'a;
 
-/// Finds calls of declared tools anywhere in a text. The caller may push the text in parts of any size: the calls and the text around the calls
-/// do not depend on the sizes.
+/// Finds calls of declared tools anywhere in a text. The result does not depend on the sizes of the parts in which the text is pushed.
 #[derive(Debug, Clone)]
 pub struct CallReader {
     declared: Declared,
@@ -33,14 +32,13 @@ impl CallReader {
         CallReader { declared, held: String::new() }
     }
 
-    /// Appends text of the answer. Calls `on_piece` for each piece that later text cannot change. Returns `Break` if `on_piece` returns
-    /// `Break`.
+    /// Appends text of the answer. Calls `on_piece` for each piece that later text cannot change. Returns `Break` if `on_piece` does.
     pub fn push(&mut self, text: &str, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
         self.held.push_str(text);
         self.go(false, on_piece)
     }
 
-    /// Ends the answer, and calls `on_piece` for each remaining piece. Returns `Break` if `on_piece` returns `Break`.
+    /// Ends the answer and calls `on_piece` for each remaining piece. Returns `Break` if `on_piece` does.
     pub fn finish(&mut self, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
         self.go(true, on_piece)
     }

@@ -1,5 +1,4 @@
-//! GLM-4's form of a tool call. A segment is the text after a role token. The first line of the segment is the name of a tool, and the rest of
-//! the segment is the arguments.
+//! GLM-4's form of a tool call. A segment is the text after a role token. Its first line is the name of a tool, and the rest is the arguments.
 
 use super::{Declared, Form, Reading};
 

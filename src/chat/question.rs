@@ -23,7 +23,7 @@ pub struct Question {
     pub sampling: Sampling,
     /// Ids of the tokens that end the answer. `None` means the model's own stop tokens.
     pub stop_ids: Option<Vec<u32>>,
-    /// Texts that end the answer. The caller should not use these texts for an answer with a constraint, because the constraint determines the end.
+    /// Texts that end the answer. Do not use them for an answer with a constraint, which determines the end itself.
     pub stop_texts: Vec<String>,
     /// The most tokens of the answer, from `max_new_tokens` of the model's `generation_config.json`. `None` if the file sets no
     /// limit.
@@ -37,7 +37,7 @@ pub struct Question {
     declared: Declared,
 }
 
-/// The kind of format that rendered a prompt. This kind determines how a reader splits the answer.
+/// The kind of format that rendered a prompt. It determines how a reader splits the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// A format of lines.
@@ -58,7 +58,7 @@ impl Question {
         Self::with_vocab(vocab_of(model)?, format, messages)
     }
 
-    /// Renders messages like [`new`](Self::new), with the vocabulary of the caller instead of the model's vocabulary.
+    /// Renders messages like [`new`](Self::new), with the caller's vocabulary instead of the model's.
     pub(crate) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
         if messages.is_empty() {
             return Err(Error::input("expected at least 1 message, found an empty list").field("messages"));
@@ -110,9 +110,8 @@ impl Question {
         })
     }
 
-    /// Returns a constraint for the whole text that the model writes. The constraint restricts the answer, but not a thought before the answer.
-    /// `make(between)` returns the constraint of the answer alone. `between` is the text between the prompt and the answer, usually a blank. The
-    /// constraint that `make` returns must allow this text before the answer.
+    /// Returns a constraint for the whole text that the model writes. It restricts the answer, but not a thought before it. `make(between)` returns
+    /// the constraint of the answer alone, which must allow the text `between` first: the text between the prompt and the answer, usually a blank.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary; the errors of `make`.
@@ -121,8 +120,7 @@ impl Question {
         self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }
 
-    /// Returns the text between the prompt and a tool call that a request demands. `lead` is the text that the format has between the prompt and
-    /// an answer.
+    /// Returns the text between the prompt and a demanded tool call. `lead` is the text that the format has between the prompt and an answer.
     ///
     /// # Errors
     /// `Input` if a thought precedes the call in a format that cannot separate the thought from the call.
@@ -136,8 +134,8 @@ impl Question {
         }
     }
 
-    /// Returns a reader for the answer. If prompts have no special tokens (RWKV), the reader ignores `stop_texts`, and the caller must pass the
-    /// stop texts to the session in [`Limits`](crate::session::Limits).
+    /// Returns a reader for the answer. For RWKV, whose prompts have no special tokens, the reader ignores `stop_texts`. The caller must then pass
+    /// them to the session in [`Limits`](crate::session::Limits).
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
         match self.source {
             Source::Segments => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.declared.clone()),
@@ -146,13 +144,13 @@ impl Question {
         }
     }
 
-    /// Returns how many tokens at the beginning of this prompt are also at the beginning of the conversation's next prompt. The next prompt has
-    /// the answer at the place where this prompt begins a thought.
+    /// Returns how many tokens this prompt shares with the conversation's next prompt. The next prompt has the answer where this one begins a
+    /// thought.
     pub(crate) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
         let (before, own) = self.tokens.split_at(self.n_before);
         let text = vocab.decode(own);
         let kept = text.strip_suffix(self.place.opening.as_bytes()).unwrap_or(&text);
-        // The beginning of an answer can change the last tokens: " x" may be one token or two.
+        // An answer's beginning can change the tokens before it: " x" may be one token or two.
         let n_common = |answer: &str| {
             let tokens = vocab.encode_further(&[kept, answer.as_bytes()].concat())?;
             Ok(tokens.iter().zip(own).take_while(|(a, b)| a == b).count())
@@ -161,7 +159,7 @@ impl Question {
         counts.into_iter().try_fold(own.len(), |least, n| Ok(least.min(n?))).map(|n| before.len() + n)
     }
 
-    /// Returns whether `Limits` must have the stop texts, because the reader ignores stop texts.
+    /// Returns whether the session must search for the stop texts, because the reader ignores them.
     pub(crate) fn is_text(&self) -> bool {
         self.source != Source::Segments
     }

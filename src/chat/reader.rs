@@ -6,14 +6,14 @@ use crate::template::{Delta, SegmentWriter, ToolCall, opening_ids};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
-/// Splits an answer into parts (text, thought, tool calls) while a model writes the answer.
+/// Splits an answer into text, thought and tool calls while a model writes it.
 ///
 /// A part arrives in pieces. The joined pieces of a part are the whole text, thought or call. Blanks at the beginning and the end of a text are
 /// dropped. Text that could be the beginning of a tag or a stop text is held back until the next tokens decide.
 pub struct AnswerReader {
     splitter: Splitter,
-    /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` if an answer is one text, as in formats of lines (`Name:
-    /// text`) and templates of RWKV-7 G1.
+    /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` if the answer is one text: in formats of lines (`Name: text`)
+    /// and with templates of RWKV-7 G1.
     segments: Option<SegmentWriter>,
     /// The tools that the answer can call.
     declared: Declared,
@@ -33,8 +33,7 @@ pub(crate) struct Read {
     pub dropped: String,
     /// The calls in an answer that is one text. Empty if the answer has segments.
     pub calls: Vec<ToolCall>,
-    /// The answer's segments (the texts between `<|assistant|>` tokens) as the model wrote them. Empty if the answer is one text, as in formats of
-    /// lines and templates of RWKV-7 G1.
+    /// The answer's segments as the model wrote them. Empty if the answer is one text.
     pub segments: Vec<String>,
 }
 
@@ -62,9 +61,8 @@ impl AnswerReader {
         AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, declared, is_call: false }
     }
 
-    /// Reads the next token, and `text`: the new text that later tokens can no longer change. `token` is `None` if the session only reports text that
-    /// was held back before. Passes new parts of the answer to `on_part`. Returns `Break` if `on_part` returns `Break` or a stop text ends the
-    /// answer.
+    /// Reads the next token, and `text`: the new text that later tokens can no longer change. `token` is `None` if only text is reported that was
+    /// held back before. Passes new parts to `on_part`. Returns `Break` if `on_part` does or if a stop text ends the answer.
     pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         let AnswerReader { splitter, segments, declared, is_call } = self;
         match (segments, token) {
@@ -97,7 +95,7 @@ impl AnswerReader {
         Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, calls, segments }
     }
 
-    /// Ends an answer that the length limit or the caller stopped. Drops an incomplete stop text at the end of the answer.
+    /// Ends an answer that was cut by the length limit or the caller. Drops an incomplete stop text at its end.
     pub(crate) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> Read {
         self.splitter.dropped = Some(String::new());
         self.end(on_part)
@@ -109,8 +107,7 @@ pub(crate) fn is_declared(first_line: &str, declared: &Declared) -> bool {
     matches!(SegmentForm.read(&format!("{first_line}\n"), true, declared), Reading::Begins(..))
 }
 
-/// Passes one piece of a segment (a text between `<|assistant|>` tokens) to `on_part`: as a piece of a tool call, or through `splitter` as a
-/// piece of thought or text.
+/// Passes one piece of a segment to `on_part`: as a piece of a tool call, or through `splitter` as a piece of thought or text.
 fn show(delta: Delta<'_>, splitter: &mut Splitter, declared: &Declared, is_call: &mut bool, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
     match delta {
         Delta::Begin { name } => {

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::vocab::Vocab;
 
 /// Function that returns the constraint of one answer. Its argument is the text between the prompt and the answer, usually a blank. The constraint
-/// must allow this text before the answer.
+/// must allow this text first.
 pub type MakeConstraint = Box<dyn Fn(&str) -> Result<Box<dyn Constraint>> + Send>;
 
 /// The text before an answer, and the token that may end the answer.
@@ -21,8 +21,8 @@ pub struct AnswerPlace {
 }
 
 impl AnswerPlace {
-    /// Returns a constraint for the whole text that the model writes at this place. `n_ids` is the number of the model's logits. `make` returns the
-    /// constraint of the answer alone. A thought before the answer is not restricted.
+    /// Returns a constraint for the whole text that the model writes here. `n_ids` is the number of the model's logits. `make` returns the constraint
+    /// of the answer alone; a thought before the answer is not restricted.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -55,10 +55,10 @@ pub fn blank_line(vocab: &Vocab) -> Option<u32> {
     }
 }
 
-/// Constrains an answer, and allows any thought before the answer.
+/// Constrains an answer, but not the thought before it.
 struct AnswerConstraint {
     inner: Box<dyn Constraint>,
-    /// Recognises the end of the thought that the model writes. `None` if the model writes no thought, and after the thought has ended.
+    /// Recognises the end of the thought. `None` after the thought, and if the model writes none.
     thought: Option<Thought>,
     /// The tokens of the tag that ends a thought.
     end: Vec<u32>,
@@ -129,11 +129,11 @@ impl Constraint for AnswerConstraint {
 
 /// Recognises the end of the thought before an answer.
 struct Thought {
-    /// The last bytes of the text so far (the prompt's opening, then the thought). The closing tag is searched for in these bytes.
+    /// The last bytes of the opening and the thought so far, in which the closing tag is searched for.
     read: Vec<u8>,
     /// One bit per token, set if the token has a text.
     texts: Vec<u32>,
-    /// Tokens with text after a `>`. Each of these tokens could end the thought and also begin the answer.
+    /// Tokens with text after a `>`. They could both end the thought and begin the answer.
     closers: Vec<u32>,
 }
 
@@ -153,8 +153,7 @@ impl Thought {
         Thought { read: opening.into(), texts, closers }
     }
 
-    /// Writes the allowed tokens to `ids`, one bit per token: all tokens with a text, except tokens that end the thought and also begin the
-    /// answer.
+    /// Writes the allowed tokens to `ids`, one bit per token: all with a text, except those that would both end the thought and begin the answer.
     fn allowed(&self, vocab: &Vocab, ids: &mut Vec<u32>) {
         self.texts.clone_into(ids);
         for &id in &self.closers {
@@ -172,7 +171,7 @@ impl Thought {
         ends
     }
 
-    /// Returns the part of the token's text after the end of the thought. Returns `None` if the token does not end the thought.
+    /// Returns the part of the token's text after the end of the thought, or `None` if the token does not end it.
     fn after(&self, token: &[u8]) -> Option<Vec<u8>> {
         let all = [self.read.as_slice(), token].concat();
         let end = all.windows(END.len()).position(|some| some == END.as_bytes())?;
@@ -226,7 +225,7 @@ mod tests {
         };
         let place = |opening: &str| AnswerPlace { opening: opening.into(), lead: " ", blank_line: None };
         let mut held = place(" <think").constrain(&vocab, 8, &mut make).unwrap();
-        // All tokens with a text are allowed, except tokens that end the thought and also begin the answer. The text cannot end here.
+        // Every token with a text is allowed, unless it would both end the thought and begin the answer. The text cannot end here.
         assert_eq!(texts(held.as_mut()), [1, 2, 3, 4, 5, 7]);
         assert!(!held.allowed().unwrap().may_end);
         for id in [4, 1, 5] {

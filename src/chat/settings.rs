@@ -12,13 +12,11 @@ pub struct Settings {
     pub chat_len_long: usize,
     /// `CHAT_LEN_MAX`: the most tokens of a reply.
     pub chat_len_max: usize,
-    /// `FREE_GEN_LEN`: a free text (outside the conversation) has at most `FREE_GEN_LEN` + 1 tokens. Up to 99 further tokens may complete a
-    /// character.
+    /// `FREE_GEN_LEN`: a free text (outside the conversation) has at most one token more than this. Up to 99 further tokens may complete a character.
     pub free_gen_len: usize,
     /// `CHUNK_LEN`: the most prompt tokens per prefill step.
     pub chunk_len: usize,
-    /// `AVOID_REPEAT`: characters that must not occur twice in succession. Has an effect only for characters that are one token of the
-    /// vocabulary.
+    /// `AVOID_REPEAT`: characters that must not occur twice in succession. Only characters that are one token of the vocabulary count.
     pub avoid_repeat: String,
     /// Sampler settings, among them `GEN_TEMP`, `GEN_TOP_P`, `GEN_alpha_presence`, `GEN_alpha_frequency` and `GEN_penalty_decay`.
     pub sampling: Sampling,
@@ -58,7 +56,7 @@ const LENGTHS: [Length; 5] = [
     Length("CHUNK_LEN", |s| &mut s.chunk_len, 1, "Most prompt tokens per prefill step"),
 ];
 
-/// The largest value of a setting that is a number of tokens. Larger values are refused, because they are probably typing errors.
+/// The largest value of a setting that is a number of tokens. A larger one is probably a typing error.
 const LONGEST: usize = 1 << 24;
 
 const AVOID_REPEAT: (&str, &str) = ("AVOID_REPEAT", "Characters that do not repeat; none: all may repeat");

@@ -18,8 +18,8 @@ pub enum AnswerPart<'a> {
     Arguments(&'a str),
 }
 
-/// Callback for the parts of an answer while a model writes it. `Break` stops the answer. The joined pieces of a text, a thought or a call are
-/// the whole text, thought or call.
+/// Callback for the parts of an answer while a model writes it. `Break` stops the answer. The joined pieces of a text, a thought or a call are the
+/// whole part.
 pub type OnPart<'a> = dyn FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a;
 
 const BEGIN: &str = "<think>";
@@ -27,16 +27,16 @@ const BEGIN: &str = "<think>";
 pub const END: &str = "</think>";
 
 /// The part that the model writes first: a thought or the answer. If the prompt ends within a tag, such as `<think`, the model first writes the rest
-/// of this tag. `Thought` and `AfterThought` hold this rest, or an empty text.
+/// of the tag. `Thought` and `AfterThought` hold this rest, which may be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStart {
     /// The model writes only the answer. Tags in the answer are ordinary text.
     Answer,
     /// The model writes a thought first if its text begins with the tag `<think>`. Otherwise the model writes only the answer.
     MaybeThought,
-    /// The model writes a thought, then the answer. The prompt has the tag `<think>` or the beginning of this tag. The field is the rest of the tag.
+    /// The model writes a thought, then the answer. The prompt has at least the beginning of the tag `<think>`; the field is the rest of the tag.
     Thought(&'static str),
-    /// The model writes only the answer, because the prompt has a thought already. The field is the rest of the tag `</think>`.
+    /// The model writes only the answer, because the prompt already has a thought. The field is the rest of the tag `</think>`.
     AfterThought(&'static str),
 }
 
@@ -92,13 +92,12 @@ impl Splitter {
         }
     }
 
-    /// Returns the splitter with a reader for calls of these tools in the answer.
+    /// Returns the splitter with a reader for calls of these tools.
     pub fn with_calls(self, declared: Declared) -> Splitter {
         Splitter { calls: (!declared.is_empty()).then(|| CallReader::new(declared)), ..self }
     }
 
-    /// Reads the next text of the reply and passes its parts to `on_part`. Returns `Break` if `on_part` returns `Break` or a stop text ends the
-    /// answer.
+    /// Reads the next text of the reply and passes its parts to `on_part`. Returns `Break` if `on_part` does or if a stop text ends the answer.
     pub fn push(&mut self, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         self.held.push_str(text);
         self.go(Rest::Follows, on_part)
@@ -202,14 +201,14 @@ impl Splitter {
     }
 }
 
-/// The argument of `Splitter::go` that states whether more text of the reply can follow.
+/// States whether more text of the reply can follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Follows,
     IsNothing,
 }
 
-/// Returns the length in bytes of the longest suffix of `text` that is a prefix of `mark`, but not the whole `mark`. Returns 0 if no suffix matches.
+/// Returns how many bytes at the end of `text` could be the beginning of `mark`. The whole `mark` does not count.
 fn begun(text: &str, mark: &str) -> usize {
     (1..mark.len()).rev().find(|&n| text.ends_with(&mark[..n])).unwrap_or(0)
 }

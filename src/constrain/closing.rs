@@ -15,19 +15,19 @@ use toktrie::{TokEnv, TokTrie};
 /// The largest number of bytes that a search may append to complete a text.
 const LONGEST: usize = 16 << 10;
 
-/// The largest number of bytes that [`Closer::shorter`] may try in total. This search runs once, at the beginning of a text.
+/// The most bytes that [`Closer::shorter`] may try in total. It runs once, at the beginning of a text.
 const TRIES: usize = 4000;
 
-/// If more than this many bytes may come next, the search tries only the first `ALIKE` bytes of each rank. The function `rank` computes ranks.
+/// If more than this many bytes may come next, the search tries only the first `ALIKE` bytes of each [`rank`].
 const CHOICES: usize = 8;
-/// The number of bytes with the same rank that the search tries, for example two of the ten digits.
+/// The number of bytes of equal rank that the search tries, for example two of the ten digits.
 const ALIKE: usize = 2;
 
-/// The search tries bytes of low rank first. This number is added to the rank of a byte that is no token itself and occurs only within longer tokens.
+/// Added to the rank of a byte that occurs only within longer tokens, so that the search tries it later.
 const WITHIN: usize = 5;
 
-/// The known bytes that complete a text (its ending) may begin with a value, such as a number. The next token may already contain this value. At
-/// most `REPLACED` bytes are then dropped from the beginning of the ending.
+/// The most bytes that may be dropped from the beginning of a known ending. An ending may begin with a value, such as a number, that the next token
+/// already contains.
 const REPLACED: usize = 12;
 
 /// An unfinished text under a grammar, with the shortest known bytes that complete the text.
@@ -50,8 +50,8 @@ struct Ending {
 }
 
 impl Closer {
-    /// Makes a closer for a new text. Searches for a short complete text under the grammar, which is the ending of the new text. `bytes` is a parser
-    /// at the beginning of a text. Returns `None` if the search fails, or if the vocabulary has no tokens for the bytes of the ending.
+    /// Makes a closer for a new text, whose parser `bytes` has read nothing yet. Searches for a short complete text under the grammar, which is the
+    /// first ending. Returns `None` if the search fails, or if the vocabulary has no tokens for the ending.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
         let order = Arc::new(ByteOrder::of(vocab.tok_trie()));
         let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };
@@ -77,8 +77,7 @@ impl Closer {
         }
     }
 
-    /// Appends the token `id` to the text and returns the closer of the longer text. `bytes` is the token's text. Returns `None` if no way is found
-    /// to complete the longer text.
+    /// Appends the token `id` to the text. Returns `None` if no way is found to complete the longer text. `bytes` is the token's text.
     pub fn accept(mut self, id: u32, bytes: &[u8]) -> Option<Closer> {
         let ending = match self.next.take() {
             Some((known, ending)) if known == id => ending,
@@ -88,8 +87,8 @@ impl Closer {
         Some(Closer { ending, ..self })
     }
 
-    /// Returns bytes and tokens that complete the text after the token `id` is appended. Returns `None` if the search fails, or if the
-    /// vocabulary has no tokens for the completing bytes. `bytes` is the text of the token `id`.
+    /// Returns an ending of the text after the token `id`, whose text is `bytes`. Returns `None` if the search fails, or if the vocabulary has no
+    /// tokens for the ending.
     fn ending_after(&mut self, id: u32, bytes: &[u8]) -> Option<Ending> {
         let known = self.ending.clone();
         if let Some(rest) = known.text.strip_prefix(bytes) {
@@ -108,9 +107,8 @@ impl Closer {
         }
     }
 
-    /// Returns the part of `ending` that completes the text after `bytes` are appended. If `ending` begins with a value, up to `REPLACED` of its
-    /// first bytes are dropped, because `bytes` may already contain the value. As many bytes as possible are dropped. Returns `None` if no part
-    /// completes the text.
+    /// Returns the part of `ending` that still completes the text after `bytes`, or `None` if no part does. If `ending` begins with a value, drops as
+    /// many of its first bytes as possible, at most `REPLACED`: `bytes` may already contain the value.
     fn still_ends<'w>(&mut self, bytes: &[u8], ending: &'w [u8]) -> Option<&'w [u8]> {
         let is_value = ending.first().is_some_and(u8::is_ascii_alphanumeric);
         let replaced = if is_value { REPLACED.min(ending.len()) } else { 0 };
@@ -131,8 +129,7 @@ impl Closer {
     /// Splits a text into the fewest tokens. Returns `None` if the vocabulary has no tokens for the text.
     fn tokens_of(&self, text: &[u8]) -> Option<Vec<u32>> {
         let trie = self.vocab.tok_trie();
-        // for each offset in the text: the smallest number of tokens up to the offset, the last of these tokens, and the offset where this token
-        // begins
+        // for each offset in the text: the fewest tokens up to there, the last of them, and where it begins
         let mut best: Vec<Option<(usize, u32, usize)>> = vec![None; text.len() + 1];
         for from in 0..text.len() {
             let so_far = match best[from] {
@@ -161,9 +158,8 @@ impl Closer {
         Some(tokens)
     }
 
-    /// Searches for a shorter ending of the text that `start` has parsed. `text` is a known ending: bytes that complete the parsed text. The
-    /// search tries other bytes at each offset of `text`. Returns the ending with the fewest tokens, which may be `text` itself. Returns `None`
-    /// if the vocabulary has no tokens for any ending that was found.
+    /// Searches for a shorter ending of the text that `start` has parsed. `text` is a known ending; the search tries other bytes at each of its
+    /// offsets. Returns the ending with the fewest tokens, which may be `text` itself, or `None` if the vocabulary has no tokens for any ending.
     fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<Ending> {
         let size = |ending: &Ending| (ending.tokens.len(), ending.text.len());
         let (mut best, mut text) = (self.ending_of(text.clone()), text);
@@ -191,9 +187,9 @@ impl Closer {
     }
 }
 
-/// Returns bytes that complete the text that `at` has parsed. At each step, the search appends the byte that is likely to end the text soonest.
-/// `known` are bytes that completed an earlier text: as soon as `known` also completes this text, the search appends `known` and stops. Returns
-/// `None` if the search has not completed the text after about `longest` bytes.
+/// Returns an ending of the text that `at` has parsed. Appends, again and again, the byte that is likely to end the text soonest. `known` is the
+/// ending of an earlier text; if it also ends this text, the search appends it and stops. Returns `None` if the text is not complete after about
+/// `longest` bytes.
 fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     // for each set of allowed bytes: how often the search had to choose from this set
@@ -209,8 +205,8 @@ fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Opt
             return Some(text);
         }
         // For each set of allowed bytes, the search takes the first choice 16 times, then the second 32 times, the third 64 times and so on,
-        // cyclically. So the search gives up a choice that does not end the text. A choice that ends the text has enough steps to close all open
-        // strings and brackets.
+        // cyclically. So it gives up a choice that does not end the text, while a choice that does has enough steps to close all open strings and
+        // brackets.
         let n = visits.entry(place).or_default();
         let byte = *choices.get((*n / 16 + 1).ilog2() as usize % choices.len().max(1))?;
         *n += 1;
@@ -265,9 +261,8 @@ impl ByteOrder {
     }
 }
 
-/// Returns the rank of a byte. The search tries bytes of low rank first: bytes that close a string or bracket, then bytes that begin a short value.
-/// If `is_text` is true, any letter may come next, so the text is inside a string. There, a quote ends the string, and brackets are plain
-/// characters.
+/// Returns the rank of a byte; the search tries low ranks first. Bytes that close a string or bracket come first, then bytes that begin a short
+/// value. `is_text` is true if any letter may come next: inside a string, a quote ends the string and brackets are plain characters.
 fn rank(byte: u8, is_text: bool) -> usize {
     match byte {
         b'"' if is_text => 0,

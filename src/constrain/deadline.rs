@@ -4,7 +4,7 @@ use llguidance::CancellationHandle;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval at which a watching thread checks whether a running step has exceeded its time limit.
+/// How often the watching thread checks whether a running step has exceeded its time limit.
 const TICK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -21,8 +21,8 @@ struct RunningSteps {
     is_asleep: bool,
 }
 
-/// Runs `step`, a step of the parser, and returns its result. If the step takes longer than `limit`, a watching thread cancels the step through
-/// `handle`. The step has no time limit if `handle` is `None`, or if the watching thread cannot be started.
+/// Runs a step of the parser and returns its result. A watching thread cancels a step that takes longer than `limit`, through `handle`. There is no
+/// time limit if `handle` is `None` or the thread cannot be started.
 pub fn within<T>(limit: Duration, handle: Option<CancellationHandle>, step: impl FnOnce() -> T) -> T {
     static WATCH: OnceLock<Option<&Watch>> = OnceLock::new();
     let (Some(watch), Some(handle)) = (*WATCH.get_or_init(start), handle) else { return step() };

@@ -72,7 +72,7 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
                 if begun.elapsed() > LIMIT {
                     break 'deeper;
                 }
-                // an error of another kind is ignored: it comes from a reference to a subschema that the reduced schema lacks
+                // ignore errors of another kind: they come from references whose target the reduced schema lacks
                 let Some(error) = compile(&alone(root, &some)).filter(|e| kind(e) == kind(&said)) else { continue };
                 if let [(pointer, part)] = some.as_slice() {
                     (at, schema, said) = (pointer.clone(), part, error);
@@ -87,8 +87,7 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
     meaning(schema, &said).at(at)
 }
 
-/// Returns a schema of an object whose properties have the subschemas `parts`. Every property is required, and no other property is allowed.
-/// [`blame`] compiles this schema to test `parts` without the rest of `root`.
+/// Returns the schema of an object that has exactly the properties `parts`. [`blame`] compiles it to test `parts` without the rest of `root`.
 fn alone(root: &Value, parts: &[(Pointer, &Value)]) -> Value {
     let below: Map<String, Value> = parts.iter().enumerate().map(|(i, (_, part))| (i.to_string(), (*part).clone())).collect();
     let names: Vec<&String> = below.keys().collect();
@@ -122,8 +121,8 @@ fn meaning(schema: &Value, said: &str) -> Error {
     }
 }
 
-/// Returns which known phrase llguidance's error message contains, or `None` if the message contains no known phrase. The phrase identifies the
-/// kind of error.
+/// Returns the known phrase in llguidance's error message, which identifies the kind of error. Returns `None` if the message contains no known
+/// phrase.
 fn kind(said: &str) -> Option<&'static str> {
     let all = OF_SCHEMA.iter().map(|(known, ..)| *known).chain(MEANT.iter().map(|(known, _)| *known));
     std::iter::once("nsatisfiable").chain(all).find(|known| said.contains(known))

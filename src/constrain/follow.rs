@@ -17,7 +17,7 @@ use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTr
 /// The stack size, in bytes, of the thread that compiles a grammar. llguidance's compiler recurses as deeply as the grammar's rules are nested.
 const STACK_BYTES: usize = 256 << 20;
 
-/// The tokens of a vocabulary as a trie of their bytes. Create a `Pieces` once per model, because this takes about 100 ms for 65 536 tokens.
+/// The tokens of a vocabulary as a trie of their bytes. Create it once per model: it takes about 100 ms for 65 536 tokens.
 #[derive(Clone)]
 pub struct Pieces {
     /// Creates parsers whose ids are the tokens of the vocabulary.
@@ -26,7 +26,7 @@ pub struct Pieces {
     bytes: Ids,
 }
 
-/// Creates parsers of texts that are given as ids: tokens or bytes.
+/// Creates parsers of texts that arrive as ids. An id is a token or a byte.
 #[derive(Clone)]
 struct Ids {
     factory: Arc<ParserFactory>,
@@ -78,7 +78,7 @@ impl Pieces {
 
 impl Ids {
     fn new<'t>(n_ids: u32, text: impl Fn(u32) -> &'t [u8], slices: &[String]) -> Result<Ids> {
-        // the trie would take a token that begins with the byte 0xff as a special token; this byte never occurs in UTF-8
+        // the trie would treat a token that begins with the byte 0xff as a special token; no UTF-8 text contains this byte
         let bytes = |id: u32| if id < n_ids { text(id) } else { &[] };
         let pieces: Vec<Vec<u8>> = (0..=n_ids).map(bytes).map(|b| if b.contains(&0xff) { Vec::new() } else { b.to_vec() }).collect();
         let info = TokRxInfo::new(n_ids + 1, n_ids);
@@ -90,8 +90,8 @@ impl Ids {
         Ok(Ids { factory: Arc::new(factory), n_ids })
     }
 
-    /// Compiles a grammar. Returns a parser at the beginning of a text. The outer error means that no thread could be started. The inner error is
-    /// llguidance's error message.
+    /// Compiles a grammar and returns a parser at the beginning of a text. The outer error means that no thread could be started; the inner error is
+    /// llguidance's message.
     fn parse(&self, grammar: &Grammar) -> Result<std::result::Result<Parse, String>> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;
@@ -111,7 +111,7 @@ impl Ids {
     }
 }
 
-/// Returns the limits of the parser. A step may do more work than llguidance allows by default, because a slow step is better than an error.
+/// Returns the parser's limits. They allow a step more work than llguidance's defaults, because a slow step is better than an error.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 5_000_000,
@@ -129,8 +129,8 @@ fn limits() -> ParserLimits {
 #[derive(Clone)]
 pub struct Follower {
     parse: Parse,
-    /// Searches for tokens that complete the text. `None` if the text may be cut at its token limit ([`Grammar::close`] is off), or if no way to
-    /// complete the text is known.
+    /// Searches for tokens that complete the text. `None` if [`Grammar::close`] is off, so that the text may be cut at its token limit, or if no
+    /// ending was found.
     closer: Option<Closer>,
     vocab: TokEnv,
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, short};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The largest size of a grammar in bytes. A grammar of a whole programming language takes a tenth of this limit.
+/// The largest size of a grammar in bytes. Grammars of whole programming languages take a tenth of it.
 const MAX_BYTES: usize = 1 << 20;
 /// The largest depth of nested parentheses.
 const MAX_NESTING: usize = 100;
@@ -40,8 +40,7 @@ pub enum Expr {
     Sequence(Vec<Expr>),
     /// Alternatives.
     Either(Vec<Expr>),
-    /// A repeated expression, with the smallest and the largest number of repetitions. The largest number is `None` if the repetitions have no
-    /// limit.
+    /// A repeated expression, with the fewest and the most repetitions. `None` means no limit.
     Repeat(Box<Expr>, u32, Option<u32>),
 }
 
@@ -103,7 +102,7 @@ enum LineEnds {
     Keep,
 }
 
-/// A rule while the grammar is being read. A rule may be used before its definition is read.
+/// A rule while the grammar is read. Other rules may refer to it before its definition.
 struct GbnfRule {
     /// The byte range of the first occurrence of the rule's name in the grammar.
     named: Range<usize>,
@@ -176,12 +175,12 @@ impl<'t> GbnfReader<'t> {
                         return Err(self.refuse(begin..begin + 1, &format!("expected an element before {next}")));
                     };
                     let (least, most) = self.times()?;
-                    // the code that handles repetitions is recursive, so each level takes stack
+                    // later passes recurse into repetitions, so each level takes stack
                     if std::iter::successors(Some(&item), |e| e.repeated()).nth(MAX_REPEATED).is_some() {
                         let text = format!("repetitions are nested more than {MAX_REPEATED} deep");
                         return Err(self.refuse(begin..self.at, &text));
                     }
-                    // an element that is repeated 0 times is the empty text, even if a further repetition follows
+                    // repeated 0 times, an element is the empty text, whatever repetition follows
                     if most == Some(0) {
                         self.blanks(if nesting > 0 { LineEnds::Skip } else { LineEnds::Keep });
                         while matches!(self.peek(), Some('*' | '+' | '?' | '{')) {
@@ -222,8 +221,7 @@ impl<'t> GbnfReader<'t> {
         Ok(inner)
     }
 
-    /// Reads a repetition, such as `*` or `{2,5}`. Returns the smallest and the largest number of repetitions. The largest number is `None` if
-    /// the repetitions have no limit.
+    /// Reads a repetition, such as `*` or `{2,5}`. Returns the fewest and the most repetitions; `None` means no limit.
     fn times(&mut self) -> Result<(u32, Option<u32>)> {
         let begin = self.at;
         let sign = self.take();
@@ -301,7 +299,7 @@ impl<'t> GbnfReader<'t> {
         }
         self.at += 1;
         if ranges.is_empty() {
-            return Err(self.refuse(open..self.at, "the class [ ] has no characters").hint("any character is a . alone"));
+            return Err(self.refuse(open..self.at, "the class [ ] has no characters").hint("to match any character, write a . alone"));
         }
         Ok(Expr::Char(Chars { is_negated, ranges }))
     }
@@ -413,7 +411,7 @@ impl<'t> GbnfReader<'t> {
     }
 }
 
-/// Returns the only expression in `all`. If `all` has several expressions or none, returns `several(all)`.
+/// Returns the only expression in `all`, or else `several(all)`.
 fn alone(mut all: Vec<Expr>, several: impl Fn(Vec<Expr>) -> Expr) -> Expr {
     match all.pop() {
         Some(only) if all.is_empty() => only,

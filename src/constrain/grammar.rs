@@ -6,21 +6,21 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Returns the default spacing of JSON: one line, with spaces as Python writes them. This form is the most common in training data. If a grammar
-/// allows any white space, weak models write white space without end.
+/// Returns the default spacing of JSON: one line, with spaces as Python writes them, because training data has mostly this form. If any white space
+/// is allowed, weak models write white space without end.
 fn spacing() -> Value {
     json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false })
 }
 
-/// Returns the schema inside OpenAI's wrapper `{"name": …, "schema": …}`, or `schema` itself if it is not a wrapper. As a schema, a wrapper would
-/// allow any JSON, because none of its keys is a keyword of JSON Schema.
+/// Returns the schema inside OpenAI's wrapper `{"name": …, "schema": …}`, or `schema` itself if it is no wrapper. Read as a schema, a wrapper would
+/// allow any JSON, because none of its keys is a keyword.
 fn unwrapped(schema: &Value) -> &Value {
     let is_wrapper = |all: &Map<String, Value>| all.keys().all(|key| ["name", "description", "strict", "schema"].contains(&key.as_str()));
     schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }
 
-/// Returns a schema without OpenAI's wrapper. Adds the default spacing unless the schema sets a spacing. Fails with `Input` if the schema is invalid
-/// or unsupported.
+/// Returns a schema without OpenAI's wrapper, with the default spacing unless it sets its own. Fails with `Input` if the schema is invalid or
+/// unsupported.
 fn checked(schema: &Value) -> Result<Value> {
     let schema = unwrapped(schema);
     let mut schema = match schema {
@@ -51,7 +51,7 @@ pub struct Grammar {
     lead: String,
     /// The JSON schema. `None` for a grammar in GBNF.
     schema: Option<Arc<Value>>,
-    /// `true` if the last tokens before the token limit must be chosen so that they complete the text.
+    /// `true` if the last tokens before the token limit are chosen so that they complete the text.
     closes: bool,
 }
 
@@ -80,8 +80,8 @@ impl Grammar {
         Ok(Grammar::schema(&checked(schema)?))
     }
 
-    /// Returns a grammar that allows several forms of a text. An item of `texts` is one form: a fixed text, the schema of the JSON that follows,
-    /// and a fixed text after the JSON.
+    /// Returns a grammar that allows several forms of a text. A form is a fixed text, the schema of the JSON after it, and a fixed text after the
+    /// JSON.
     ///
     /// # Errors
     /// The errors of [`json_schema`](Self::json_schema); `Input` if `texts` is empty.
@@ -108,9 +108,8 @@ impl Grammar {
         Grammar::schema(&json!({ "x-guidance": spacing() }))
     }
 
-    /// Sets whether a text is completed before it reaches its token limit. If `closes` is true, the last tokens are chosen so that the text matches
-    /// the whole grammar. If the token limit is too small for any complete text, the text is cut at the limit. The default is true for JSON and
-    /// false for GBNF.
+    /// Sets whether a text is completed before its token limit. If `closes` is true, the last tokens are chosen so that the text matches the whole
+    /// grammar; a limit that is too small for any complete text still cuts it. The default is true for JSON and false for GBNF.
     #[must_use]
     pub fn close(self, closes: bool) -> Grammar {
         Grammar { closes, ..self }
@@ -120,7 +119,7 @@ impl Grammar {
         self.closes
     }
 
-    /// Returns a grammar whose texts are the fixed text `lead`, followed by a text of this grammar. An example is the space between a speaker's
+    /// Returns a grammar whose texts are the fixed text `lead` and then a text of this grammar. For example, `lead` is the space between a speaker's
     /// name and the reply.
     #[must_use]
     pub fn with_lead(&self, lead: &str) -> Grammar {

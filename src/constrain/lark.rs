@@ -10,9 +10,8 @@ use std::fmt::Write;
 /// The largest number of rules in a chain in which each rule refers to the next rule. llguidance's compiler recurses for each rule.
 const MAX_DEPTH: usize = 4000;
 
-/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. The parts of a grammar are its expressions and subexpressions, with
-/// numbers N. Part N becomes the Lark rule `nN`. If the part is a lexeme (a regular expression that the lexer matches as a whole) or inside a lexeme,
-/// it becomes the terminal `TN` instead.
+/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. Every expression and subexpression is a part with a number N, and becomes
+/// the Lark rule `nN`, or the terminal `TN` if it is a lexeme or inside one.
 ///
 /// # Errors
 /// `Input` if a rule can never match, or if a chain of rules is too long.
@@ -44,7 +43,7 @@ fn too_deep(parts: &GrammarParts, is_lexeme: &[bool]) -> Option<usize> {
     is_seen[parts.root] = true;
     let mut chain = vec![(parts.root, 0)];
     while let Some((part, next)) = chain.last_mut() {
-        // the parts inside a lexeme are not visited: a lexeme is a regular expression of limited depth
+        // no part inside a lexeme is visited: a lexeme is a regular expression of limited depth
         let below = if is_lexeme[*part] { &[] } else { parts.below(*part) };
         let Some(&child) = below.get(*next) else {
             chain.pop();
@@ -72,7 +71,7 @@ struct LarkWriter<'p> {
     parts: &'p GrammarParts,
     is_lexeme: &'p [bool],
     text: String,
-    /// For each part: whether its rule has been written, and whether its terminal has been written.
+    /// For each part: whether its rule, and whether its terminal, has been written.
     done: Vec<[bool; 2]>,
 }
 
@@ -88,7 +87,7 @@ impl LarkWriter<'_> {
         }
     }
 
-    /// Writes the line that defines a part, unless this line has been written before. Returns the parts that the line refers to.
+    /// Writes the line that defines a part, unless it is written already. Returns the parts that the line refers to.
     fn define(&mut self, part: usize, within: Within) -> Vec<(usize, Within)> {
         let within = self.kind(part, within);
         if std::mem::replace(&mut self.done[part][usize::from(within == Within::Lexeme)], true) {

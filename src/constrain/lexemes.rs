@@ -1,12 +1,12 @@
 //! Decides which parts of a grammar become lexemes.
 //!
-//! llguidance reads *lexemes*, which are regular expressions, and always takes the longest match of a lexeme. GBNF has no lexemes: `[a-z]* "e"` is
-//! any word that ends with e. If `[a-z]*` were a lexeme, the lexer would take the e as part of this lexeme.
+//! A *lexeme* is a regular expression that llguidance's lexer matches as a whole, and always as long as possible. GBNF has no lexemes: `[a-z]* "e"`
+//! is any word that ends with e. If `[a-z]*` were a lexeme, the lexer would take the final e, too.
 //!
-//! So a part becomes a lexeme only if the grammar still matches the same texts. For each lexeme L, the test looks at every lexeme S (L itself
-//! included) and at the bytes that may follow S in the grammar. L fails if a match of S and such a byte together begin a match of L: the lexer would
-//! continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because the UTF-8 of a character never
-//! begins with the UTF-8 of another character.
+//! So a part becomes a lexeme only if the grammar still matches the same texts. The test takes a lexeme L and every lexeme S (L itself included),
+//! with the bytes that may follow S in the grammar. L fails if a match of S and then such a byte begin a match of L: the lexer would continue L where
+//! S should end. A part that fails is split into smaller parts. Single characters never fail, because no character's UTF-8 begins with another
+//! character's UTF-8.
 //!
 //! Long lexemes make the computation of masks fast. JSON's strings and numbers pass the test.
 
@@ -14,19 +14,19 @@ use super::parts::{ByteSet, GrammarParts, Node};
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use std::collections::HashMap;
 
-/// The limit on the work for comparing the lexemes of a grammar, in llguidance's units of work. This work takes about 500 ms. A grammar that exceeds
-/// the limit is followed character by character.
+/// The limit on the work for comparing the lexemes of a grammar, in llguidance's units: about 500 ms. A grammar that exceeds it is followed character
+/// by character.
 const WORK: u64 = 25_000_000;
-/// The limit on the work for comparing two lexemes, in llguidance's units of work. This work takes about 2 ms.
+/// The limit on the work for comparing two lexemes, in llguidance's units: about 2 ms.
 const FUEL: u64 = 100_000;
-/// The work that is counted for building the regular expressions of one comparison of two lexemes, in llguidance's units of work.
+/// The work that is counted for building the regular expressions of one comparison, in llguidance's units.
 const MAKE: u64 = 2_500;
-/// The number of pairs of lexemes that count as one of llguidance's units of work if the lexemes are looked at, but not compared.
+/// One unit of work is counted for this many pairs of lexemes that are looked at, but not compared.
 const LOOKS: usize = 16;
-/// The largest number of characters in a part of the grammar that is compared as a plain text. Longer parts are compared as regular expressions.
+/// The most characters of a part that is compared as a plain text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
 
-/// Returns, for each part of the grammar, whether the part becomes a lexeme: a regular expression that llguidance's lexer matches as a whole.
+/// Returns, for each part of the grammar, whether it becomes a lexeme.
 pub fn choose(parts: &GrammarParts) -> Vec<bool> {
     let mut finder = Finder { parts, is_apart: vec![false; parts.all.len()], known: HashMap::new(), work: WORK };
     loop {
@@ -51,17 +51,17 @@ pub fn class(part: &super::gbnf::Chars) -> String {
 
 struct Finder<'p> {
     parts: &'p GrammarParts,
-    /// For each part: true if the part must not be a lexeme, because the grammar would then match other texts.
+    /// For each part: true if it must not be a lexeme, because the grammar would then match other texts.
     is_apart: Vec<bool>,
     /// Known results of `begins`, by its arguments: short lexeme, bytes that may follow, long lexeme.
     known: HashMap<(usize, ByteSet, usize), bool>,
-    /// The work that may still be done. The initial value is the limit `WORK`.
+    /// The work that may still be done, at first `WORK`.
     work: u64,
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether the part is a lexeme under the current `is_apart`. The result is false for parts inside lexemes, and
-    /// for parts that the rule `root` does not refer to.
+    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. Parts inside lexemes and parts that `root` does not reach are
+    /// none.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);
@@ -78,7 +78,7 @@ impl Finder<'_> {
         is_lexeme
     }
 
-    /// Returns the lexemes that must be split into smaller parts. The lexer could continue such a lexeme where the grammar ends another lexeme.
+    /// Returns the lexemes that must be split: the lexer could continue them where the grammar ends another lexeme.
     fn clashes(&mut self, is_lexeme: &[bool]) -> Vec<usize> {
         let parts = self.parts;
         let follow = parts.followers(|part| !is_lexeme[part]);
@@ -115,8 +115,8 @@ impl Finder<'_> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Returns whether a match of `short`, followed by one of the bytes `next`, can be the beginning of a match of `long`. Returns true without
-    /// a comparison if the limit `WORK` is reached.
+    /// Returns whether a match of `short`, followed by one of the bytes `next`, can begin a match of `long`. Returns true without a comparison once
+    /// the limit `WORK` is reached.
     fn begins(&mut self, short: usize, next: ByteSet, long: usize) -> bool {
         let (parts, work) = (self.parts, &mut self.work);
         *self.known.entry((short, next, long)).or_insert_with(|| {
@@ -129,8 +129,8 @@ impl Finder<'_> {
     }
 }
 
-/// Compares the lexemes that match only one text, which is in `texts`. Returns every lexeme in `longs` whose text begins with the text of a
-/// lexeme S in `shorts` and then a byte of `follow[S]`, the bytes that may follow S.
+/// Compares the lexemes that match only one text; `texts` has these texts. Returns every lexeme in `longs` whose text begins with the text of a
+/// lexeme S in `shorts` and then one of the bytes `follow[S]`.
 fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], follow: &[ByteSet]) -> Vec<usize> {
     let mut sorted: Vec<(&[u8], usize)> = longs.iter().filter_map(|&p| Some((texts[p].as_deref()?, p))).collect();
     sorted.sort_unstable();
@@ -144,8 +144,8 @@ fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], foll
     lost
 }
 
-/// Returns whether some text matches two patterns: `long`, and the sequence of `short`, one byte of `next` and any bytes. Also returns the work
-/// that was used. If the work exceeds `fuel`, the first result is true.
+/// Returns whether some text matches both `long` and this sequence: `short`, one byte of `next`, any bytes. Also returns the work that was used;
+/// above `fuel`, the first result is true.
 fn meets(parts: &GrammarParts, short: usize, next: ByteSet, long: usize, fuel: u64) -> (bool, u64) {
     let mut made = Converter { parts, builder: RegexBuilder::new(), known: HashMap::new() };
     let (Some(short), Some(long)) = (made.part(short), made.part(long)) else { return (true, fuel) };

@@ -124,25 +124,24 @@ impl Allowed<'_> {
     }
 }
 
-/// How many tokens are drawn and tested at one position, at most. If the token limit leaves too little room to complete the text after each
-/// of them, the first token of the constraint's [`closing`](Constraint::closing) sequence is used instead.
+/// The most tokens that are drawn and tested at one position. If the text could not be completed within its token limit after any of them, the first
+/// token of the constraint's [`closing`](Constraint::closing) sequence is used instead.
 const DRAWS: usize = 4;
 
 /// The result of drawing a token under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The chosen token. `None` if the text must end here: it is complete, and the token limit leaves too little room to complete it again
-    /// after each drawn token.
+    /// The chosen token. `None` if the text must end here: it is complete, and after each drawn token it could not be completed again within the
+    /// token limit.
     pub token: Option<u32>,
-    /// `true` if the first drawn token was not used, because the token limit left too little room to complete the text after it.
+    /// `true` if the first drawn token was not used, because the text could not have been completed after it within the token limit.
     pub is_closing: bool,
 }
 
 /// Draws the next token of a text under a constraint. The text may have at most `left` more tokens, including this token.
 ///
-/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), it still can after the chosen token.
-/// `logits` has one element per id, must already be masked, and is changed. `ends` lists the ids that end a text. `draw` draws a token from
-/// logits.
+/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), it still can after the chosen token. `logits` has
+/// one element per id and must already be masked; this function changes it. `ends` lists the ids that end a text. `draw` draws a token from logits.
 ///
 /// # Errors
 /// The error of the first call of `draw`. Errors of later calls are not returned.

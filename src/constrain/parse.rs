@@ -19,7 +19,7 @@ pub(super) struct Parse {
     n_ids: u32,
 }
 
-/// Makes a deep copy, which shares neither the lexer's cache nor the lexer's errors with the original.
+/// Copies deeply: the clone shares neither the lexer's cache nor its errors with the original.
 impl Clone for Parse {
     fn clone(&self) -> Parse {
         Parse { matcher: self.matcher.deep_clone(), next: self.next.clone(), n_ids: self.n_ids }
@@ -41,7 +41,7 @@ impl Parse {
         Ok(parse)
     }
 
-    /// Makes a shallow copy to look ahead. The copy shares the lexer's cache and the lexer's errors with the original.
+    /// Copies shallowly, to look ahead: the copy shares the lexer's cache and errors with the original.
     pub fn fork(&self) -> Parse {
         Parse { matcher: self.matcher.clone(), next: self.next.clone(), n_ids: self.n_ids }
     }
@@ -72,7 +72,7 @@ impl Parse {
         }
     }
 
-    /// Appends bytes to the text. The grammar must allow these bytes. The vocabulary of this parse must be the 256 bytes: each id is a byte.
+    /// Appends bytes, which the grammar must allow, to the text. Each id of this parser must be a byte.
     pub fn read(&mut self, ids: &[u8]) -> Result<()> {
         self.next = None;
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();
@@ -80,8 +80,7 @@ impl Parse {
         within(STEP, handle, || matcher.consume_tokens(&ids)).map_err(|e| Error::input(explain(&e)))
     }
 
-    /// Returns whether the text would match the grammar and could end after the bytes `ids`. Appends nothing. The vocabulary must be the 256
-    /// bytes, as for [`read`](Self::read).
+    /// Returns whether the text could end, as a match of the grammar, after the bytes `ids`. Appends nothing. Each id of this parser must be a byte.
     pub fn is_whole_after(&mut self, ids: &[u8]) -> bool {
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).chain([self.n_ids]).collect();
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);

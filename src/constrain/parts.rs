@@ -8,8 +8,8 @@ use crate::error::{Error, Result, short};
 use extent::{NodeExtent, Operator, extents};
 use std::collections::HashMap;
 
-/// The largest number of alternatives in a rule. All alternatives that are regular expressions together count as one. llguidance compares each
-/// alternative with all other alternatives at every byte.
+/// The most alternatives of a rule. All alternatives that are regular expressions count as one. llguidance compares each alternative with all others
+/// at every byte.
 pub const MAX_CHOICES: usize = 2000;
 
 /// The largest number of elements in a sequence. Adjacent regular expressions together count as one.
@@ -62,8 +62,8 @@ impl Node {
     }
 }
 
-/// The parts of a grammar, each with a number. Equal parts have the same number. A part has a higher number than the parts that it consists of. A
-/// reference to a rule may have a lower number than the rule's body.
+/// The parts of a grammar, each with a number. Equal parts share a number. A part's number is higher than the numbers of its children, except that a
+/// reference may precede the rule's body.
 pub struct GrammarParts {
     pub all: Vec<Node>,
     /// For each part: whether it is a regular expression of a supported size.
@@ -101,7 +101,7 @@ impl GrammarParts {
             None => Ok(parts),
             Some((Node::Rule(rule), _)) => {
                 let name = short(&rules.names[*rule], 60);
-                Err(Error::input(format!("rule {name} can never match, because each alternative of {name} refers to {name} again"))
+                Err(Error::input(format!("rule {name} can never match, because every alternative refers back to {name}"))
                     .hint("add an alternative that does not refer to the rule itself"))
             }
             Some(_) => Err(Error::input("a class [^…] excludes every character")),
@@ -121,7 +121,7 @@ impl GrammarParts {
         }
     }
 
-    /// Returns the numbers of the children of part number `part`. The only child of a reference to a rule is the rule's body.
+    /// Returns the numbers of a part's children. The only child of a reference is the rule's body.
     pub fn below(&self, part: usize) -> &[usize] {
         match &self.all[part] {
             Node::Rule(rule) => std::slice::from_ref(&self.bodies[*rule]),
@@ -148,13 +148,13 @@ impl GrammarParts {
         Ok(())
     }
 
-    /// Computes `is_nullable`, `has_text` and `first`. If one of these values changes for a part, only the values of the parts that use this part are
-    /// computed again. So the work is linear in the size of the grammar.
+    /// Computes `is_nullable`, `has_text` and `first`. When a value of a part changes, only the parts that use it are computed again, so the work is
+    /// linear in the size of the grammar.
     fn learn(&mut self) {
         let n = self.all.len();
         (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![ByteSet::default(); n]);
         let users = self.users();
-        // for each sequence: how many of its parts are not yet known to match a text, and how many parts at its beginning may be empty
+        // for each sequence: its parts not yet known to match a text, and the number of parts at its beginning that may be empty
         let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
         users.iter().flatten().for_each(|&(user, _)| n_missing[user] += 1);
         let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);
@@ -200,8 +200,7 @@ impl GrammarParts {
         }
     }
 
-    /// Returns, for each part, the parts that use it. Each user is listed once, as a pair: the user's number, and the first index at which the part
-    /// occurs in the user.
+    /// Returns, for each part, the parts that use it, each once: the user's number, and the first index at which the part occurs in it.
     fn users(&self) -> Vec<Vec<(usize, usize)>> {
         let mut users = vec![Vec::new(); self.all.len()];
         let mut last_user = vec![usize::MAX; self.all.len()];
@@ -215,8 +214,7 @@ impl GrammarParts {
         users
     }
 
-    /// Returns the bytes with which a match of the sequence `all` may begin. If every part of the sequence may match the empty text, the result
-    /// includes the bytes `next`.
+    /// Returns the bytes with which a match of the sequence `all` may begin. Includes the bytes `next` if every part may match the empty text.
     fn first_of(&self, all: &[usize], next: ByteSet) -> ByteSet {
         let mut first = ByteSet::default();
         for &part in all {
@@ -228,8 +226,8 @@ impl GrammarParts {
         first.or(next)
     }
 
-    /// Returns, for each part, the bytes that may follow a match of the part. If `is_open` returns false for a part, this part passes no bytes to
-    /// the parts inside it. The inner parts get bytes only from other places where they occur.
+    /// Returns, for each part, the bytes that may follow its match. A part for which `is_open` returns false passes no bytes to its children; they
+    /// get bytes only from other places where they occur.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<ByteSet> {
         let mut follow = vec![ByteSet::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();

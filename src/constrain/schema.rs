@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// The largest number of subschemas, required names, and values of `enum` and `const` together. The work of llguidance's compiler may grow with
-/// the square of this number. An example: the compiler may copy one half of the schema once for each subschema in the other half.
+/// The most subschemas, required names, and values of `enum` and `const` together. The work of llguidance's compiler may grow with the square of this
+/// number: it may copy one half of the schema once for each subschema in the other half.
 const MAX_PARTS: usize = 10_000;
 /// The largest depth of nested subschemas.
 const MAX_DEPTH: usize = 64;
-/// The largest depth of nesting through references: the sum of the depths of all referenced subschemas. llguidance's compiler recurses for each
+/// The largest depth of nesting through references: the sum of the depths of all referenced subschemas. llguidance's compiler recurses into each
 /// level.
 const MAX_LEVELS: usize = 10_000;
 /// The largest number of bytes in all names, patterns and values together.
@@ -69,9 +69,9 @@ impl std::fmt::Display for Pointer {
 struct Subschema<'s> {
     at: Pointer,
     schema: &'s Value,
-    /// The number of subschemas around this subschema, counted from the root or from the target of the last reference.
+    /// The number of subschemas around this one, counted from the root or from the target of the last reference.
     depth: usize,
-    /// An upper bound of the number of subschemas and references that lead from the root to this subschema.
+    /// An upper bound of the number of subschemas and references between the root and this subschema.
     levels: usize,
 }
 

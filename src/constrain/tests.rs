@@ -24,8 +24,7 @@ fn is_allowed(follower: &mut Follower, id: u32) -> bool {
     allowed.ids.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
-/// For a rule and a place in the text where a match of the rule begins: all places where the match may end. The sets grow until no set changes any
-/// more.
+/// For a rule and the place in the text where its match begins: all places where the match may end. The sets grow until none changes any more.
 type Known = HashMap<(usize, usize), BTreeSet<usize>>;
 
 fn is_char(chars: &Chars, c: char) -> bool {
@@ -247,8 +246,7 @@ fn logits_are_masked_and_ends_follow_the_grammar() {
 
 #[test]
 fn tokens_may_be_parts_of_characters() {
-    // The tokens: the first byte of é, the last byte of é, a byte that never occurs in UTF-8, the last byte of é with the first byte of another é,
-    // and `a`.
+    // The tokens: é's first byte, é's last byte, a byte that never occurs in UTF-8, é's last byte with the first byte of another é, and `a`.
     let vocab = Vocab::parse(b"1 b'\\xc3' 1\n2 b'\\xa9' 1\n3 b'\\xff' 1\n4 b'\\xa9\\xc3' 2\n5 'a' 1\n").unwrap();
     let mut follower = pieces(&vocab).follow(&Grammar::gbnf("root ::= .{2}").unwrap()).unwrap();
     let allowed = |f: &mut Follower| (1..6).filter(|&id| is_allowed(f, id)).collect::<Vec<_>>();

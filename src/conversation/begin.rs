@@ -1,4 +1,4 @@
-//! Begins conversations: the engine that a conversation needs, and the state after which it begins.
+//! Begins conversations: the engine that a conversation needs, and the state in which it begins.
 
 use super::core::{Core, OnRead, State};
 use super::lines::InLines;
@@ -14,18 +14,18 @@ use crate::session::{Model, Snapshot};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The range for the number of states of a conversation with a recurrent model. Fewer states do not suffice, and more are not useful.
+/// The range for the number of states of a conversation with a recurrent model. Fewer do not suffice, and more are not useful.
 const STATES: std::ops::RangeInclusive<u64> = 8..=32;
 
-/// The most bytes of device memory that the states may take. If the fewest states of [`STATES`] need more bytes, this limit does not apply.
+/// The most bytes of device memory that the states may take, unless the fewest states of [`STATES`] need more.
 const STATES_BYTES: u64 = 256 << 20;
 
 /// The slots of an engine's session besides those of the cache: one for the conversation, and one for the beginning of a text.
 const OTHER_SLOTS: u64 = 2;
 
 impl Conversation {
-    /// Returns the options of an engine for one conversation. A recurrent model can hold 8 to 32 states, depending on the size of a state, because each
-    /// undo step and each branch takes states. If the recurrent model also has attention, the size of the KV cache counts, too.
+    /// Returns the options of an engine for one conversation. With a recurrent model, the engine can hold 8 to 32 states, depending on their size,
+    /// because each undo step and each branch takes states. If the model also has attention, its KV cache counts as part of a state.
     pub fn engine_options(model: &Model) -> EngineOptions {
         let each = if model.context().is_some() { model.slot_bytes() } else { model.state_bytes() };
         let n = (STATES_BYTES / each.max(1)).clamp(*STATES.start(), *STATES.end());
@@ -35,8 +35,8 @@ impl Conversation {
         EngineOptions { slots: 1, prefill_slowdown: None, pinned: n as usize, cache, ..EngineOptions::default() }
     }
 
-    /// Begins a conversation on an engine of its own ([`engine_options`](Self::engine_options)), and prefills the text with which the format begins. The
-    /// conversation calls `on_read(prefilled tokens, all tokens of the prompt)` during this prefill and during the prefill before every answer.
+    /// Begins a conversation on an engine of its own ([`engine_options`](Self::engine_options)) and prefills the text with which the format begins.
+    /// Calls `on_read(prefilled tokens, all tokens of the prompt)` during this prefill and during the prefill before every answer.
     ///
     /// # Errors
     /// The errors of [`Engine::start`] and [`on`](Self::on).
@@ -76,8 +76,8 @@ impl Conversation {
         Ok(Conversation { core, mode, last: None, total: Timings::default() })
     }
 
-    /// Restarts the conversation after a loaded state ([`Snapshot::load`]), without a system message. From now on, the conversation and free texts begin
-    /// in this state instead of the empty state. `tokens` are the tokens that the state has read. An empty list means that these tokens are unknown.
+    /// Restarts the conversation after a loaded state ([`Snapshot::load`]), without a system message. From now on, the conversation and free texts
+    /// begin in this state instead of the empty one. `tokens` are the tokens that the state has read; an empty list means unknown.
     ///
     /// # Errors
     /// `Input` if the format is a template; `Model` if the state belongs to other weights; the errors of every [method that prefills](Self). After an

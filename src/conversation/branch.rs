@@ -1,5 +1,4 @@
-//! A branch of a conversation in lines (`Name: text`). The functions here prefill a message, sample the reply, and end the reply so that the next
-//! turn can follow.
+//! A branch of a conversation in lines (`Name: text`): prefills a message, samples the reply, and ends it so that the next turn can follow.
 
 use super::Answer;
 use super::core::{Core, Draw, State};
@@ -26,22 +25,22 @@ pub struct Branch {
     pub init: State,
     /// The state after the last turn.
     pub chat: State,
-    /// The last message. `None` before the first message, or if the last message cannot be answered again, for example after an undo.
+    /// The last message. `None` before the first message, and if it cannot be answered again, for example after an undo.
     pub asked: Option<Asked>,
-    /// For each turn that can be taken back, oldest first: the state before the turn, and the number of turns before the turn. The number of
-    /// states that the engine holds limits the length of this list.
+    /// For each turn that can be taken back, oldest first: the state and the number of turns before it. The engine's number of states limits the
+    /// list.
     pub undo: VecDeque<(State, usize)>,
     pub n_turns: usize,
 }
 
-/// A message that was prefilled, so that the reply to the message can begin.
+/// A message that was prefilled, so that its reply can begin.
 #[derive(Clone)]
 pub struct Asked {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: State,
-    /// The state from which the reply is prefilled again, without its thought. The format ends the prompt with the beginning of a thought, such as
-    /// ` <think`, and this state has read the tokens before that beginning. The list has the tokens of the prompt that are still missing between this
-    /// state and the reply's text (usually none). `None` if replies end at a blank line, because such replies have no thought.
+    /// The state from which a reply is prefilled again without its thought. It has read the prompt up to the beginning of a thought, such as `
+    /// <think`, that the format adds. The list has the tokens that are missing between this state and the reply's text, usually none. `None` if
+    /// replies end at a blank line, because those have no thought.
     pub lead: Option<(State, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
@@ -51,7 +50,7 @@ pub struct Asked {
     pub is_answered: bool,
 }
 
-/// A sampled reply, before the blank line after the reply is prefilled.
+/// A sampled reply. Its blank line has not been prefilled yet.
 pub struct Reply {
     pub answer: Answer,
     /// True if the state has read more than the reply's text: a thought (also an empty one), or the beginning of the next turn.
@@ -89,8 +88,8 @@ impl Branch {
         Ok(Asked { prompt: state, lead, read, n_turns: self.n_turns, is_answered: false })
     }
 
-    /// Sets the current state to `chat`, the state after a reply to `asked`. If `asked` already has a reply, the new reply replaces the earlier
-    /// reply. Otherwise the turn is new, and the earlier state is kept for an undo.
+    /// Sets the current state to `chat`, the state after a reply to `asked`. The reply replaces an earlier reply to `asked`. If there is no earlier
+    /// one, the turn is new, and the state before it is kept for an undo.
     pub fn replied(&mut self, chat: State, asked: &mut Asked) {
         let before = std::mem::replace(&mut self.chat, chat);
         if !asked.is_answered {
@@ -100,7 +99,7 @@ impl Branch {
         self.n_turns = asked.n_turns.saturating_add(1);
     }
 
-    /// Removes all turns, so that only the text before the first turn remains in the branch. The last message can still be answered.
+    /// Removes all turns, so that only the text before the first turn remains. The last message can still be answered.
     pub fn reset(&mut self) {
         self.chat = self.init.clone();
         self.undo.clear();
@@ -155,8 +154,8 @@ pub fn reply(
     Ok((state, Reply { answer, has_more }))
 }
 
-/// Returns the most tokens that a reply after `state` may have, so that the context also has room for the blank line after the reply. Returns
-/// `usize::MAX` if the model has no context limit.
+/// Returns the most tokens that a reply after `state` may have: the context must also have room for the blank line after it. Returns `usize::MAX` if
+/// the model has no context limit.
 ///
 /// # Errors
 /// `Input` if the conversation fills the context.
@@ -172,7 +171,7 @@ fn room(core: &Core, state: &State) -> Result<usize> {
     Ok(left - BLANK_LINE)
 }
 
-/// Returns a function that calls `on_part`. After `on_part` has returned `Break`, the function returns `Break` and no longer calls `on_part`.
+/// Returns a function that calls `on_part` until `on_part` returns `Break`, and from then on only returns `Break`.
 pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a {
     let mut is_broken = false;
     move |part| {
@@ -181,11 +180,11 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
     }
 }
 
-/// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn:
-/// the reply has no text, and either the reply was interrupted or the format's ending is `NextTurn`.
+/// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn: the
+/// reply has no text, and it was interrupted or the format's ending is `NextTurn`.
 ///
-/// Usually prefills after `state` the newlines that the reply lacks at its end. If `state` has read more than the reply (`Reply::has_more`) and
-/// `Asked::lead` is set, prefills the reply and the blank line after the state in `Asked::lead` instead.
+/// Usually prefills, after `state`, the newlines that the reply lacks. If `state` has read more than the reply (`Reply::has_more`) and `Asked::lead`
+/// is set, prefills the reply and its blank line after the state in `Asked::lead` instead.
 pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: &State, reply: &Reply) -> Result<Option<State>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);

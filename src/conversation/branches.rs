@@ -43,9 +43,9 @@ impl<B: Clone> Branches<B> {
     }
 }
 
-/// The methods of [`Branches`] whose signatures do not contain the type `B` of a branch.
+/// The methods of [`Branches`] that do not depend on the type `B` of a branch.
 pub trait Named {
-    /// Copies the current branch to a new branch and switches to the new branch. Returns a `Usage` error if the name is empty or already used.
+    /// Copies the current branch to a new branch and switches to it. Returns a `Usage` error if the name is empty or already used.
     fn fork(&mut self, name: &str) -> Result<()>;
     /// Switches to a branch. Returns a `Usage` error if the name is unknown.
     fn switch(&mut self, name: &str) -> Result<()>;

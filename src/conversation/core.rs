@@ -1,8 +1,8 @@
-//! The part that both kinds of conversations share: the engine, the settings, states and sampling. One kind is in lines (`Name: text`). The other kind
-//! is in messages, which a template renders.
+//! The part that both kinds of conversations share: the engine, the settings, states and sampling. A conversation is in lines (`Name: text`) or in
+//! messages, which a template renders.
 //!
-//! A state of a conversation in lines is a state that the engine holds, with all tokens of its text. It never changes: a text that continues the state
-//! leads to a new one. So returning to a state is exact to the bit, and branches and undo steps share states.
+//! In a conversation in lines, the engine holds each state, with all tokens of its text. A state never changes: a text that continues it leads to a
+//! new state. So returning to a state is exact to the bit, and branches and undo steps share states.
 
 use super::schedule::{Change, Schedule, SharedProcessor, lend, processor};
 use super::{Answer, Overrides};
@@ -37,10 +37,10 @@ pub struct State {
 pub struct Draw {
     pub schedule: Schedule,
     pub constraint: Option<Box<dyn Constraint>>,
-    /// True if the model's end-of-text token ends the answer. With a constraint, this token always ends the answer.
+    /// True if the model's end-of-text token ends the answer, as it always does under a constraint.
     pub ends: bool,
     pub max_tokens: usize,
-    /// The largest number of tokens beyond `max_tokens` that may be sampled to complete the last character, as in [`Job::grace`].
+    /// The most tokens beyond `max_tokens` that may be sampled to complete the last character, as in [`Job::grace`].
     pub grace: usize,
 }
 
@@ -57,8 +57,8 @@ pub struct Core {
     pub start: State,
     /// True if `start` was loaded.
     pub is_after_state: bool,
-    /// The position in the random stream of the seed. In a conversation in lines, this is the number of tokens that were sampled so far. In a
-    /// conversation in messages, an answer of n tokens adds n + 1, and the sum is added to the seed of the next answer.
+    /// The position in the random stream of the seed. In a conversation in lines, it is the number of tokens sampled so far. In messages, an
+    /// answer of n tokens adds n + 1, and the sum is added to the seed of the next answer.
     pub draws: u64,
     pub stop: Arc<AtomicBool>,
 }
@@ -105,8 +105,8 @@ impl Core {
         sampling
     }
 
-    /// Returns a sampler for the next answer. The sampler is at the current position in the random stream. `tokens` are the text so far, in which the
-    /// sampler searches for repeated sequences. The counts of the other penalties begin empty, so tokens of earlier answers do not count.
+    /// Returns a sampler for the next answer, at the current position in the random stream. It searches `tokens`, the text so far, for repeated
+    /// sequences. All other penalties begin without counts, so tokens of earlier answers do not count.
     fn sampler(&self, tokens: &[u32]) -> Sampler {
         let sampling = self.sampling();
         let seed = sampling.seed;
@@ -116,8 +116,8 @@ impl Core {
         sampler
     }
 
-    /// Runs a job on the engine. `on_event` receives each token and each new text, and may end the text. The stop flag interrupts the prefill, and
-    /// ends the text after the current token.
+    /// Runs a job on the engine. `on_event` receives each token and each new text, and may end the text. The stop flag interrupts the prefill; later,
+    /// it ends the text after the current token.
     ///
     /// # Errors
     /// `Interrupted` if the stop flag is set during the prefill; `Memory` if the engine holds as many states as it may; the errors of the job.
@@ -141,9 +141,8 @@ impl Core {
         })
     }
 
-    /// Samples an answer that continues `state`. Returns the state after the answer. `on_text` receives each new text, without incomplete characters,
-    /// and may stop the answer. `read` holds the timings of the prompt's prefill. The caller must set `text`, `thought` and `is_kept` of the returned
-    /// answer.
+    /// Samples an answer that continues `state`. Returns the state after it. `on_text` receives each new text, without incomplete characters, and may
+    /// stop the answer. `read` holds the timings of the prompt's prefill. The caller must set `text`, `thought` and `is_kept` of the answer.
     ///
     /// # Errors
     /// The errors of [`pass`](Self::pass).
@@ -192,8 +191,7 @@ impl Core {
         Ok((state, Answer { tokens, finish, complete, timings, ..answer }))
     }
 
-    /// Prefills tokens after `state`, in chunks. Returns the state after these tokens, in which `change` applies to the logits before the next token
-    /// is sampled.
+    /// Prefills tokens after `state`, in chunks. Returns the state after them, with `change` for the logits of the next token.
     ///
     /// # Errors
     /// The errors of [`pass`](Self::pass).

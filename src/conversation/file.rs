@@ -1,5 +1,4 @@
-//! Saved conversations. A saved conversation is a state file. The file has the model's state and the tokens. The metadata of the file hold
-//! everything else.
+//! Saved conversations. A saved conversation is a state file: the model's state and the tokens, with everything else as metadata.
 
 use super::Conversation;
 use super::core::Core;
@@ -22,7 +21,7 @@ pub struct Record {
     pub(super) version: u32,
     pub(super) format: String,
     pub system: String,
-    /// The name of the user, the name of the bot, and the text after each of these names. `None` if a template renders the conversation.
+    /// The names of user and bot, and the text after each. `None` if a template renders the conversation.
     #[serde(default)]
     pub names: Option<[String; 3]>,
     #[serde(default)]
@@ -36,8 +35,8 @@ pub struct Record {
     pub history: Vec<Message>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
-    /// The name of the choice whether the model writes a thought before an answer ([`Thinking`](crate::chat::Thinking)). `None` if the format
-    /// has no such choice. When a file is loaded, `None` selects the choice that the format's name implies.
+    /// The name of the [`Thinking`](crate::chat::Thinking) choice, or `None` if the format has none. When a file is loaded, `None` selects the choice
+    /// that the format's name implies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) thinking: Option<String>,
     /// True if the prompt begins with token 0 (`<|endoftext|>`).
@@ -58,7 +57,7 @@ pub struct Loaded {
 impl Record {
     /// Makes a record. The caller must set the names, the first prompt, the messages and the tools if the conversation has them.
     pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> Record {
-        // The record leaves out `preset`, because `preset` only sets other settings, and the record has these settings.
+        // `preset` is left out: it only sets other settings, which the record has.
         let settings = Settings::names().filter(|(name, _)| *name != "preset");
         let said = |name: &str| core.settings.get(name).expect("it is one of the names");
         Record {
@@ -163,8 +162,8 @@ impl Conversation {
         self.mode.save(&self.core, path)
     }
 
-    /// Replaces the current branch by a saved conversation, and the settings by the saved settings. If one of the two conversations is in lines
-    /// (`Name: text`) and the other is in messages, all other branches are dropped, too.
+    /// Replaces the current branch by a saved conversation, and the settings by the saved ones. All other branches are dropped, too, if only one of
+    /// the two conversations is in lines (`Name: text`).
     ///
     /// # Errors
     /// `File` if the file is not a saved conversation; `Model` if the conversation was saved with another model. After an error, the conversation

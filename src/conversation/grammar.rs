@@ -18,7 +18,7 @@ impl Conversation {
             return Ok(());
         };
         let pieces = Pieces::new(&self.core.vocab, self.model().facts().n_vocab)?;
-        // A cache. The key is a text between the prompt and the answer, and the value is the compiled grammar of this text and the answer.
+        // Caches compiled grammars. The key is a text between prompt and answer; its grammar allows this text and then the answer.
         let read = Mutex::new(HashMap::from([(String::new(), pieces.follow(&grammar)?)]));
         self.set_constraint(Some(Box::new(move |lead| {
             let mut read = read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

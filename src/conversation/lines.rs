@@ -1,8 +1,7 @@
-//! Conversations in lines (`Name: text`), with the commands of ChatRWKV. A kept state is a state to which undo and retry return.
+//! Conversations in lines (`Name: text`), with the commands of ChatRWKV. Undo and retry return to kept states.
 //!
-//! As in ChatRWKV, five states are kept. The following names are ChatRWKV's. Each branch has `chat_init` after the first prompt, `chat` after
-//! the last reply and `chat_pre` before the last reply. All branches share `gen_0` before the last free text (outside the conversation) and
-//! `gen_1` after that text.
+//! As in ChatRWKV, five states are kept, under its names. Each branch has `chat_init` after the first prompt, `chat` after the last reply and
+//! `chat_pre` before it. All branches share `gen_0` before the last free text (outside the conversation) and `gen_1` after it.
 
 use super::Answer;
 use super::branch::{Asked, Branch, begin, close, reply, until_broken};
@@ -26,7 +25,7 @@ use web_time::Instant;
 /// The most tokens that a free text may have beyond its length limit, to complete its last character.
 const GRACE: usize = 99;
 
-/// The number that is added to the newline's logit in the answer to a [`Task::QuestionAfterPrompt`].
+/// Added to the newline's logit in the answer to a [`Task::QuestionAfterPrompt`].
 const ASKED: f32 = -2.0;
 
 pub struct InLines {
@@ -36,15 +35,14 @@ pub struct InLines {
     free: FreeText,
 }
 
-/// The last free text: an answer outside the conversation. Each continuation of the text gets a new constraint, which first accepts the tokens in
-/// `before`.
+/// The last free text: an answer outside the conversation. When it is continued, a new constraint first accepts the tokens in `before`.
 #[derive(Default)]
 struct FreeText {
     /// The text that the model writes between the prompt and the answer.
     lead: &'static str,
-    /// Tokens of the answer before its last part, which is the part that the last command sampled. The state `gen_0` has read these tokens.
+    /// Tokens of the answer before its last part, which the last command sampled. The state `gen_0` has read them.
     before: Vec<u32>,
-    /// Tokens of the last part of the answer. The state `gen_1` has read these tokens, and `gen_0` has not.
+    /// Tokens of the last part of the answer. Only the state `gen_1` has read them.
     last: Vec<u32>,
 }
 
@@ -85,8 +83,8 @@ impl InLines {
         Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
     }
 
-    /// Makes room for `n` further states of the engine: drops undo steps, the oldest first, then messages that could be answered again. If this does
-    /// not suffice, returns a `Memory` error and drops nothing.
+    /// Makes room for `n` further states of the engine. Drops undo steps, the oldest first, then messages that could be answered again. If this would
+    /// not suffice, drops nothing and returns a `Memory` error.
     fn make_room(&mut self, core: &Core, n: usize) -> Result<()> {
         if core.engine.n_unpinned() + self.n_spare() < n {
             return Err(no_room());
@@ -111,7 +109,7 @@ impl InLines {
         uses.values().filter(|(spare, all)| spare == all).count()
     }
 
-    /// Samples a reply to the message `asked`. The reply replaces an earlier reply to the same message.
+    /// Samples a reply to the message `asked`, which replaces an earlier reply to it.
     fn answer_to(&mut self, core: &mut Core, asked: &mut Asked, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;
@@ -119,7 +117,7 @@ impl InLines {
         let constraint = core.constraint(&lines.place(&core.vocab))?;
         let timings = std::mem::take(&mut asked.read);
         let (state, reply) = reply(core, &asked.prompt, &lines, constraint, timings, on_part)?;
-        // A stopped reply also gets its blank line. The prefill of the blank line needs a cleared stop flag.
+        // A stopped reply gets its blank line, too, and prefilling it needs a cleared stop flag.
         core.go_on();
         let closed = close(core, &lines, asked, &state, &reply)?;
         let is_kept = closed.is_some();
@@ -129,14 +127,14 @@ impl InLines {
         Ok(Answer { is_kept, ..reply.answer })
     }
 
-    /// Samples a free text that continues `gen_0`, the state before the last part of a free text. `newline` is added to the newline's logit
-    /// before each token is sampled. Returns `None` if `gen_0` is not set.
+    /// Samples a continuation of `gen_0`, the state before the last part of a free text. `newline` is added to the newline's logit before each token
+    /// is sampled. Returns `None` if `gen_0` is not set.
     fn go_on(&mut self, core: &mut Core, newline: f32, read: Timings, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.make_room(core, 1)?;
         let Some(start) = &self.gen_0 else { return Ok(None) };
         let mut constraint = core.constraint(&AnswerPlace { opening: String::new(), lead: self.free.lead, blank_line: None })?;
         if let Some(rules) = &mut constraint {
-            // The constraint must accept the text that is continued.
+            // The constraint is new, so it must first accept the text that is continued.
             self.free.before.iter().try_for_each(|id| rules.accept(*id)).map_err(|e| e.hint("begin a new text"))?;
         }
         let schedule = Schedule::Same(Change { newline, bans_end: false });

@@ -1,5 +1,5 @@
-//! Conversations in messages: for each answer, a template renders the whole history as one prompt. Only the end of the prompt that earlier prompts do
-//! not share is prefilled: the conversation has a namespace in the engine's prefix cache. This also works after an undo or a switch of the branch.
+//! Conversations in messages: for each answer, a template renders the whole history as one prompt. The conversation has a namespace in the engine's
+//! prefix cache, so only the end of a prompt that earlier prompts do not share is prefilled, even after an undo or a switch of branches.
 
 use super::Answer;
 use super::branch::until_broken;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub struct InMessages {
     /// The conversation's entries in the engine's prefix cache.
     space: Arc<Space>,
-    /// The tokens of the entry to which the conversation was saved or will be: the next prompts begin with them.
+    /// The tokens of the conversation's newest cache entry, with which the next prompts begin.
     stays: Vec<u32>,
     format: Format,
     branches: Branches<Branch>,
@@ -40,14 +40,14 @@ struct Branch {
     history: Vec<Message>,
     /// For each turn, the number of messages in `history` before the turn.
     turns: Vec<usize>,
-    /// The messages to which the last answer responds: the last message of the user, or the last results of tools. Also the number of messages in
-    /// `history` before these messages. `None` before the first message and after an undo.
+    /// The messages to which the last answer responds: the user's last message, or the last results of tools. The number counts the messages in
+    /// `history` before them. `None` before the first message and after an undo.
     query: Option<(Vec<Message>, usize)>,
     /// The tokens of the conversation, from the first prompt to the end of the last answer.
     tokens: Vec<u32>,
 }
 
-/// A new answer, the messages that this answer adds to the history, and the tokens of the prompt and the answer.
+/// A new answer, the messages that it adds to the history, and the tokens of prompt and answer.
 struct Answered {
     answer: Answer,
     added: Vec<Message>,
@@ -78,14 +78,14 @@ impl InMessages {
         let most = core.settings.chat_len_max;
         let mut limits =
             Limits { stop_ids: question.stop_ids.clone(), ..Limits::new(generation.max_new_tokens.map_or(most, |n| n.min(most))) };
-        // Each answer has a seed of its own. Otherwise another answer to the same question would have the same text.
+        // Each answer has its own seed, so that another answer to the same question has another text.
         let mut sampling = core.sampling();
         sampling.seed = sampling.seed.wrapping_add(core.draws);
         sampling.guard = sampling.guard.or(template.family().guard());
         sampling.check(core.model().facts().n_vocab)?;
         let constraint = core.constraint(&question.place)?;
-        // A constraint determines where its text ends, so the session then gets no stop texts. For templates with special tokens, the reader below
-        // searches for the stop texts.
+        // Under a constraint the session gets no stop texts, because the constraint determines the end. With special tokens in the template, the
+        // reader below searches for the stop texts.
         if question.is_text() && constraint.is_none() {
             limits.stop_texts.clone_from(&question.stop_texts);
         }
@@ -122,8 +122,8 @@ impl InMessages {
             }
         };
         let finish = if has_stopped { Finish::Stop } else { finish };
-        // An interrupted tool call of a GLM is not kept; the calls of an RWKV model in `calls` are complete. An answer with neither text nor calls is
-        // kept only if it has no thought and was not interrupted.
+        // A GLM's interrupted tool call is dropped; an RWKV model's `calls` are complete. An answer with neither text nor calls is kept only if it
+        // has no thought and was not interrupted.
         let is_kept = match calls.is_empty() {
             false => is_rwkv || finish != Finish::Interrupted,
             true => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),
@@ -165,8 +165,8 @@ impl InMessages {
     }
 }
 
-/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in the Python library transformers. The engine reads the prompt into the
-/// sampler for penalties on repeated sequences, which need the tokens in the order of the prompt.
+/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers. Penalties on repeated sequences need these tokens in
+/// their order; for them, the engine passes the prompt to the sampler.
 fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);
@@ -207,7 +207,7 @@ impl Mode for InMessages {
         let is_answered = self.branches.here.history.len() > before;
         self.branches.here.go_back(core, before);
         let answer = self.turn(core, query, on_part);
-        // The first answer stays if the new answer fails or is not kept.
+        // The earlier answer stays if the new one fails or is not kept.
         if is_answered && !answer.as_ref().is_ok_and(|answer| answer.is_kept) {
             self.branches.here = kept;
         }
@@ -306,7 +306,7 @@ impl Mode for InMessages {
 }
 
 impl Branch {
-    /// Makes a branch from the record of a file. `tokens` are the tokens that the loaded slot has read. Each message of the user begins a turn.
+    /// Makes a branch from the record of a file. `tokens` are the tokens that the loaded state has read. Each message of the user begins a turn.
     fn of(record: Record, tokens: Vec<u32>) -> Branch {
         let Record { system, tools, history, .. } = record;
         let turns = history.iter().enumerate().filter(|(_, m)| m.role == Role::User).map(|(i, _)| i).collect();
@@ -330,7 +330,7 @@ impl Branch {
         [self.beginning(), self.history.clone()].concat()
     }
 
-    /// Drops all messages except the first `n`, and the tokens of the dropped turns. The tokens of a turn begin at the token `<|user|>`.
+    /// Drops all messages after the first `n`, and the tokens of the dropped turns. A turn's tokens begin at the token `<|user|>`.
     fn go_back(&mut self, core: &Core, n: usize) {
         self.history.truncate(n);
         let n_turns = self.turns.partition_point(|&turn| turn < n);

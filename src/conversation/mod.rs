@@ -1,8 +1,7 @@
 //! A conversation with a model: messages and answers, free texts (texts outside the conversation), branches, undo, files.
 //!
 //! The commands of ChatRWKV (the reference chat program) are methods here, and prefill exactly the same tokens. Where ChatRWKV saves a state, the
-//! [engine](crate::engine) holds the state for this module, so returning to a state is exact to the bit. This module does not read from a terminal and
-//! does not parse commands.
+//! [engine](crate::engine) holds it, so returning to a state is exact to the bit. This module neither reads from a terminal nor parses commands.
 
 mod begin;
 mod branch;
@@ -33,8 +32,7 @@ use std::sync::{Arc, Mutex};
 /// An answer of the model, with its thought, its tool calls and its measurements.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The answer's text. In the conversation, the text has no thought and no blanks at its beginning and end. A free text (outside the
-    /// conversation) is unchanged.
+    /// The answer's text. In the conversation, it has no thought and no blanks at its ends. A free text (outside the conversation) is unchanged.
     pub text: String,
     /// The thought before the answer; empty if there was no thought.
     pub thought: String,
@@ -44,10 +42,10 @@ pub struct Answer {
     pub tokens: Vec<u32>,
     /// The reason why the answer ended.
     pub finish: Finish,
-    /// `true` if the answer satisfies its constraint (a grammar or schema), `false` if the answer ended too early. `None` without a constraint.
+    /// `true` if the answer satisfies its constraint (a grammar or schema), `false` if it ended too early. `None` without a constraint.
     pub complete: Option<bool>,
-    /// `true` if the conversation keeps the answer. `false` if the conversation drops the message and the answer, because the answer has no
-    /// text or an incomplete tool call.
+    /// `true` if the conversation keeps the answer. `false` if it drops message and answer, because the answer has no text or an incomplete tool
+    /// call.
     pub is_kept: bool,
     /// The number of prompt tokens that were prefilled for this answer.
     pub n_prompt: usize,
@@ -74,7 +72,7 @@ pub struct Stats {
     pub n_turns: usize,
     /// The number of tokens in the current branch.
     pub n_tokens: usize,
-    /// The number of further tokens that fit into the context. `None` if the model has no limit or the format is a format of lines (`Name: text`).
+    /// The number of further tokens that fit into the context. `None` if the model has no limit, or with a format of lines (`Name: text`).
     pub n_left: Option<usize>,
     /// The number of further states that the engine can hold for its conversations. Further undo steps and branches need states.
     pub n_free: usize,
@@ -84,18 +82,18 @@ pub struct Stats {
     pub total: Timings,
 }
 
-/// A conversation with one model. The conversation runs on an [`Engine`](crate::engine::Engine): one of its own, or one that it shares with requests and other conversations.
+/// A conversation with one model. It runs on an [`Engine`](crate::engine::Engine): one of its own, or one that it shares with requests and other
+/// conversations.
 ///
 /// Callbacks run on the caller's thread, and the engine waits for them. So a callback must not wait for the same engine.
 ///
-/// The callback `on_part` or the stop flag can stop an answer. The conversation keeps the text of a stopped answer. If this text is empty, the
-/// conversation drops the message. [`retry`](Self::retry) then answers the dropped message again. Every method that samples clears the stop flag
-/// first.
+/// The callback `on_part` or the stop flag can stop an answer. The conversation keeps its text. If there is no text, the conversation drops the
+/// message, but [`retry`](Self::retry) can answer it. Every method that samples clears the stop flag first.
 ///
 /// # Errors
 /// Methods that sample return `Interrupted` if the stop flag is set during a prefill, and `Memory` if the engine can hold no further state
-/// ([`EngineOptions::pinned`](crate::engine::EngineOptions)). These methods also return `Input` if the text exceeds the context, `Device` if the device failed or the engine has
-/// ended, and the errors of constraints. After an error, the conversation is unchanged.
+/// ([`EngineOptions::pinned`](crate::engine::EngineOptions)). They also return `Input` if the text exceeds the context, `Device` if the device failed
+/// or the engine has ended, and the errors of constraints. After an error, the conversation is unchanged.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
@@ -134,8 +132,8 @@ impl Conversation {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
 
-    /// Passes the results of tool calls to the model and samples the answer. `results` has one result per call of the last answer, in the order
-    /// of the calls. The results and the answer belong to the turn of the calls.
+    /// Passes the results of tool calls to the model and samples the answer. `results` has one result per call of the last answer, in their order.
+    /// Results and answer belong to the turn of the calls.
     ///
     /// # Errors
     /// `Input` if the number of results differs from the number of calls in the last answer; the errors of [`say`](Self::say).
@@ -148,7 +146,7 @@ impl Conversation {
         self.answer(|mode, core| mode.retry(core, on_part))
     }
 
-    /// Continues a text. The text and the answer do not become part of the conversation.
+    /// Continues a text. The text and the answer stay outside the conversation.
     ///
     /// # Errors
     /// `Input` if the format is a template; the errors of [`say`](Self::say).
@@ -156,19 +154,18 @@ impl Conversation {
         self.write(Task::Text(text), on_part)
     }
 
-    /// Follows an instruction. The instruction and the answer do not become part of the conversation.
+    /// Follows an instruction. The instruction and the answer stay outside the conversation.
     pub fn instruct(&mut self, instruction: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Instruction(instruction), on_part)
     }
 
-    /// Answers a question that does not become part of the conversation. In a format of lines (`Name: text`), the model does not see the text
-    /// with which the conversation begins.
+    /// Answers a question outside the conversation. In a format of lines (`Name: text`), the model does not see the text with which the conversation
+    /// begins.
     pub fn ask(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::Question(question), on_part)
     }
 
-    /// Answers a question that does not become part of the conversation. The model sees only the text with which the conversation begins, not
-    /// the turns.
+    /// Answers a question outside the conversation. The model sees only the text with which the conversation begins, not the turns.
     pub fn ask_after_prompt(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.write(Task::QuestionAfterPrompt(question), on_part)
     }
@@ -286,15 +283,14 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets a function that changes the logits before each token of every answer is sampled. `None` removes the function. The function receives the
-    /// answer's tokens so far and the logits. In a format of lines (`Name: text`), ChatRWKV's biases have already been added to these logits.
-    /// Penalties are applied later.
+    /// Sets a function that changes the logits before each token of every answer is sampled. `None` removes it. It receives the answer's tokens so
+    /// far and the logits. In a format of lines (`Name: text`), these logits already have ChatRWKV's biases. Penalties are applied later.
     pub fn set_processor(&mut self, processor: Option<Processor>) {
         self.core.processor = processor.map(|processor| Arc::new(Mutex::new(processor)));
     }
 
-    /// Constrains all further answers in every branch. `None` removes the constraint. A constrained answer ends where its constraint ends. Stop texts
-    /// do not end the answer, except `stop_strings` in the `generation_config.json` of a GLM. A thought before the answer is not constrained.
+    /// Constrains all further answers in every branch. `None` removes the constraint. A constrained answer ends where its constraint ends; stop texts
+    /// do not end it, except `stop_strings` in a GLM's `generation_config.json`. A thought before the answer is not constrained.
     pub fn set_constraint(&mut self, make: Option<MakeConstraint>) {
         self.core.rules = make;
     }
@@ -302,12 +298,12 @@ impl Conversation {
     /// Takes back the last turn: the message and its answer.
     ///
     /// # Errors
-    /// `Input` if there is no turn, or if the state before the turn was dropped to make room for others.
+    /// `Input` if there is no turn, or if the state before it was dropped to make room for others.
     pub fn undo(&mut self) -> Result<()> {
         self.mode.undo(&self.core)
     }
 
-    /// Copies the current branch to a new branch and switches to the new branch.
+    /// Copies the current branch to a new branch and switches to it.
     ///
     /// # Errors
     /// `Usage` if the name is empty or already used.
@@ -348,8 +344,8 @@ impl Conversation {
         Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
-    /// Returns the messages of all turns, oldest first. A conversation in a format of lines (`Name: message`) stores its tokens instead of
-    /// messages. This function then decodes the tokens and splits the decoded text at the names.
+    /// Returns the messages of all turns, oldest first. In a format of lines (`Name: text`), the conversation stores tokens instead of messages: they
+    /// are decoded and split at the names.
     pub fn transcript(&self) -> Vec<Message> {
         self.mode.transcript(&self.core)
     }

@@ -28,14 +28,14 @@ pub struct View<'a> {
     pub tokens: &'a [u32],
 }
 
-/// A kind of conversation. A method without documentation here does what the method of [`Conversation`](super::Conversation) with the same name does.
+/// A kind of conversation. Methods without documentation do what [`Conversation`](super::Conversation)'s methods of the same name do.
 pub trait Mode: Send {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer>;
     fn observe(&mut self, _core: &mut Core, _results: &[&str], _on_part: &mut OnPart<'_>) -> Result<Answer> {
         Err(no_tools())
     }
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
-    /// Answers a prompt that does not become part of the conversation.
+    /// Answers a prompt outside the conversation.
     fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer>;
     /// Samples another answer to the last prompt outside the conversation.
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;

@@ -6,7 +6,7 @@ use crate::chat::format::Ending;
 use crate::session::{Model, Processor};
 use std::sync::{Arc, Mutex};
 
-/// A number that bans a token if it is added to the token's logit or replaces the logit.
+/// Bans a token if it is added to the token's logit or replaces it.
 pub const BANNED: f32 = -999_999_999.0;
 
 /// The change that applies to the logits before one token is sampled.
@@ -36,9 +36,9 @@ impl Schedule {
         }
     }
 
-    /// Returns the change that applies to the logits after token `i` of the text, counted from 0. In a reply, the end-of-text token is always banned,
-    /// and newlines are banned after token 0. Up to token `short`, newlines get a negative bias that rises to 0. After token `long`, the bias of
-    /// newlines grows to 3, so that the reply ends.
+    /// Returns the change of the logits after token `i` of the text, counted from 0. In a reply, the end-of-text token is always banned, and newlines
+    /// are banned after token 0. Up to token `short`, newlines get a negative bias that rises to 0. After token `long`, their bias grows to 3, so
+    /// that the reply ends.
     pub fn after(self, i: usize) -> Change {
         match self {
             Schedule::Same(change) => change,
@@ -105,7 +105,7 @@ impl Ids {
 }
 
 /// Returns a processor that changes logits as the settings and the schedule require, and then calls `own`, the caller's processor. `first` is the
-/// change before the first token of the text is sampled. `last` is the token before the text.
+/// change for the first token of the text. `last` is the token before the text.
 pub fn processor(
     model: &Model,
     settings: &Settings,

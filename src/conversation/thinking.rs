@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::sample::{Sampling, Setting};
 
 impl Conversation {
-    /// Changes the choice whether the model writes a thought, for all further answers of the current branch. Also changes the sampler settings that
-    /// depend on this choice. A sampler setting that the caller has changed, for example with [`set`](Self::set), stays.
+    /// Changes whether the model writes a thought, for all further answers of the current branch. Also changes the sampler settings that depend on
+    /// this choice, except those that the caller has changed, for example with [`set`](Self::set).
     ///
     /// # Errors
     /// `Input` if the format has no thoughts.
@@ -17,8 +17,8 @@ impl Conversation {
         self.adopt(&before)
     }
 
-    /// Changes the sampler settings to the settings of the format. `before` holds the settings of the earlier format. A setting that differs from
-    /// `before` stays, because the caller has changed it.
+    /// Changes the sampler settings to the format's. `before` holds the earlier format's settings: one that differs from it stays, because the caller
+    /// has changed it.
     pub(super) fn adopt(&mut self, before: &Sampling) -> Result<()> {
         let after = self.format().settings().sampling;
         let own = &mut self.core.settings.sampling;

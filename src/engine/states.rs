@@ -1,7 +1,7 @@
 //! Named states: a request begins with a named state (`state`), or saves the state after its text under a name (`save_state`).
 //!
-//! A state consists of a snapshot of a slot and the memory of the sampler. With a folder, each state is also stored in a state file, which
-//! `wingbeat generate` can read, too. A separate thread writes the files.
+//! A state consists of a slot's snapshot and the sampler's memory. With a folder, a separate thread also writes each state to a state file, which
+//! `wingbeat generate` can read, too.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod writer;
@@ -30,8 +30,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Restores the state's penalty counts, recent tokens and random stream in `sampler`. If `seed` is given, the random stream of `seed` replaces
-    /// the state's random stream.
+    /// Restores the state's penalty counts, recent tokens and random stream in `sampler`. If `seed` is given, its random stream replaces the state's.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         self.loaded.begin(sampler, seed);
     }
@@ -88,7 +87,7 @@ struct Inner {
     folder: Option<PathBuf>,
     /// The most bytes that states may take in host memory.
     bytes: u64,
-    /// True if a state may be removed from memory although no file has it.
+    /// True if a state may be removed from memory although it has no file.
     forgets: bool,
     held: Mutex<Held>,
     /// Signals that a file has been written.
@@ -102,8 +101,8 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     states: HashMap<Key, (Arc<State>, u64)>,
-    /// States whose files are being written or wait for the writer. The number of an entry identifies the latest write under this name. When an older
-    /// write under the name finishes, the entry stays.
+    /// States whose files are being written or wait for the writer. The number identifies the latest write under this name. When an older write
+    /// finishes, the entry stays.
     #[cfg(not(target_arch = "wasm32"))]
     writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,
@@ -184,7 +183,7 @@ impl States {
         self.inner.lock().states.contains_key(&key(namespace, name))
     }
 
-    /// Keeps a state under a name and replaces an older state of that name. With a folder, blocks until the file is written.
+    /// Keeps a state under a name and replaces an older state of that name. With a folder, blocks until its file is written.
     ///
     /// # Errors
     /// Errors of [`begin_put`](Self::begin_put).
@@ -244,7 +243,7 @@ impl States {
         Ok(all)
     }
 
-    /// Copies the state `name` to the name `new`. Replaces an older state with the name `new`.
+    /// Copies the state `name` to the name `new`, and replaces an older state of that name.
     ///
     /// # Errors
     /// Errors of [`get`](Self::get) and [`put`](Self::put).
@@ -260,7 +259,7 @@ impl States {
     pub fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         check_name(name)?;
         let key = key(namespace, name);
-        // The lock is held until the file is removed, so that no new write of this state begins before the removal.
+        // Holding the lock keeps new writes of this state from beginning before its file is removed.
         let held = self.inner.lock();
         #[cfg(not(target_arch = "wasm32"))]
         let held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
@@ -291,7 +290,7 @@ impl States {
 }
 
 impl Inner {
-    /// Keeps a state in memory. If the memory is full and states may be removed from memory, the least recently used states are removed.
+    /// Keeps a state in memory. If the memory is full, removes the least recently used states, if states may be removed.
     ///
     /// # Errors
     /// `Memory` if the memory is full and no state may be removed.
@@ -306,12 +305,8 @@ impl Inner {
                 held.states.remove(&oldest);
             }
         } else if others(held) + new > self.bytes {
-            let text = format!(
-                "no memory for a state of {}: other states take {} of the limit {}",
-                size(new),
-                size(others(held)),
-                size(self.bytes)
-            );
+            let text =
+                format!("no memory for a state of {}: other states take {} of at most {}", size(new), size(others(held)), size(self.bytes));
             return Err(Error::memory(text).hint("delete another state, or give the engine a folder for states"));
         }
         held.clock += 1;
@@ -321,7 +316,7 @@ impl Inner {
     }
 
     fn folder_of(&self, namespace: &str) -> Option<PathBuf> {
-        // The name of the folder is a hash, because a namespace may be an API key and may contain any character.
+        // A namespace may be an API key and may contain any character, so its hash is the name of the folder.
         let model = &hashed(self.model.weights_hash())[..16];
         Some(self.folder.as_ref()?.join(model).join(&hashed(namespace)[..16]))
     }
@@ -334,7 +329,7 @@ impl Inner {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the error for an unknown name. The error's hint lists names of states in the namespace.
+    /// Returns the error for an unknown name. Its hint lists names of states in the namespace.
     fn unknown(&self, held: &Held, namespace: &str, name: &str) -> Error {
         let mut names: Vec<String> = held.list(namespace).into_iter().map(|known| known.name).collect();
         let files = self.folder_of(namespace).and_then(|folder| fs::read_dir(folder).ok());
@@ -388,8 +383,8 @@ fn info(name: &str, state: &State) -> StateInfo {
     StateInfo { name: name.into(), n_tokens: state.snapshot.n_tokens(), bytes: state.snapshot.n_bytes() }
 }
 
-/// Checks that a text can be the name of a state: 1 to 100 letters, digits, dots, dashes and underscores, without a dot at the beginning. Such a
-/// name is also safe as the name of a file.
+/// Checks that a text can be the name of a state: 1 to 100 letters, digits, dots, dashes and underscores, without a dot at the beginning. Such a name
+/// is also safe as a file's name.
 ///
 /// # Errors
 /// `Input` if the text is not a name.

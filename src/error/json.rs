@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Pairs: how the parser names a found value, and the text for users. If the text for users ends with a space or is empty, the value itself follows.
+/// Pairs: the parser's name of a found value, and the text for users. After a text that is empty or ends with a space, the value itself follows.
 const FOUND: &[(&str, &str)] = &[
     ("integer ", "the number "),
     ("floating point ", "the number "),
@@ -16,7 +16,7 @@ const FOUND: &[(&str, &str)] = &[
     ("null", "null"),
 ];
 
-/// Pairs: how the parser names an expected type, and the text for users.
+/// Pairs: the parser's name of an expected type, and the text for users.
 const WANTED: &[(&str, &str)] = &[
     ("a sequence", "an array"),
     ("a map", "an object"),
@@ -40,7 +40,7 @@ const WANTED: &[(&str, &str)] = &[
 const BYTE: &str = "a whole number from 0 to 255";
 const COUNT: &str = "a whole number of at least 0";
 
-/// Pairs: how the parser names a mistake in the syntax of JSON, and the text for users.
+/// Pairs: the parser's name of a mistake in JSON's syntax, and the text for users.
 const SYNTAX: &[(&str, &str)] = &[
     ("EOF while parsing a value", "the JSON ends where a value must follow"),
     ("EOF while parsing an object", "the JSON ends inside an object: a } is missing"),
@@ -62,7 +62,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("recursion limit exceeded", "values are nested too deep"),
 ];
 
-/// Describes an error of a parser in words for users, without the position of the error.
+/// Describes a parser's error in words for users, without its position.
 pub(crate) fn in_words(error: &impl Display) -> String {
     let said = error.to_string();
     let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
@@ -91,7 +91,7 @@ pub(crate) fn in_words(error: &impl Display) -> String {
     SYNTAX.iter().find(|(known, _)| said.contains(known)).map_or_else(|| quoted(said), |(_, meant)| (*meant).into())
 }
 
-/// Describes an error of the JSON parser in words for users. The line and the column follow if the error has a position.
+/// Describes an error of the JSON parser in words for users. Line and column follow if the error has a position.
 pub(crate) fn with_place(error: &serde_json::Error) -> String {
     match error.line() {
         0 => in_words(error),
@@ -100,12 +100,12 @@ pub(crate) fn with_place(error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the text for users that `names` has for `name`, the parser's name of a value or a type. If `names` has no entry, returns `name` with
-/// double quotes instead of backticks.
+/// Returns the text for users in `names` for the parser's name of a value or a type. A name without an entry is returned with double quotes instead
+/// of backticks.
 fn renamed(name: &str, names: &[(&str, &str)]) -> String {
     let Some((known, meant)) = names.iter().find(|(known, _)| name.starts_with(known)) else { return quoted(name) };
     let value = name[known.len()..].trim_matches('`');
-    // If no value follows the text for users, the rest of `name` is dropped: it can be the name of a Rust type, as in `struct Known`.
+    // Without a value after the text for users, the rest of `name` is dropped: it can be the name of a Rust type, as in `struct Known`.
     if meant.ends_with(' ') || meant.is_empty() { format!("{meant}{value}") } else { (*meant).into() }
 }
 
@@ -114,8 +114,7 @@ fn quoted(text: &str) -> String {
     text.replace('`', "\"")
 }
 
-/// Returns the names of a list such as ``expected one of `a`, `b` ``, without backticks and with commas between them: `a, b`. Returns `none` if the
-/// list has no names.
+/// Returns the names in a list such as ``expected one of `a`, `b` ``, joined as `a, b`. Returns `none` if the list has no names.
 fn known_names(list: &str) -> String {
     let names: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }

@@ -8,18 +8,17 @@ use std::cell::Cell;
 pub(crate) const HINT: &str = "close other programs, or choose a smaller model, a smaller context or a shorter text";
 
 thread_local! {
-    /// True while this thread handles failed allocations itself. The program's allocator must then not end the program.
+    /// True while this thread handles a failed allocation itself, so that the program's allocator must not end the program.
     static HANDLES_FAILURE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread handles failed allocations itself. The program's allocator calls this function before it reports a failed
-/// allocation.
+/// Returns whether this thread handles failed allocations itself. The program's allocator asks before it reports a failed allocation.
 #[cfg(feature = "cli")]
 pub(crate) fn is_handled() -> bool {
     HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs `allocate` and returns its result. `allocate` must handle a failed allocation itself, as `try_reserve` does.
+/// Runs `allocate`, which must handle a failed allocation itself, as `try_reserve` does. Returns its result.
 fn handling<T>(allocate: impl FnOnce() -> T) -> T {
     let before = HANDLES_FAILURE.replace(true);
     let done = allocate();
@@ -43,7 +42,7 @@ pub(crate) fn room<T>(n: usize, what: &str) -> Result<Vec<T>> {
 }
 
 /// Returns a vector of `n` copies of `value`. `what` names the values in the error's message, as in [`room`]. If `value` is zero, the operating
-/// system provides each memory page only when the page is first written.
+/// system provides each memory page only when it is first written.
 ///
 /// # Errors
 /// `Memory` if the host has no room for `n` values.

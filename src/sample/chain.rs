@@ -1,9 +1,8 @@
-//! The chain of filters. The chain determines which tokens may be drawn, and the mass of each of these tokens.
+//! The chain of filters: determines which tokens may be drawn, and with which mass.
 //!
-//! A token has a distance and a mass. The distance is d = max - logit, in fixed point. The mass is the probability before normalisation, and is
-//! 2^31 for the most likely token. A filter orders tokens by (d, id), finds the last token to keep and drops all tokens after it. (The filter
-//! `typical` orders tokens by another key than d.) A histogram finds the narrow range of distances that holds the last token to keep, so only
-//! the tokens in this range are sorted. The list of tokens stays in the order of ids.
+//! A token has a distance d = max - logit, in fixed point, and a mass: its unnormalised probability, 2^31 for the most likely token. A filter orders
+//! tokens by (d, id), finds the last token to keep and drops the rest. (`typical` orders by another key.) A histogram first finds the narrow range of
+//! keys that holds the last token to keep, so that only this range is sorted. The list itself stays in the order of ids.
 //!
 //! The kernels in `shaders/sample/` find the same tokens by other algorithms. This module must not know settings. The module `shape` has the filters
 //! that depend on the whole distribution.
@@ -13,7 +12,7 @@ mod shape;
 use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
 use super::wide;
 
-/// Determines whether a filter also keeps the tokens that are exactly as likely as the last token that the filter must keep.
+/// Determines whether a filter also keeps tokens that are exactly as likely as the last token that it must keep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     Keep,
@@ -27,18 +26,17 @@ pub(super) struct Shortlist {
     ids: Vec<u32>,
     /// The distance of each token's logit from the largest logit. `[n]`
     distances: Vec<u32>,
-    /// The mass (probability before normalisation) of each token. Valid after `weigh`. `[n]`
+    /// The mass (unnormalised probability) of each token. Valid after `weigh`. `[n]`
     masses: Vec<u32>,
     /// The sort key of each token in the filter `typical`: the distance of the token's surprise from the entropy. `[n]`
     ranks: Vec<u32>,
-    /// The sum of the masses (probabilities before normalisation) in each range of sort keys. `[N_BINS]`
+    /// The sum of the masses in each range of sort keys. `[N_BINS]`
     bins: Vec<u64>,
     /// The tokens in the only range that is sorted: the sort key (high 32 bits) and the place in the list (low 32 bits).
     edge: Vec<u64>,
 }
 
-/// The number of ranges into which sort keys are divided. All ranges have the same width: the smallest power of two for which all ranges
-/// together cover every sort key.
+/// The number of ranges into which sort keys are divided. The ranges have the same width: the smallest power of two with which they cover every key.
 const N_BINS: usize = 1 << 12;
 
 impl Shortlist {
@@ -64,8 +62,8 @@ impl Shortlist {
         }
     }
 
-    /// Keeps the most likely tokens until their masses (probabilities before normalisation) sum to at least `p / 2^32` of the total mass. Keeps
-    /// at least one token. `ties` determines whether further tokens that are exactly as likely as the last kept token are kept, too.
+    /// Keeps the most likely tokens until their masses sum to at least `p / 2^32` of the total, but at least one token. `ties` determines whether
+    /// tokens that are exactly as likely as the last one are kept, too.
     pub(super) fn top_p(&mut self, p: u32, scale: Scale, ties: Ties) {
         let total = self.weigh(scale);
         self.keep_mass(share_of(total, p), ties);
@@ -78,14 +76,14 @@ impl Shortlist {
         }
     }
 
-    /// Computes the mass (probability before normalisation) of every token. Returns the sum of the masses.
+    /// Computes the mass (unnormalised probability) of every token. Returns the sum of the masses.
     pub(super) fn weigh(&mut self, scale: Scale) -> u64 {
         wide::masses(&self.distances, scale, &mut self.masses);
         self.masses.iter().map(|&m| u64::from(m)).sum()
     }
 
-    /// Keeps the most likely tokens until their masses (probabilities before normalisation) sum to at least `target`. `ties` determines whether
-    /// further tokens that are exactly as likely as the last kept token are kept, too. `target` must be at most the sum of all masses.
+    /// Keeps the most likely tokens until their masses sum to at least `target`, which must be at most the sum of all masses. `ties` determines
+    /// whether tokens that are exactly as likely as the last one are kept, too.
     fn keep_mass(&mut self, target: u64, ties: Ties) {
         let distances = std::mem::take(&mut self.distances);
         let last = self.last_of(&distances, target);
@@ -95,9 +93,8 @@ impl Shortlist {
         }
     }
 
-    /// Finds the token at which the sum of masses reaches `target`, and returns its rank and id. `ranks` has one sort key per token of the list.
-    /// Masses are added in the order of ascending ranks, and of ascending ids among equal ranks. Returns `None` if the sum of all masses is
-    /// below `target`.
+    /// Finds the token at which the sum of masses reaches `target`. Returns its rank and id, or `None` if the sum of all masses is below `target`.
+    /// `ranks` has one sort key per token of the list. Masses are added by ascending rank; among equal ranks, by ascending id.
     fn last_of(&mut self, ranks: &[u32], target: u64) -> Option<(u32, u32)> {
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let shift = (u32::BITS - highest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());
@@ -139,14 +136,14 @@ impl Shortlist {
         for i in 0..n_all {
             let (id, distance) = (ids[i], distances[i]);
             (ids[n], distances[n]) = (id, distance);
-            n += usize::from(keep(id, distance)); // the next token overwrites a dropped token: no branch to mispredict
+            n += usize::from(keep(id, distance)); // the next token overwrites a dropped token, so there is no branch to mispredict
         }
         self.ids.truncate(n);
         self.distances.truncate(n);
     }
 
-    /// Sums the tokens' masses in the order of ids until the sum exceeds `total * random / 2^64`. `total` must be the sum of all masses. Returns
-    /// the id and the mass of the token at which the sum exceeds this number, or `None` if the list is empty.
+    /// Draws a token: adds masses in the order of ids until the sum exceeds `total * random / 2^64`. Returns the id and the mass of the token that
+    /// was added last, or `None` if the list is empty. `total` must be the sum of all masses.
     pub(super) fn pick(&self, random: u64, total: u64) -> Option<(u32, u32)> {
         let target = uniform_below(random, total);
         let mut sum = 0;

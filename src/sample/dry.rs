@@ -17,7 +17,7 @@ pub(super) struct Dry {
     multiplier: f64,
     base: f64,
     allowed_length: usize,
-    /// The number of last tokens of the text in which DRY looks for repetitions.
+    /// DRY looks for repetitions in this many tokens at the end of the text.
     range: usize,
 }
 
@@ -33,7 +33,7 @@ impl Dry {
         (dry.multiplier > 0.0 && dry.range > 0).then_some(dry)
     }
 
-    /// Returns the number of last tokens of the text in which DRY looks for repetitions.
+    /// Returns how many tokens at the end of the text DRY searches for repetitions.
     pub fn range(&self) -> usize {
         self.range
     }
@@ -56,8 +56,8 @@ impl Dry {
         lengths.into_iter().map(|(id, length)| (id, self.penalty(length))).collect()
     }
 
-    /// Returns multiplier * base^(length - allowed_length) in units of 2^-20. The result is at most [`ENOUGH`] nats. The function multiplies step
-    /// by step, because the results of `powf` differ between C libraries.
+    /// Returns multiplier * base^(length - allowed_length) in units of 2^-20, at most [`ENOUGH`] nats. Multiplies step by step, because the results
+    /// of `powf` differ between C libraries.
     fn penalty(&self, length: usize) -> i32 {
         let mut penalty = self.multiplier;
         for _ in self.allowed_length..length {
@@ -74,7 +74,7 @@ impl Dry {
 /// linear time.
 fn shared_beginnings(list: &[u32]) -> Vec<usize> {
     let mut shared = vec![list.len(); list.len()];
-    // the suffix so far whose common prefix with the list ends furthest right: where the suffix starts, and where this prefix ends
+    // of the suffixes so far, the one whose common prefix with the list ends furthest right: the suffix's start, the prefix's end
     let (mut start, mut end) = (0, 0);
     for i in 1..list.len() {
         let mut n = if i < end { shared[i - start].min(end - i) } else { 0 };

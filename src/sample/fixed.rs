@@ -1,5 +1,5 @@
-//! The arithmetic of the sampler. The sampler computes with integers, so that the host and every GPU compute the same bits. Floats are used only
-//! to convert logits and settings to integers.
+//! The sampler's arithmetic: integers, so that the host and every GPU compute the same bits. Floats are used only to convert logits and settings to
+//! integers.
 //!
 //! `shaders/sample/fixed.wgsl` has the same functions.
 
@@ -9,10 +9,10 @@ pub const ONE: f32 = (1 << 20) as f32;
 /// The bound of logits in nats. Logits are clamped to `-LARGEST ..= LARGEST`.
 const LARGEST: f32 = 2000.0;
 
-/// The key of a token that cannot be drawn. A key is a logit as an unsigned integer. This key is below all other keys.
+/// The key of a token that cannot be drawn. A key is a logit as an unsigned integer; this one is below all others.
 pub const EXCLUDED: u32 = 0;
 
-/// The mass (probability before normalisation) of the most likely token.
+/// The mass (unnormalised probability) of the most likely token.
 pub const FULL_MASS: u32 = 1 << 31;
 
 /// Converts nats to units of 2^-20 nats. Clamps to -2000 ..= 2000 nats, then truncates. NaN becomes -2000 nats.
@@ -77,8 +77,8 @@ impl Scale {
         }
     }
 
-    /// Returns the factor for a temperature. The factor converts a distance (largest logit minus logit), in units of 2^-20 nats, to the exponent
-    /// y in [`mass`], in units of 2^-26.
+    /// Returns the factor for a temperature: it converts a distance (largest logit minus logit) in units of 2^-20 nats to the exponent y of [`mass`]
+    /// in units of 2^-26.
     pub fn of_temperature(temperature: f32) -> Scale {
         Scale::of(std::f64::consts::LOG2_E * 64.0 / f64::from(temperature))
     }
@@ -97,8 +97,8 @@ impl Scale {
     }
 }
 
-/// Returns the mass (probability before normalisation) of a token: 2^(31 - y), truncated. `distance` is the largest logit minus the token's
-/// logit. The exponent y is `scale * distance` in units of 2^-26. The mass is 0 if y is 32 or more.
+/// Returns the mass (unnormalised probability) of a token: 2^(31 - y), truncated, or 0 if y is 32 or more. `distance` is the largest logit minus the
+/// token's logit. The exponent y is `scale * distance` in units of 2^-26.
 ///
 /// The relative error is at most 2e-9 before the mass is shifted by the integer part of y.
 #[inline(always)]

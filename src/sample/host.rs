@@ -12,8 +12,8 @@ pub(super) struct OnHost {
     pub typical: Option<u32>,
     pub mirostat: Option<Mirostat>,
     pub dry: Option<Dry>,
-    /// The number of last tokens of the text to which the repeat penalty applies. `None` also if the penalty applies to all generated tokens,
-    /// which the kernel supports.
+    /// The repeat penalty applies to this many tokens at the end of the text. `None` also if it applies to all generated tokens, which the kernel
+    /// supports.
     pub repeat_last_n: Option<usize>,
 }
 
@@ -37,7 +37,7 @@ impl OnHost {
         typical.is_none() && mirostat.is_none() && dry.is_none() && repeat_last_n.is_none()
     }
 
-    /// Returns the number of last tokens of the text that DRY and the repeat penalty examine: the larger number of the two.
+    /// Returns how many tokens at the end of the text DRY and the repeat penalty examine: the larger of their numbers.
     pub fn looks_back(&self) -> usize {
         self.dry.map_or(0, |dry| dry.range()).max(self.repeat_last_n.unwrap_or(0))
     }

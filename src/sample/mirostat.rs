@@ -27,8 +27,8 @@ impl Mirostat {
         self.tau.saturating_mul(2)
     }
 
-    /// Keeps the tokens whose surprise is at most `mu`. Always keeps the most likely token. Computes the masses (probabilities before
-    /// normalisation) of the kept tokens, and returns the sum of these masses.
+    /// Keeps the tokens whose surprise is at most `mu`, and always the most likely token. Computes the masses (unnormalised probabilities) of the
+    /// kept tokens and returns their sum.
     pub fn cut(self, list: &mut Shortlist, mu: i32, scale: Scale) -> u64 {
         let total = list.weigh(scale);
         // a token of mass 2^(31 - y) has the surprise log2(total) - 31 + y
@@ -54,8 +54,7 @@ fn surprise(mass: u32, total: u64) -> i64 {
     i64::from(log2(total)) - i64::from(log2(mass.into()))
 }
 
-/// Returns the largest distance whose product with `scale` is at most `y`. Finds the distance by bisection: the product never falls while the
-/// distance grows.
+/// Returns the largest distance whose product with `scale` is at most `y`. Bisection works, because the product never falls while the distance grows.
 fn last_up_to(y: u64, scale: Scale) -> u32 {
     let (mut kept, mut dropped) = (0, u32::MAX);
     while dropped - kept > 1 {

@@ -1,4 +1,4 @@
-//! The registry of the sampling settings that have a name and can be read from text. Flags, JSON fields and chat's `/set` use this registry.
+//! The registry of sampling settings by name. Flags, JSON fields and chat's `/set` read and write settings through it.
 //!
 //! To add a setting, add a field to [`Sampling`], its value in `Sampling::plain`, and an entry in [`SETTINGS`].
 
@@ -26,7 +26,7 @@ enum Field {
     /// A number: its field, its range, and the range in words for errors.
     Number(fn(&mut Sampling) -> &mut f32, RangeInclusive<f32>, &'static str),
     Count(fn(&mut Sampling) -> &mut usize),
-    /// The number of the text's last tokens that the setting examines. `None` means all tokens.
+    /// The setting examines this many tokens at the end of the text. `None` means all tokens.
     Last(fn(&mut Sampling) -> &mut Option<usize>),
     Preset,
     Breakers,
@@ -207,7 +207,7 @@ impl Setting {
     }
 
     fn set(&self, s: &mut Sampling, values: &[&str]) -> Result<()> {
-        // a setting that is no list takes the last value
+        // a setting that is not a list takes the last value
         let value = values.last().copied().unwrap_or_default().trim();
         match &self.field {
             Field::Number(of, range, expected) => *of(s) = in_range(texts::number(value, expected)?, range, expected)?,
@@ -275,7 +275,7 @@ impl Sampling {
         Ok(Setting::named(name)?.get(self).unwrap_or_default())
     }
 
-    /// Returns `self`, changed by the settings in `kept` as [`with`](Self::with) does. Each item of `kept` is the name of a setting and its values.
+    /// Returns `self` with the settings in `kept` applied as [`with`](Self::with) does. Each item is a setting's name and its values.
     ///
     /// # Errors
     /// Returns the errors of [`with`](Self::with).
@@ -285,9 +285,8 @@ impl Sampling {
         self.with(&asked)
     }
 
-    /// Returns `self` (the defaults), changed by the settings in `asked`. Each item of `asked` is the name of a setting and its values. The
-    /// order of the items does not matter: `preset` applies first. If an item other than `preset` makes the sampling greedy, all filters and
-    /// penalties that `asked` does not name are off.
+    /// Returns `self` (the defaults) with the settings in `asked` applied. Each item is a setting's name and its values. The order of the items does
+    /// not matter: `preset` applies first. If another item makes the sampling greedy, all filters and penalties that `asked` does not name are off.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).
@@ -311,7 +310,7 @@ impl Sampling {
     fn begin_with(&mut self, preset: Sampling) {
         let old = std::mem::replace(self, preset);
         (self.seed, self.guard, self.ban) = (old.seed, old.guard, old.ban);
-        // applying the same preset twice must not add its biases twice
+        // without this, applying the same preset twice would add its biases twice
         self.logit_bias.retain(|(id, _)| old.logit_bias.iter().all(|(known, _)| known != id));
         self.logit_bias.extend(old.logit_bias);
     }
@@ -340,7 +339,7 @@ pub(super) fn check_numbers(s: &Sampling) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names of the settings in which `s` differs from `other`, with their values in `s`, separated by commas.
+/// Lists the settings in which `s` differs from `other`, with their values in `s`, separated by commas.
 pub(super) fn differences(s: &Sampling, other: &Sampling) -> String {
     let changed = SETTINGS.iter().filter_map(|setting| {
         let value = setting.get(s)?;

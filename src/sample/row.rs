@@ -115,7 +115,7 @@ impl Row {
 }
 
 /// Returns the largest distance (largest logit minus logit) at which a token is at least `p` times as likely as the most likely token. Returns
-/// `u32::MAX` if `p` is 0, negative or NaN. The function uses bisection, because the results of `log` differ between C libraries.
+/// `u32::MAX` if `p` is 0, negative or NaN. Uses bisection, because the results of `log` differ between C libraries.
 fn last_as_likely(p: f32, scale: Scale) -> u32 {
     // `min_p` is off
     if p.is_nan() || p <= 0.0 {

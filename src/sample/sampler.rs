@@ -55,7 +55,7 @@ pub struct Memory {
     pub mu: Option<i32>,
 }
 
-/// Buffers that are kept to save allocations. Their contents have no meaning between calls.
+/// Buffers that are reused to save allocations. Their contents have no meaning between calls.
 #[derive(Default)]
 struct Scratch {
     /// The logits after penalties, biases and bans, as unsigned integers (keys). `[V]`, where V is the size of the vocabulary.
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Scratch {
 enum FilterOutcome {
     /// Greedy sampling: the drawn id.
     Certain(u32),
-    /// `Scratch::list` holds the kept tokens and their masses (probabilities before normalisation). The value is the sum of the masses.
+    /// `Scratch::list` holds the kept tokens and their masses (unnormalised probabilities). The value is the sum of the masses.
     Weighed(u64),
 }
 
@@ -105,7 +105,7 @@ impl Sampler {
         }
     }
 
-    /// Returns the settings. `seed` is the seed of the current random stream, even after [`restore`](Self::restore).
+    /// Returns the settings. Their `seed` is the seed of the current random stream, even after [`restore`](Self::restore).
     pub fn settings(&self) -> &Sampling {
         &self.settings
     }
@@ -216,7 +216,7 @@ impl Sampler {
         self.breakers = Some(ids);
     }
 
-    /// Skips one number of the random stream. Call this function after the GPU, or another sampler with the same memory, used this number.
+    /// Skips one number of the random stream: the GPU, or another sampler with the same memory, has used it.
     pub fn skip(&mut self) {
         self.draws = self.draws.wrapping_add(1);
     }

@@ -1,5 +1,5 @@
-//! The random stream of a seed: one 64-bit number per token, computed with ChaCha8. Each number is computed from its position, so a stream can
-//! resume at any position.
+//! The random stream of a seed: one 64-bit number per token, computed with ChaCha8. A number depends only on its position, so a stream can resume
+//! anywhere.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

@@ -1,5 +1,4 @@
-//! Tests the order of operations, ties, penalties and the random stream. Compares distributions with the distributions of the official RWKV
-//! package.
+//! Tests the order of operations, ties, penalties and the random stream. Compares distributions with the official RWKV package's.
 
 use super::fixed::ONE;
 use super::*;
@@ -359,7 +358,7 @@ fn logits_that_are_not_finite() {
         for _ in 0..20 {
             assert_eq!(sampler.sample(&[nan, -inf, -3.0, inf, nan]).unwrap(), 2);
         }
-        // a difference of logits beyond f32 does not panic
+        // a difference of logits that overflows f32 does not panic
         assert_eq!(sampler.sample(&[f32::MIN, f32::MAX]).unwrap(), 1);
     }
 }

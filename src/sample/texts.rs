@@ -11,8 +11,7 @@ pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {
     text.parse().map_err(|_| refuse(expected, text))
 }
 
-/// Reads the number of last tokens that a setting examines. Returns `None`, which means all tokens, for `all` and for `-1`, which is llama.cpp's
-/// notation.
+/// Reads how many of the last tokens a setting examines. Returns `None`, which means all tokens, for `all` and for llama.cpp's `-1`.
 pub(super) fn last(text: &str) -> Result<Option<usize>> {
     match text {
         "all" | "-1" => Ok(None),

@@ -9,14 +9,14 @@ pub(super) fn keys(logits: &[f32], keys: &mut Vec<u32>) {
     each(logits, keys, Keys)
 }
 
-/// Computes one mass (probability before normalisation) per token. A token's distance is the largest logit minus the token's logit. Sets the
-/// length of `masses` to the length of `distances`.
+/// Computes one mass (unnormalised probability) per token from its distance (largest logit minus the token's logit). Sets the length of `masses` to
+/// the length of `distances`.
 pub(super) fn masses(distances: &[u32], scale: Scale, masses: &mut Vec<u32>) {
     masses.resize(distances.len(), 0);
     each(distances, masses, Masses(scale))
 }
 
-/// A function from one number to a u32. `Map` is a trait instead of a closure, so that `x86::each` contains a copy of the function compiled for AVX2.
+/// A function from one number to a u32. It is a trait and not a closure, so that `x86::each` contains a copy of the function compiled for AVX2.
 trait Map<T> {
     fn of(&self, x: T) -> u32;
 }

@@ -1,11 +1,11 @@
 //! Converts complete answers of GLM-4 and its relatives to replies and tool calls.
 //!
-//! An answer consists of one or more segments. `<|assistant|>` comes before each segment; the prompt contains the first `<|assistant|>`. A
-//! segment's first line is the name of a tool, or empty in a reply. The segment's content follows. So a plain reply begins with a newline.
+//! An answer consists of one or more segments, each after a token `<|assistant|>`; the first of these tokens is in the prompt. A segment's first line
+//! is the name of a tool, or empty in a reply. The content follows. So a plain reply begins with a newline.
 
 use super::Message;
 
-/// The mark that models write for the date of their training, and the text by which the original code replaces the mark.
+/// The mark that models write instead of the date of their training, and its replacement in the original code.
 pub(super) const TRAINING_DATE: (&str, &str) = ("[[训练时间]]", "2023年");
 
 /// A call of a tool.
@@ -18,9 +18,8 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Returns the segments of an answer (the texts after each `<|assistant|>`) as messages, and the tool call if the first line of the last segment is
-/// the name of a tool. The caller separates segments at the ids of special tokens, so the text `<|assistant|>` within a segment begins no new
-/// segment.
+/// Returns the segments of an answer as messages. Also returns the tool call if the first line of the last segment is the name of a tool. The caller
+/// separates segments at the ids of special tokens, so the text `<|assistant|>` within a segment begins no new one.
 pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, is_tool: &dyn Fn(&str) -> bool) -> (Vec<Message>, Option<ToolCall>) {
     let (mut messages, mut call) = (Vec::new(), None);
     for segment in segments {

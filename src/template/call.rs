@@ -1,5 +1,4 @@
-//! ChatGLM3's tool calls: `tool_call(city='北京', days=3)` in a fenced block. ChatGLM3's own code runs the call as Python; this module only parses
-//! the call.
+//! ChatGLM3's tool calls: `tool_call(city='北京', days=3)` in a fenced block. ChatGLM3's own code runs the call as Python; this module only parses it.
 //!
 //! Arguments are literals: strings, numbers, `True`, `False`, `None`, lists, tuples and mappings. Other code is an error.
 
@@ -10,7 +9,7 @@ use serde_json::{Map, Number, Value};
 /// The most levels of nested lists and mappings in an argument.
 const MAX_DEPTH: usize = 64;
 
-/// Parses the call in a fenced block and returns its keyword arguments. The call is the lines of `content` between the first line and the last line.
+/// Parses the call in a fenced block, whose first and last line are the fence. Returns its keyword arguments.
 ///
 /// # Errors
 /// `Input` if there is no fenced block, or if the block is not exactly one call with literals.
@@ -192,7 +191,7 @@ impl<'a> PythonCallReader<'a> {
                 return Ok(text);
             }
             let Some(c) = self.peek().filter(|&c| c != '\n' || quote.len() == 3) else {
-                return Err(expected("a string that ends", begun));
+                return Err(expected("a string with a closing quote", begun));
             };
             self.at += c.len_utf8();
             match c {

@@ -1,7 +1,6 @@
 //! ChatGLM3's template: GLM-4's form with the prefix `[gMASK]sop`, and tools as plain JSON after the system message.
 //!
-//! The vocabulary puts a space before every text that it encodes. So texts that ChatGLM3's own code encodes separately are separate parts here,
-//! too.
+//! The vocabulary puts a space before every text that it encodes. So every text that ChatGLM3's own code encodes separately is a separate part here.
 
 use super::glm4::add;
 use super::json::{JsonStyle, dumps};
@@ -77,7 +76,7 @@ mod tests {
         let want = "[gMASK]sop<|system|>\nAnswer.\n[\n    {\n        \"name\": \"查\",\n        \"a\": 1\n    }\n]<|user|>\nhi<|assistant|>查\n\
                     ```python\ntool_call(x=1)\n```<|observation|>\n7<|assistant|>";
         assert_eq!(whole(&parts), want);
-        // The newline after a role and the content are separate parts: the vocabulary puts a space before each part.
+        // The newline after a role is a part of its own, and so is the content: the vocabulary puts a space before each part.
         let text = |t: &str| Part::Text(t.into());
         assert_eq!(parts[5..8], [Part::Special("<|user|>"), text("\n"), text("hi")]);
         let one = ChatGlm3.render(&[Message::user("")]).unwrap();

@@ -57,8 +57,8 @@ impl Family {
         self.prefix().iter().chain(self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
-    /// Returns the id of the token that is chosen if a logit is NaN or infinite, as in the original code. For GLM-4 this token is a newline. Returns
-    /// `None` if the original code chooses no such token.
+    /// Returns the id that is chosen if a logit is NaN or infinite, as in the original code: GLM-4's newline. Returns `None` if the original code has
+    /// no such id.
     pub fn guard(self) -> Option<u32> {
         match self {
             Family::Glm4 | Family::GlmEdge => Some(198),

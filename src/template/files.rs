@@ -19,8 +19,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads the files. If `tokenizer_config.json` has several templates, takes the template `default`. `defaults` are the values of settings that
-    /// `generation_config.json` lacks.
+    /// Reads the files. Of several templates in `tokenizer_config.json`, takes `default`. A setting that `generation_config.json` lacks has its value
+    /// from `defaults`.
     ///
     /// # Errors
     /// `File` if a file cannot be read or is invalid, `Usage` if a setting is unsupported.
@@ -35,7 +35,7 @@ impl Files {
         Ok(Files { template, generation })
     }
 
-    /// Reads only the template. If `tokenizer_config.json` has several templates, takes the template `default`.
+    /// Reads only the template. Of several templates in `tokenizer_config.json`, takes `default`.
     ///
     /// # Errors
     /// `File` if a file cannot be read or is invalid.

@@ -7,13 +7,12 @@ use serde_json::{Map, Value};
 /// Settings of sampling and length. The fields have the names that transformers uses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationConfig {
-    /// In transformers, the most tokens of prompt and answer together. Here, the default of the setting `chat_len_max`: the most tokens of an
-    /// answer.
+    /// The default of the setting `chat_len_max`: the most tokens of an answer. (In transformers, this name limits prompt and answer together.)
     pub max_length: usize,
-    /// The most tokens of an answer. In a conversation, `chat_len_max` is a second limit. In a request with messages, this limit applies if the
-    /// request does not set `max_tokens`. `None` sets no limit.
+    /// The most tokens of an answer. In a conversation, it applies in addition to `chat_len_max`. In a request with messages, it applies if the
+    /// request sets no `max_tokens`. `None` sets no limit.
     pub max_new_tokens: Option<usize>,
-    /// If false, the most probable token is always chosen, after the penalties have been applied.
+    /// If false, the most probable token after penalties is always chosen.
     pub do_sample: bool,
     /// The number of beams, which must be 1.
     pub num_beams: usize,
@@ -52,8 +51,7 @@ impl GenerationConfig {
         GenerationConfig { temperature: 0.6, top_p: 0.95, top_k: 40, ..Self::glm() }
     }
 
-    /// Returns the settings with the penalties, temperature and order of `sampling`. Of the filters in `sampling`, only top-p, top-k and min-p are
-    /// kept.
+    /// Returns the settings of `sampling`: penalties, temperature, order, and of the filters top-p, top-k and min-p.
     pub fn of(sampling: &Sampling) -> Self {
         let Sampling { temperature, top_p, top_k, min_p, repeat_penalty, order, .. } = *sampling;
         let Sampling { presence_penalty, frequency_penalty, penalty_decay, .. } = *sampling;
@@ -61,8 +59,7 @@ impl GenerationConfig {
         GenerationConfig { do_sample: true, temperature, top_p, top_k, min_p, repetition_penalty: repeat_penalty, order, ..penalties }
     }
 
-    /// Returns the defaults of transformers' `generate`, which is greedy. Only `max_length` is GLM's default, because the default of transformers
-    /// is 20 tokens.
+    /// Returns the defaults of transformers' `generate`, which is greedy. Only `max_length` is GLM's, because transformers' default is 20 tokens.
     fn transformers() -> Self {
         GenerationConfig {
             max_length: 8192,
@@ -196,7 +193,7 @@ fn refuse(key: &str, value: &Value) -> Result<()> {
         log::debug!("generation_config.json: {} changes no text or is unknown: ignored", key.escape_default());
         return Ok(());
     };
-    // In a setting that names a token, 0 is a token and does not mean off.
+    // In a setting that names a token, 0 is a token's id and does not mean off.
     let neutral: &[f64] = if off.is_empty() && !key.ends_with("_id") { &[0.0] } else { off };
     if is_empty || value.as_f64().is_some_and(|x| neutral.contains(&x)) {
         return Ok(());

@@ -15,7 +15,7 @@ const COGVIEW: &str = include_str!("glm4/cogview.txt");
 const AVAILABLE_TOOLS: &str = "# 可用工具";
 const AS_JSON: &str = "在调用上述函数时，请使用 Json 格式表示调用的参数。";
 
-/// The published forms of GLM-4's prompts. The forms differ in the texts about tools and in the place of system messages.
+/// The published forms of GLM-4's prompts. They differ in the texts about tools and in the place of system messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// The Python code of glm-4-9b-chat.

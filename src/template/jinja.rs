@@ -1,8 +1,8 @@
 //! Runs a checkpoint's own Jinja template in the same environment as transformers: `trim_blocks`, `lstrip_blocks`, no HTML escapes, and the
 //! functions `tojson`, `raise_exception` and `strftime_now`.
 //!
-//! A template is an untrusted program. A template can read only the conversation and the checkpoint's variables. Its size, memory, output and time
-//! are limited: `scan.rs` checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts what the template uses.
+//! A template is an untrusted program. It can read only the conversation and the checkpoint's variables. Its size, memory, output and time are
+//! limited: `scan.rs` checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts what a rendering uses.
 
 mod environment;
 mod limits;
@@ -33,13 +33,13 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
 ///
-/// Special tokens are found in the template's own text only, never in messages. Each special token except `<sop>`, `sop` and `<eop>` contains `|` or
-/// `]`. So every `|` and `]` of the messages is replaced by an unused character while the template runs, and is restored after the output is split
-/// into parts. The template can still trim, split and compare messages. But if the output depends on `|` or `]` in a message, the result would differ
-/// from the result in transformers. To detect this, the prompt is rendered both with and without the replacement. A difference is an error, and the
-/// caller can use the built-in template instead. Tokens of newer models, such as `<think>`, are hidden, too, in all messages except the model's own
-/// messages. If the output depends on such a token in a message, the prompt is rendered without hiding these tokens. Then these tokens are ordinary
-/// text in the whole prompt, also in the template's own text.
+/// Special tokens are found in the template's own text only, never in messages. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or
+/// `]`. So these characters in messages are replaced by unused characters while the template runs, and restored after the output is split into parts.
+/// The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, it would differ from transformers'
+/// output. So the prompt is rendered with and without the replacement. A difference is an error; the caller can use the built-in template instead.
+///
+/// Tokens of newer models, such as `<think>`, are hidden, too, except in the model's own messages. If the output depends on such a token in a
+/// message, the prompt is rendered without hiding them. They are then ordinary text in the whole prompt, even in the template's own text.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,
@@ -87,8 +87,8 @@ impl Jinja {
         self.source.contains(text)
     }
 
-    /// Renders the whole prompt as one text. `veil` hides `|` and `]` of the messages. Without a veil, the text of a special token in a message
-    /// looks like a special token of the template, as in transformers.
+    /// Renders the whole prompt as one text. `veil` hides `|` and `]` of the messages. Without it, a special token's text in a message looks like a
+    /// special token of the template, as in transformers.
     fn run(&self, messages: &[Message], veil: Option<&Veil>) -> Result<String> {
         let mut messages = serde_json::to_value(messages).expect("messages are plain data");
         if let Some(veil) = veil {
@@ -126,13 +126,13 @@ impl Jinja {
     }
 }
 
-/// Calls `run` on the current thread, because a browser has no other thread.
+/// Calls `run` on the current thread: a browser has no other thread.
 #[cfg(target_arch = "wasm32")]
 fn with_stack<T>(run: impl FnOnce() -> T) -> Result<T> {
     Ok(run())
 }
 
-/// Calls `run` on a thread with a stack that is large enough for every source that `scan.rs` accepts.
+/// Calls `run` on a thread whose stack is large enough for every source that `scan.rs` accepts.
 #[cfg(not(target_arch = "wasm32"))]
 fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {

@@ -44,8 +44,8 @@ pub struct Message {
     /// The text. JSON may also have a list of text parts, `{"type": "text", "text": "…"}`, which are joined.
     #[serde(default, deserialize_with = "text_only")]
     pub content: String,
-    /// Tools that the model may call after this message. Usually the tools are in the first system message. If the list is empty, the message has
-    /// no key `tools` in JSON, because templates test for this key.
+    /// Tools that the model may call after this message, usually in the first system message. JSON has no key `tools` if the list is empty, because
+    /// templates test for this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_null")]
     pub tools: Vec<Tool>,
 }
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for Tool {
     }
 }
 
-/// A function's description: a JSON object with a name. Keeps the order of its keys.
+/// A function's description: a JSON object with a name. Its keys stay in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function(Value);
 

@@ -64,8 +64,8 @@ pub trait Template: Send + Sync {
         part::opening(prompt)
     }
 
-    /// Returns the text between the prompt and a reply if the prompt does not begin the answer. The default is a newline, for GLM-4's
-    /// format: the first line of its answers is the name of a tool, or empty in a reply.
+    /// Returns the text between the prompt and a reply if the prompt does not begin the answer. The default is GLM-4's newline: the first line of its
+    /// answers is the name of a tool, or empty in a reply.
     fn lead(&self, _messages: &[Message]) -> &'static str {
         "\n"
     }
@@ -75,13 +75,12 @@ pub trait Template: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the texts before and after the arguments in an answer that begins with a call of the tool `name`. Returns `None` if the arguments
-    /// are not JSON.
+    /// Returns the texts before and after the arguments in an answer that calls the tool `name`. Returns `None` if the arguments are not JSON.
     fn around_arguments(&self, name: &str) -> Option<[String; 2]> {
         (self.family() == Family::Glm4).then(|| [format!("{name}\n"), String::new()])
     }
 
-    /// Returns the template with another beginning of the answer. Returns `None` if the template itself determines the beginning.
+    /// Returns the template with another beginning of the answer, or `None` if the template itself determines the beginning.
     fn with_opening(&self, _opening: Opening) -> Option<Arc<dyn Template>> {
         None
     }

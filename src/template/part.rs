@@ -12,15 +12,13 @@ pub enum Part {
     Text(String),
 }
 
-/// Characters of special tokens. Every special token except `<sop>`, `sop` and `<eop>` contains one of these characters, so a text without these
-/// characters can contain only those three special tokens.
+/// Every special token except `<sop>`, `sop` and `<eop>` contains one of these characters. So a text without them can contain only those three.
 pub(super) const MARKS: [char; 2] = ['|', ']'];
 
-/// Tokens that are special only directly after `[gMASK]`: first the token of GLM-4, then the token of ChatGLM3.
+/// Tokens that are special only directly after `[gMASK]`: GLM-4's, then ChatGLM3's.
 const AFTER_GMASK: [&str; 2] = ["<sop>", "sop"];
 
-/// Special tokens of newer models, such as GLM-4.1V. If the model's vocabulary does not have such a token, its text in a template is encoded as
-/// ordinary text.
+/// Special tokens of newer models, such as GLM-4.1V. If the vocabulary lacks such a token, its text in a template is encoded as ordinary text.
 pub(super) const NEWER: [&str; 12] = [
     "<think>",
     "</think>",
@@ -45,8 +43,8 @@ pub(crate) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
     all.filter_map(|text| Some((vocab.special(text)?, *text))).collect()
 }
 
-/// Returns the ids of the parts. Each text is encoded alone. If the vocabulary lacks a token such as `<think>`, the token's text is encoded
-/// together with the texts before and after the token.
+/// Returns the ids of the parts. Each text is encoded alone. If the vocabulary lacks a token such as `<think>`, its text is encoded together with the
+/// texts around it.
 ///
 /// # Errors
 /// `Input` if the vocabulary lacks a special token that is not in `NEWER`, such as `<|user|>`.
@@ -86,16 +84,16 @@ pub(super) fn opening(prompt: &str) -> &str {
     prompt.rsplit(Role::Assistant.special()).next().unwrap_or_default()
 }
 
-/// Returns the ids of a text in which special tokens are found anywhere, as in transformers. Tests use this function only for comparisons, because
-/// a user's `<|assistant|>` becomes a special token.
+/// Returns the ids of a text in which special tokens are found anywhere, as in transformers. Only for comparisons in tests: a user's `<|assistant|>`
+/// becomes a special token here.
 #[cfg(test)]
 pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
     encode(&split(text, &GLM4_SPECIAL), vocab)
 }
 
-/// Splits a template's output, in which all `|` and `]` of messages are hidden. So every special token with one of these characters comes from the
-/// template. `<sop>` and ChatGLM3's `sop` are special tokens directly after `[gMASK]` only. If `finds_newer` is true, the tokens [`NEWER`] in
-/// messages are hidden, too. So each such token in `text` comes from the template and is a special token.
+/// Splits a template's output, in which all `|` and `]` of messages are hidden, so that every special token with one of them comes from the template.
+/// `<sop>` and ChatGLM3's `sop` are special only directly after `[gMASK]`. If `finds_newer` is true, the tokens [`NEWER`] are hidden in messages,
+/// too, and those in `text` are special tokens.
 pub(super) fn split_marked(text: &str, finds_newer: bool) -> Vec<Part> {
     let marked = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS));
     let marked: Vec<&'static str> = marked.chain(NEWER.into_iter().filter(|_| finds_newer)).collect();
@@ -116,7 +114,7 @@ pub(super) fn split_marked(text: &str, finds_newer: bool) -> Vec<Part> {
     parts
 }
 
-/// Splits a text at special tokens. The order of `specials` does not matter, because no special token is the beginning of another special token.
+/// Splits a text at special tokens. Their order does not matter, because none is the beginning of another.
 fn split(text: &str, specials: &[&'static str]) -> Vec<Part> {
     let mut parts = Vec::new();
     let (mut from, mut at) = (0, 0);

@@ -1,5 +1,5 @@
-//! The generation settings of RWKV-7 G1 models. A checkpoint's folder has one file of settings for answers with a thought, one for answers
-//! without a thought, and one for conversations with tools.
+//! The generation settings of RWKV-7 G1 models. A checkpoint's folder has one file of settings for each kind of answer: with a thought, without one,
+//! and with tools.
 
 use super::GenerationConfig;
 use super::files::read_whole;
@@ -18,7 +18,7 @@ pub enum Profile {
     Tools,
 }
 
-/// All profiles, each with the name of its file in a checkpoint's folder and the name of the preset that the file overrides.
+/// Each profile, the name of its file in a checkpoint's folder, and the preset that the file overrides.
 const ALL: [(Profile, &str, &str); 3] = [
     (Profile::Think, "generation_config.json", "g1-think"),
     (Profile::Fast, "fake_think_generation_config.json", "g1-fast"),

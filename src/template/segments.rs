@@ -1,9 +1,8 @@
-//! Splits an answer into segments while a model writes the answer, and finds the text that can be shown at once. A segment is a reply or a tool
-//! call.
+//! Splits an answer into segments (replies and tool calls) while a model writes it, and finds the text that can be shown at once.
 //!
-//! The joined pieces of a segment are the content that [`process_segments`](super::answer::process_segments) returns. So some text is held back
-//! until the next tokens show whether the text belongs to the content. Such text is blanks around a reply, or the possible beginning of a
-//! character, of a stop text or of the mark for the training date.
+//! The joined pieces of a segment are the content that [`process_segments`](super::answer::process_segments) returns. So text is held back until the
+//! next tokens show whether it belongs to the content: blanks around a reply, and the possible beginning of a character, of a stop text or of the
+//! training-date mark.
 
 use super::answer::TRAINING_DATE;
 use super::part::AROUND_ANSWERS;
@@ -36,13 +35,13 @@ pub struct SegmentWriter {
     utf8: Utf8Stream,
     stops: StopTexts,
     stopped: bool,
-    /// All segments (replies and tool calls) so far. The last segment is not complete.
+    /// All segments so far. The last one is not complete.
     segments: Vec<String>,
     shown: SegmentOutput,
 }
 
 impl SegmentWriter {
-    /// Makes a writer for an answer that ends before the first stop text. `opening` is the part of the answer that the prompt already contains.
+    /// Makes a writer for an answer that ends before the first stop text. The prompt already contains `opening`, the beginning of the answer.
     pub fn new(vocab: &Vocab, stop_texts: Vec<String>, opening: &[u32]) -> SegmentWriter {
         let mut writer = SegmentWriter {
             vocab: vocab.clone(),
@@ -90,7 +89,7 @@ impl SegmentWriter {
         (self.segments, self.stopped)
     }
 
-    /// Adds text to the current segment (a reply or a tool call), up to a stop text.
+    /// Adds text to the current segment, up to a stop text.
     fn add(&mut self, text: &str, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let (certain, stopped) = self.stops.push(text);
         self.stopped |= stopped;
@@ -99,7 +98,7 @@ impl SegmentWriter {
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Adds all text that was held back, such as the beginning of a stop text, to the current segment (a reply or a tool call).
+    /// Adds all text that was held back, such as the beginning of a stop text, to the current segment.
     fn flush(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
         let pending = self.utf8.finish();
         let added = self.add(&pending, on_delta);
@@ -110,7 +109,7 @@ impl SegmentWriter {
     }
 }
 
-/// The output of the current segment (a reply or a tool call): the part that was passed to `on_delta`, and the text that is held back.
+/// The output of the current segment: what was passed to `on_delta`, and what is held back.
 #[derive(Default)]
 struct SegmentOutput {
     /// The segment's first line, trimmed. `None` until the line ends.
@@ -164,8 +163,7 @@ impl SegmentOutput {
     }
 }
 
-/// Returns the length in bytes of the longest end of `text` that is a beginning of the training-date mark, but not the whole mark. Returns 0 if no
-/// end matches.
+/// Returns how many bytes at the end of `text` could be the beginning of the training-date mark. The whole mark does not count.
 fn begun(text: &str) -> usize {
     let mark = TRAINING_DATE.0;
     (1..mark.len()).rev().find(|&n| mark.is_char_boundary(n) && text.ends_with(&mark[..n])).unwrap_or(0)

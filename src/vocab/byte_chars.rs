@@ -26,14 +26,12 @@ fn byte(c: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// Converts a token that has one character per byte, as in GPT-2's files, to bytes. Returns `None` if the token has a character that represents no
-/// byte.
+/// Decodes a token that is written with one character per byte, as in GPT-2's files. Returns `None` if a character represents no byte.
 pub(super) fn spelt(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte).collect()
 }
 
-/// Converts a token that has one character per byte, as in GPT-2's files, to bytes. If a character of the token represents no byte, the result is the
-/// token's UTF-8.
+/// Decodes a token like [`spelt`], but returns the token's UTF-8 if a character represents no byte.
 pub(super) fn bytes(token: &str) -> Vec<u8> {
     spelt(token).unwrap_or_else(|| token.as_bytes().to_vec())
 }

@@ -19,7 +19,7 @@ pub enum Choice {
     Found(Vocab),
     /// No vocabulary fits.
     Missing {
-        /// A hint for the user: the vocabulary that the model needs if it is known, what to do, and why files in the model's folder do not fit.
+        /// A hint for the user: the vocabulary that the model needs (if known), how to get it, and why files in the model's folder do not fit.
         hint: String,
     },
 }
@@ -105,8 +105,8 @@ pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
     }
 }
 
-/// Creates the vocabulary that a model's own file contains, for a model with `n_vocab` embeddings. If the tokens are the tokens of World, returns
-/// the embedded World vocabulary. Also returns a note for the user if an RWKV model has as many embeddings as World models, but other tokens.
+/// Creates the vocabulary that is stored in the model's own file. If its tokens equal World's, returns the embedded World vocabulary instead. The
+/// `String` is a note for the user if an RWKV model has as many embeddings as World models, but other tokens.
 ///
 /// # Errors
 /// `File` if the lists are damaged or of an unsupported kind, or if an id has no embedding.

@@ -49,8 +49,8 @@ pub(super) struct Glm4Vocab {
     ranks: Ranks,
     /// The ids of the special tokens.
     special: HashMap<String, u32>,
-    /// True if a piece (a part of a text that is merged separately) that is itself a token becomes this token without merges. The value of
-    /// `ignore_merges` in the file.
+    /// The file's `ignore_merges`: true if a piece that is itself a token becomes this token without merges. (Pieces are the parts of a text that are
+    /// merged separately.)
     keeps_pieces: bool,
 }
 
@@ -118,9 +118,9 @@ impl Glm4Vocab {
         Ok(())
     }
 
-    /// Creates a vocabulary from tokens and special tokens, each with its id. The id of a token is also its rank: parts of a text are merged to
-    /// tokens of low rank first. Ids may have gaps. The `bool` of a special token is true if decoded text shows the token, such as `<think>`. Decoded
-    /// text never shows the tokens of [`SPECIAL`].
+    /// Creates a vocabulary from tokens and special tokens, each with its id. The id is also the rank: merges that form a token of low rank come
+    /// first. Ids may have gaps. The `bool` of a special token is true if decoded text shows it, such as `<think>`. Decoded text never shows the
+    /// tokens of [`SPECIAL`].
     ///
     /// # Errors
     ///
@@ -174,8 +174,7 @@ fn not_glm4(message: String) -> Error {
     Error::file(message).hint("the file is not GLM-4's complete tokenizer: download the file again")
 }
 
-/// Appends the ids of a piece (a part of a text that is merged separately): one id if the whole piece is a token and `keeps_pieces` is true,
-/// otherwise the ids of its merged parts.
+/// Appends the ids of a piece: one id if the whole piece is a token and `keeps_pieces` is true, otherwise the ids of its merged parts.
 fn split(ranks: &Ranks, piece: &[u8], keeps_pieces: bool, ids: &mut Vec<u32>) -> Result<()> {
     match ranks.id(piece).filter(|_| keeps_pieces) {
         Some(id) => ids.push(id),
@@ -196,7 +195,7 @@ impl Scheme for Glm4Vocab {
     }
 
     /// Returns the ids of `[gMASK]` and `<sop>`, which GLM-4's official tokenizer puts before every text. Returns an empty list for GLM-Edge, whose
-    /// tokenizer adds no tokens. The id of `[gMASK]` shows whether the vocabulary is GLM-Edge's.
+    /// tokenizer adds no tokens. The id of `[gMASK]` distinguishes the two.
     fn start(&self) -> Vec<u32> {
         let start = ["[gMASK]", "<sop>"].map(|special| self.special(special));
         let is_edge = start[0] == Some(N_RANKS_EDGE as u32 + 2);

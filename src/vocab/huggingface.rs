@@ -1,7 +1,7 @@
 //! Hugging Face `tokenizer.json` vocabularies: byte-level BPE (GPT-NeoX-20B, for the Pile models) and whole words (MIDI).
 //!
-//! The `tokenizers` crate converts text to ids. The code here converts ids to bytes, because the crate decodes only whole sequences. A stream needs
-//! the bytes of each token, even if a token is half a character.
+//! The `tokenizers` crate converts text to ids, but decodes only whole sequences. A stream needs the bytes of each token, even if a token is half a
+//! character. So this module converts ids to bytes itself.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -244,9 +244,8 @@ impl Scheme for HuggingFace {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Converts a prompt to ids. If the last id is the token "\n\n", replaces this id by two ids of the token "\n". Inside a text the pattern
-    /// splits "\n\nX" into two single newlines. Only at the end of a text does "\n\n" become one token, so the models have not seen this token
-    /// before a reply.
+    /// Converts a prompt to ids. A "\n\n" at its end becomes two tokens "\n", as inside a text, where the pattern splits "\n\nX" in this way. Only at
+    /// the very end of a text would "\n\n" be one token, and models have never seen that token before a reply.
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         let mut ids = self.encode(text)?;
         if let TokenKind::Bytes { newlines: Some([one, two]), .. } = self.kind

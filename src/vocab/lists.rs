@@ -47,13 +47,13 @@ const USER_DEFINED: i32 = 4;
 
 /// The names of GLM's splitting rule.
 const GLM: [&str; 2] = ["glm4", "chatglm-bpe"];
-/// The names of splitting rules with GPT-2's pattern, and whether text is normalised (NFC) before it is split. GPT-NeoX-20B's vocabulary has the
-/// names `mpt` and `olmo`, after two other models that use this vocabulary.
+/// Splitting rules with GPT-2's pattern, and whether text is normalised (NFC) first. `mpt` and `olmo` are models that share GPT-NeoX-20B's
+/// vocabulary.
 const GPT2: [(&str, bool); 4] = [("gpt-2", false), ("gpt-neox", true), ("mpt", true), ("olmo", true)];
 
 impl Vocab {
-    /// Creates a vocabulary from lists. Text can become any normal token. Text can become a user-defined token in `llama` vocabularies and in
-    /// `gpt2` vocabularies with GPT-2's pattern. Text can become a control token only with GPT-2's pattern, as in a `tokenizer.json`.
+    /// Creates a vocabulary from lists. [`encode`](Self::encode) finds every normal token in text. It finds user-defined tokens with `llama` and with
+    /// GPT-2's pattern. It finds control tokens only with GPT-2's pattern, as with a `tokenizer.json`.
     ///
     /// # Errors
     /// `File` if the kind or the splitting rule is unknown, if a token is damaged or too long, or if a merge needs a missing token.

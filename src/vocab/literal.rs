@@ -1,5 +1,4 @@
-//! Reads Python's string and bytes literals, which vocabulary files use for tokens, and escapes in prompt files and tool calls, which have
-//! the same syntax.
+//! Reads Python's string and bytes literals, in which vocabulary files write their tokens. Prompt files and tool calls use the same escapes.
 //!
 //! `'é'` and `"it's"` are text and become UTF-8; `b'\xe2\x80'` is raw bytes. An escape that Python does not know (`\d`) is an error in a vocabulary,
 //! because only damage can produce it. This module must stay independent of ids and lines.

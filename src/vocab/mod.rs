@@ -35,7 +35,7 @@ pub(crate) mod testing {
         tests::of(merges)
     }
 
-    /// Returns the vocabulary [`small_glm4`] with more special tokens, which decoded text shows.
+    /// Returns a vocabulary like [`small_glm4`], with further special tokens that decoded text shows.
     pub fn newer_glm4(merges: &[&[u8]], more: &[&str]) -> Vocab {
         tests::with_more(merges, more)
     }

@@ -4,8 +4,8 @@
 //! In a piece, the character `▁` represents a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text: a
 //! chat template gets their ids by name. This module must stay independent of templates and stop ids.
 //!
-//! The code here uses no crate for this format. The existing crates are young, need a newer Rust or compile protobuf in their build, and only a
-//! small part of the format is needed. The tests compare the ids with the official package.
+//! No crate is used for this format: the existing ones are young, need a newer Rust or compile protobuf in their build, and little of the format is
+//! needed. The tests compare the ids with the official package.
 
 mod model;
 mod pieces;

@@ -1,7 +1,7 @@
 //! Splits text by the patterns of a `tokenizer.json`, with limits on the work.
 //!
-//! The search for a pattern with look-around backtracks. With a hostile pattern, the search backtracks almost without end. At its own limit on
-//! backtracking, the `tokenizers` crate silently stops splitting, so the rest of the text gets wrong ids. Here, reaching a limit is an error.
+//! Patterns with look-around backtrack, a hostile pattern almost without end. The `tokenizers` crate has a limit, but then silently stops splitting,
+//! so that the rest of the text gets wrong ids. Here, reaching a limit is an error.
 
 use fancy_regex::{Regex, RegexBuilder};
 use std::sync::OnceLock;
@@ -79,7 +79,7 @@ impl PreTokenizer for SplitSteps {
 /// A pattern, and what happens to its matches.
 pub(super) struct Split {
     source: String,
-    /// The compiled pattern for each entry of `MAX_BACKTRACKS`, because the limit is set at compilation. Compiled at first use.
+    /// One compilation per entry of `MAX_BACKTRACKS`, because a pattern's limit is fixed when it is compiled. Compiled at first use.
     regexes: [OnceLock<Regex>; MAX_BACKTRACKS.len()],
     behavior: SplitDelimiterBehavior,
     invert: bool,

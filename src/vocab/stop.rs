@@ -53,8 +53,7 @@ impl StopTexts {
         (&self.certain, false)
     }
 
-    /// Returns the text that is held back. If this text is passed to a new filter with the same stop texts, the new filter also holds back all
-    /// of the text.
+    /// Returns the text that is held back. A new filter with the same stop texts holds it back, too, if it receives this text first.
     pub fn held(&self) -> &str {
         &self.held
     }

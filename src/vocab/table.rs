@@ -77,7 +77,7 @@ impl TokenTable {
         bytes
     }
 
-    /// Returns the bytes of all tokens. The entries that [`add`](Self::add) returns are positions in these bytes.
+    /// Returns the bytes of all tokens. [`add`](Self::add) returns each token's place in them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -21,8 +21,8 @@ const NONE: u32 = u32::MAX;
 /// The most nodes that may be visited per byte of a text, on average. Published vocabularies take less than 4.
 const MAX_STEPS: u64 = 64;
 
-/// The number of nodes that a text may still visit. This limit is for hostile vocabularies with long tokens that almost match. With such a
-/// vocabulary, every byte of a text could take time proportional to the length of these tokens.
+/// The number of nodes that the search may still visit for a text. Tokens of a hostile vocabulary are long and almost match. Without this limit,
+/// every byte of a text could take time proportional to the length of such tokens.
 pub(super) struct Steps {
     left: u64,
 }

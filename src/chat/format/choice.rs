@@ -1,4 +1,4 @@
-//! Changes a format's choice whether the model writes a thought before an answer.
+//! Changes whether a format lets the model write a thought before an answer.
 
 use super::g1::generation;
 use super::known::KNOWN;
@@ -8,12 +8,12 @@ use crate::error::{Error, Result};
 use crate::template::{Opening, Profile};
 
 impl Format {
-    /// Returns the choice whether the model writes a thought before an answer. Returns `None` if the format has no such choice.
+    /// Returns whether the model writes a thought before an answer, or `None` if the format offers no choice.
     pub fn thinking(&self) -> Option<Thinking> {
         self.thinking
     }
 
-    /// Returns the format that has the same names of user and model as this format, and the given `thinking`.
+    /// Returns this format with another choice of thoughts. The names of user and model stay.
     ///
     /// # Errors
     /// `Input` if the format leaves thoughts to a template, or if the format has no thoughts and `thinking` is not `Off`.
@@ -45,10 +45,10 @@ impl Format {
             Kind::Lines(_) => {
                 let mut formats: Vec<&str> = ALL.iter().map(|choice| choice.format).collect();
                 formats.dedup();
-                ("has no choice of thoughts", format!("leave out `thinking`, or choose one of the chat formats {}", formats.join(", ")))
+                ("does not support thoughts", format!("leave out `thinking`, or choose one of the chat formats {}", formats.join(", ")))
             }
             Kind::Messages(_) => {
-                ("has no choice of thoughts, because the model's chat template determines the thoughts", "leave out `thinking`".to_owned())
+                ("cannot change the thoughts, which the model's chat template determines", "leave out `thinking`".to_owned())
             }
         };
         Err(Error::input(format!("the chat format {:?} {why}", self.name)).hint(hint))

@@ -18,8 +18,7 @@ pub const G1_FORMATS: [(&str, &str, Style); 3] = [
     ("g1-tools-short", "User, Assistant, and one line per tool; for G1 models", Style::Short),
 ];
 
-/// A variable that every G1 template mentions, and that no other template mentions. A template that mentions the variable is treated as a G1
-/// template.
+/// A variable that every G1 template mentions, and no other. A template is treated as G1's if it mentions the variable.
 const VARIABLE: &str = "rwkv_generation_prompt";
 
 /// Reads the generation settings in the model's folder. Returns empty settings if the model has no folder or its files are not safetensors.
@@ -34,7 +33,7 @@ pub fn named(name: &str, model: &Model) -> Result<Option<Format>> {
     Ok(Some(format(name, *style, None, profiles(model)?)))
 }
 
-/// Returns the format that uses the template in the folder of an RWKV-7 model. Returns `None` if the folder has no template of G1.
+/// Returns the format with the template in the folder of an RWKV-7 model, or `None` if the folder has no G1 template.
 pub fn own(model: &Model) -> Result<Option<Format>> {
     let folder = model.folder().filter(|_| model.kind() == "safetensors" && model.facts().architecture == "rwkv7");
     let jinja = folder.map(|folder| Files::template(folder, Family::Rwkv)).transpose()?.flatten();
@@ -50,8 +49,7 @@ fn format(name: &'static str, style: Style, own: Option<Arc<Jinja>>, profiles: A
     Format { name, kind, profiles, thinking: Some(Thinking::On), is_for_tools, has_bos: false }
 }
 
-/// Returns the generation settings of a profile (answers with a thought, answers without a thought, or answers with tools). These are the settings
-/// that the checkpoint's folder has, or else the preset's settings.
+/// Returns the generation settings of a profile (answers with a thought, without one, or with tools): the checkpoint's, or else the preset's.
 pub fn generation(profiles: &Profiles, profile: Profile) -> GenerationConfig {
     let preset = match profile {
         Profile::Think => "g1-think",
@@ -69,8 +67,8 @@ const BOS: u32 = 0;
 const MAX_TOKENS: usize = 4096;
 
 impl Format {
-    /// Returns the format for a conversation with tools, calls or results. A line format of G1 becomes `g1-tools` with the same choice of
-    /// [`Thinking`]. A message format of G1 gets the sampler settings for tools. Any other format is returned unchanged.
+    /// Returns the format for a conversation with tools, calls or results. A G1 format of lines becomes `g1-tools` with the same [`Thinking`]. A G1
+    /// format of messages gets the sampler settings for tools. Other formats are unchanged.
     #[must_use]
     pub fn for_tools(self) -> Format {
         let is_rwkv = matches!(&self.kind, Kind::Messages(options) if options.template.family() == Family::Rwkv);
@@ -88,8 +86,8 @@ impl Format {
         }
     }
 
-    /// Returns the format with or without token 0 (`<|endoftext|>`) at the beginning of a prompt. In the official template of G1 models, the
-    /// variable `rwkv_add_bos` makes this choice, and the default is a prompt without the token.
+    /// Returns the format with or without token 0 (`<|endoftext|>`) at the beginning of a prompt. In G1's official template, the variable
+    /// `rwkv_add_bos` makes this choice, and the default is no token.
     ///
     /// # Errors
     /// `Input` if `has_bos` is true and the format is not a format of G1.
@@ -111,8 +109,8 @@ impl Format {
         if self.has_bos { &[BOS] } else { &[] }
     }
 
-    /// Returns the messages after appending the format's hint to the last message of the user. The hint is a text that asks for a short or a long
-    /// thought. Without such a hint, returns the messages unchanged.
+    /// Returns the messages with the format's hint appended to the user's last message. The hint asks for a short or a long thought. Without a hint,
+    /// the messages are unchanged.
     pub(crate) fn hinted(&self, mut messages: Vec<Message>) -> Vec<Message> {
         let hint = self.thinking.map_or("", Thinking::hint);
         if let Some(last) = messages.iter_mut().rfind(|message| message.role == Role::User).filter(|_| !hint.is_empty()) {
@@ -122,8 +120,8 @@ impl Format {
         messages
     }
 
-    /// Returns the form of a call that a request demands, for each tool that the messages declare: the text before the arguments, the JSON
-    /// schema of the arguments, and the text after the arguments. With `name`, returns only the tool of this name.
+    /// Returns, for each declared tool, the form in which a demanded call must be written: the text before the arguments, their JSON schema, and the
+    /// text after them. With `name`, returns only the tool of this name.
     ///
     /// # Errors
     /// `Input` if no tool is declared, if no tool has this name, if a tool is not a function, or if calls cannot be demanded in this format.
@@ -136,8 +134,7 @@ impl Format {
         }
     }
 
-    /// Returns the chat settings of a message format: the sampler settings and the length limit of `generation`, or 4096 tokens if `generation`
-    /// has no limit.
+    /// Returns the chat settings of a format of messages: `generation`'s sampler settings and length limit, which is 4096 tokens if it sets none.
     pub(super) fn message_settings(generation: &GenerationConfig) -> Settings {
         let chat_len_max = if generation.max_length == usize::MAX { MAX_TOKENS } else { generation.max_length };
         Settings { sampling: generation.sampling(), chat_len_max, ..Settings::default() }

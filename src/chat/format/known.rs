@@ -20,8 +20,8 @@ pub struct Known {
     opening: &'static str,
     ending: Ending,
     pub settings: fn() -> Settings,
-    /// The profile of the format's answers: with or without a thought. Sampler settings that the checkpoint's folder has for this profile override
-    /// `settings`. `None` if the format ignores the generation settings in the folder.
+    /// The profile of the format's answers: with or without a thought. The checkpoint's sampler settings for this profile override `settings`. `None`
+    /// if the format ignores the checkpoint's generation settings.
     pub profile: Option<Profile>,
     fits: fn(&Seen<'_>) -> bool,
 }
@@ -34,7 +34,7 @@ enum Init {
     TwoFriends,
 }
 
-/// The properties of a model that determine its format.
+/// The properties of a model by which its format is chosen.
 pub struct Seen<'a> {
     pub n_vocab: usize,
     /// The name of the model's file or folder.
@@ -48,13 +48,13 @@ impl Seen<'_> {
     }
 }
 
-/// The number of rows of the embedding table in models that the embedded model's training script makes.
+/// The rows of the embedding table in models that the embedded model's training script makes.
 const TINY_ROWS: usize = 2048;
 
-/// The possible numbers of rows of the embedding table in models with the vocabulary of GPT-NeoX-20B.
+/// The rows of the embedding table in models with GPT-NeoX-20B's vocabulary.
 const PILE_ROWS: [usize; 2] = [50277, 50304];
 
-/// The common values of the table's rows with replies of several paragraphs. The default names are `User:` and `Assistant:`.
+/// Defaults for the table's formats with replies of several paragraphs. The names are `User:` and `Assistant:`.
 const PARAGRAPHS: Known = Known {
     name: "",
     about: "",
@@ -68,7 +68,7 @@ const PARAGRAPHS: Known = Known {
     fits: |_| false,
 };
 
-/// The common values of the table's rows with replies that end at a blank line, as in ChatRWKV. The default names are `User:` and `Assistant:`.
+/// Defaults for the table's formats whose replies end at a blank line, as in ChatRWKV. The names are `User:` and `Assistant:`.
 const BLANK_LINE: Known = Known { ending: Ending::BlankLine, settings: Settings::default, ..PARAGRAPHS };
 
 pub const KNOWN: &[Known] = &[
@@ -159,7 +159,7 @@ impl Known {
     }
 }
 
-/// Returns the words of a name in lower case. For `rwkv7-g1a-0.4b`, these are `rwkv7`, `g1a`, `0` and `4b`.
+/// Returns the words of a name in lower case: `rwkv7`, `g1a`, `0` and `4b` for `rwkv7-g1a-0.4b`.
 pub fn words(name: &str) -> impl Iterator<Item = String> {
     name.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase)
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::template::{Message, Role, cleaned};
 use crate::vocab::Vocab;
 
-/// The hint for chat messages that only a chat template can express.
+/// The hint for messages that only a format with a chat template can write.
 const GLM: &str = "use a model with a chat template, such as GLM-4";
 
 /// A format of lines: the names, the text before the first turn, and the form of a reply.
@@ -46,8 +46,8 @@ impl Lines {
         }
     }
 
-    /// Returns the part of a turn before the reply: the user's name and message, then the bot's name. `text` is the message in the form that
-    /// [`clean`](Self::clean) returns.
+    /// Returns the part of a turn before the reply: the user's name and message, then the bot's name. `text` is a message after
+    /// [`clean`](Self::clean).
     pub fn turn(&self, text: &str) -> String {
         let Lines { user, bot, interface, .. } = self;
         format!("{user}{interface} {text}\n\n{bot}{interface}")
@@ -76,7 +76,7 @@ impl Lines {
         }
     }
 
-    /// Returns the values that a constraint of a reply needs: the texts before the reply, and the token that can end the reply.
+    /// Returns the texts before the reply, and the token that can end it. A constraint of a reply needs them.
     pub fn place(&self, vocab: &Vocab) -> AnswerPlace {
         AnswerPlace { opening: self.opening.into(), lead: LEAD, blank_line: blank_line(vocab) }
     }
@@ -89,8 +89,8 @@ impl Lines {
         }
     }
 
-    /// Splits a conversation's text into messages and returns the messages of the last `n` turns. If a line within a message looks like the
-    /// beginning of a message, the message is split before this line. So the result is for display only.
+    /// Splits a conversation's text into messages and returns those of the last `n` turns. For display only: a line within a message that looks like
+    /// the beginning of a message splits it, too.
     pub fn turns(&self, text: &str, n: usize) -> Vec<Message> {
         let Lines { bot, interface, .. } = self;
         let text = format!("\n\n{}", text.trim_start_matches('\n'));
@@ -124,7 +124,7 @@ impl Lines {
                 }
             };
             let content = match message.role {
-                // The prompt leaves out thoughts. Replies keep their paragraphs if the format allows paragraphs.
+                // The prompt leaves thoughts out. Replies keep their paragraphs if the format allows them.
                 Role::Assistant if self.ending == Ending::NextTurn => cleaned(after_thought(&message.content), false),
                 Role::Assistant => folded(after_thought(&message.content)),
                 Role::Observation => format!("Function output:\n{}", self.clean(&message.content)),

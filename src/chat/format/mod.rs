@@ -1,7 +1,7 @@
 //! Chat formats: the form of a conversation in a model's prompt.
 //!
-//! RWKV models read lines that begin with a name, such as `User: hello`. GLM-4 and its relatives read messages that a template renders. A
-//! model's file does not name the format. The model's name and vocabulary determine the format, or the caller chooses a format by name.
+//! RWKV models read lines that begin with a name, such as `User: hello`. GLM-4 and its relatives read messages that a template renders. A model's
+//! file does not name its format. So the model's name and vocabulary determine it, or the caller chooses one by name.
 
 mod choice;
 mod g1;
@@ -30,7 +30,7 @@ pub struct Format {
     pub(crate) kind: Kind,
     /// The generation settings that the checkpoint's folder has, for formats of G1 models.
     profiles: Arc<Profiles>,
-    /// The choice whether the model writes a thought before an answer. `None` if the format has no such choice.
+    /// The choice whether the model writes a thought before an answer. `None` if the format offers no choice.
     thinking: Option<Thinking>,
     /// True if the sampler settings are the settings for conversations with tools.
     is_for_tools: bool,
@@ -52,8 +52,8 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Returns the ids of the tokens that end an answer: the stop tokens of the template's family, then the tokens that `generation` lists.
-    /// Returns `None` for a template of G1: the model's own stop tokens then end an answer.
+    /// Returns the ids that end an answer: the stop tokens of the template's family, then the tokens that `generation` lists. Returns `None` for a G1
+    /// template: the model's own stop tokens then end an answer.
     pub fn stop_ids(&self, vocab: &Vocab) -> Result<Option<Vec<u32>>> {
         if self.is_rwkv() {
             return Ok(None);
@@ -68,7 +68,7 @@ impl Messages {
         texts
     }
 
-    /// Returns true if the template is a template of RWKV-7 G1, whose prompts have no special tokens.
+    /// Returns true for the templates of RWKV-7 G1, whose prompts have no special tokens.
     pub fn is_rwkv(&self) -> bool {
         self.template.family() == Family::Rwkv
     }
@@ -83,8 +83,8 @@ pub struct InitialPrompt {
     pub bot: String,
     /// The text after the name of the user or of the model, usually a colon.
     pub interface: String,
-    /// The text before the first message, usually an example conversation. The format trims the text and each of its lines, and puts the text
-    /// between a newline and a blank line.
+    /// The text before the first message, usually an example conversation. The format trims it and each of its lines, and puts it between a newline
+    /// and a blank line.
     pub init_prompt: String,
 }
 
@@ -106,13 +106,12 @@ impl InitialPrompt {
     }
 }
 
-/// The name and the description of the format that uses a chat template: the checkpoint's own template, or the built-in template for the model.
+/// Name and description of the format with a chat template: the checkpoint's own template, or the built-in one for the model.
 const TEMPLATE: (&str, &str) = ("template", "the checkpoint's own template, or the published one of GLM-4 and its relatives");
 
 impl Format {
-    /// Returns the format of a model. The format of a GLM is a template, and so is the format of a G1 folder with a `chat_template.jinja`. For
-    /// any other RWKV model, the size of the vocabulary and the name of the file determine the format. Nothing else distinguishes the models
-    /// `World`, `G1` and `Raven`.
+    /// Returns the format of a model. GLMs use a template, and so do G1 folders with a `chat_template.jinja`. For any other RWKV model, the size of
+    /// the vocabulary and the name of the file determine the format: nothing else distinguishes `World`, `G1` and `Raven` models.
     ///
     /// # Errors
     /// `File` if the checkpoint's template or generation settings cannot be read; `Model` if the model is a GLM of an unknown version, which
@@ -197,8 +196,7 @@ impl Format {
         }
     }
 
-    /// Returns the format with the names and the first text of `prompt`. If `prompt` has other names than the format, a reply ends at a blank
-    /// line.
+    /// Returns the format with the names and the first text of `prompt`. With other names than the format's, replies end at a blank line.
     ///
     /// # Errors
     /// `Input` if the format is a template; `File` if a name is empty or has several lines.
@@ -261,14 +259,13 @@ fn has_template(model: &Model) -> bool {
     model.facts().architecture.starts_with("glm")
 }
 
-/// Returns a format of lines. If the format uses generation settings of the checkpoint's folder, reads these settings.
+/// Returns a format of lines. Reads the checkpoint's generation settings if the format uses them.
 fn plain(known: &Known, model: &Model) -> Result<Format> {
     let profiles = if known.profile.is_some() { g1::profiles(model)? } else { Arc::default() };
     Ok(Format { profiles, ..known.format() })
 }
 
-/// Returns the format of a GLM: the checkpoint's own template, or the built-in template if the checkpoint has no template. The generation
-/// settings come from the checkpoint.
+/// Returns the format of a GLM: the checkpoint's own template or else the built-in one, with the checkpoint's generation settings.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
     let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("this version of GLM has no built-in chat template"))?;

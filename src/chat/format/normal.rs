@@ -1,7 +1,7 @@
-//! Normal forms of texts for formats of lines. In training data, blank lines separate turns, so a message must not contain a blank line.
+//! Brings texts into the form that formats of lines need. In training data, blank lines separate turns, so a message must not contain one.
 
-/// Returns `text`, which comes before the first turn, in ChatRWKV's form: a newline, the text with each line trimmed, and a blank line. Returns an
-/// empty text if `text` is blank.
+/// Returns the text before the first turn in ChatRWKV's form: a newline, the text with each line trimmed, and a blank line. Returns an empty text if
+/// `text` is blank.
 pub fn first_prompt(text: &str) -> String {
     let lines: Vec<&str> = text.trim_matches(is_blank).split('\n').map(|line| line.trim_matches(is_blank)).collect();
     match lines.join("\n").trim_matches(is_blank) {
@@ -10,7 +10,7 @@ pub fn first_prompt(text: &str) -> String {
     }
 }
 
-/// Returns a message trimmed and without empty lines, because an empty line would end the turn.
+/// Returns a message trimmed and without empty lines, which would end the turn.
 pub fn folded(text: &str) -> String {
     let mut folded = String::new();
     for c in text.trim_matches(is_blank).replace("\r\n", "\n").chars() {

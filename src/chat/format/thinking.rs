@@ -4,8 +4,8 @@ use crate::error::{Error, Result, short};
 use crate::template::Opening;
 use std::str::FromStr;
 
-/// Determines whether a model writes a thought before its answer. Only models that were trained with thoughts have this choice. The choice
-/// changes the end of the prompt.
+/// Determines whether a model writes a thought before its answer: the end of the prompt differs. Only models that were trained with thoughts have
+/// this choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
     /// The prompt does not mention a thought.
@@ -70,7 +70,7 @@ impl Thinking {
         self.choice().name
     }
 
-    /// Returns the text that is appended to the user's message to ask for a short or a long thought. The text is empty if nothing is appended.
+    /// Returns the text that is appended to the user's message to ask for a short or a long thought. Empty if nothing is appended.
     pub(crate) fn hint(self) -> &'static str {
         self.choice().hint
     }
@@ -79,7 +79,7 @@ impl Thinking {
         ALL.iter().find(|choice| choice.thinking == self).expect("the table has every choice")
     }
 
-    /// Returns the choice that the format of lines with the name `format` has by default. Returns `None` if no choice has this format.
+    /// Returns the choice that the format of lines named `format` has by default, or `None` if no choice has this format.
     pub(super) fn of_lines(format: &str) -> Option<Thinking> {
         ALL.iter().find(|choice| choice.format == format).map(|choice| choice.thinking)
     }

@@ -1,4 +1,4 @@
-//! Tests that every text is completed if enough tokens are left, whichever tokens are drawn.
+//! Tests that every text is completed if its limit allows enough tokens, whichever tokens are drawn.
 
 use crate::constrain::{Constraint, Follower, Grammar, Pieces, draw};
 use crate::vocab::Vocab;
@@ -56,8 +56,8 @@ fn drawers(vocab: &Vocab, n_seeds: u64) -> Vec<Drawer> {
     (0..n_seeds).map(at_random).chain(fond.map(|characters| fond_of(vocab, characters))).collect()
 }
 
-/// Returns the number of tokens of the shortest text that the follower knows at the beginning. Checks that every drawn text is complete and passes
-/// `check` if its token limit is at least this number.
+/// Returns the number of tokens of the shortest text that the follower knows at the beginning. With at least this token limit, every drawn text must
+/// be complete and pass `check`.
 fn from_which_on(grammar: &Grammar, vocab: &Vocab, n_ids: usize, n_seeds: u64, check: &dyn Fn(&Value) -> bool) -> usize {
     let follower = Pieces::new(vocab, n_ids).unwrap().follow(grammar).unwrap();
     let least = follower.clone().closing().unwrap_or_else(|| panic!("no ending of {grammar:?}")).len();

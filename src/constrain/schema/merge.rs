@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// The largest number of patterns and formats that one text must match. llguidance's compiler searches for a text that matches all patterns and formats.
+/// The most patterns and formats that one text must match. llguidance's compiler searches for a text that matches all of them.
 const MAX_PATTERNS: usize = 4;
 /// The largest number of properties, or of required names, of an object. The work of llguidance's compiler grows with the square of this number.
 const MAX_PROPERTIES: usize = 1000;
@@ -16,17 +16,17 @@ const MAX_COUNTED: usize = 50;
 /// The largest number of patterns for property names in one object. llguidance's compiler compares each pair of patterns.
 const MAX_NAMES: usize = 50;
 
-/// Checks every subschema in `parts`, together with the schemas that llguidance's compiler merges into the subschema.
+/// Checks every subschema in `parts`, together with the schemas that llguidance's compiler merges into it.
 pub fn check(root: &Value, parts: &[Subschema]) -> Result<()> {
     let mut merger = Merger { root, known: HashMap::new() };
     for part in parts {
         let sum = merger.sum(part.schema, 0);
         let most_properties = if sum.is_counted { MAX_COUNTED } else { MAX_PROPERTIES };
-        let beside = if sum.is_counted { " beside \"minProperties\" or \"maxProperties\"" } else { "" };
+        let beside = if sum.is_counted { " with \"minProperties\" or \"maxProperties\"" } else { "" };
         for (n, most, what) in [
-            (sum.n_patterns, MAX_PATTERNS, "patterns and formats of one text"),
-            (sum.n_properties, most_properties, "properties of one object"),
-            (sum.n_names, MAX_NAMES, "patterns of one object's properties"),
+            (sum.n_patterns, MAX_PATTERNS, "patterns and formats for one text"),
+            (sum.n_properties, most_properties, "properties in one object"),
+            (sum.n_names, MAX_NAMES, "patterns for property names in one object"),
         ] {
             if n > most {
                 return Err(Error::input(format!("the schema has {n} {what}{beside}; at most {most} are supported")).at(&part.at));
@@ -56,7 +56,7 @@ struct Sum {
 impl Sum {
     const NOTHING: Sum = Sum { n_patterns: 0, n_properties: 0, n_names: 0, is_counted: false, divisor: 1 };
 
-    /// Returns the size of the schema that results if the schemas of sizes `self` and `other` are merged.
+    /// Returns the size of a schema that is merged from two schemas of these sizes.
     fn and(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.saturating_add(other.n_patterns),
@@ -67,7 +67,7 @@ impl Sum {
         }
     }
 
-    /// Returns a size that has, in each field, the larger value of both sizes.
+    /// Returns, in each field, the larger value of both sizes.
     fn or(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.max(other.n_patterns),
@@ -88,8 +88,8 @@ struct Merger<'s> {
 impl<'s> Merger<'s> {
     /// Returns the size of a schema, including the schemas that are merged into it. A circular reference counts once.
     fn sum(&mut self, schema: &'s Value, depth: usize) -> Sum {
-        /// The largest depth of nested or referenced schemas. Schemas at a greater depth are not counted. The limit protects the stack of this
-        /// check; `MAX_LEVELS` protects the stack of llguidance's compiler.
+        /// The largest depth of nested or referenced schemas that are counted. It protects the stack of this check; `MAX_LEVELS` protects the stack
+        /// of llguidance's compiler.
         const DEEPEST: usize = 1000;
         let (Some(all), true) = (schema.as_object(), depth < DEEPEST) else { return Sum::NOTHING };
         let key: *const Value = schema;

@@ -110,19 +110,19 @@ fn schemas_that_would_take_long_are_refused() {
     for (schema, want) in [
         (json!({ "enum": many(20_000, &|i| json!(i)) }), "the schema has more than 10000 subschemas, names and values"),
         (json!({ "const": "x".repeat(2 << 20) }), "the schema's names, patterns and values have more than 1048576 bytes"),
-        (json!({ "properties": named(2000) }), "2000 properties of one object; at most 1000 are supported"),
+        (json!({ "properties": named(2000) }), "2000 properties in one object; at most 1000 are supported"),
         (
             json!({ "allOf": many(3, &|i| json!({ "required": many(400, &|j| json!(format!("{i} {j}"))) })) }),
-            "1200 properties of one object",
+            "1200 properties in one object",
         ),
         (
             json!({ "properties": named(60), "allOf": [{ "minProperties": 1 }] }),
-            "60 properties of one object beside \"minProperties\" or \"maxProperties\"; at most 50",
+            "60 properties in one object with \"minProperties\" or \"maxProperties\"; at most 50",
         ),
-        (json!({ "patternProperties": named(60) }), "60 patterns of one object's properties; at most 50 are supported"),
+        (json!({ "patternProperties": named(60) }), "60 patterns for property names in one object; at most 50 are supported"),
         (
             json!({ "allOf": many(10, &|i| json!({ "pattern": format!("{i}") })) }),
-            "10 patterns and formats of one text; at most 4 are supported",
+            "10 patterns and formats for one text; at most 4 are supported",
         ),
         (json!({ "allOf": [{ "multipleOf": 997 }, { "multipleOf": 991 }] }), "the product of their numbers has too many digits"),
         (json!({ "multipleOf": 999_999_937 }), "the number 999999937 of \"multipleOf\" has too many digits"),

@@ -65,7 +65,7 @@ fn free_generations_change_less() {
         chat.set(name, value).unwrap();
     }
     let made = [x, comma, x];
-    // Commands, with the bias of newlines after the prompt and after each token. The state after `+qa` keeps the bias, as in ChatRWKV.
+    // Each command with the bias of newlines after the prompt, then after each token. The state after `+qa` keeps the bias, as in ChatRWKV.
     let cases =
         [("+gen a,", 0.0, 0.0), ("+qa b", 0.0, -2.0), ("++", 0.0, 0.0), ("+qa b", 0.0, -2.0), ("+++", -2.0, 0.0), ("+++", 0.0, 0.0)];
     for (line, first, after) in cases {

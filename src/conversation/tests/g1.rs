@@ -115,7 +115,7 @@ fn thoughts_change_between_answers() {
         assert_eq!(sampling.temperature, want);
     }
     let mut chat = chat_in("world");
-    assert!(chat.set_thinking(Thinking::Fast).unwrap_err().to_string().contains("has no choice of thoughts"));
+    assert!(chat.set_thinking(Thinking::Fast).unwrap_err().to_string().contains("does not support thoughts"));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_prompt_may_begin_with_token_0() {
         let prompts = [&mut plain, &mut begun].map(|chat| {
             chat.set("CHAT_LEN_MAX", "4").unwrap();
             answer(chat, "light");
-            // The two answers differ, and the beginning of an answer may change the last token of the prompt. So only the first tokens are compared.
+            // The answers differ, and an answer's beginning may change the prompt's last token, so only the first tokens are compared.
             chat.tokens()[..6].to_vec()
         });
         assert_eq!((prompts[1][0], &prompts[1][1..]), (0, &prompts[0][..5]), "{name}");

@@ -8,7 +8,7 @@ fn a_stopped_answer_ends_with_a_blank_line() {
     let mut chat = bob_and_alice();
     let script = Script::of(&mut chat);
     let turn = "Bob: x\n\nAlice:";
-    // First, the length limit stops the answers. Below, `on_part` and then the stop flag stop an answer.
+    // The length limit stops these answers. Below, `on_part` and then the stop flag stop an answer.
     let cases: [(&str, &str); 3] = [(" one two three", "\n\n"), (" one\ntwo", "\n\n"), (" one two\n", "\n")];
     for (text, blank_line) in cases {
         chat.reset();
@@ -56,7 +56,7 @@ fn an_answer_without_text_is_taken_back() {
     answer(&mut chat, "x");
     let before = chat.tokens().to_vec();
     let stop = chat.stop_flag();
-    // The stop flag is set before the first token. This token is a blank, which is not passed to `on_part`.
+    // The stop flag is set before the first token, a blank that is not passed to `on_part`.
     chat.set_processor(Some(Box::new(move |_, logits| {
         stop.store(true, Ordering::Relaxed);
         logits.fill(-10.0);

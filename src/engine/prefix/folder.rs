@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The metadata key under which a file has its hashed namespace. The namespace is hashed because a namespace may be an API key.
+/// The metadata key of a file's namespace. The namespace is hashed, because it may be an API key.
 const NAMESPACE: &str = "prefix_namespace";
 
 /// The most snapshots that may wait to be written to files. A waiting snapshot is in host memory.
@@ -47,8 +47,7 @@ struct Job {
     snapshot: Arc<Snapshot>,
 }
 
-/// The key of an entry, and the result of writing the entry's file. The result is the file's path and number of bytes, or `None` if the file could
-/// not be written.
+/// The key of an entry, and the path and size in bytes of its written file, or `None` if the file could not be written.
 pub type Written = (u64, Option<(PathBuf, u64)>);
 
 /// Returns the SHA-256 of a namespace in hexadecimal. The hash is the same in every run, so that files of earlier engines are found.
@@ -66,7 +65,7 @@ impl Folder {
     /// # Errors
     /// `File` if the folder cannot be made or read; `Memory` if the thread that writes cannot be started.
     pub fn open(path: &Path, bytes: u64, model: &Model) -> Result<Folder> {
-        // Number formats and devices differ in rounding. An entry from another format or device would change texts, so each combination of weights,
+        // Number formats and devices differ in rounding, so another format's or device's entry would change texts. Each combination of weights,
         // number formats and device has its own folder.
         let path = path.join(&hashed(&format!("{} {}", model.weights_hash(), model.numerics()))[..16]);
         let io = |e| Error::io(e, &path);
@@ -79,7 +78,7 @@ impl Folder {
         Ok(Folder { path, bytes, left, jobs, done: is_done })
     }
 
-    /// Removes and returns the list of files that earlier engines left, the oldest first. A second call returns an empty list.
+    /// Returns the files that earlier engines left, the oldest first. A second call returns an empty list.
     pub fn take_left(&mut self) -> Vec<Left> {
         std::mem::take(&mut self.left)
     }
@@ -94,7 +93,7 @@ impl Folder {
         self.jobs.try_send(job).is_ok().then_some(path)
     }
 
-    /// Returns the result of the next finished write, or `None` if no further write has finished.
+    /// Returns the result of the next finished write, or `None` if no more writes have finished.
     pub fn written(&self) -> Option<Written> {
         self.done.try_recv().ok()
     }
@@ -111,7 +110,7 @@ impl Folder {
 /// # Errors
 /// Errors of [`Snapshot::load`].
 pub fn load(model: &Model, path: &Path) -> Result<Snapshot> {
-    // The file's modification time shows later engines when the entry was last used.
+    // Later engines see from the modification time when the entry was last used.
     let touched = fs::File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
     touched.unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
     Snapshot::load(model, path, false).map(|(snapshot, _)| snapshot)
@@ -122,8 +121,8 @@ pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file is not removed,
-/// because another program may have written it: the prefix cache writes complete files only.
+/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file is not removed:
+/// the cache writes complete files only, so it may belong to another program.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;

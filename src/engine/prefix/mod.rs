@@ -1,10 +1,10 @@
 //! The prefix cache: states after prompts and texts, kept for requests that begin with the same tokens.
 //!
-//! A recurrent state cannot be rewound, so an entry serves only prompts that begin with all tokens of the entry. A transformer can be rewound to any
-//! token, so an entry serves every prompt that begins with the same tokens as the entry.
+//! A recurrent state cannot be rewound, so its entry serves only prompts that begin with all of its tokens. A transformer's state can be rewound to
+//! any token, so its entry serves every prompt that shares its first tokens.
 //!
-//! Entries are in three tiers: slots of the device, host memory, files. Each tier has a limit of bytes. When a tier is full, its least recently
-//! used entry moves to the next tier. An entry that leaves the last tier is deleted.
+//! Entries are in three tiers: slots of the device, host memory, files. Each tier has a limit of bytes. When a tier is full, its least recently used
+//! entry moves to the next tier; from the last tier, it is deleted.
 
 mod folder;
 mod pins;
@@ -26,7 +26,7 @@ pub(super) const FEWEST: usize = 4;
 /// The most slots of the device that entries may use.
 const MAX_SLOTS: u64 = 256;
 
-/// The most entries in all tiers together. The limit exists because finding the least recently used entry visits every entry.
+/// The most entries in all tiers together. Finding the least recently used entry visits every entry.
 const MAX_ENTRIES: usize = 4096;
 
 /// The most entries that one prompt leaves at regular distances: see [`CacheOptions::every`].
@@ -48,7 +48,7 @@ enum Held {
     },
 }
 
-/// The kinds of memory in which an entry can be, in the order in which an entry passes through them.
+/// The kinds of memory in which an entry can be, in the order in which it passes through them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Device,
@@ -66,7 +66,7 @@ struct Entry {
     /// True if the state has logits, so that the next token can be sampled at once.
     has_logits: bool,
     held: Held,
-    /// True if a caller holds the state ([`pin`](PrefixCache::pin)). Such an entry serves no prompt, and is never removed to make room.
+    /// True if a caller holds the state ([`pin`](PrefixCache::pin)). Such an entry serves no prompt and is never removed to make room.
     is_pinned: bool,
     last_used: u64,
 }
@@ -81,8 +81,8 @@ impl Entry {
         }
     }
 
-    /// Returns how many bytes the entry takes in host memory or in its file; 0 for an entry on the device. An entry whose file is being written
-    /// counts with its bytes in host memory.
+    /// Returns how many bytes the entry takes in host memory or in its file; 0 on the device. While its file is being written, its bytes in host
+    /// memory count.
     fn n_bytes(&self) -> u64 {
         match &self.held {
             Held::Device(_) => 0,
@@ -103,32 +103,32 @@ pub(super) struct Found {
 /// The entries of all namespaces. An entry only serves prompts of its own namespace.
 pub(super) struct PrefixCache {
     entries: HashMap<u64, Entry>,
-    /// For each hashed namespace, a tree that finds the key of an entry by the entry's tokens.
+    /// For each hashed namespace, a tree that finds an entry's key by its tokens.
     trees: HashMap<String, Tree<u64>>,
     idle: Idle,
     /// The KV cache of slots without continuations, in tokens: entries may use it until the next continuation begins.
     lent: usize,
     host_bytes: u64,
     folder: Option<Folder>,
-    /// The number of tokens between two entries that one long prompt leaves: see [`CacheOptions::every`].
+    /// The number of tokens between the entries that one long prompt leaves: see [`CacheOptions::every`].
     every: usize,
     /// True if a slot can be rewound to any of its tokens: the model has attention and no recurrent state.
     can_rewind: bool,
     clock: u64,
 }
 
-/// Returns the number of extra slots that a session needs for the cache, and the most tokens that these slots may hold in the KV cache. The session
-/// also has `n_slots` slots for continuations.
+/// Returns the number of slots that a session needs for the cache, in addition to `n_slots` for continuations, and the most tokens that they may hold
+/// in the KV cache.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
     }
     let most = MAX_SLOTS.min((session::MAX_SLOTS - 1).saturating_sub(n_slots) as u64).max(1);
-    // The cache needs at least one slot, because a fork occupies a slot until its state is copied to the host.
+    // At least one slot is needed: a fork occupies a slot until its state is copied to the host.
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
-            // If the model has a KV cache and recurrent states, the KV cache gets half of the memory and the recurrent states get the other half.
+            // If the model has recurrent states, too, they get the other half of the memory.
             let share = if model.can_rewind() { options.device_bytes } else { options.device_bytes / 2 };
             let tokens = share / per_token;
             let slots = if model.can_rewind() { tokens / 64 } else { share / model.state_bytes().max(1) };
@@ -139,7 +139,7 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
 }
 
 impl PrefixCache {
-    /// Returns a cache that may use `idle`, the extra slots of a session. The cache begins with the entries whose files are in the folder.
+    /// Returns a cache that may use `idle`, the extra slots of a session. It begins with the entries whose files are in the folder.
     ///
     /// # Errors
     /// `File` if the folder cannot be made or read; `Memory` if the thread that writes files cannot be started.
@@ -174,8 +174,8 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest` tokens. The entry may cover the whole prompt
-    /// if it has logits and `may_end` is true: the prompt then ends with a whole character. Otherwise at least the prompt's last token must be
+    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest`. An entry may cover the whole prompt if it
+    /// has logits and `may_end` is true, which means that the prompt ends with a whole character. Otherwise at least the prompt's last token must be
     /// prefilled.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool, fewest: usize) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
@@ -194,8 +194,8 @@ impl PrefixCache {
         (n_tokens >= fewest).then_some(Found { entry, n_tokens })
     }
 
-    /// Opens a slot with the state after the tokens that `found` covers. The caller closes the slot. Returns `None` if the entry no longer exists,
-    /// or if its file is missing or damaged.
+    /// Opens a slot with the state after the tokens that `found` covers. The caller closes it. Returns `None` if the entry no longer exists, or if
+    /// its file is missing or damaged.
     pub fn open(&mut self, found: Found, session: &mut Session) -> Result<Option<Slot>> {
         let Some(entry) = self.entries.get(&found.entry) else { return Ok(None) };
         let slot = match &entry.held {
@@ -219,9 +219,9 @@ impl PrefixCache {
         Ok(Some(slot))
     }
 
-    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens. If slots of
-    /// the model can be rewound, also removes entries whose tokens are a prefix of `tokens`. Makes no entry and closes the slot in three cases:
-    /// the cache is off, there are fewer than `FEWEST` tokens, or a longer entry already serves these tokens.
+    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens; if slots can be rewound,
+    /// also entries whose tokens are a prefix of `tokens`. Closes the slot without an entry if the cache is off, if there are fewer than `FEWEST`
+    /// tokens, or if a longer entry already serves these tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {
             return session.close(slot);
@@ -242,11 +242,11 @@ impl PrefixCache {
         self.trim(self.idle.slots, session)
     }
 
-    /// Adds an entry. An older entry that has the same tokens is removed.
+    /// Adds an entry. An older entry with the same tokens is removed.
     fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
         self.clock += 1;
         let id = self.clock;
-        // Two files may have the same tokens. The older file then stays on the disk, and no request uses the older file.
+        // If two files have the same tokens, the older one stays on the disk unused.
         if let Some(old) = self.trees.entry(namespace.clone()).or_default().insert(&tokens, id) {
             self.entries.remove(&old);
         }
@@ -269,9 +269,9 @@ impl PrefixCache {
         }
     }
 
-    /// Returns the positions in a prompt, as numbers of tokens, at which a continuation forks its slot for the cache. All positions are above
-    /// `from`, the number of tokens that the slot has read. `ends` are the positions from which a later prompt of the same conversation can
-    /// continue. A recurrent model gets several positions, because its state cannot be rewound to other positions.
+    /// Returns the positions in a prompt, as numbers of tokens, at which a continuation forks its slot for the cache. All are above `from`, the
+    /// number of tokens that the slot has read. `ends` are the positions from which the conversation's next prompts can continue. A recurrent model
+    /// gets several positions, because its state cannot be rewound to others.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();
@@ -291,8 +291,8 @@ impl PrefixCache {
         marks
     }
 
-    /// Writes the entries on the device and in host memory to the folder. Blocks until the files are complete. Files beyond the folder's limit of
-    /// bytes are removed, the least recently used first.
+    /// Writes the entries on the device and in host memory to the folder. Blocks until the files are complete. Removes the least recently used files
+    /// beyond the folder's limit of bytes.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn flush(&mut self, session: &mut Session) -> Result<()> {
         if self.folder.is_none() {
@@ -330,7 +330,7 @@ impl PrefixCache {
         }
     }
 
-    /// Marks an entry as the most recently used entry.
+    /// Marks an entry as the most recently used.
     pub fn touch(&mut self, found: Found) {
         self.clock += 1;
         if let Some(entry) = self.entries.get_mut(&found.entry) {
@@ -406,14 +406,13 @@ impl PrefixCache {
         }
     }
 
-    /// Records the result of a finished write in the entry that was written. Removes the entry if the write failed. Removes the written file
-    /// if the entry no longer exists.
+    /// Records the result of a finished write in its entry. Removes the entry if the write failed, and the file if the entry no longer exists.
     fn settle(&mut self, (id, written): Written) {
         let is_anothers = written.as_ref().is_some_and(|(path, _)| self.has_file(path));
         match (self.entries.get_mut(&id), written) {
             (Some(entry), Some((path, bytes))) => entry.held = Held::File { path, bytes },
             (Some(_), None) => {
-                // The write failed. The entry has no open slot, because its state left the device earlier.
+                // The write failed. The entry has no slot to close, because its state left the device earlier.
                 let entry = self.entries.remove(&id).expect("it was found");
                 if let Some(tree) = self.trees.get_mut(&entry.namespace) {
                     tree.remove(&entry.tokens);

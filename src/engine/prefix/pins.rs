@@ -1,5 +1,5 @@
-//! Pinned states: states that a caller holds until it drops its handle. They share the slots of the device with the entries of the cache. When slots
-//! are short, a pinned state moves to host memory, and continues from there with the same bits.
+//! Pinned states: a caller holds them until it drops their handle. They share the device's slots with the entries of the cache. When slots are short,
+//! a pinned state moves to host memory and continues from there with the same bits.
 
 use super::{Entry, Found, Held, PrefixCache};
 use crate::error::Result;
@@ -31,8 +31,8 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.is_pinned).count()
     }
 
-    /// Opens a slot with a pinned state of `n_tokens` tokens, and makes room for `n` further slots. The caller closes the slot. Returns `None` if
-    /// the state is no longer pinned.
+    /// Opens a slot with a pinned state of `n_tokens` tokens, and makes room for `n` further slots. The caller closes it. Returns `None` if the state
+    /// is no longer pinned.
     ///
     /// # Errors
     /// The errors of [`Session::restore`] and [`Session::fork`].
@@ -43,8 +43,8 @@ impl PrefixCache {
         self.open(found, session)
     }
 
-    /// Returns the state after the longest beginning of `tokens` that an entry of the namespace covers, and the number of tokens that it covers. The
-    /// state is the empty state if there is no such entry.
+    /// Returns the state after the longest beginning of `tokens` that an entry of the namespace covers, and the length of this beginning. Without
+    /// such an entry, returns the empty state.
     ///
     /// # Errors
     /// The errors of [`Session::snapshot`] and [`Session::restore`].
@@ -72,8 +72,8 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Lets entries use `tokens` tokens of the KV cache that no continuation needs now. With a smaller number than before, entries move off the
-    /// device, until the rest fits.
+    /// Lets entries use `tokens` tokens of the KV cache that no continuation needs now. If this is less than before, moves entries off the device
+    /// until the others fit.
     ///
     /// # Errors
     /// `Memory` or `Device` if an entry cannot be moved.

@@ -43,7 +43,7 @@ impl<V> Tree<V> {
         self.root.remove(tokens)
     }
 
-    /// Returns the length and the value of each prefix of `tokens` that has a value, the shortest first. `tokens` count as a prefix, too.
+    /// Returns the length and the value of each prefix of `tokens` that has a value, the shortest first. `tokens` itself counts as a prefix, too.
     pub fn on_path(&self, tokens: &[u32]) -> Vec<(usize, &V)> {
         let (mut node, mut at, mut found) = (&self.root, 0, Vec::new());
         loop {
@@ -55,8 +55,8 @@ impl<V> Tree<V> {
         }
     }
 
-    /// Finds a sequence whose common prefix with `tokens` is the longest. Returns the length of the common prefix and the value of the sequence, or
-    /// `None` if the tree is empty.
+    /// Finds a sequence that shares the longest prefix with `tokens`. Returns the prefix's length and the sequence's value, or `None` if the tree is
+    /// empty.
     pub fn nearest(&self, tokens: &[u32]) -> Option<(usize, &V)> {
         let (mut node, mut at) = (&self.root, 0);
         while let Some(child) = tokens.get(at).and_then(|first| node.children.get(first)) {
@@ -105,7 +105,7 @@ impl<V> Node<V> {
         }
     }
 
-    /// Returns the value of this node, or else of a node below it. Returns `None` if none of these nodes has a value.
+    /// Returns the value of this node, or else of a node below it, or `None` if none has one.
     fn any(&self) -> Option<&V> {
         self.value.as_ref().or_else(|| self.children.values().find_map(Node::any))
     }

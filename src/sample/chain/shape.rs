@@ -3,13 +3,12 @@
 use super::super::fixed::{Scale, share_of};
 use super::Shortlist;
 
-/// The number of low bits that are dropped from a distance (largest logit minus logit) before the distance is squared. The remaining bits are in
-/// units of 2^-10, so a sum of squares over any vocabulary fits in 64 bits. The kernel drops the same bits.
+/// The low bits that are dropped from a distance (largest logit minus logit) before it is squared. The rest is in units of 2^-10, so that a sum of
+/// squares over any vocabulary fits in 64 bits. The kernel drops the same bits.
 const COARSE: u32 = 10;
 
 impl Shortlist {
-    /// Keeps the tokens whose logit is at most `n` standard deviations below the maximum. The standard deviation is computed over all tokens in the
-    /// list.
+    /// Keeps the tokens whose logit is at most `n` standard deviations below the maximum. The deviation is computed over all tokens in the list.
     pub(in super::super) fn top_n_sigma(&mut self, n: Scale) {
         let count = self.distances.len() as u64;
         let coarse = |d: &u32| u64::from(d >> COARSE);

@@ -1,5 +1,4 @@
-//! Tests every filter against its twin (a reference implementation), in both orders: the kept tokens, their probabilities and the frequencies of
-//! drawn ids.
+//! Tests every filter in both orders against its twin (the reference implementation): kept tokens, probabilities and frequencies of drawn ids.
 
 use super::super::fixed::ONE;
 use super::*;

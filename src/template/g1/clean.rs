@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone, PartialEq)]
 pub struct CleanTurn {
     pub role: Role,
-    /// The message's text after [`cleaned`]. The thought of an answer is left out.
+    /// The message's text after [`cleaned`], without the thought of an answer.
     pub content: String,
     /// The name and the arguments of each call.
     pub calls: Vec<(String, Value)>,
@@ -21,7 +21,7 @@ pub fn cleaned(text: &str, folds: bool) -> String {
     lines.collect::<Vec<_>>().join("\n").trim_matches([' ', '\t', '\n']).to_string()
 }
 
-/// Returns the turns of a conversation. An answer and its calls, which are separate messages, become one turn.
+/// Returns the turns of a conversation. An answer and its calls are separate messages, but one turn.
 pub fn turns(messages: &[Message]) -> Vec<CleanTurn> {
     let mut turns: Vec<CleanTurn> = Vec::new();
     for message in messages {
@@ -55,7 +55,7 @@ fn value(text: &str) -> Value {
 }
 
 impl CleanTurn {
-    /// Returns the content, which is the result of a tool, as JSON. A content that is not JSON becomes a JSON string.
+    /// Returns the content, a tool's result, as JSON. If it is not JSON, it becomes a JSON string.
     pub fn result(&self) -> Value {
         value(&self.content)
     }

@@ -21,8 +21,8 @@ pub enum Style {
     Assistant,
     /// Lines with `User✿` and `Bot✿`.
     Bot,
-    /// Sections with headings, and full descriptions of the tools. A conversation with tools, calls or results always has this style, unless the
-    /// chosen style is `Short`.
+    /// Sections with headings, and full descriptions of the tools. Conversations with tools, calls or results always have this style, unless `Short`
+    /// is chosen.
     Tools,
     /// Paragraphs as in `Assistant`. The system message has one line per tool.
     Short,
@@ -40,7 +40,7 @@ pub enum Opening {
 }
 
 impl Opening {
-    /// Returns the text at the end of the prompt. The text lacks the final `>` of a tag, because the model writes the `>`.
+    /// Returns the text at the end of the prompt. The final `>` of its tag is missing, because the model writes it.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Opening::Nothing => "",
@@ -50,13 +50,13 @@ impl Opening {
     }
 }
 
-/// The possible beginnings of an answer at the end of a prompt, as checkpoints' own templates write these beginnings.
+/// The texts with which checkpoints' own templates begin an answer at the end of the prompt.
 const OPENINGS: [&str; 6] = ["<think></think", "<think>\n</think", "<think></think>", "<think>\n</think>", "<think>", "<think"];
 
 /// The template of an RWKV-7 G1 model.
 #[derive(Debug, Clone)]
 pub struct G1 {
-    /// The chosen style. A conversation with tools has the style `Tools` unless the chosen style is `Short`.
+    /// The chosen style. Conversations with tools have the style `Tools` unless `Short` is chosen.
     pub style: Style,
     pub opening: Opening,
     /// The checkpoint's own template. If `None`, the built-in styles are used.
@@ -64,7 +64,7 @@ pub struct G1 {
 }
 
 impl G1 {
-    /// Returns the style of a conversation: `Tools` if the conversation uses tools and the chosen style is not `Short`, else the chosen style.
+    /// Returns the style of a conversation: `Tools` if it uses tools and `Short` is not chosen, else the chosen style.
     fn style_of(&self, messages: &[Message]) -> Style {
         let uses_tools = |m: &Message| !m.tools.is_empty() || !m.metadata.is_empty() || m.role == Role::Observation;
         if self.style != Style::Short && messages.iter().any(uses_tools) { Style::Tools } else { self.style }
@@ -88,7 +88,7 @@ impl G1 {
         set("rwkv_generation_prompt", opening.into());
         set("rwkv_add_bos", false.into());
         let text = jinja.text(context, &[("bos_token", "<|endoftext|>")])?;
-        // The variable `rwkv_generation_prompt` has no value for `Opening::Nothing`, so the beginning of a thought is removed here.
+        // `rwkv_generation_prompt` has no value that leaves the beginning of a thought out, so it is removed here.
         Ok(match text.strip_suffix(Opening::Thought.text()) {
             Some(text) if self.opening == Opening::Nothing => text.trim_end_matches([' ', '\n']).into(),
             _ => text,

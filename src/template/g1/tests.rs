@@ -45,7 +45,7 @@ fn built_in_texts_are_what_pythons_jinja_renders() {
 #[test]
 fn a_folders_template_renders_what_pythons_jinja_renders() {
     let jinja = Arc::new(Jinja::parse(TEMPLATE, Family::Rwkv).unwrap());
-    // Each rendering starts a thread, which takes time. So the test renders only every third case.
+    // Each rendering starts a thread, so only every third case is rendered.
     for Case { g1, messages, prompt } in cases().into_iter().step_by(3) {
         let g1 = G1 { own: Some(jinja.clone()), ..g1 };
         assert_eq!(whole(&g1.render(&messages).unwrap()), prompt, "{messages:?}");

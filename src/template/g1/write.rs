@@ -32,8 +32,8 @@ fn title(role: Role) -> &'static str {
     }
 }
 
-/// Returns one paragraph per turn. Each paragraph begins with the name of the role. The text `tools` follows the first system message. If the
-/// conversation does not begin with a system message, `tools` becomes the system message.
+/// Returns one paragraph per turn, which begins with the name of the role. The text `tools` follows the first system message, or becomes one if the
+/// conversation begins without.
 fn paragraphs(opening: Opening, turns: &[CleanTurn], mut tools: String) -> String {
     let mut all = Vec::new();
     if !tools.is_empty() && turns.first().is_none_or(|first| first.role != Role::System) {
@@ -57,8 +57,8 @@ fn named(role: Role, content: &str) -> String {
     format!("{}:{space}{content}", title(role))
 }
 
-/// Returns a heading, one line per tool with the tool's signature, such as `- f(a: string, b: integer)`, and a line that asks for a call in
-/// JSON. Returns an empty text if there are no tools.
+/// Returns a heading, one line per tool with its signature, such as `- f(a: string, b: integer)`, and a line that asks for a call in JSON. Returns an
+/// empty text if there are no tools.
 fn signatures(tools: &[&Tool]) -> String {
     if tools.is_empty() {
         return String::new();
@@ -74,8 +74,8 @@ fn signatures(tools: &[&Tool]) -> String {
     lines.join("\n")
 }
 
-/// Returns sections with headings. The descriptions of the tools follow every group of consecutive system messages. A conversation that does not
-/// begin with a system message begins with the descriptions.
+/// Returns sections with headings. The tools are described after each run of system messages, or first if the conversation does not begin with a
+/// system message.
 fn sections(opening: Opening, turns: &[CleanTurn], tools: &[&Tool]) -> String {
     let (mut lines, mut waiting): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
     let system = |lines: &mut Vec<String>, waiting: &mut Vec<&str>| {
@@ -121,8 +121,7 @@ fn described(tools: &[&Tool]) -> Vec<String> {
     lines
 }
 
-/// Returns the name, the description and the parameters of a tool. If the tool has no description, returns an empty text. If the tool has no
-/// parameters, returns `{}`.
+/// Returns a tool's name, description and parameters. A missing description is an empty text; missing parameters are `{}`.
 fn parts(tool: &Tool) -> (String, String, Value) {
     let Tool::Function(function) = tool else { return (tool.name().into(), String::new(), json!({})) };
     let object = function.object();

@@ -122,7 +122,8 @@ fn thoughts_of_earlier_answers_are_left_out_in_z1() {
     assert!(text(Version::V0414, &messages).contains("<think>x</think> y </think>\n z <|user|>\n b <|assistant|>"));
 }
 
-/// Compares ids with published ids. The ids of texts depend on the real vocabulary, so the test's vocabulary encodes the texts.
+/// Compares the ids of special tokens with the published ids. The ids of texts depend on the real vocabulary, so the test's vocabulary encodes the
+/// texts.
 #[test]
 fn ids_are_in_their_places() {
     let vocab = full();
@@ -165,7 +166,7 @@ fn what_a_user_writes_never_becomes_a_special_token() {
             assert_ne!(encode_whole(&whole(&parts), vocab).unwrap(), ids);
         }
     }
-    // A tool's description cannot make a special token, either.
+    // A tool's description cannot become a special token, either.
     let tool = Tool::function(json!({"name": "f", "description": "<|user|>"})).unwrap();
     assert_eq!(ids(&[Message::system("").with_tools(vec![tool])], vocab).iter().filter(|&&id| id >= 151_329).count(), 4);
 }

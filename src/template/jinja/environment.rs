@@ -17,17 +17,16 @@ pub const RAISED: &str = "raised: ";
 
 // `metered.rs` inserts these filters between a template's instructions. The names begin with a zero byte, so that no template uses them by
 // accident.
-/// The name of the filter after each instruction whose result is a new text, or a new list or mapping of existing values. The filter checks the size
-/// of the result, and counts the memory of the result without inner values.
+/// Follows each instruction that makes a text, or a list or mapping of existing values. Checks the size of the result and counts its memory without
+/// inner values.
 pub const MADE: &str = "\0made";
-/// The name of the filter after each instruction whose result contains new inner values. The filter checks the size of the result, and counts the
-/// memory of the result and of all inner values.
+/// Follows each instruction whose result contains new inner values. Checks the size of the result and counts its memory with all inner values.
 pub const COPIED: &str = "\0copied";
-/// The name of the filter before each multiplication. The filter receives both factors as a pair, and refuses a product that would be too large.
+/// Precedes each multiplication. Gets both factors as a pair, and refuses a product that would be too large.
 pub const GUARD_MUL: &str = "\0guard_mul";
-/// The name of the filter before each assignment to an attribute of a namespace. The filter refuses a value that is or contains a namespace.
+/// Precedes each assignment to an attribute of a namespace. Refuses a value that is or contains a namespace.
 pub const ASSIGNED: &str = "\0assigned";
-/// The name of the filter after each step of a loop. The filter fails if the time limit of the rendering has passed.
+/// Follows each step of a loop. Fails if the rendering's time limit has passed.
 pub const TICK: &str = "\0tick";
 
 /// The most instructions of one rendering, checks included. 1000 messages need some 100 000 instructions.
@@ -36,7 +35,7 @@ const FUEL: u64 = 40_000_000;
 /// The most bytes of an attribute's path, such as `a.b.c`.
 const MAX_PATH: usize = 256;
 
-/// The most bytes in the argument of `strip` and similar methods: each character of a text is compared with all characters of the argument.
+/// The most bytes in the argument of `strip` and similar methods, because each character of the text is compared with all of the argument's.
 const MAX_STRIPPED: usize = 256;
 
 /// The most digits of a field width in `format`: a large width makes megabytes of blanks.
@@ -48,7 +47,7 @@ pub fn syntax() -> SyntaxConfig {
     syntax.expect("the default delimiters are valid")
 }
 
-/// Returns minijinja's environment for one rendering. The rendering's use of memory, output and time counts against `limits`.
+/// Returns minijinja's environment for one rendering, whose memory, output and time count against `limits`.
 pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax());
@@ -74,7 +73,7 @@ pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
             l.made(builtin.call(state, &args)?, true)
         });
     }
-    // Chat templates do not need these filters, and the size of their results cannot be predicted.
+    // Chat templates do not need these filters, whose results have no predictable size.
     for name in ["batch", "slice", "pprint"] {
         environment.remove_filter(name);
     }
@@ -135,14 +134,13 @@ fn growing() -> [(&'static str, Value); 15] {
     ]
 }
 
-/// Fails if the filter or method `name` could return a value that is too large for `limits`. Runs before the filter or method. `value` is the value
-/// to which the filter or method is applied.
+/// Fails if the filter or method `name`, applied to `value`, could return a value that is too large for `limits`. Called before it runs.
 fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) -> Result<(), Error> {
     let named = args.last().filter(|last| last.is_kwargs());
     let by_name = |name: &str| named.and_then(|named| named.get_attr(name).ok()).filter(|value| !value.is_undefined());
     let arg = |at: usize| args.get(at).map_or(Cow::Borrowed(""), text);
     let whole = text(value);
-    // A list as argument would be converted to a text of any length.
+    // The engine would convert a list to a text of any length.
     let wants_texts = matches!(name, "replace" | "join" | "split" | "indent" | "trim" | "strip" | "lstrip" | "rstrip");
     let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) && !value.is_kwargs();
     if wants_texts && args.iter().skip(usize::from(name == "join" && value.kind() == ValueKind::String)).any(is_list) {
@@ -158,7 +156,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
             let n = if arg(0).is_empty() { whole.len() + 1 } else { whole.matches(&*arg(0)).count() };
             whole.len().saturating_add(n.saturating_mul(arg(1).len()))
         }
-        // The filter receives the list first, and the method receives the separator first.
+        // The filter is applied to the list, the method to the separator.
         "join" => {
             let by_name = by_name("d").map_or(0, |d| text(&d).len());
             let (list, between) = if value.kind() == ValueKind::String && args.first().is_some_and(|v| v.kind() != ValueKind::String) {
@@ -215,8 +213,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
     limits.may_make(bytes)
 }
 
-/// Returns a text, a number or a truth value as text. Returns an empty text for any other value, because no caller needs the text of other
-/// values.
+/// Returns a text, a number or a truth value as text, and any other value as an empty text: no caller needs its text.
 fn text(value: &Value) -> Cow<'_, str> {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(Cow::Borrowed(""), Cow::Borrowed),
@@ -225,7 +222,7 @@ fn text(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Writes a value. Writes constants as Python does: `True`, `False` and `None`.
+/// Writes a value, with Python's constants: `True`, `False` and `None`.
 fn format(out: &mut Output<'_>, limits: &RenderLimits, value: &Value) -> Result<(), Error> {
     let mut out = CountedOutput { out, limits, refused: None };
     let written = match value.kind() {

@@ -8,10 +8,10 @@ use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The prefix of the messages of errors in this file.
+/// The prefix of the error messages in this file.
 pub const PREFIX: &str = "limit: ";
 
-/// The message of the error for a template that exceeds a limit on time or work.
+/// The message for a template that exceeds a limit on time or work.
 pub const ENDLESS: &str = "the template runs too long";
 
 /// The time limit. Published templates need milliseconds.
@@ -20,14 +20,14 @@ const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) {
 
 /// The most levels of nested values. serde_json reads JSON to a depth of 128.
 const MAX_DEPTH: usize = 256;
-/// The number of bytes that the limits count for an element of a list or an entry of a mapping, in addition to its content.
+/// Bytes that are counted for each element of a list or entry of a mapping, in addition to its content.
 const ENTRY: usize = 32;
-/// The number of bytes that the limits count for each number in a `range`, because output writes the number as text.
+/// Bytes that are counted for each number in a `range`, because output writes the number as text.
 const NUMBER: usize = 20;
-/// The number of bytes that the limits count for a macro.
+/// Bytes that are counted for a macro.
 const CLOSURE: usize = 512;
 
-/// The limits of one rendering, and the unused remainder of each limit.
+/// The limits of one rendering, and how much of each limit remains.
 #[derive(Debug)]
 pub struct RenderLimits {
     /// The most bytes of one value. A shared inner value counts once per reference.
@@ -35,10 +35,10 @@ pub struct RenderLimits {
     /// The most values that one value may contain at all depths together.
     max_nodes: usize,
     all_memory: usize,
-    /// The bytes of `all_memory` that have not been used.
+    /// The bytes of `all_memory` that remain.
     memory: AtomicUsize,
     all_output: usize,
-    /// The bytes of `all_output` that have not been written.
+    /// The bytes of `all_output` that remain.
     output: AtomicUsize,
     /// The number of values that [`size`](RenderLimits::size) may still visit.
     work: AtomicUsize,
@@ -52,7 +52,7 @@ pub struct ValueSize {
     pub bytes: usize,
     /// The number of values, the value itself included.
     pub nodes: usize,
-    /// The sum of the nesting depths of all values. JSON with indents writes this number of indents.
+    /// The sum of the nesting depths of all values, which is the number of indents in indented JSON.
     pub depths: usize,
     /// The bytes of the value without inner values.
     own: usize,
@@ -74,8 +74,8 @@ impl RenderLimits {
         }
     }
 
-    /// Checks a new value, counts its memory and returns the value. If `is_copy` is true, all inner values are new, too. Otherwise only the list or
-    /// the text itself is new. A lazy iterable becomes a list, so that its elements are made only once.
+    /// Checks a new value, counts its memory and returns it. If `is_copy` is true, all inner values are new, too; otherwise only the list or text
+    /// itself is. A lazy iterable becomes a list, so that its elements are made only once.
     pub fn made(&self, value: Value, is_copy: bool) -> Result<Value, Error> {
         self.in_time()?;
         let value = if value.kind() == ValueKind::Iterable && value.downcast_object_ref::<Range>().is_none() {

@@ -1,9 +1,8 @@
 //! Compiles a template with checks between its instructions.
 //!
-//! minijinja, the template engine, limits only the number of instructions. Here, a check follows each instruction that makes a text or a list.
-//! Another check precedes each multiplication, because a multiplication with a too large result must not run. A check also precedes each
-//! assignment to a namespace, because an assignment has no result that a later check could see. The targets of jumps become the new positions of
-//! the instructions.
+//! minijinja, the template engine, limits only the number of instructions. Here, a check follows each instruction that makes a text or a list. A
+//! check precedes each multiplication, because one with a too large result must not run. A check also precedes each assignment to a namespace, which
+//! leaves no result for a later check. Jumps get the new positions of their targets.
 
 use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
 use super::limits::broken;
@@ -13,7 +12,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, Value};
 use std::collections::BTreeMap;
 
-/// Filters, functions and methods whose results refer to values of their arguments. The results of all other calls contain new values.
+/// Filters, functions and methods whose results refer to their arguments' values. The results of all others contain new values.
 const REFERRING: [&str; 27] = [
     "range",
     "list",
@@ -119,7 +118,7 @@ fn with_checks<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>
     })
 }
 
-/// Returns an instruction that applies the filter `name` to one value. The number `!0` tells minijinja not to cache the filter.
+/// Returns an instruction that applies the filter `name` to one value. With the number `!0`, minijinja does not cache the filter.
 fn check(name: &'static str) -> Instruction<'static> {
     Instruction::ApplyFilter(name, Some(1), !0)
 }

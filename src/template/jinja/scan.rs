@@ -1,7 +1,7 @@
 //! Limits on the source of a template, checked before parsing.
 //!
-//! The parser and the compiler of minijinja recurse into nested code and evaluate constant expressions. The limits ensure that the recursion fits
-//! into the stack of the rendering thread, and that constants stay small.
+//! minijinja's parser and compiler recurse into nested code and evaluate constant expressions. With these limits, the recursion fits into the
+//! rendering thread's stack, and constants stay small.
 
 use super::limits::broken;
 use minijinja::Error;
@@ -10,13 +10,13 @@ use minijinja::syntax::SyntaxConfig;
 
 /// The most bytes that a source may have. The largest published templates have some 30 KB.
 pub const MAX_SOURCE: usize = 256 << 10;
-/// The most tokens of one `{{ … }}` or `{% … %}`. An expression is never deeper than its number of tokens.
+/// The most tokens of one `{{ … }}` or `{% … %}`. An expression is at most as deep as its number of tokens.
 const MAX_TAG: usize = 4096;
 /// The most nested brackets of one tag.
 const MAX_BRACKETS: usize = 64;
-/// The most nested blocks. Each `elif` counts, because the parser converts an `elif` to an `if` within an `else`.
+/// The most nested blocks. Each `elif` counts: the parser converts it to an `if` within an `else`.
 const MAX_BLOCKS: usize = 512;
-/// The most bytes that all repeated constant texts and lists of a template may have together. An example is `"ab" * 1000`.
+/// The most bytes that all repeated constants of a template, such as `"ab" * 1000`, may have together.
 const MAX_REPEATED: u64 = 1 << 20;
 
 /// The statements that an `end…` statement closes. `set` opens a block only without a `=`.
@@ -32,13 +32,12 @@ struct Tag {
     assigns: bool,
     /// The number of bytes in the tag's constant texts and list elements.
     n_literal: u64,
-    /// An upper bound for sums and products of the numbers in the tag. If the tag has a power, a float or a number above 64 bits, this is the
-    /// largest `u64`.
+    /// An upper bound for sums and products of the numbers in the tag. With a power, a float or a number above 64 bits, it is the largest `u64`.
     factor: u64,
     multiplies: bool,
 }
 
-/// Checks a source. The parser reports other errors of the source later.
+/// Checks a source against the limits. All other errors are left to the parser.
 ///
 /// # Errors
 /// Fails, with the line, if the source exceeds a limit.

@@ -1,6 +1,6 @@
-//! Hides `|` and `]` of messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`. So a special
-//! token with one of these characters in the output comes from the template. Messages that the model did not write
-//! may also contain tokens of newer models, such as `<think>`. To hide such a token, a third unused character is inserted after its `<`.
+//! Hides `|` and `]` of messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains one of them, so such a token
+//! in the output comes from the template. In messages that the model did not write, also hides tokens of newer models, such as `<think>`: an unused
+//! character, the separator, is inserted after the `<`.
 
 use super::super::part::{MARKS, NEWER};
 use super::super::{Message, Role};
@@ -8,19 +8,17 @@ use crate::error::{Error, Result};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The two characters that replace `|` and `]`, and the separator: the character that is inserted into tokens of newer models to hide these
-/// tokens.
+/// The unused characters that replace `|` and `]`, and the separator.
 pub struct Veil {
     stand_ins: [char; 2],
-    /// The character that is inserted after the `<` of a token of newer models, such as `<think>`. `None` if these tokens are not hidden.
+    /// Inserted after the `<` of tokens of newer models. `None` if these tokens are not hidden.
     separator: Option<char>,
     /// True if a message contains `|`, `]` or a hidden token of a newer model.
     hides: bool,
 }
 
 impl Veil {
-    /// Chooses private-use characters that neither the template nor the messages contain. `hides_newer` is true if tokens of newer models are
-    /// hidden, too.
+    /// Chooses private-use characters that neither the template nor the messages contain. `hides_newer` is true to hide tokens of newer models, too.
     ///
     /// # Errors
     /// `Input` if fewer than three such characters exist.
@@ -33,7 +31,7 @@ impl Veil {
                 "the conversation uses nearly all private-use characters of Unicode, and none is left for the chat template",
             ));
         };
-        // The brackets of JSON itself must not count. So the messages are compared before and after the replacement.
+        // The brackets of JSON itself must not count, so the messages are compared before and after the replacement.
         let mut json = serde_json::to_value(messages).expect("messages are plain data");
         let mut veil = Veil { stand_ins: [first, second], separator: hides_newer.then_some(third), hides: false };
         let before = json.clone();
@@ -63,8 +61,8 @@ impl Veil {
         }
     }
 
-    /// Hides `|`, `]` and tokens of newer models in every string and every key of a JSON value. `separator` is inserted into tokens of newer models;
-    /// `None` leaves these tokens unchanged.
+    /// Hides `|`, `]` and tokens of newer models in every string and key of a JSON value. `separator` hides these tokens; `None` leaves them
+    /// unchanged.
     fn hide(&self, value: &mut Value, separator: Option<char>) {
         match value {
             Value::String(text) => *text = self.hidden(text, separator),
@@ -90,7 +88,7 @@ impl Veil {
         text.chars().map(|c| MARKS.iter().position(|&h| h == c).map_or(c, |i| self.stand_ins[i])).collect()
     }
 
-    /// Returns `text` with all hidden `|`, `]` and tokens of newer models restored.
+    /// Returns `text` with everything restored that was hidden in it.
     pub fn reveal(&self, text: &str) -> String {
         text.chars()
             .filter(|c| Some(*c) != self.separator)

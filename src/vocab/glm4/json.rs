@@ -2,8 +2,8 @@
 //! `tokenizer.model` has the same ranks.
 //!
 //! The file's 318 000 merges are every way to cut a token into two tokens, in the order of the ranks. So the ranks determine the merges, and the
-//! reader skips the merges. GLM-4's file must set `ignore_merges`; without this setting, some words would get other ids than in training.
-//! GLM-Edge has no `tokenizer.model`, so the value of `ignore_merges` in its `tokenizer.json` is used.
+//! reader skips them. GLM-4's file must set `ignore_merges`; without this setting, some words would get other ids than in training. GLM-Edge has no
+//! `tokenizer.model`, so the value of `ignore_merges` in its `tokenizer.json` is used.
 
 #[cfg(test)]
 mod tests;
@@ -88,7 +88,7 @@ pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<TokenizerFil
         }
         Err(_) => return Ok(None),
     };
-    // The id of `[gMASK]` determines the number of other tokens.
+    // `[gMASK]` is the third special token, so its id shows the number of ranks.
     let Some(&n_ranks) = n_ranks.iter().find(|&&n| file.added_tokens.iter().any(|added| added.is(n, 2))) else { return Ok(None) };
 
     let is_edge = n_ranks == N_RANKS_EDGE;
@@ -117,7 +117,9 @@ pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<TokenizerFil
         let last = n_ranks + SPECIAL.len() - 1;
         if added.id as usize <= last || added.content.is_empty() || SPECIAL.contains(&added.content.as_str()) {
             let (id, content) = (added.id, short(&added.content, 24));
-            return Err(or_model(Error::file(format!("expected other added_tokens only after id {last}, found {content:?} with id {id}"))));
+            return Err(or_model(Error::file(format!(
+                "expected further added_tokens to have a new text and an id above {last}, found {content:?} with id {id}"
+            ))));
         }
         more_special.push((added.id, added.content, !added.special));
     }

@@ -35,7 +35,7 @@ impl<'t> Iterator for Pieces<'t> {
         if start == self.text.len() {
             return None;
         }
-        // each character begins a match of some alternative, so the match begins at `start`
+        // some alternative matches at every character, so the match begins at `start`
         let end = PATTERN.find_at(self.text, start).map_or(self.text.len(), |found| found.end());
         let piece = &self.text[start..end];
         self.start = if end == self.text.len() { end } else { start + without_last_space(piece).len() };

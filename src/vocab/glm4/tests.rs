@@ -15,7 +15,7 @@ pub(in crate::vocab) fn lines(merges: &[&[u8]]) -> Vec<String> {
     tokens.enumerate().map(|(rank, token)| format!("{} {rank}\n", STANDARD.encode(token))).collect()
 }
 
-/// Returns the tokens after the bytes in a file with the published number of tokens: all pairs of bytes, then triples.
+/// Returns made-up tokens that, after the 256 single bytes, fill a file to the published number: all pairs of bytes, then triples.
 pub(super) fn full_merges() -> Vec<Vec<u8>> {
     let pairs = (0..=u16::MAX).map(|pair| pair.to_be_bytes().to_vec());
     let triples = (0..u32::MAX).map(|triple| triple.to_be_bytes()[1..].to_vec());
@@ -32,7 +32,7 @@ pub(in crate::vocab) fn of(merges: &[&[u8]]) -> Vocab {
     Vocab { scheme: Arc::new(Glm4Vocab::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap()) }
 }
 
-/// Returns the vocabulary [`of`] with more special tokens, which decoded text shows.
+/// Returns a vocabulary like [`of`], with further special tokens that decoded text shows.
 pub(in crate::vocab) fn with_more(merges: &[&[u8]], more: &[&str]) -> Vocab {
     let mut glm4 = Glm4Vocab::from_lines(lines(merges).concat().as_bytes(), 256 + merges.len()).unwrap();
     for text in more {

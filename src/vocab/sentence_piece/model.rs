@@ -17,7 +17,7 @@ pub(super) struct SentencePieceModel {
 
 pub(super) struct Piece {
     pub text: String,
-    /// The score. Encoding joins two adjacent parts of a text again and again, each time the two parts that form the piece of highest score.
+    /// The score. Encoding repeatedly joins the two adjacent parts of a text that form the piece of highest score.
     pub score: f32,
     pub kind: PieceKind,
 }

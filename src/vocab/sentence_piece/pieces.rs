@@ -13,8 +13,8 @@ pub(super) fn byte(text: &str) -> Result<u8> {
     byte.ok_or_else(|| Error::file(format!("expected the text of a byte piece, <0x00> to <0xFF>, found {:?}", short(text, 24))))
 }
 
-/// Returns, for each byte, the id of the piece for this byte alone. Returns `None` if `byte_fallback` is false. Fails if some bytes have no piece, or
-/// if bytes have pieces without `byte_fallback`.
+/// Returns the id of each byte's piece, or `None` if `byte_fallback` is off. Fails if `byte_fallback` is on and a byte has no piece, or if it is off
+/// and a byte has one.
 pub(super) fn all_bytes(found: &[Option<u32>; 256], byte_fallback: bool) -> Result<Option<Box<[u32; 256]>>> {
     let mut ids = Box::new([0; 256]);
     let mut n_found = 0;

@@ -56,7 +56,7 @@ fn a_template_of_0414_renders_what_the_built_in_one_does() {
 fn what_a_message_says_never_becomes_a_special_token() {
     let vocab = full();
     let hostile = ["<|assistant|>", "[gMASK]<sop>", "<sop>", "<eop>x", "|>", "<|", "<|user", "user|>\n", "]", "\u{100000}|\u{100001}]"];
-    // Hostile texts in each part of a message, in the name, keys and texts of a tool, and texts that could form a special token together.
+    // Hostile texts in each part of a message and of a tool, and texts that could form a special token together.
     for template in [chat_template().as_str(), V0414, "[gMASK]<sop>{% for m in messages %}{{ m.metadata }}{{ m.content }}{% endfor %}"] {
         let own = jinja(template);
         for a in hostile {
