@@ -92,7 +92,7 @@ fn a_limit_on_threads_is_a_line_and_exit_code_4() {
         let output = limited(1, args).unwrap();
         assert_eq!(output.status.code(), Some(4), "{output:?}");
         let said = stderr(&output);
-        assert!(said.contains("error: the system does not start") && !said.contains("panicked"), "{said}");
+        assert!(said.contains("error: cannot start") && !said.contains("panicked"), "{said}");
     }
 }
 

@@ -1,10 +1,10 @@
 // Attention of a query over the tokens j of its slot, from the first token to the query's own token:
 //   o = sum over j of p_j v_j / sum over j of p_j   p_j = exp(s_j - m)   m = max over j of s_j
-// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. The values of a key head are divided into VALUE_TILES tiles of channels. One
-// workgroup computes ROWS consecutive tokens of a slot, HEADS query heads with the same key head, and one tile. The workgroup goes through the
-// slot's cache blocks, each with BLOCK tokens. For the scores, a lane takes some keys of a block. For the sums, a lane takes pairs of channels. If
-// m grows, the earlier sums are scaled down. The order of a query's sums is the same for all values of HEADS and ROWS. If SPLIT is 1, several
-// workgroups share a query's blocks. Each workgroup then stores its sum of p v, its m and its sum of p. attention/combine combines these results.
+// The score s_j is q k_j, or limit tanh(q k_j) if scores have a limit. The values of a key head are divided into VALUE_TILES tiles of channels.
+// One workgroup computes ROWS consecutive tokens of a slot, HEADS query heads with the same key head, and one tile. It goes through the slot's
+// cache blocks of BLOCK tokens. For the scores, a lane takes some keys of a block; for the sums, it takes pairs of channels. If m grows, the
+// earlier sums are scaled down. HEADS and ROWS do not change the order of a query's sums. If SPLIT is 1, several workgroups share a query's
+// blocks, and each stores its sum of p v, its m and its sum of p for attention/combine.
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
@@ -33,7 +33,7 @@ struct Params {
     limit: f32,
     // 1: adds the result to y; 0: overwrites y.
     adds: u32,
-    // The value of the constant UNITS, as a number that the compiler does not know.
+    // The value of the constant UNITS, in a form that the compiler cannot know.
     units: u32,
 }
 
@@ -69,7 +69,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.y / VALUE_TILES / TILES;
     let head0 = group.y / VALUE_TILES * HEADS;
 
-    // If fewer than ROWS rows of the run remain, the surplus rows repeat the run's last row and are not stored.
+    // Beyond the end of the run, the surplus rows repeat the run's last row and are not stored.
     unroll m in QUERIES {
     let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
     for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }
@@ -78,8 +78,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     unroll m in QUERIES { unroll p in PAIRS { var sum_$m_$p = vec2(0.0); } }
     workgroupBarrier();
 
-    // On GPUs the compiler must not know the number of rounds of the loop over `u0`. Otherwise Mesa's compiler for NVIDIA unrolls this loop and
-    // spills registers.
+    // On GPUs the compiler must not know how often the loop over `u0` runs. Otherwise Mesa's compiler for NVIDIA unrolls it and spills
+    // registers.
     let units = select(params.units, UNITS, LANES < 64u);
     for (var b = first_block; b < end_block; b++) {
         let block = block_of(run, b);
@@ -108,7 +108,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         // Values after the last token have not been written and may be NaN, so they are not read.
         let n = min(BLOCK, end - key0);
         for (var j = 0u; j < n; j++) {
-            // Lanes without a pair of channels read the last pair again and store nothing.
+            // Surplus lanes read the last pair of channels again and store nothing.
             unroll p in PAIRS { let v_$p = unpack2(values[v_at + j * VALUE_PAIRS + min(lane + $pu * LANES, VALUE_PAIRS - 1u)]); }
             unroll m in QUERIES { {
                 let w = scores[$mu * BLOCK + j];

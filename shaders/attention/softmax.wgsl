@@ -1,9 +1,9 @@
-// A softmax that reads the scores block by block (a block has the scores of BLOCK tokens):  p = e^(score - m), total = sum of p. m is the
-// largest score so far. Every query of a workgroup has its own m and total. SHARERS lanes share the scores of a query. SHARERS does not depend
-// on the number of queries, so the order of each sum does not depend on it either.
+// A softmax that reads the scores block by block (a block has the scores of BLOCK tokens): p = e^(score - m), total = sum of p. m is the largest
+// score so far. Every query of a workgroup has its own m and total. SHARERS lanes share the scores of a query, for any number of queries, so
+// that the number does not change the order of a sum.
 import package::constants::{QUERIES, SHARERS, BLOCK};
 
-// The score of a key that the query must not read, because the key's token comes after the query's token.
+// The score of a key that the query must not read, because its token comes later.
 const NOTHING: f32 = -1e30;
 // The number of scores of a block that one lane takes.
 const SHARE: u32 = BLOCK / SHARERS;
@@ -26,8 +26,8 @@ fn begin_softmax(lane: u32) {
     }
 }
 
-// Replaces the scores of a block by p, and updates m, the totals and `rescale`. Call this function from uniform control flow after a
-// barrier. The function ends with a barrier.
+// Replaces the scores of a block by p, and updates m, the totals and `rescale`. Call this function from uniform control flow after a barrier. It
+// ends with a barrier.
 fn softmax(lane: u32) {
     let m = lane / SHARERS;
     let start = m * BLOCK + lane % SHARERS * SHARE;

@@ -1,4 +1,4 @@
-// Keys and values stored as f16. The code uses no f16 arithmetic, which the adapter may lack. Fills the shader slot `cache`.
+// Keys and values stored as f16, without f16 arithmetic, which the adapter may lack. Fills the shader slot `cache`.
 alias Eight = vec4<u32>;
 alias Two = u32;
 

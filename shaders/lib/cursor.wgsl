@@ -1,6 +1,5 @@
-// The cursor: the buffer that describes the tokens of a step, and the slots and state pages of these tokens. A page is the memory of one slot's
-// recurrent state. The host writes the cursor (layout: src/tape/step.rs). If the device samples tokens, sample/draw updates the cursor for the
-// next step.
+// The cursor: the buffer that describes a step's tokens, with their slots and state pages. A page is the memory of one slot's recurrent state.
+// The host writes the cursor (layout: src/tape/step.rs). If the device samples, sample/draw updates it for the next step.
 @group(2) @binding(0) var<uniform> cursor: array<vec4<u32>, 4096>;
 
 // One token of the step.
@@ -26,8 +25,8 @@ struct Run {
     page_out: u32,
     // Index of the token-shift vectors that the run reads. A page holds two copies of these vectors. Copy h of page p has the index 2 p + h.
     shift_in: u32,
-    // Index of the copy that the run writes. `shift_out` always differs from `shift_in`, so that no kernel overwrites vectors that another
-    // kernel still reads.
+    // Index of the copy that the run writes. It always differs from `shift_in`, so that no kernel overwrites vectors that another one still
+    // reads.
     shift_out: u32,
     // Position of the run's first token in its text.
     position: u32,

@@ -1,8 +1,7 @@
 // Adds up SUMS values over the WG lanes of a workgroup by subgroups, with one pair of barriers for all values. Fills the shader slot `sums`.
-// Each subgroup adds up the values of its lanes. Workgroup memory has one place per four lanes. The sum of a subgroup is stored at the place of
-// the subgroup's first lane, and the remaining places are zero. The result is right if the four lanes 4 i ..= 4 i + 3 are always in one
-// subgroup. This holds for all known drivers whose subgroups have at least four lanes. With these drivers, the order of the sum is the order of
-// lib/reduce_subgroup.
+// Workgroup memory has one place per four lanes. Each subgroup adds up the values of its lanes and stores the sum at the place of its first
+// lane; its other places are zero. This needs the lanes 4 i ..= 4 i + 3 in one subgroup, as with all known drivers whose subgroups have at least
+// four lanes. The order of the sum is then that of lib/reduce_subgroup.
 enable subgroups;
 import package::slot::reduce::WG;
 import package::constants::SUMS;

@@ -11,8 +11,8 @@ struct Input {
 // The input of one token: the index in x at which the input begins.
 struct Source { at: u32 }
 
-// Returns where the input of token t begins: at vector `x_at` of row t of x. Every lane of a workgroup calls `begin` once per token. `is_first`
-// is true in the first workgroup of the grid, which stores what must be kept of the input.
+// Returns where the input of token t begins: at vector `x_at` of row t of x. Every lane calls `begin` once per token. `is_first` is true in the
+// first workgroup of the grid, the only one that stores parts of the input.
 fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source { return Source(t * params.input.x_stride + x_at); }
 
 // Returns elements 4 i ..= 4 i + 3 of a token's input.

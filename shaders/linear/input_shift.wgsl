@@ -1,9 +1,9 @@
 // The input of a product: layer norm, token shift and the lerp of one mix. Every workgroup computes this input. Fills the shader slot
 // `input`.
 //   x_hat = LN(x)   p = x_hat of the row above, or the state in the first row of a run   input = x_hat + (p - x_hat) mix
-// Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup compute the moments together in `begin`. For
-// the last row of a run, the first workgroup stores x_hat as the run's new state (`shift_out` in lib/cursor). This workgroup also stores x_hat
-// and p of every row as planes of `kept`.
+// Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup compute the moments together in `begin`. The
+// first workgroup also stores x_hat and p of every row as planes of `kept`, and x_hat of a run's last row as its new state (`shift_out` in
+// lib/cursor).
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;
@@ -44,7 +44,7 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     let stride = params.input.stride;
     let quarters = (params.input.width + 3u) / 4u;
     let here = t * stride;
-    // In the first row of a run, `above` is `here`. The moments of `above` are not used in that row.
+    // In the first row of a run, `above` is `here`, and its moments are not used.
     let above = select(here - stride, here, row.first == 1u);
 
     let n = f32(params.input.width);

@@ -1,8 +1,8 @@
-// Matrix times up to 16 vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// One workgroup per (4 x GROUPS) rows and (BLOCKS x TOKENS) tokens. Each lane multiplies a part of the width. Then one reduction adds up the
-// sums of all lanes. The tokens of a workgroup form BLOCKS blocks of TOKENS tokens. A lane holds the inputs of one block in registers at a
-// time. The first block reads the weights from memory. For the later blocks, the weights are still in registers or in the nearest cache.
-// The products of a row and a token are added in the same order for all values of GROUPS, BLOCKS, TOKENS and EARLY.
+// Matrix times up to 16 vectors: y[t, row] = epilogue(sum over k of W[row, k] x[t, k]) One workgroup per (4 x GROUPS) rows and (BLOCKS x TOKENS)
+// tokens. Each lane multiplies a part of the width. Then one reduction adds up the sums of all lanes. The tokens of a workgroup form BLOCKS
+// blocks of TOKENS tokens. A lane holds the inputs of one block in registers at a time. Only the first block reads the weights from memory:
+// later they are still in registers or in the nearest cache. The products of a row and a token are added in the same order for all values of
+// GROUPS, BLOCKS, TOKENS and EARLY.
 import package::linear::stack::{params, segment_of};
 import package::slot::input::{begin, input4};
 import package::linear::epilogue::finish;
@@ -15,9 +15,8 @@ import package::slot::scale::{columns, dot4, of_rows};
 import package::slot::weight::{SHARERS, WORDS, begin_weights};
 import package::constants::{GROUPS, BLOCKS, TOKENS, SUMS, EARLY};
 
-// The number of quads (four rows) whose weights a lane loads early, as 16-byte words, before it needs them. The lane loads the first words before
-// it computes the input, and the next words while it computes the sums of other quads. The loaded words take at most 32 registers. If EARLY is 0, a
-// lane loads no words early.
+// The number of quads (four rows) whose weights a lane loads early: the first words before it computes the input, the next words while it
+// computes other sums. They take at most 32 registers. If EARLY is 0, no words are loaded early.
 const AHEAD: u32 = EARLY * min(GROUPS, 2u * SHARERS / WORDS);
 
 @compute @workgroup_size(WG)
@@ -52,7 +51,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let c = columns(place, row_$q, row_$q, k);
                 let r = of_rows(place, row_$q, k);
                 unroll t in TOKENS { sums_$q_$b_$t += r * dot4(w, c, x_$t); }
-                // A lane that has no next unit loads the last unit of the row, and does not use it.
+                // Without a next unit, a lane loads the row's last unit again and does not use it.
                 if $qu < AHEAD && $bu + 1u == BLOCKS { words_$q = words0(place, row_$q, min(k + WG, s.k8 - 1u)); }
             }
             }

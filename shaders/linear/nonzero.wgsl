@@ -1,11 +1,11 @@
-// Lists the indices of the inputs that are not zero, in order. A workgroup takes a chunk of 2048 inputs at a time, eight per lane. Each
-// lane counts its non-zero inputs. The sum of the counts of all earlier lanes is the place of a lane's first entry.
+// Lists the indices of the inputs that are not zero, in order. A workgroup takes a chunk of 2048 inputs at a time, eight per lane. A lane's
+// first entry is at the sum of the counts of all earlier lanes.
 import package::slot::input::x;
 
 const LANES: u32 = 256u;
 // The number of inputs in a chunk.
 const CHUNK: u32 = 8u * LANES;
-// The number of entries for which the list has room: a whole chunk after up to 512 earlier entries.
+// The room of the list: up to 512 earlier entries and a whole chunk.
 const ROOM: u32 = CHUNK + 512u;
 
 var<workgroup> list: array<u32, ROOM>;
@@ -16,9 +16,8 @@ var<workgroup> counts16: array<u32, LANES / 16u>;
 // The number of entries in `list`.
 var<workgroup> listed: u32;
 
-// Appends the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1 to `list`. `n` is the number of entries before the call. Returns
-// the number after the call. The inputs are the `width` floats from vector `x_at` of x on. All lanes must call `append`. After the call, all
-// lanes may read the list.
+// Appends the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1 to `list`, which has `n` entries. Returns the new number of
+// entries. The inputs are the `width` floats from vector `x_at` of x on. All lanes must call `append`, and may then read the list.
 fn append(n: u32, x_at: u32, k: u32, width: u32, lane: u32) -> u32 {
     let first = k + 8u * lane;
     var found = 0u; // bit e: input first + e is not zero

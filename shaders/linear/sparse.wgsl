@@ -34,8 +34,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         n = append(n, x_at, k, s.k, lane);
         // While the list has room for a whole chunk, another chunk is listed before any weights are read.
         if n + CHUNK <= ROOM && k + CHUNK < s.k { continue; }
-        // A lane takes four channels at a time, so that four loads are in flight. If fewer channels remain, the lane repeats the last
-        // channel of the list, multiplied by zero.
+        // A lane takes four channels at a time, so that four loads are in flight. Beyond the list, it repeats the last channel, multiplied by
+        // zero.
         let end = select(0u, n, unit < units);
         for (var i = lane / UNITS; i < end; i += 4u * SLICES) {
             unroll q in 4 {

@@ -66,7 +66,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums_$q_$p_$c += w_$q * v_$p[$c]; } } }
         }
     }
-    // The sums are copied to an array, so that a loop can call the epilogue. The compiled shader then has the code of the epilogue once.
+    // The sums are copied to an array, so that a loop can call the epilogue, whose code is then compiled only once.
     var sums: array<vec4<f32>, 4u * ROW_QUADS * TOKEN_QUADS>;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { sums[4u * ($qu * TOKEN_QUADS + $pu) + $cu] = sums_$q_$p_$c; } } }
     for (var e = 0u; e < 16u * ROW_QUADS * TOKEN_QUADS; e++) {

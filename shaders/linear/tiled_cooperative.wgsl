@@ -1,7 +1,7 @@
 // Matrix times many vectors on the GPU's matrix units. Inputs and decoded weights are rounded to f16, sums are f32.
 //   y[t, row] = epilogue(sum over k of f16(W[row, k]) f16(x[t, k]))
-// One workgroup per 128 rows x 64 tokens, which are four strips; one subgroup per strip of 64 rows x 32 tokens. The workgroup takes 16 values of k
-// at a time. With fewer than four subgroups, the workgroup computes its strips in several rounds, and loads its tiles again in each round.
+// One workgroup per 128 rows x 64 tokens, which are four strips; one subgroup per strip of 64 rows x 32 tokens. The workgroup takes 16 values of
+// k at a time. A workgroup with fewer than four subgroups needs several rounds, and loads its tiles again in each.
 import package::linear::stack::{params, Segment, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -67,7 +67,7 @@ fn main(
 
     begin_weights(lane);
     for (var first = 0u; first < STRIPS; first += n_subgroups) {
-        // If the workgroup has more subgroups than strips, a surplus subgroup computes a strip again and stores nothing.
+        // Surplus subgroups compute a strip again and store nothing.
         let strip = (first + subgroup) % STRIPS;
         let row0 = strip / 2u * STRIP_ROWS;
         let token0 = strip % 2u * STRIP_TOKENS;

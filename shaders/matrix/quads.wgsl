@@ -18,8 +18,8 @@ struct Words {
     d2: vec4<u32>,
 }
 
-// words<i>(p, row, k) returns the words of unit k of rows row ..= row + 3 in tile i, which is the binding w<i>. `row` is a multiple of four. The
-// buffer is padded to whole groups of four rows; the codes of padding rows are not used. quad<i>(p, row, k) returns the codes in these words.
+// words<i>(p, row, k) returns the words of unit k of rows row ..= row + 3 in tile i, the binding w<i>. quad<i>(p, row, k) returns the codes in
+// these words. `row` is a multiple of four. The buffer is padded to whole groups of four rows, and the padding is not used.
 unroll i in TILES {
 fn words$i(p: Place, row: u32, k: u32) -> Words {
     let at = p.codes + (row / SHARERS * p.units + k) * WORDS;

@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = row_at(t);
     let run = run_at(row.run);
     let here = t * params.stride;
-    // In the first row of a run, `above` is `here`. The moments of `above` are not used in that row.
+    // In the first row of a run, `above` is `here`, and its moments are not used.
     let above = select(here - params.stride, here, row.first == 1u);
     let n = f32(params.width);
 

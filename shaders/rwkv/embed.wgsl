@@ -1,6 +1,5 @@
-// Looks up embeddings and normalises them:  x[t] = LN0(E[token])
-// One workgroup per token; each lane takes a part of the width. A large table has several pieces, each with its own dispatch. A piece is
-// consecutive rows that fit one binding. A token's row is in one piece, and the dispatches of the other pieces do not change x[t].
+// Looks up embeddings and normalises them: x[t] = LN0(E[token]) One workgroup per token; each lane takes a part of the width. A large table has
+// several pieces (rows that fit one binding), each with its own dispatch. Only the piece that has a token's row writes x[t].
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::matrix::place::Place;

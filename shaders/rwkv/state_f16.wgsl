@@ -1,5 +1,5 @@
-// The recurrent state in f16, read and written four elements at a time. The padding of a row is zero. The code uses no f16 arithmetic,
-// which the adapter may lack. Fills the shader slot `state`.
+// The recurrent state in f16, read and written four elements at a time. The padding of a row is zero. No f16 arithmetic is used, because the
+// adapter may lack it. Fills the shader slot `state`.
 @group(0) @binding(6) var<storage, read_write> state: array<vec2<u32>>; // [pages, width, QUARTERS]
 
 fn load4(at: u32) -> vec4<f32> {
@@ -17,8 +17,8 @@ const SMALLEST: f32 = 0.00006103515625;
 // The distance between neighbouring subnormal f16 values.
 const STEP: f32 = 0.000000059604644775390625;
 
-// Rounds values to the nearest f16, ties to even, and clamps them. Packing is not used for rounding, because some drivers truncate when
-// they pack. A truncated state would shrink a little with every token.
+// Rounds values to the nearest f16, ties to even, and clamps them. Some drivers truncate when they pack, and a truncated state would shrink with
+// every token. So this function does not round by packing.
 fn kept(x: vec4<f32>) -> vec4<f32> {
     let within = clamp(x, vec4(-LARGEST), vec4(LARGEST));
     let bits = bitcast<vec4<u32>>(within);

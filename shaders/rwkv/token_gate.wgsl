@@ -1,7 +1,6 @@
-// Multiplies a range of channels of each row by a vector of the row's token:  y[t, i] <- y[t, i] (S[token][i] + z[t, i])
-// S is a table with one row per token of the vocabulary. One workgroup per token; each lane takes some units of eight channels. A large table
-// has several pieces, each with its own dispatch. A piece is consecutive rows that fit one binding. A token's row is in one piece, and the
-// dispatches of the other pieces do not change y[t].
+// Multiplies a range of channels of each row by a vector of the row's token: y[t, i] <- y[t, i] (S[token][i] + z[t, i]) S is a table with one
+// row per token of the vocabulary. One workgroup per token; each lane takes some units of eight channels. A large table has several pieces (rows
+// that fit one binding), each with its own dispatch. Only the piece that has a token's row changes y[t].
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::WG;
 import package::matrix::place::Place;

@@ -5,9 +5,9 @@
 // rwkv/wkv6_prepare and rwkv/wkv7_prepare compute the vectors of a token. The vectors of a head are in `feed` in this order: r, w, k in v5 and
 // v6; kappa, w, b, k, r in v7. One workgroup per LANES rows of a head and run, one lane per row of the state (head, value index i). The lane
 // keeps the row in registers and takes the run's tokens in order. One dispatch takes tokens first_row .. first_row + n_rows of the step, and the
-// rows of the state from row `first` on. Row `first` must be the first row of a head. If a run began in an earlier dispatch, its state is read
-// from the page that the run writes.
-// After every token, the state is rounded to the format in which it is stored. So results do not depend on how a text is cut into steps.
+// rows of the state from row `first` on. Row `first` must be the first row of a head. If the run began in an earlier dispatch, its state is
+// already in the page that it writes. After every token, the state is rounded to the format in which it is stored. So results do not depend on
+// how a text is cut into steps.
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::feed::{LANES, STAGE, fed, prefetch, publish};
 import package::slot::state::{load4, store4, kept};

@@ -6,7 +6,7 @@ import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    // The number of floats that each vector (r, w or k) of one head takes in feed, with padding.
+    // The length of a head's vector (r, w or k) in feed, with padding, in floats.
     head_stride: u32,
     // Stride of a token in proj, in floats.
     proj_stride: u32,

@@ -7,7 +7,7 @@ import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     head_size: u32,
-    // The number of floats that each vector (kappa, w, b, k' or r) of one head takes in feed, with padding.
+    // The length of a head's vector (kappa, w, b, k' or r) in feed, with padding, in floats.
     head_stride: u32,
     // Stride of a token in proj, in floats.
     proj_stride: u32,

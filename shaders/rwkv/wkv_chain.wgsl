@@ -44,8 +44,8 @@ var<workgroup> factors: array<vec4<f32>, SIDES * SPAN * ROWS / 4u>;
 unroll j in 8 { var<private> next_$j: vec4<f32>; }
 
 // Loads the lane's elements of the tokens `first` .. `end`, at most SPAN: elements of the vector with the index `one`, and in v7 also of the
-// vector with the index `two`. `at` is the first element of the head. After the last token and the last element, loads repeat the last one:
-// branches would make loads wait for each other.
+// vector with the index `two`. `at` is the first element of the head. Beyond the end, loads repeat the last token or element, because branches
+// would make loads wait for each other.
 fn prefetch(first: u32, end: u32, at: u32, one: u32, two: u32, lane: u32) {
     unroll j in 8 {
     if $ju < 4u * SIDES {

@@ -9,7 +9,7 @@ const BINS: u32 = 512u;
 var<workgroup> low: array<atomic<u32>, BINS>;
 // The high half of each bin's sum.
 var<workgroup> high: array<atomic<u32>, BINS>;
-// For each lane i, the sum of bins 0 to 2 i + 1. The two rows are read and written in turn.
+// For each lane i, the sum of bins 0 to 2 i + 1, in two rows: one is read while the other is written.
 var<workgroup> sums: array<vec2<u32>, BINS>; // [2, 256]
 var<workgroup> total: vec2<u32>;
 var<workgroup> found: vec4<u32>;

@@ -7,8 +7,8 @@ import package::sample::select::{reach, find};
 import package::sample::tallies::Extremes;
 import package::sample::window::{Row, Window, Search, Aim, ALL, GIVEN, SHARE};
 
-// Returns the first search that a slot needs: the search of its first filter, or the search for the sampled token if no filter searches. `exists`
-// is false if the slot needs no search, or if the first search depends on the standard deviation, which sample/tally does not compute.
+// Returns a slot's first search: that of its first filter, or for the sampled token if no filter searches. `exists` is false without a search,
+// or if it depends on the standard deviation, which sample/tally does not compute.
 fn first_search(s: Settings, e: Extremes) -> Search {
     let all = Window(0u, e.largest - e.smallest, ALL);
     let exists = e.largest != 0u && e.smallest != 0u && (s.flags & (GREEDY | SIGMA)) == 0u;
@@ -18,8 +18,8 @@ fn first_search(s: Settings, e: Extremes) -> Search {
     return Search(exists, true, Window(0u, min(all.farthest, s.min_p_distance), ALL), s.draw_scale);
 }
 
-// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k is applied before top_p. Without the flag HF, top_p is
-// applied before top_k, as in the official RWKV package. top_p then also keeps all tokens that are as likely as the last token of its window.
+// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k comes before top_p. Otherwise top_p comes first, as in
+// the official RWKV package, and also keeps all tokens that are as likely as the last one.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;
@@ -29,8 +29,7 @@ fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     }
     for (var stage = 0u; stage < 2u; stage++) {
         if (stage == 0u) == is_hf {
-            // With zero_scale() every token has the same mass. The aim is the mass of k tokens minus one unit, because the sum must exceed
-            // the aim.
+            // With zero_scale() every token has the same mass. The aim is the mass of k tokens minus one unit, because the sum must exceed it.
             if s.top_k != 0u {
                 w = narrowed(row, w, zero_scale(), Aim(GIVEN, subtract(vec2(s.top_k << 31u, s.top_k >> 1u), vec2(1u, 0u))), true, lane);
             }

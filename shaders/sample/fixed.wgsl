@@ -5,8 +5,8 @@ struct Scale { mantissa: u32, shift: u32 }
 
 // The mass of the most likely token.
 const FULL_MASS: u32 = 0x80000000u;
-// The factor 0. With this scale, every token has the mass FULL_MASS.
-// This is a function, because naga writes a constant struct as a call, and compilers of HLSL refuse a constant that is a call.
+// The factor 0. With this scale, every token has the mass FULL_MASS. A function and not a constant: naga writes a constant struct as a call,
+// which HLSL compilers refuse in a constant.
 fn zero_scale() -> Scale {
     return Scale(0u, 0u);
 }

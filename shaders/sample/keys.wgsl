@@ -33,7 +33,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if lane == 0u { add_extremes(slot, Extremes(atomicLoad(&largest), atomicLoad(&smallest))); }
 }
 
-// Computes the keys of four ids. Then the counts of these ids decay.
+// Computes the keys of four ids, then decays their counts.
 fn key_of_quad(slot: u32, q: u32) {
     let s = settings[slot];
     let counts_at = 2u * slot * params.quads + q;

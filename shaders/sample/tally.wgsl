@@ -1,6 +1,5 @@
 // The second of three dispatches that sample a token per slot. Computes the masses of all ids for the first pass of the first search, and adds
-// the masses up in bins. Later passes compute the masses of few ids, so sample/draw does the later passes alone.
-// One workgroup per 1024 ids and slot; one lane per four ids.
+// them up in bins. Later passes need few ids, so sample/draw does them alone. One workgroup per 1024 ids and slot; one lane per four ids.
 import package::lib::cursor_rw::n_outputs;
 import package::sample::bins::clear_bins;
 import package::sample::filters::first_search;

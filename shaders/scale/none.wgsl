@@ -7,8 +7,8 @@ const BLOCK_UNITS: u32 = 0x10000u;
 
 struct Columns { unused: u32 }
 
-// Returns the scales and offsets of unit k of rows row ..= row + 3, for `dot4`. `block` is any row in the same block of 64 rows; a module with one
-// scale per block of rows reads `block` instead of `row`. This format has no scales, so the result is a placeholder.
+// Returns the scales and offsets of unit k of rows row ..= row + 3, for `dot4`. `block` is any row in the same block of 64 rows, which modules
+// with one scale per block read instead of `row`. Here the result is a placeholder.
 fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(0u); }
 
 // Returns the dot products of four rows with eight inputs, not yet multiplied by the factors of `of_rows`.

@@ -1,5 +1,5 @@
-// int4: code c has the value (c - 8) / 8. Fills the shader slot `weight`; weight/f16 describes each name. The kernel puts a code's four
-// bits into the mantissa of the float 2^20, 2^16, 2^12 or 2^8, at the place where one step is 1/8. So one subtraction decodes a code.
+// int4: code c has the value (c - 8) / 8. Fills the shader slot `weight`; weight/f16 describes each name. A code's four bits go into the
+// mantissa of the float 2^20, 2^16, 2^12 or 2^8, where one step is 1/8. So one subtraction decodes a code.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;
 

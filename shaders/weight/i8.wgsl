@@ -1,6 +1,6 @@
-// int8: code c has the value (c - 128) / 128. Fills the shader slot `weight`; weight/f16 describes each name. The kernel puts a code's byte
-// into the mantissa of the float 2^16 or 2^8, at the place where one step is 1/128. So one subtraction decodes a code. Conversions from
-// integers are slow on some GPUs.
+// int8: code c has the value (c - 128) / 128. Fills the shader slot `weight`; weight/f16 describes each name. A code's byte goes into the
+// mantissa of the float 2^16 or 2^8, where one step is 1/128. One subtraction then decodes a code, which is faster than a conversion from
+// integers on some GPUs.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
 

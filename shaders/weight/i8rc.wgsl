@@ -1,6 +1,5 @@
-// int8 of the official RWKV package: code c has the value c + 1/2. Fills the shader slot `weight`; weight/f16 describes each name. The
-// kernel puts a code's byte into the mantissa of the float 2^23 or 2^15, at the place where one step is 1. So one subtraction decodes a
-// code.
+// int8 of the official RWKV package: code c has the value c + 1/2. Fills the shader slot `weight`; weight/f16 describes each name. A code's byte
+// goes into the mantissa of the float 2^23 or 2^15, where one step is 1. So one subtraction decodes a code.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
 

@@ -15,7 +15,7 @@
 //!   x ← x + Σ_t softmax_t(64 tanh(q · k_t / 1024)) v_t   over the tokens so far; k and v enter the cache
 //! ```
 //!
-//! The time mix reads x before the attention changes x, so the words of the attention follow the first word of the time mix.
+//! The time mix must read x before the attention changes it, so the words of the attention follow the first word of the time mix.
 
 use super::Shapes;
 use super::detect::dims;
@@ -39,10 +39,9 @@ pub struct DeepAttention {
 /// The context of the published model, in tokens. The tensors do not determine the context.
 pub const CONTEXT: usize = 4096;
 
-/// The part of a tensor's name that only RWKV-7b has.
+/// A part of a tensor's name that only RWKV-7b has.
 const TABLE: &str = ".qkv.k_emb.";
-/// The largest number of channels of a key. The attention kernel keeps queries in 8 KiB of workgroup memory, which has room for 8 queries of 256
-/// channels.
+/// The largest number of channels of a key. The attention kernel keeps 8 queries in 8 KiB of workgroup memory.
 const MAX_KEY: usize = 256;
 /// A score is LIMIT tanh(q · k / DIVISOR), so its absolute value is at most LIMIT.
 const LIMIT: f32 = 64.0;

@@ -3,9 +3,8 @@
 use super::{ARCHS, Blueprint, Shapes};
 use crate::error::{Error, Result, short};
 
-/// Pairs of a substring and the name of an unsupported model. A file is that model if the name of one of its tensors contains the substring.
-/// [`detect`] checks these pairs first, because most unsupported models also have the tensors of a supported model. [`detect`] checks the names
-/// of all layers, because some substrings occur in one layer only.
+/// Unsupported models, each with a part of a tensor name by which it is recognised. [`detect`] checks this list first, because most of these
+/// models also have the tensors of a supported model. It searches all layers, because some of the names occur in one layer only.
 const REFUSED: &[(&str, &str)] = &[
     (".ffn.enn.", "an RWKV-8 release candidate"),
     (".rosa.", "an RWKV-8 ROSA experiment"),

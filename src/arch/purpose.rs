@@ -1,5 +1,5 @@
 //! The purpose of a model: what the model computes from a text. EmbeddingRWKV models and their rerankers are RWKV-7 models without a matrix that
-//! computes logits. In these models, a few small layers follow the last norm. The small layers run on the host.
+//! computes logits. Instead, a few small layers follow the last norm, and run on the host.
 
 use super::Shapes;
 use super::detect::dims;
@@ -20,8 +20,7 @@ pub enum Purpose {
     },
     /// A score for a query and a document. The input is the state matrices of an embedding model after both texts.
     Reranker {
-        /// For each layer of the reranker, the index of one layer of the embedding model. The reranker's layer begins with the state matrices of
-        /// that layer of the embedding model.
+        /// For each layer of the reranker, the layer of the embedding model whose state matrices it begins with.
         layers: Vec<usize>,
     },
 }

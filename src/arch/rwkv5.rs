@@ -77,7 +77,7 @@ impl Architecture for Rwkv5Arch {
             base: Base::read(shapes, n_head)?,
             per_channel,
             bonus: if shapes.has_att("time_faaaa") { Bonus::Raw } else { Bonus::Log },
-            // A gate in any layer is enough: if some layers lack their gate, the file is a broken 5.1 and not a 5.0.
+            // One gate in any layer is enough evidence: a file in which only some layers have gates is a broken 5.1, not a 5.0.
             is_gated: shapes.find(&|name| name.ends_with(".att.gate.weight") || name.ends_with(".att.time_mix_g")).is_some(),
         }))
     }
@@ -136,8 +136,8 @@ impl Rwkv5 {
         l.channel_mix(t, x, l.ffn("time_mix_k").map(of_current), l.ffn("time_mix_r").map(of_current));
     }
 
-    /// Returns the declaration of `part`, the decay or the bonus, as a vector with one element per channel of the time mix. In 5.0 and 5.1, the
-    /// tensor has one element per head. This element is repeated for all channels of the head.
+    /// Returns the decay or bonus `part` with one element per channel of the time mix. In 5.0 and 5.1, the tensor has one element per head,
+    /// which is repeated for all its channels.
     fn spread(&self, part: VectorPart) -> VectorPart {
         if self.per_channel { part.shaped(self.base.n_head(), self.base.head_size) } else { part.repeated(self.base.head_size) }
     }

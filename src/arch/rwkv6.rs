@@ -89,7 +89,7 @@ impl Architecture for Rwkv6Arch {
         let [_, decay_rank] = dims(shapes, "blocks.0.att.time_decay_w1")?;
         let n = Mix::ALL.len();
         if mixes == 0 || !mixes.is_multiple_of(n) {
-            let text = format!("expected a multiple of {n} columns, the low-rank matrices of {n} lerps; found {mixes} columns");
+            let text = format!("expected a multiple of {n} columns, for the low-rank matrices of {n} lerps; found {mixes} columns");
             return Err(Error::model(text).at("blocks.0.att.time_maa_w1"));
         }
         if decay_rank == 0 {

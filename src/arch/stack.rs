@@ -48,7 +48,7 @@ pub struct Base {
 const DEFAULT_GROUP_NORM_EPS: f32 = 64e-5;
 
 impl Base {
-    /// Reads the sizes from the tensors' shapes. `n_head` is the number of heads. The caller reads `n_head` from a tensor that depends on the
+    /// Reads the sizes from the tensors' shapes. `n_head` is the number of heads, which the caller reads from a tensor that depends on the
     /// version.
     ///
     /// # Errors
@@ -88,11 +88,9 @@ impl Base {
         if let Some(name) = shapes.find(&is_beyond) {
             return text(format!("expected layers without a gap, found {name} but no tensor of layer {n_layer}"));
         }
-        // The model has this norm if the file has the norm's weight or its bias. If only the weight or only the bias is present, the file is
-        // broken, and a later check reports the missing tensor.
+        // Weight or bias is enough evidence. If only one of them is present, the file is broken, and a later check reports the missing tensor.
         let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
-        // A model was trained either with all biases of its norms or with none. So one bias is enough evidence: a file with one bias that lacks
-        // other biases is broken.
+        // Models have all biases of their norms or no biases. So one bias is enough evidence, and a file that lacks the others is broken.
         let has_bias = |norms: &[&str]| shapes.find(&|name| norms.iter().any(|norm| name.ends_with(norm))).is_some();
         Ok(Base {
             n_layer,
@@ -212,7 +210,8 @@ pub struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// Records x0 = LN0(E[token]), the embedding of each token, and returns x0, `[tokens, C]`. No word changes x0 later, so all layers can read x0.
+    /// Records x0 = LN0(E[token]), the embedding of each token, and returns it, `[tokens, C]`. No later word changes it, so all layers can read
+    /// it.
     pub fn embedding(&self, t: &mut Tape) -> Var {
         let x0 = t.embed_into("x0", self.table, self.ln0);
         t.carry(x0);
@@ -337,8 +336,8 @@ impl Lerps<'_> {
     }
 
     /// Adds a projection that reads x̂ itself, not a lerp. Returns the index of its column, as [`project`](Self::project) does. x̂ is the lerp
-    /// with a mix of zeros. The file has no such mix, so the elements of `full`, the mix of another projection, are replaced by 0. Call this
-    /// function after all calls of `project`.
+    /// with a mix of zeros. Files have no such mix, so another one, `full`, is loaded with zeros in place of its elements. Call this function
+    /// after all calls of `project`.
     pub fn project_unshifted(&mut self, full: VectorPart, matrix: MatrixPart, activation: Activation) -> usize {
         self.mixes.push(full.map(|_| 0.0));
         self.push(self.mixes.len() - 1, matrix, activation)

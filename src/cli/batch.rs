@@ -54,8 +54,7 @@ Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
   make-prompts | wingbeat batch - | jq -r .text";
 
-/// The maximum time of one wait for an input line or for an event of the engine. The main loop waits for the two in turn, so a long wait for one
-/// would delay the other.
+/// The longest wait for an input line or for an event. The main loop waits for them in turn, so a long wait for one would delay the other.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Continue many prompts from a file
@@ -196,7 +195,7 @@ fn finish(args: &Args, report: BatchReport, total: Option<u64>) -> Outcome {
     Ok(ExitCode::from(if report.failed > 0 { Kind::Input.exit_code() } else { 0 }))
 }
 
-/// Returns the report as a sentence. `total` is the number of non-blank lines of the input, or `None` if this number is unknown.
+/// Returns the report as a sentence. `total` is the number of non-blank input lines, or `None` if unknown.
 fn summary(r: &BatchReport, total: Option<u64>) -> String {
     let counted = |n: usize, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
     let of_total = total.map_or_else(String::new, |n| format!(" of {n}"));

@@ -188,8 +188,7 @@ pub fn run(mut args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the model options to measure, one per value of `--dtype`, `--quant` and `--strategy`. Without such values, returns only
-/// `options`.
+/// Returns the model options to measure: one per value of `--dtype`, `--quant` and `--strategy`, or only `options` without such values.
 fn formats(args: &Args, options: &Options) -> Result<Vec<Options>> {
     let floats = args.dtype.iter().map(|dtype| Ok(Options { dtype: dtype.parse()?, ..options.clone() }));
     let quants = args.quant.iter().map(|quant| Ok(Options { quant: Some(quant.parse()?), ..options.clone() }));
@@ -373,7 +372,7 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
     session.continue_many(&mut continuations, &limits, &mut |event| {
-        // One submission to the GPU may sample several tokens. The submission's time is divided equally among these tokens.
+        // One submission to the GPU may sample several tokens, which share its time equally.
         n_came += usize::from(event.continuation == 0);
         if n_came == event.n_together {
             let each = last.elapsed().as_secs_f64() * 1e3 / event.n_together as f64;

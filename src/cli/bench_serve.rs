@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 const KEY: &str = "WINGBEAT_API_KEY";
 /// The time that a server may take to load its model.
 const LOADING: Duration = Duration::from_secs(60);
-/// The time between two checks of the stop flag, or of whether the server has loaded its model.
+/// The time between two checks of the stop flag, or of the server's readiness.
 const TICK: Duration = Duration::from_millis(50);
-/// The maximum number of tokens of the answers that are generated, unmeasured, before each measurement.
+/// The token limit of the unmeasured requests before each measurement.
 const WARM_UP: usize = 4;
 
 const EXAMPLES: &str = "\
@@ -225,7 +225,7 @@ async fn wait_until_ready(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Chooses the model, stores its entry in `report`, and returns the maker of requests for this model.
+/// Chooses the model, stores its entry in `report`, and returns a maker of requests for it.
 async fn prepare(args: &Args, server: &Server, report: &mut LoadReport) -> Result<Requests> {
     let listed = server.models().await?;
     let at = |e: Error| e.at(server.at("/v1/models"));

@@ -132,7 +132,7 @@ pub fn run(args: Args) -> Outcome {
         chat.show_last_turns();
     }
     let ended = chat.turns();
-    // A chat that ends with an error is saved, too, unless its device failed: the chat's state is then lost.
+    // A chat that ends with an error is saved, too, unless its device failed and the state is lost.
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
     let target = chat.target.as_ref().filter(|_| !is_lost);
     let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.conversation.save(path)));
@@ -249,7 +249,7 @@ struct Chat {
     conversation: Conversation,
     screen: Screen,
     source: MessageSource,
-    /// The file that `--save` names. At the end, the chat is saved to this file.
+    /// The file of `--save`, to which the chat is saved at the end.
     target: Option<StateTarget>,
     reading: PrefillBar,
     /// The name of the grammar or schema that answers follow. `None` if answers are not constrained.
@@ -258,7 +258,7 @@ struct Chat {
     close: Close,
     calls: Calls,
     /// The kind of error that determines the exit code: `Interrupted`, or the kind of the first error while messages come from a pipe. An error
-    /// at a terminal does not count, because the user has seen the error. `None` if no error counts.
+    /// at a terminal does not count, because the user has seen it. `None` without such an error.
     failed: Option<Kind>,
 }
 
@@ -268,7 +268,7 @@ struct Calls {
     command: Option<ToolCommand>,
     /// Calls without a result.
     waiting: VecDeque<ToolCall>,
-    /// The results of the calls that come before the waiting calls.
+    /// The results of the earlier calls, in order.
     results: Vec<String>,
 }
 

@@ -97,7 +97,7 @@ pub fn run(args: Args) -> Outcome {
     }
     let extension = output.extension().map(|e| e.to_string_lossy().to_lowercase());
     if let Some(found) = extension.filter(|e| ["pth", "pt", "bin", "gguf"].contains(&e.as_str())) {
-        let text = format!("convert writes safetensors, found an output file with the extension .{found}");
+        let text = format!("convert writes only safetensors, but the output file has the extension .{found}");
         return Err(Error::usage(text).at(output.display()).hint("use the extension .safetensors or .st").into());
     }
     let inputs = [Some(input), args.state_of.as_deref(), args.lora.as_deref()].into_iter().flatten();
@@ -174,7 +174,7 @@ fn files_beside(input: &Checkpoint, vocab: Option<&Path>) -> Result<Vec<SideFile
     side_files(input, vocab.as_ref())
 }
 
-/// Returns an error if `input` is a state file: nothing could read a checkpoint made from a state.
+/// Returns an error if `input` is a state file, because no program reads a state that is written as a checkpoint.
 fn refuse_states(input: &Checkpoint) -> Result<()> {
     if is_tuned(input) {
         let e = Error::input("expected a checkpoint, found a tuned initial state");

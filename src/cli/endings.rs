@@ -12,7 +12,7 @@ pub struct Endings {
     pub context: usize,
     /// The number of texts that were cut before their grammar or schema was complete.
     pub incomplete: usize,
-    /// The number of texts that reached the token limit or filled the context, but are complete under their grammar or schema.
+    /// The number of texts that ended at the token limit or the end of the context, but are complete under their grammar or schema.
     pub closed: usize,
 }
 

@@ -14,8 +14,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     [DEVICE, CACHE, THREADS].into_iter().chain(models::names())
 }
 
-/// Checks the values of wingbeat's variables. Prints a note about each other environment variable whose name looks like a mistyped name of
-/// one of wingbeat's variables.
+/// Checks the values of wingbeat's variables. Prints a note about every other variable whose name looks like a typo of one of them.
 ///
 /// # Errors
 /// `Usage` if a value is wrong. The error names the variable.

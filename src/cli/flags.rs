@@ -56,7 +56,8 @@ fn flag(option: &str) -> Option<String> {
     OPTIONS.iter().find(|(name, _)| *name == option).map(|(_, flag)| (*flag).to_owned()).or_else(of_setting)
 }
 
-/// Returns what a user types for an option, an option with a value, or an item of the library. Returns `None` for other names.
+/// Returns the flag or command that a user types for an option, an option with a value, or an item of the library. Returns `None` for other
+/// names.
 fn name(name: &str, value: Option<&str>) -> Option<String> {
     let command = COMMANDS.iter().find(|(item, _)| *item == name).map(|(_, command)| (*command).to_owned());
     let name = command.or_else(|| flag(name))?;

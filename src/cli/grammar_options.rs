@@ -54,8 +54,8 @@ impl GrammarArgs {
         }
     }
 
-    /// Returns the choice of `--close` and `--no-close`. This choice determines whether a text that reaches the token limit is closed: completed
-    /// with as few tokens as its rules allow.
+    /// Returns the choice between `--close` and `--no-close`. Closing completes a text near the token limit with as few tokens as its rules
+    /// allow.
     pub fn close(&self) -> Close {
         Close::asked(self.asked_close())
     }
@@ -97,8 +97,8 @@ impl NamedRules {
         NamedRules { name: name.into(), rules }
     }
 
-    /// Returns a follower at the beginning of a text. A follower tracks a text and finds the tokens that the rules allow next. The text
-    /// begins with `lead`. The rules apply to the text after `lead`.
+    /// Returns a follower at the beginning of a text. A follower tracks a text and finds the tokens that the rules allow next. The rules apply
+    /// after the text's first part, `lead`.
     pub fn follower(&self, followers: &mut Followers, close: Close, lead: &str) -> Result<Follower> {
         followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
     }

@@ -1,4 +1,4 @@
-//! Reads lines of input on a separate thread. So the main thread can generate texts while a slow pipe has no new line.
+//! Reads lines of input on a separate thread, so that the main thread can generate texts while a slow pipe has no new line.
 
 use crate::error::{Error, Result};
 use std::fs::File;
@@ -14,8 +14,7 @@ pub const MAX_BYTES: usize = 16 << 20;
 /// The maximum number of lines that are read in advance.
 const MAX_WAITING: usize = 64;
 
-/// The maximum length in bytes of all lines together that wait or are being processed. Without a limit, a few long lines would fill the
-/// memory.
+/// The most bytes of all lines that wait or are being processed. Without a limit, long lines would fill the memory.
 const MAX_HELD: usize = 64 << 20;
 
 /// A line of the input, and its number in the input, from 1.
@@ -51,8 +50,7 @@ impl Budget {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `bytes` more bytes fit into [`MAX_HELD`], then counts these bytes. While no other bytes are counted, a line of any length
-    /// fits.
+    /// Waits until `bytes` more bytes fit into [`MAX_HELD`], and counts them. A line of any length fits if it is the only one.
     fn hold(self: &Arc<Self>, bytes: usize) -> HeldBytes {
         let is_full = |used: &mut usize| *used > 0 && *used + bytes > MAX_HELD;
         let mut used = self.freed.wait_while(self.used(), is_full).unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +62,7 @@ impl Budget {
 /// The result of [`LineReader::next`].
 pub enum Next {
     Line(NumberedLine),
-    /// No line came in the time that was allowed.
+    /// No line arrived in time.
     Wait,
     /// The input has ended.
     End,
@@ -90,7 +88,7 @@ impl LineReader {
             reader().spawn(move || send(BufReader::new(file), &place, &to))
         }
         .map_err(|e| {
-            Error::memory(format!("the system does not start a thread that reads lines: {e}")).hint("raise the limit on threads, ulimit -u")
+            Error::memory(format!("cannot start the thread that reads lines: {e}")).hint("raise the limit on threads (ulimit -u)")
         })?;
         Ok(LineReader { from })
     }

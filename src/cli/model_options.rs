@@ -151,8 +151,8 @@ impl DeviceArgs {
 }
 
 impl RunArgs {
-    /// Returns the folder for measurements and compiled kernels of GPUs. `WINGBEAT_CACHE` names the folder. If this variable is not set, the
-    /// folder is `wingbeat` in the system's cache folder. Returns `None` with `--no-cache`, or if neither folder is known.
+    /// Returns the folder for measurements and compiled kernels of GPUs: `WINGBEAT_CACHE`, else `wingbeat` in the system's cache folder. Returns
+    /// `None` with `--no-cache`, or if the system has no such folder.
     pub fn cache(&self) -> Option<PathBuf> {
         let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
         folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)
@@ -192,8 +192,8 @@ impl RunArgs {
     }
 }
 
-/// Checks the path of a model with `published::check`. The errors of that function have hints on how to download a model. Does nothing for a
-/// model that is not read from a file.
+/// Checks a model's path with `published::check`, whose errors have hints on how to download a model. Accepts models that are not read from a
+/// file.
 pub fn check(source: &ModelSource) -> Result<()> {
     match source {
         ModelSource::Path(path) => published::check(path),
@@ -221,8 +221,7 @@ impl ModelArgs {
         self.load_for(Results::Logits)
     }
 
-    /// Loads a second model, with the device and the weight formats of the first model. The options for a vocabulary and a strategy do not
-    /// apply to the second model.
+    /// Loads a second model with the same device and weight formats. The options for vocabulary and strategy do not apply to it.
     pub fn load_beside(&self, path: &Path) -> Result<Model> {
         self.weights.load_beside(path)
     }
@@ -257,11 +256,10 @@ impl WeightArgs {
         check(source)?;
         let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
         match &strategy {
-            // With `--strategy auto`, loading the model chooses the devices, so no GPU can be measured here. If an earlier run has measured
-            // a GPU, loading uses the result.
+            // With `--strategy auto`, the devices are chosen while the model loads, so no GPU can be measured here. Measurements of earlier runs
+            // are used.
             Some(StrategyChoice::Auto) => {}
-            // Ignore errors here: a part of the strategy that gets no layers may name a missing device. Loading the model reports all other
-            // missing devices.
+            // Errors are ignored: a part that gets no layers may name a missing device, and loading reports all other missing devices.
             Some(StrategyChoice::Given(strategy)) => {
                 strategy.devices().iter().flat_map(|device| device.parse()).for_each(|device| self.run.measure(&device).unwrap_or(()));
             }
@@ -271,8 +269,7 @@ impl WeightArgs {
         load(source, &Options { dtype, quant, strategy, output, ..self.run.options(self.vocab.clone())? })
     }
 
-    /// Loads a second model, with the same device and weight formats. The options for a vocabulary and a strategy do not apply to the second
-    /// model.
+    /// Loads a second model with the same device and weight formats. The options for vocabulary and strategy do not apply to it.
     pub fn load_beside(&self, path: &Path) -> Result<Model> {
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         load(&ModelSource::Path(path.to_path_buf()), &Options { dtype, quant, ..self.run.options(None)? })

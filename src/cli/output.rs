@@ -49,8 +49,8 @@ impl Output {
         check(self.out.flush())
     }
 
-    /// Prints one line. Control characters are always escaped, even with `raw` and in a pipe: names from files may contain control characters,
-    /// and a pager passes them to the terminal.
+    /// Prints one line. Control characters are always escaped, even with `raw` and in a pipe: names from files may contain them, and a pager
+    /// passes them to the terminal.
     pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
         self.whole(&printable(&line.to_string()).replace('\n', "\\n"))
     }

@@ -13,8 +13,8 @@ const ALIKE: f64 = 0.85;
 /// The page of the documentation that lists all published models.
 const PAGE: &str = "docs/models.md";
 
-/// Returns an error for a web address. Also returns an error for a missing file if the path is the name of a published model, or has neither a
-/// folder nor the extension of a checkpoint. Accepts all other paths.
+/// Refuses web addresses. Also refuses a missing file whose path is the name of a published model, or has neither a folder nor a checkpoint's
+/// extension. Accepts all other paths.
 ///
 /// # Errors
 /// `File`. If the path is the name of a published model, the hint has the command that downloads the model.
@@ -59,7 +59,7 @@ impl PublishedModel {
     }
 }
 
-/// Returns whether `path`, or `path` with one of the checkpoints' extensions added, is a file or a folder.
+/// Returns whether `path`, as it is or with a checkpoint's extension, is a file or a folder.
 fn exists(path: &Path) -> bool {
     let longer = |extension: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -70,8 +70,7 @@ fn exists(path: &Path) -> bool {
     path.exists() || EXTENSIONS.iter().any(|extension| longer(extension))
 }
 
-/// Returns `text` as a web address, or `None` if `text` is not an address. If `text` begins with the host name of Hugging Face, adds
-/// `https://`.
+/// Returns `text` if it is a web address, with `https://` added before Hugging Face's host name. Otherwise returns `None`.
 fn address(text: &str) -> Option<String> {
     let lower = text.to_lowercase();
     if lower.starts_with("http://") || lower.starts_with("https://") {

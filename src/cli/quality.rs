@@ -78,7 +78,7 @@ struct Variant {
 
 impl Variant {
     fn new(name: &str, options: Options) -> Variant {
-        // The reference always has an f32 state. So the variant's name contains the state's type only if the type is not f32.
+        // The reference always has an f32 state, so a variant's name contains only other types.
         let state = if options.state_dtype == Float::F32 { String::new() } else { format!(", {} state", options.state_dtype) };
         Variant { name: format!("{name}{state}"), options }
     }
@@ -137,8 +137,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns two lists of token ids: the start tokens of every window, such as a begin-of-text token, and the tokens of the text without start
-/// tokens. If the input does not begin with the vocabulary's start tokens, the first list is empty.
+/// Returns two lists of token ids: the vocabulary's start tokens, such as a begin-of-text token, and the rest of the text. Every window begins
+/// with the start tokens. The first list is empty if the input does not begin with them.
 fn text(session: &Session, given: GivenInput) -> Result<(Vec<u32>, Vec<u32>)> {
     let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
@@ -148,7 +148,7 @@ fn text(session: &Session, given: GivenInput) -> Result<(Vec<u32>, Vec<u32>)> {
     })
 }
 
-/// The printed result: a table in which each row is printed as soon as its numbers are known, or one JSON object that is printed at the end.
+/// The printed result: a table whose rows are printed as soon as their numbers are known, or one JSON object at the end.
 struct QualityTable {
     out: Output,
     json: bool,

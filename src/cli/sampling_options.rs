@@ -62,8 +62,7 @@ fn settled(name: &str, text: &str) -> String {
     if name == "seed" && text.trim() == RANDOM_SEED { random_seed().to_string() } else { text.to_owned() }
 }
 
-/// Returns the flag of a setting. The parser of the flag rejects values that no model accepts. Other limits are checked when the model is
-/// known.
+/// Returns the flag of a setting. Its parser rejects values that no model accepts. Other limits are checked when the model is known.
 fn flag(setting: &'static Setting) -> Arg {
     let name = setting.name;
     let check = move |text: &str| match Sampling::rwkv().set(name, text) {

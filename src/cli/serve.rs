@@ -201,8 +201,8 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
         host_bytes => CacheOptions { host_bytes, ..default },
     };
     let format = if is_for_text { args.format.asked(&model)? } else { None };
-    // The server's storage has the states, so the engine may forget them.
-    // Room for the states of all slots, so that states in use do not displace each other.
+    // The engine may forget states, because the server's storage has them. The engine gets room for the states of all slots, so that states in
+    // use do not displace each other.
     let bytes = (1 << 30).max((slots as u64 + 2) * model.slot_bytes());
     let states = StateOptions { bytes, forgets: true, ..StateOptions::default() };
     let options = EngineOptions {
@@ -219,8 +219,8 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
     Engine::start(&model, options)
 }
 
-/// Returns the most requests of one key that may wait. `asked` is the value of `--queue-per-key`. By default, a single key may fill the queue.
-/// Callers without keys together may also fill the queue, because the server cannot distinguish these callers.
+/// Returns how many requests of one key may wait. `asked` is the value of `--queue-per-key`. By default, the only key may fill the queue, and so
+/// may all callers without keys together, because the server cannot distinguish them.
 fn queue_per_key(queue: u32, asked: Option<u32>, n_keys: usize) -> usize {
     let default = if n_keys > 1 { queue.div_ceil(2) } else { queue };
     asked.unwrap_or(default) as usize

@@ -1,7 +1,7 @@
 //! Handles signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
 //!
-//! Some subcommands can stop early: at the first signal, such a subcommand saves its files and ends. A Ctrl-C after another Ctrl-C ends such a
-//! subcommand at once. All other subcommands end at the first signal. No temporary file remains.
+//! Some subcommands can stop early: at the first signal they save their files and end, and a second Ctrl-C ends them at once. All others end at
+//! the first signal. No temporary file remains.
 
 #[cfg(unix)]
 mod unix;
@@ -54,8 +54,7 @@ pub fn is_ending() -> bool {
 
 /// Handles a signal. Runs on the signal thread.
 fn received(signal: c_int) {
-    // The terminal and the shell may both send SIGHUP, and SIGTERM may follow. So these signals never end the program at once if the subcommand
-    // can stop.
+    // Terminal and shell may both send SIGHUP, and SIGTERM may follow. So these signals never cut short a subcommand that can stop by itself.
     let is_first_end = signal != SIGINT && !IS_ENDING.swap(true, Ordering::SeqCst);
     let stop = STOP.lock().unwrap_or_else(PoisonError::into_inner);
     let ends_by_itself = stop.as_ref().is_some_and(|stop| !stop.swap(true, Ordering::SeqCst) || is_first_end || is_ending());

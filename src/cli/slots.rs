@@ -6,12 +6,11 @@ use crate::exec::host_memory;
 use crate::report::devices;
 use crate::session::Model;
 
-/// The maximum number of slots if the user gives no number. More slots gain little: a step with 16 tokens already reads each weight only once
-/// for all 16 tokens.
+/// The maximum number of slots if the user gives no number. More slots gain little, because 16 tokens already share each read of the weights.
 const SLOTS: usize = 16;
 
-/// Returns the number of slots. This is `asked` if the free memory has room for `asked` slots or is unknown. If `asked` is `None`, this is the
-/// number of slots that fit into half of the free memory, from 1 to 16, or 16 if the free memory is unknown.
+/// Returns the number of slots: `asked`, if so many fit the free memory. Without `asked`, as many as fit half of it, from 1 to 16. Unknown free
+/// memory counts as enough.
 ///
 /// # Errors
 /// `Memory` if the slots do not fit. The error names `--slots`.

@@ -1,5 +1,4 @@
-//! Checks the output files of a subcommand before the subcommand loads a model, so that no work is lost because a folder is missing or a
-//! file exists.
+//! Checks output files before a model is loaded, so that no work is lost because a folder is missing or a file exists.
 
 use super::values::OUTPUT;
 use crate::error::{Error, Kind, Result};
@@ -34,8 +33,8 @@ impl ForceArgs {
         }
     }
 
-    /// Checks that a state can be written to `path`. `continued` is the state file that the subcommand loads. This file may be replaced
-    /// without `--force`. A file that is not a state is never replaced.
+    /// Checks that a state can be written to `path`. `continued`, the state file that the subcommand loads, may be replaced without `--force`. A
+    /// file that is not a state is never replaced.
     pub fn check_state(self, path: &Path, continued: Option<&Path>) -> Result<StateTarget> {
         let found = found(path)?;
         if found.is_some() {
@@ -80,7 +79,7 @@ pub fn check_folder(path: &Path) -> Result<()> {
     let refused = |text: &str, hint: &str| Err(Error::file(text).at(path.display()).hint(hint));
     match std::fs::metadata(folder) {
         Ok(m) if m.is_dir() => Ok(()),
-        Ok(_) => refused("expected a file in a folder, found a file in the place of the folder", "check the path"),
+        Ok(_) => refused("the folder of this path is a file", "check the path"),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             refused("expected a file in a folder that exists, found no such folder", "create the folder, or check the path")
         }
@@ -189,7 +188,7 @@ mod tests {
         assert_eq!(e.hint.unwrap(), format!("saved as {} instead", folder.path().join("x.st.2").display()));
         assert_eq!(std::fs::read_to_string(folder.path().join("x.st.2")).unwrap(), "saved");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "appeared");
-        // The target's folder no longer exists, so only the folder for temporary files can be written.
+        // The target's folder is gone, so only the folder for temporary files can be written.
         let gone = folder.path().join("gone");
         std::fs::create_dir(&gone).unwrap();
         let name = format!("wingbeat-test-{}.st", std::process::id());

@@ -7,7 +7,7 @@ use rayon::ThreadPoolBuilder;
 /// The environment variable that sets the number of threads if `--threads` is not given.
 pub const THREADS: &str = "WINGBEAT_THREADS";
 
-/// The maximum number of threads. No host has so many cores, so a larger number is a mistake.
+/// The maximum number of threads. No host has more cores, so a larger number is a mistake.
 const MOST: u32 = 4096;
 
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ pub fn start(flag: Option<u32>) -> Result<()> {
     let builder = ThreadPoolBuilder::new().num_threads(n.unwrap_or(0) as usize).thread_name(|i| format!("wingbeat-{i}"));
     builder.build_global().map_err(|e| {
         let hint = format!("ask for fewer threads with --threads or {THREADS}, or raise the limit (ulimit -u)");
-        Error::memory(format!("the system does not start more threads: {e}")).hint(hint)
+        Error::memory(format!("cannot start more threads: {e}")).hint(hint)
     })
 }
 

@@ -16,8 +16,7 @@ const MAX_BYTES: usize = 1 << 20;
 /// The time between two checks of whether the process has ended.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// The maximum time to wait for the end of the output after the command has ended. A background process that the command started can keep
-/// the output open.
+/// The longest wait for the end of the output after the command has ended, because a background process may keep the output open.
 const LAST: Duration = Duration::from_secs(1);
 
 /// A command that runs tools.
@@ -56,7 +55,7 @@ impl ToolCommand {
         command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("the tool command {} cannot be started: {e}", self.program))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        // The process can write output before it reads all input. So one thread writes the input and another thread reads the output.
+        // The process may write output before it has read all input, so two threads write and read.
         std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         let output = Arc::new(Mutex::new(Vec::new()));
         let (ended, end) = channel::<()>();
@@ -101,8 +100,8 @@ impl ToolCommand {
     }
 }
 
-/// Reads the output of a process to its end, and appends the first [`MAX_BYTES`] bytes to `to`. Further bytes are read and dropped, because a
-/// process can fail if nobody reads its output.
+/// Reads the output of a process to its end, and appends the first [`MAX_BYTES`] bytes to `to`. The rest is read and dropped, because a process
+/// can fail if nobody reads its output.
 fn read_all(mut output: impl Read, to: &Mutex<Vec<u8>>) {
     let mut chunk = vec![0; 1 << 16];
     loop {

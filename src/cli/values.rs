@@ -11,8 +11,7 @@ pub const OUTPUT: &str = "Output";
 /// The heading of the options about devices in `--help`.
 pub const DEVICE_HEADING: &str = "Device";
 
-/// A clap parser with a list of values that shells complete. This parser accepts all values that the field `parser` accepts, not only the
-/// listed values.
+/// A clap parser with a list of values that shells complete. It accepts whatever `parser` accepts, not only the listed values.
 #[derive(Clone)]
 pub struct SuggestingParser<P> {
     parser: P,

@@ -25,8 +25,8 @@ pub struct Affine {
     pub my: Vec<f32>,
     /// True if my is subtracted before mx. The order affects the rounding.
     columns_first: bool,
-    /// True if the matrix is the transpose of the matrix from which [`Survey`] computed the scales. [`normalise`](Self::normalise) then divides by ry
-    /// before rx, so that a matrix and its transpose have exactly the same codes.
+    /// True if [`Survey`] saw the transposed matrix. [`normalise`](Self::normalise) then divides by ry before rx, so that a matrix and its
+    /// transpose have exactly the same codes.
     is_transposed: bool,
 }
 
@@ -116,11 +116,11 @@ impl Survey {
         Survey { found }
     }
 
-    /// Takes row `i` in the first pass. This pass computes my. If the matrix has at most as many columns as rows, the pass computes mx before my,
-    /// because my then depends on mx.
+    /// Takes row `i` in the first pass, which computes my. In a matrix with at most as many columns as rows, my depends on mx, so mx is computed
+    /// first.
     pub fn first(&mut self, i: usize, row: &[f32]) {
         let found = &mut self.found;
-        // min and max ignore NaN. So the first NaN or infinity of the row is stored in mx, and `done` reports it.
+        // min and max ignore NaN, so the first NaN or infinity of the row is kept in mx, and `done` reports it.
         if let Some(x) = row.iter().find(|x| !x.is_finite()) {
             found.mx[i] = *x;
         }
@@ -163,8 +163,7 @@ impl Survey {
     }
 }
 
-/// Returns the divisor for a scale: the scale, or 1 if the scale is 0. A row of equal weights has the scale 0, because its offset alone
-/// determines the weights.
+/// Returns the divisor for a scale, which is 1 for the scale 0. A row of equal weights has this scale, because its offset alone determines them.
 fn divisor(scale: f32) -> f32 {
     if scale == 0.0 { 1.0 } else { scale }
 }

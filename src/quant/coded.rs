@@ -19,8 +19,8 @@ pub struct Coding {
 }
 
 impl Coding {
-    /// Returns the number of rows and the number of columns of the encoded matrix for a tensor of this shape. The number of columns is the tensor's
-    /// last dimension or, if `transposed` is true, the last but one. The number of rows is the product of all other dimensions.
+    /// Returns the rows and columns of the encoded matrix for a tensor of this shape. The columns are the last dimension or, if `transposed` is
+    /// true, the last but one. The rows are the product of all other dimensions.
     pub fn sides(&self, shape: &[usize]) -> (usize, usize) {
         let k = match shape {
             [.., k, _] if self.transposed => *k,
@@ -55,7 +55,7 @@ pub struct Coded<'a> {
     pub k: usize,
     bytes: &'a [u8],
     is_scaled: bool,
-    /// All decoded weights. The first call of [`at`](Coded::at) fills this list. Callers use `at` for small matrices only.
+    /// All decoded weights, filled by the first call of [`at`](Coded::at), which is for small matrices only.
     whole: Arc<OnceLock<Vec<f32>>>,
 }
 
@@ -86,8 +86,8 @@ impl<'a> Coded<'a> {
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
     }
 
-    /// Returns the same matrix without its scales, so that [`read`](Self::read) returns the unscaled values of the codes. Encoding these values
-    /// without scales gives the same codes again.
+    /// Returns the matrix without its scales: [`read`](Self::read) then returns the unscaled values of the codes, which encode to the same codes
+    /// again.
     pub fn unscaled(&self) -> Coded<'a> {
         Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }
     }

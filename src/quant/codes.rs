@@ -9,9 +9,9 @@ use std::marker::PhantomData;
 pub(super) const UNITS: usize = LANES / PAD;
 const _: () = assert!(UNITS == 2 && WEIGHTS_PER_BLOCK.is_multiple_of(LANES));
 
-/// A function `(codes, factors, out, soon)` that decodes a row of codes of one format into `out` and multiplies the values by `factors`. Elements of
-/// `out` without a code get any value or stay unchanged. If every code is a whole number of bytes, the row may end within a unit. `soon` are codes
-/// that a later call will decode. The function fetches these codes into the CPU's cache meanwhile.
+/// A function `(codes, factors, out, soon)` that decodes a row of codes into `out` and multiplies the values by `factors`. Elements of `out`
+/// without a code are undefined. If every code is a whole number of bytes, the row may end within a unit. `soon` are codes for a later call,
+/// which are prefetched into the CPU's cache.
 pub type Decode = fn(&[u8], Factors<'_>, &mut [f32], &[u8]);
 
 /// Returns the [`Decode`] function of the format whose units `C` describes, with the fastest instructions of this CPU.

@@ -107,7 +107,7 @@ fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
     }
 }
 
-/// Returns 1 / scale, or 0 if the scale is 0. So a block whose weights are too small for any f16 scale is stored as zeros.
+/// Returns 1 / scale, or 0 if the scale is 0: a block whose weights are too small for any f16 scale is stored as zeros.
 fn inverse(scale: f16) -> f32 {
     if scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() }
 }

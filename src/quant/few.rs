@@ -12,14 +12,14 @@ use std::marker::PhantomData;
 
 /// The largest number of tokens that [`Multiply`] takes.
 pub const MOST: usize = 4;
-/// Codes are fetched into the cache this many bytes, or more, before the loop reaches them.
+/// Codes are prefetched at least this many bytes ahead of the loop.
 const AHEAD: usize = 12 << 10;
 
 /// Some encoded rows, and the activations that they are multiplied by.
 pub struct Rows<'a> {
     /// The number of rows, a multiple of [`STRIP`].
     pub n: usize,
-    /// The codes from the first of these rows on. Codes of later rows may follow, and are only fetched into the cache.
+    /// The codes from the first of these rows on. Codes of later rows may follow; they are only prefetched into the cache.
     pub codes: &'a [u8],
     pub row_bytes: usize,
     pub factors: RowFactors<'a>,
@@ -110,7 +110,7 @@ impl<C: Codes, const T: usize> Few<'_, C, T> {
     unsafe fn sums<V: Vector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; STRIP]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
-        // The distance is a whole number of strips, so that each cache line is fetched equally long before its use.
+        // The distance is a whole number of strips, so that every cache line is prefetched equally early.
         let ahead = AHEAD.next_multiple_of(STRIP * r.row_bytes);
         let end = r.width.min(first + r.depth);
         // SAFETY: `call` has checked the lengths of the slices. Fetches may be of any address.

@@ -93,9 +93,9 @@ impl Format for I4 {
         (ONE - 1.0) / ONE
     }
 
-    /// Tries one preliminary scale per entry of `TRIED`: the weight with the largest magnitude, divided by this scale, is the entry / 8. Every weight
-    /// x of the block, divided by this scale, is rounded to the value q of a code. The best scale for these q is then Σ xq / Σ q², with the squared
-    /// error Σ x² − (Σ xq)² / Σ q². Returns the best scale with the smallest error, or 0 if all weights are 0.
+    /// Tries one preliminary scale per entry of `TRIED`: it maps the weight with the largest magnitude to entry / 8, and every weight x to the
+    /// nearest value q of a code. The best scale for these q is Σ xq / Σ q², with the squared error Σ x² − (Σ xq)² / Σ q². Returns the one with
+    /// the smallest error, or 0 if all weights are 0.
     fn scale(&self, numbers: &[f32]) -> f32 {
         const TRIED: [f32; 9] = [-9.0, -8.5, -8.0, -7.5, -7.0, 7.0, 7.25, 7.5, 8.0];
         let most = numbers.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });

@@ -1,7 +1,7 @@
 //! The weight format `i8`: eight bits per weight, symmetric around 0, and one scale per 64 weights. The loss is small.
 //!
-//! A code c has the value (c − 128) / 128, from −127/128 to 127/128. The scale of a block is its largest magnitude times 128/127. The values of
-//! codes are fractions and not whole numbers. So a scale is about as large as the weights of its block, and fits f16.
+//! A code c has the value (c − 128) / 128, from −127/128 to 127/128. The scale of a block is its largest magnitude times 128/127. Values are
+//! fractions and not whole numbers, so that a scale is about as large as the weights of its block, and fits f16.
 
 use super::units::Codes;
 use super::{Format, Loops, PAD, Scaling};

@@ -65,8 +65,8 @@ pub const LANES: usize = 16;
 
 /// A loop over vectors, which is compiled once per instruction set.
 pub trait Body {
-    /// Runs the loop. This function and all functions that it calls must be `#[inline(always)]`. Otherwise the compiler would not use the
-    /// instructions of `V` in them.
+    /// Runs the loop. This function and all that it calls must be `#[inline(always)]`, or the compiler would not use the instructions of `V` in
+    /// them.
     ///
     /// # Safety
     /// The CPU has the instructions of `V`.
@@ -92,8 +92,8 @@ pub trait Vector: Copy {
     unsafe fn total(self) -> f32;
 }
 
-/// Fetches `n` bytes of memory at `address` to the second-level cache, on x86-64 only. `address` may be any address, even an invalid one. The
-/// first-level cache is not used, because a core can have fewer fetches to it under way at a time.
+/// Prefetches `n` bytes at `address` into the second-level cache, on x86-64 only. The address may be invalid. The first-level cache would allow
+/// fewer fetches at a time.
 #[inline(always)]
 pub fn prefetch(address: *const u8, n: usize) {
     const LINE_BYTES: usize = 64;

@@ -13,19 +13,19 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// The number of rows that one task of the thread pool multiplies. A block along a column has 64 rows, a multiple of `TASK`. So all rows of a
-/// task are in the same block of each column.
+/// The number of rows per task of the thread pool. It divides 64, the rows of a block along a column, so that all rows of a task share the
+/// blocks.
 pub const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK) && TASK.is_multiple_of(STRIP));
-/// The number of columns that are decoded at a time. Rows are always cut at multiples of this number, because the cuts determine the order of
-/// additions, and the order determines how a sum is rounded.
+/// The number of columns that are decoded at a time. The cuts are the same in every product, because they determine the order of additions and
+/// so the rounding.
 const DEPTH: usize = 1024;
 const _: () = assert!(DEPTH.is_multiple_of(WEIGHTS_PER_BLOCK) && DEPTH.is_multiple_of(LANES));
-/// The largest number of tokens in a group. A whole panel is multiplied by one group before the next group. With AVX-512, [`tile`] keeps the sums of
-/// a group in registers.
+/// The largest number of tokens in a group. A panel is multiplied by one group after the other. With AVX-512, [`tile`] keeps the sums of a group
+/// in registers.
 const TOKENS: usize = 6;
-/// For up to this number of tokens, a panel has only [`STRIP`] rows, and stays in the first-level cache while it is multiplied. For more tokens, a
-/// panel has all rows of the task.
+/// Up to this number of tokens, a panel has only [`STRIP`] rows, and stays in the first-level cache. For more tokens, it has all rows of the
+/// task.
 const FEW: usize = 16;
 /// Products with fewer multiplications in total run on one thread, because starting other threads would take longer.
 const ALONE: usize = 1 << 15;
@@ -54,8 +54,8 @@ impl Weights<'_> {
         self.scales.apply(i, out);
     }
 
-    /// Decodes a part of row `i` and applies its scales. The part begins at column `first`, a multiple of [`WEIGHTS_PER_BLOCK`]. `soon` is the row
-    /// and the column of a part that a later call will decode. The codes of that part are fetched into the cache.
+    /// Decodes a part of row `i`, from column `first` on, a multiple of [`WEIGHTS_PER_BLOCK`], and applies its scales. `soon` is the row and
+    /// column of a later call, whose codes are prefetched into the cache.
     fn decode(&self, i: usize, first: usize, out: &mut [f32], soon: (usize, usize)) {
         let codes = |i: usize, first: usize| &self.codes[(i * self.row_bytes() + self.format.size_bytes(first)).min(self.codes.len())..];
         let row = &codes(i, first)[..self.row_bytes() - self.format.size_bytes(first)];
@@ -69,7 +69,7 @@ pub struct Product<'a> {
     pub weights: Weights<'a>,
     /// The number of rows of W.
     pub rows: usize,
-    /// One row of activations per token, all of the same length. A row of x may be shorter than a row of W. The rest of the row of W is then padding.
+    /// One row of activations per token, all of the same length. If they are shorter than a row of W, the rest of W's row is padding.
     pub x: Vec<&'a [f32]>,
 }
 
@@ -118,8 +118,8 @@ struct ProductTask<'a> {
 }
 
 impl ProductTask<'_> {
-    /// Computes the sums without a panel, and returns true. Returns false without computing anything in four cases: more than [`few::MOST`] tokens,
-    /// affine scales, rows that do not fill whole strips, or a width that does not fill whole vectors.
+    /// Computes the sums without a panel, and returns true. Returns false for more than [`few::MOST`] tokens, affine scales, incomplete strips
+    /// of rows, or a width that does not fill whole vectors.
     fn run_few(&mut self, isa: Isa) -> bool {
         let (tokens, n) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
         let (weights, width) = (self.product.weights, self.product.x[0].len());
@@ -196,7 +196,7 @@ pub(super) fn products_with(isa: Isa, products: &[Product<'_>]) -> Vec<Sums> {
     sums
 }
 
-/// Copies rows of activations one after another, each padded with zeros to whole [`FloatLine`]s. Returns the length of a padded row, and the rows.
+/// Copies rows of activations, each padded with zeros to whole [`FloatLine`]s. Returns the length of a padded row, and the rows.
 fn pack(x: &[&[f32]]) -> (usize, Vec<FloatLine>) {
     let lines = x.first().map_or(0, |x| x.len().div_ceil(LANES));
     let mut packed = vec![FloatLine::zeroed(); lines * x.len()];

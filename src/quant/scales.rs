@@ -18,8 +18,7 @@ pub enum Scaling {
     Affine,
 }
 
-/// The direction of the blocks that share a scale: along a row or along a column of the matrix. This direction determines the layout of the
-/// scales.
+/// The direction of the blocks of weights that share a scale: along a row or along a column. It determines the layout of the scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
     /// A block has consecutive weights of one row. The scales are `[rows, blocks per row]`.
@@ -81,8 +80,8 @@ impl<'a> Factors<'a> {
     pub(super) fn after_units(self, u: usize) -> Factors<'a> {
         match self {
             Factors::One => Factors::One,
-            // The caller decodes whole vectors of 16 values before, and fewer than 16 values remain. A block begins at a multiple of 16, so all
-            // remaining values are in one block, whose factor comes first.
+            // The caller has decoded whole vectors, so fewer than 16 values remain. Blocks begin at multiples of 16, so these values share one
+            // block, whose factor comes first.
             Factors::Blocks(scales) => Factors::Blocks(&scales[u * PAD / WEIGHTS_PER_BLOCK..]),
             Factors::Each(scales) => Factors::Each(&scales[u * PAD..]),
         }

@@ -147,7 +147,7 @@ fn rows_that_are_not_padded_keep_their_end() {
 fn decoders_agree_with_the_portable_one() {
     fn check<C: units::Codes>(format: &'static dyn Format) {
         for (n, missing) in [(8, 0), (64, 0), (200, 0), (1000, 0), (40, 3), (136, 1)] {
-            // Floats lack one bit of the exponent, so that none is NaN. Other formats have all codes.
+            // Clears one bit of each float's exponent, so that no float is NaN. Other formats are tested with all codes.
             let bits = if format.scaling() == Scaling::None { 0xfb } else { 0xff };
             let codes: Vec<u8> = (0..format.size_bytes(n)).map(|i| (i * 89 % 256) as u8 & bits).collect();
             let (blocks, each) = (numbers(n.div_ceil(WEIGHTS_PER_BLOCK)), numbers(n));

@@ -198,7 +198,7 @@ mod arm {
 
     type Sums<const T: usize> = [[float32x4_t; STRIP]; T];
 
-    /// Returns the sums of the lanes l and l + 8, for four lanes l from `first` on, of each row of a strip and each of `T` tokens.
+    /// Returns lane l plus lane l + 8, for four lanes l from `first` on, of the sum of each row of a strip and each of `T` tokens.
     #[inline(always)]
     unsafe fn halves<const T: usize>(first: usize, w: *const f32, depth: usize, x: *const f32, x_stride: usize) -> Sums<T> {
         // SAFETY: the caller guarantees `depth` floats per row.
@@ -220,7 +220,7 @@ mod arm {
         }
     }
 
-    /// Multiplies a strip by `T` tokens. All lanes of the sums would need 16 `T` registers. So one pass adds up half of the lanes.
+    /// Multiplies a strip by `T` tokens. All lanes of the sums would need 16 `T` registers, so each of two passes adds up half of the lanes.
     #[inline(never)]
     unsafe fn tile<const T: usize>(w: *const f32, depth: usize, x: *const f32, x_stride: usize, out: *mut f32, out_stride: usize) {
         // SAFETY: the caller guarantees `depth` floats per row, and room for four floats per token.

@@ -17,7 +17,7 @@ pub struct BatchLine<'a> {
     /// The continuations of a line that asks for several continuations. Empty if the line asks for one continuation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<BatchChoice<'a>>,
-    /// The token counts of the prompt and of all continuations together. The prompt counts once, although all continuations use it.
+    /// The token counts of the prompt and of all continuations. The prompt counts once.
     pub usage: Usage,
 }
 
@@ -79,8 +79,7 @@ impl<'a> BatchChoice<'a> {
     }
 }
 
-/// A token, and the natural logarithm of its probability. `top` lists the most likely tokens at the same position as pairs `[id,
-/// logarithm]`.
+/// A token, and the natural logarithm of its probability. `top` has the most likely tokens at this position, as pairs `[id, logarithm]`.
 #[derive(Debug, Clone, Serialize)]
 pub struct TokenLogprobs<'a> {
     pub token: u32,
@@ -119,8 +118,7 @@ pub struct BatchFailure<'a> {
     pub error: ErrorBody,
 }
 
-/// The summary of one run of `wingbeat batch`. If the output file also has results of lines that are not in the input, these results do not
-/// count.
+/// The summary of one run of `wingbeat batch`. Results in the output file whose lines are not in the input do not count.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BatchReport {
     /// The number of lines whose texts this run generated.
@@ -135,7 +133,7 @@ pub struct BatchReport {
     pub incomplete: usize,
     pub interrupted: bool,
     pub slots: usize,
-    /// The seed of the run. A line without its own seed gets a seed derived from this seed and the line's id.
+    /// The seed of the run. A line without its own seed derives one from it and from the line's id.
     pub seed: u64,
     /// The sum of the token counts of all lines that this run has done.
     pub usage: Usage,

@@ -1,5 +1,5 @@
-//! The record of one benchmark test. The record has the keys of llama-bench, so that tools for llama-bench can read the record. Keys that
-//! only wingbeat has are in the field `wingbeat`.
+//! The record of one benchmark test, with llama-bench's keys, so that the tools for llama-bench can read it. wingbeat's own keys are in the
+//! field `wingbeat`.
 
 use super::BuildReport;
 use serde::Serialize;
@@ -59,9 +59,9 @@ pub struct BenchExtra {
     pub read_gb_s_ceiling: Option<f64>,
     /// The rate in GFLOP/s of products of large matrices with many vectors on this device. `None` if not measured.
     pub gflop_s_ceiling: Option<f64>,
-    /// The rate of the test divided by the device's ceiling, the highest rate that was measured. For decoding in one slot, the rate is weight
-    /// bytes read per second. Weights that are skipped because an input is zero do not count. For prefill, the rate is operations per second.
-    /// `None` for other tests and if no ceiling was measured.
+    /// The rate of the test divided by the device's ceiling, the highest rate that was measured. For decoding in one slot, the rate counts
+    /// weight bytes read, without those that are skipped because an input is zero. For prefill, it counts operations. `None` for other tests and
+    /// if no ceiling was measured.
     pub share_of_ceiling: Option<f64>,
     /// The mean fraction of zeros in the inputs of the ffn's value matrices while one token is decoded. Zeros count even if the device does
     /// not skip zeros. `None` for models without sparse ffn inputs, such as GLM.

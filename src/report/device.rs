@@ -21,7 +21,7 @@ pub struct DeviceReport {
     /// The size of the adapter's memory in bytes, or of the host's memory if the adapter has no memory of its own. `None` if the size is
     /// unknown.
     pub memory_bytes: Option<u64>,
-    /// The memory in bytes that is free for this process. `None` if unknown. Only lists of devices have this field, because its value
+    /// The bytes of memory that are free for this process, or `None` if unknown. Only lists of devices have this field, because the number
     /// changes from run to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_free_bytes: Option<u64>,

@@ -43,8 +43,8 @@ pub struct InspectReport {
     pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of weight bytes that decoding one token reads, for each weight format that the matrices can be stored in.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// The memory that the model needs. Matrices that are quantised in the file, or that the option `quant` selects, count in their quantised
-    /// format. All other matrices count as f16. `None` if the model cannot run.
+    /// The memory that the model needs, with matrices quantised as in the file or by the option `quant`, and all others in f16. `None` if the
+    /// model cannot run.
     pub memory: Option<MemoryReport>,
     /// The weight formats that `memory` assumes, joined by `+`.
     pub weights: String,
@@ -182,16 +182,16 @@ fn vector_bytes(tape: &Tape) -> u64 {
     tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
-/// Sets the weight format of all matrices of `tape` (the model's recorded program) to `format`. Returns the number of bytes of vectors and
-/// matrices that are read to decode one token. An embedding table counts as one row, because a token reads only its own row.
+/// Sets the format of all matrices of `tape` (the model's recorded program). Returns how many weight bytes one decoded token reads. An embedding
+/// counts as one row, because a token reads only its own.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.store_as(format);
     let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
     tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
 }
 
-/// Sets the weight format of each matrix of `tape` (the model's recorded program): the format that `options` select for this matrix. Returns
-/// the memory that the model needs on each device, or an empty list without the option `strategy`.
+/// Sets the format that `options` select for each matrix of `tape` (the model's recorded program). Returns the memory that the model needs on
+/// each device, or an empty list without the option `strategy`.
 fn by_strategy(
     tape: &mut Tape,
     n_layer: usize,

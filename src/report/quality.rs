@@ -12,7 +12,7 @@ pub struct QualityReport {
     pub device: DeviceReport,
     /// The number of tokens whose probabilities were compared.
     pub n: usize,
-    /// The maximum number of tokens in a window. The text is divided into windows, and each window begins with an empty state.
+    /// The maximum number of tokens per window. The text is cut into windows, each of which begins with an empty state.
     pub window: usize,
     /// The number of windows into which the text was divided.
     pub n_windows: usize,

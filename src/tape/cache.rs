@@ -5,7 +5,7 @@
 use crate::error::{Result, room};
 use crate::quant::PAD;
 
-/// The number of consecutive tokens of a slot whose keys or values one block holds. A slot's cache grows block by block.
+/// The number of tokens per block. A slot's cache grows one block at a time.
 pub const TOKENS_PER_BLOCK: usize = 64;
 
 /// The handle of a cache: the keys, or the values, of one layer for all slots. On a device, the memory of the cache is `[blocks, n_heads,
@@ -38,8 +38,8 @@ impl CacheSpec {
         TOKENS_PER_BLOCK * self.width()
     }
 
-    /// Returns where a device stores element `i` of a token's key or value, as an index into the elements of the token's block. `token` is the
-    /// token's index in the block. `i` is a row-major index into the key or value, `[n_heads, head_size]`.
+    /// Returns the index within a device's block of element `i` of a key or value. `token` is the token's index in the block, `i` a row-major
+    /// index into `[n_heads, head_size]`.
     pub fn place(&self, token: usize, i: usize) -> usize {
         let (head, channel) = (i / self.head_size, i % self.head_size);
         let head_at = head * TOKENS_PER_BLOCK * self.head_size;
@@ -57,7 +57,7 @@ pub struct Room {
     pub pages: usize,
     /// The number of blocks in every cache.
     pub blocks: usize,
-    /// The largest number of blocks that a step lists for all its slots together. A block that several slots share counts once per slot.
+    /// The largest length of [`Step::blocks`](super::Step::blocks). A block that several slots share is listed once per slot.
     pub listed: usize,
     /// The largest number of tokens that one slot can have.
     pub context: usize,

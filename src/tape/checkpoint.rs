@@ -11,8 +11,8 @@ impl Source for Checkpoint {
         self.tensor(name).is_some()
     }
 
-    /// Returns the element type of a tensor, or F32 if the tensor is multiplied by a scale when it is read, because the products may exceed the
-    /// range of the stored type.
+    /// Returns the element type of a tensor. A tensor that is multiplied by a scale when it is read counts as F32, because products may exceed
+    /// the range of the stored type.
     fn dtype(&self, name: &str) -> Option<DType> {
         self.tensor(name).map(|v| if v.is_scaled() { DType::F32 } else { v.dtype() })
     }

@@ -13,8 +13,7 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Returns heads of `size` channels, padded to a multiple of [`PAD`] channels. Returns `None` if `size` is such a multiple, so that the heads
-    /// need no padding.
+    /// Returns heads of `size` channels, padded to a multiple of [`PAD`] channels, or `None` if they need no padding.
     pub fn padding(size: usize) -> Option<Heads> {
         let padded = size.next_multiple_of(PAD);
         (padded != size).then_some(Heads { size, padded })

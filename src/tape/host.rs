@@ -8,7 +8,7 @@ use crate::quant::{self, Format, PAD, Scales};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of the bytes of a shared owner. The owner is a memory map or a vector.
+/// A range of bytes in a memory map or a vector that several holders share without a copy.
 #[derive(Clone)]
 pub struct Bytes {
     pub owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -128,29 +128,28 @@ pub struct Host {
 }
 
 impl Host {
-    /// Takes the elements of an activation out of the host. A twin can then write these elements while it reads other activations. [`Host::put`]
-    /// puts the elements back.
+    /// Takes an activation's elements out of the host, so that a twin can write them while it reads other activations. Then call [`Host::put`].
     pub fn take(&mut self, v: Var) -> Vec<f32> {
         std::mem::take(&mut self.vars[v.0])
     }
-    /// Puts the elements of an activation back into the host.
+    /// Puts the elements back that [`Host::take`] took out.
     pub fn put(&mut self, v: Var, values: Vec<f32>) {
         self.vars[v.0] = values;
     }
-    /// Takes all pages of a state out of the host. [`Host::put_state`] puts the pages back.
+    /// Takes all pages of a state out of the host. Then call [`Host::put_state`].
     pub fn take_state(&mut self, s: State) -> Vec<f32> {
         std::mem::take(&mut self.states[s.0])
     }
-    /// Puts all pages of a state back into the host.
+    /// Puts the pages back that [`Host::take_state`] took out.
     pub fn put_state(&mut self, s: State, values: Vec<f32>) {
         self.states[s.0] = values;
     }
 
-    /// Takes a cache out of the host. [`Host::put_cache`] puts the cache back.
+    /// Takes a cache out of the host. Then call [`Host::put_cache`].
     pub fn take_cache(&mut self, c: Cache) -> HostCache {
         std::mem::take(&mut self.caches[c.0])
     }
-    /// Puts a cache back into the host.
+    /// Puts the cache back that [`Host::take_cache`] took out.
     pub fn put_cache(&mut self, c: Cache, cache: HostCache) {
         self.caches[c.0] = cache;
     }

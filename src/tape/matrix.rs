@@ -30,7 +30,7 @@ pub struct MatrixPart {
     pub row_heads: Option<Heads>,
     /// The head sizes, if the inputs of the matrix are the channels of padded heads. The checkpoint lacks the columns of the padding.
     pub input_heads: Option<Heads>,
-    /// `true` if the inputs that are multiplied with the matrix may exceed the range of f16.
+    /// `true` if the activations that the matrix multiplies may exceed the range of f16.
     pub is_wide: bool,
     pub kind: MatrixKind,
     /// The format in which the executor stores the matrix. The format is chosen when the model is opened.
@@ -53,7 +53,7 @@ pub enum MatrixKind {
 }
 
 /// The place of matrix `index` in a tensor that holds `of` matrices. If `is_plane` is true, the tensor is `[of, …]`, one plane per matrix.
-/// Otherwise the tensor has two dimensions, and the rows of each matrix follow the rows of the matrix before.
+/// Otherwise the tensor has two dimensions, with the rows of one matrix after the other.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
     pub index: usize,
@@ -123,7 +123,7 @@ impl MatrixPart {
         MatrixPart { input_heads, ..self }
     }
 
-    /// Returns whether the matrix has rows or columns of zeros that the checkpoint lacks, because heads are padded.
+    /// Returns whether the padding of heads adds rows or columns of zeros, which the checkpoint lacks.
     pub fn has_padded_heads(&self) -> bool {
         self.row_heads.is_some() || self.input_heads.is_some()
     }
@@ -175,7 +175,7 @@ pub struct MatrixSpec {
 
 /// The size of a window in bytes. A window is a uniform binding of 64 KiB, the largest size that every WebGPU device supports.
 pub const WINDOW_BYTES: usize = 65536;
-/// The number of windows that one dispatch binds for the tiles of a block.
+/// Windows that one dispatch binds for the tiles of a block. WebGPU guarantees 12 uniform bindings; parameters and vectors need some, too.
 pub const WINDOWS: usize = 8;
 /// A window begins at a multiple of this many bytes in its buffer.
 pub const WINDOW_ALIGN: usize = 256;
@@ -209,8 +209,7 @@ impl Block {
         self.scales_at() + self.scale_bytes
     }
 
-    /// Returns the size in bytes of a buffer whose last block is this block. The buffer is large enough for a window that begins at any byte of the
-    /// block.
+    /// Returns the size in bytes of a buffer that ends with this block. Padding makes room for a window that begins at any byte of the block.
     pub fn buffer_bytes(&self) -> usize {
         self.end() + WINDOW_BYTES
     }
@@ -256,9 +255,8 @@ impl MatrixPiece {
 }
 
 impl MatrixSpec {
-    /// Returns the direction in which consecutive weights share a scale: along rows, or along columns if the inputs are mostly zeros. A matrix
-    /// with such inputs is quantised along columns even if a device stores it row-major, so that the quantised weights are the same on every
-    /// device.
+    /// Returns the direction of the weights that share a scale: along columns if the inputs are mostly zeros, otherwise along rows. The storage
+    /// order of a device does not matter, so that all devices compute with the same quantised weights.
     pub fn axis(&self) -> Axis {
         if self.has_sparse_input { Axis::Column } else { Axis::Row }
     }
@@ -273,8 +271,8 @@ impl MatrixSpec {
         Region { format: part.format, axis: self.axis(), order: CodeOrder::Quads, rows, units: part.units() }
     }
 
-    /// Returns the stack, cut by rows into pieces of at most `limit` bytes. Rows that share scales or words of 16 bytes stay in one piece, even if
-    /// the piece then exceeds the limit. Only the small limits of tests are ever exceeded.
+    /// Cuts the stack by rows into pieces of at most `limit` bytes. Rows that share scales or words of 16 bytes stay together, even beyond the
+    /// limit. Only tests set limits that small.
     pub fn pieces(&self, limit: usize) -> Vec<MatrixPiece> {
         let mut pieces: Vec<MatrixPiece> = Vec::new();
         for (part, spec) in self.parts.iter().enumerate() {
@@ -303,9 +301,9 @@ impl MatrixSpec {
         pieces
     }
 
-    /// Returns the only matrix of the stack, cut by output rows into column pieces of at most `limit` bytes. A column piece is `[k, units]`: for
-    /// each of the k input channels, the piece has the weights of some output rows, in units of [`PAD`] rows. Rows that share scales stay in one
-    /// piece, even if the piece then exceeds the limit. Only the small limits of tests are ever exceeded.
+    /// Cuts the only matrix of the stack by output rows into column pieces of at most `limit` bytes. A column piece is `[k, units]`: for each of
+    /// the k input channels, the weights of some output rows, in units of [`PAD`] rows. Rows that share scales stay together, even beyond the
+    /// limit. Only tests set limits that small.
     ///
     /// # Panics
     /// If the stack does not have exactly one matrix.
@@ -329,8 +327,8 @@ impl MatrixSpec {
     /// Returns the blocks of all matrices of the stack, and the place of each block in the buffers. The blocks of a buffer have at most `limit`
     /// bytes together, unless a single block is larger.
     ///
-    /// `group` is the number of rows of a workgroup, a multiple of [`WEIGHTS_PER_BLOCK`]. If `group` rows fit the tiles of a block, the block has
-    /// a multiple of `group` rows. The last block of a matrix has the remaining rows.
+    /// `group` is the number of rows of a workgroup, a multiple of [`WEIGHTS_PER_BLOCK`]. Blocks have a multiple of `group` rows, if so many fit
+    /// their tiles. The last block of a matrix has the rest.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);
@@ -357,22 +355,21 @@ impl MatrixSpec {
         blocks
     }
 
-    /// Returns whether kernels can read the stack in blocks. Kernels can do so if the stack is no embedding, every row fits the tiles of one
-    /// dispatch, and the scales of a block and the inputs of one token each fit a uniform binding of 64 KiB.
+    /// Returns whether kernels can read the stack in blocks. The stack must not be an embedding, and each row must fit the tiles of one
+    /// dispatch. The scales of a block must fit a uniform binding of 64 KiB, and so must the inputs of a token.
     pub fn fits_windows(&self) -> bool {
         let fits = |p: &MatrixPart| {
             let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);
             tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
         };
-        // The scales of formats with one scale per 64 weights always fit. Affine formats have one scale per column even in a block of few rows, so
-        // their scales are checked.
+        // One scale per 64 weights always fits. Affine formats need a check, because even a block of few rows has one scale per column.
         let scales_fit = |p: &MatrixPart| {
             p.format.scaling() != Scaling::Affine || self.region(p, WEIGHTS_PER_BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2
         };
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
-    /// Returns how many bytes the weights and scales of the stack take in a file. On a device, the weights and scales take about as many bytes.
+    /// Returns the size of the weights and scales in a file, in bytes. On a device they take about as much.
     pub fn size_bytes(&self) -> usize {
         self.size_in(&|part| part.format)
     }
@@ -398,8 +395,7 @@ impl MatrixSpec {
     }
 }
 
-/// Returns the smallest i below `n` for which `holds(i)` is false, or `n` if `holds(i)` is true for every i below `n`. If `holds(i)` is false
-/// for some i, `holds` must be false for every larger i.
+/// Returns the first i for which `holds(i)` is false, at most `n`, by binary search. `holds` must be true up to some i, and false from then on.
 fn partition(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, n);
     while low < high {

@@ -239,8 +239,7 @@ impl Tape {
         v
     }
 
-    /// Declares scratch ([`Tape::scratch`]) that only one word writes and reads. Its twin uses it, but some of its kernels leave it
-    /// unwritten.
+    /// Declares scratch ([`Tape::scratch`]) that only one word writes and reads. The twin uses it, but some kernels of the word do not.
     pub fn internal(&mut self, name: &'static str, rows: Rows, columns: &[usize]) -> Var {
         let v = self.scratch(name, rows, columns);
         self.vars[v.0].is_internal = true;

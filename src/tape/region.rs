@@ -69,8 +69,7 @@ impl Region {
         self.code_words() + self.scale_words()
     }
 
-    /// Returns pairs of a shader slot and its module for kernels that read the region from a storage buffer. The slots are `weight`, `scale` and
-    /// `matrix`.
+    /// Returns the modules that fill the shader slots `weight`, `scale` and `matrix` in kernels that read the region from a storage buffer.
     pub fn modules(&self) -> Vec<(&'static str, String)> {
         let scale = match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => "scale::none",
@@ -106,8 +105,8 @@ impl Region {
         placed
     }
 
-    /// Returns the scales of blocks in the order in which the device stores them. A block is 64 weights that share a scale. `scales` is `[rows,
-    /// blocks per row]` if blocks run along rows, and `[blocks per column, columns]` if blocks run along columns.
+    /// Returns the scales of blocks in the order in which the device stores them. `scales` is `[rows, blocks per row]` if blocks run along rows,
+    /// and `[blocks per column, columns]` if blocks run along columns.
     pub fn place_scales(&self, scales: &[f16]) -> Vec<u8> {
         let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
         match (self.format.scaling(), self.axis) {

@@ -1,8 +1,7 @@
 //! Sections of a tape, the recorded program of a model. A section is a range of consecutive layers. If several devices share a model, each device
 //! holds one section.
 //!
-//! A handle, such as a [`Var`], is an index in the whole tape, also for a device that holds one section. So the words do not depend on how the tape
-//! is cut.
+//! Handles such as [`Var`] are indices in the whole tape, even on a device that holds only one section. So the words do not depend on the cuts.
 
 use super::{Tape, Var, Word};
 use crate::error::{Error, Result};
@@ -30,16 +29,15 @@ pub struct Extent {
 }
 
 impl Tape {
-    /// Begins the next layer. Everything that is recorded after the call belongs to this layer. Everything that is recorded before the first call
-    /// belongs to the first layer.
+    /// Begins the next layer, to which all later records belong. Records before the first call belong to the first layer.
     ///
-    /// The final norm and the head together count as the last layer, so call this function before the final norm is recorded, too. A tape without
-    /// calls has one layer.
+    /// Also call this function before the final norm, because norm and head together count as the last layer. A tape without calls has one
+    /// layer.
     pub fn begin_layer(&mut self) {
         self.marks.push(self.mark());
     }
 
-    /// Declares that later layers read what earlier layers wrote to the activation `var`.
+    /// Declares that later layers read the activation `var`, which an earlier layer writes.
     pub fn carry(&mut self, var: Var) {
         self.carried.push(var);
     }
@@ -66,9 +64,9 @@ impl Tape {
         }
     }
 
-    /// Returns whether the tables of the layers `layers` stay in host memory. A table is a matrix whose rows are looked up, such as the embedding.
-    /// The weights of the first `n_resident` of these layers stay on a device, and the weights of the remaining layers are streamed. If any streamed
-    /// layer has a table, all tables stay in host memory. Each step then copies the table rows of the step's tokens to the device.
+    /// Returns whether the tables of these layers stay in host memory. The first `n_resident` layers stay on a device, the others are streamed.
+    /// If a streamed layer has a table, all tables stay on the host, and each step copies only the rows of its tokens. A table is a matrix whose
+    /// rows are looked up, such as the embedding.
     pub fn has_tables_in_host(&self, layers: &Range<usize>, n_resident: usize) -> bool {
         let streamed = layers.start.saturating_add(n_resident).min(layers.end)..layers.end;
         !streamed.is_empty() && self.matrices[self.extent(&streamed).matrices].iter().any(super::MatrixSpec::is_table)
@@ -90,8 +88,8 @@ impl Tape {
 pub struct Section {
     pub tape: Arc<Tape>,
     pub layers: Range<usize>,
-    /// The number of layers whose weights stay on the device: the first layers of the section. The weights of all other layers are copied from host
-    /// memory in each step.
+    /// The number of layers, counted from the first, whose weights stay on the device. The other layers are streamed: each step copies their
+    /// weights from host memory.
     pub n_resident: usize,
     /// The words, weights and states of the section's layers.
     pub own: Extent,
@@ -134,8 +132,8 @@ impl Section {
         Ok(layers.iter().map(section).collect())
     }
 
-    /// Returns the section with at most `n_resident` layers whose weights stay on the device. The weights of all other layers are copied from host
-    /// memory in each step.
+    /// Returns the section with at most `n_resident` layers on the device. The other layers are streamed: each step copies their weights from
+    /// host memory.
     pub fn resident(self, n_resident: usize) -> Section {
         Section { n_resident: n_resident.min(self.layers.len()), ..self }
     }
@@ -151,7 +149,7 @@ impl Section {
     }
 }
 
-/// A list with one item per handle of one kind in a section: per matrix, for example. The list is indexed by the handle's index in the whole tape.
+/// One item per handle of a kind in a section, for example per matrix. The index is the handle's index in the whole tape.
 #[derive(Clone)]
 pub struct PerHandle<T> {
     first: usize,
@@ -159,7 +157,7 @@ pub struct PerHandle<T> {
 }
 
 impl<T> PerHandle<T> {
-    /// Calls `make` with each index in `indices` and returns the list of the results.
+    /// Makes each item by calling `make` with its index.
     ///
     /// # Errors
     /// Returns the first error of `make`.

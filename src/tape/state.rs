@@ -52,8 +52,8 @@ impl StateSpec {
         self.shape.len() == 3
     }
 
-    /// Returns the number of floats from one page to the next. If pages have two halves, returns the number of floats from one half page to the
-    /// next. Twins use this stride for all states. Devices use this stride for states without matrices.
+    /// Returns the number of floats from one page to the next, or from one half page to the next. Twins use this stride for all states, devices
+    /// only for states without matrices.
     pub fn stride(&self) -> usize {
         if self.halves { self.len().next_multiple_of(ROW_PAD) } else { self.len() }
     }
@@ -63,13 +63,12 @@ impl StateSpec {
         self.stride() * self.n_pages(pages)
     }
 
-    /// Returns the number of half pages in `pages` pages, if pages have two halves. Otherwise, returns `pages`.
+    /// Returns `pages`, or twice as many half pages if pages have two halves.
     fn n_pages(&self, pages: usize) -> usize {
         pages * if self.halves { 2 } else { 1 }
     }
 
-    /// Returns the width of a row, and the width that a device stores for the row. A device pads rows with zeros. A state without matrices is one
-    /// row.
+    /// Returns the width of a row, and its width on a device, which pads rows with zeros. A state without matrices is one row.
     fn row(&self) -> (usize, usize) {
         match self.shape[..] {
             [_, _, size] => (size, padded(size)),
@@ -77,7 +76,7 @@ impl StateSpec {
         }
     }
 
-    /// Returns how many bytes the state takes in a page on a device. If pages have two halves, returns how many bytes half a page takes.
+    /// Returns the size of the state on a device, in bytes: of a page, or of a half page if pages have two halves.
     pub fn page_bytes(&self) -> usize {
         let (width, stored) = self.row();
         self.len() / width.max(1) * self.format.size_bytes(stored)
@@ -88,8 +87,8 @@ impl StateSpec {
         self.page_bytes() * self.n_pages(pages)
     }
 
-    /// Encodes `values`, the elements of a page or of half a page, in the form in which a device stores them. Elements beyond the format's range
-    /// are clamped, because an infinite element would stay in the state forever.
+    /// Encodes the elements of a page or half page for a device. Clamps elements beyond the format's range, because an infinite element would
+    /// stay in the state forever.
     pub fn encode(&self, values: &[f32]) -> Vec<u8> {
         let (width, stored) = self.row();
         let mut rows = vec![0.0; values.len() / width.max(1) * stored];
@@ -106,8 +105,7 @@ impl StateSpec {
         rows.chunks_exact(stored.max(1)).flat_map(|row| &row[..width]).copied().collect()
     }
 
-    /// Rounds each element to a value that the format can store. The result is the same as storing the elements on a device and reading them
-    /// back.
+    /// Rounds each element to the format, as storing it on a device and reading it back would.
     pub fn round(&self, values: &mut [f32]) {
         // f32 needs no rounding.
         if self.format.largest().is_finite() {

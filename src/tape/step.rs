@@ -5,8 +5,7 @@
 
 use crate::error::{Error, Result};
 
-/// The size of the cursor in 32-bit words. The cursor is the uniform buffer that describes a step to kernels. The cursor takes 64 KiB, because
-/// every WebGPU device supports a uniform buffer of this size.
+/// The size of the cursor in 32-bit words: 64 KiB, the largest uniform buffer that every WebGPU device supports.
 pub const CURSOR_WORDS: usize = 16384;
 
 /// Consecutive tokens of one slot in a step.
@@ -46,14 +45,13 @@ pub struct Step {
     pub runs: Vec<Run>,
     /// The indices in `tokens` of the tokens whose logits are requested.
     pub outputs: Vec<u32>,
-    /// The indices of the cache blocks of each slot, slot by slot, including blocks for the new tokens. If [`Step::advance`] will turn this step into
-    /// later steps, the list also has the blocks for the tokens of the later steps.
+    /// The indices of each slot's cache blocks, slot by slot, including blocks for the new tokens. If [`Step::advance`] will follow, blocks for
+    /// the later tokens are listed, too.
     pub blocks: Vec<u32>,
 }
 
 impl Step {
-    /// Returns the largest number of tokens that a step of `runs` runs may have. The cursor has room for all these tokens, even if every token is an
-    /// output.
+    /// Returns the largest number of tokens in a step of `runs` runs. It fits the cursor even if every token is an output.
     pub fn max_tokens(runs: usize) -> usize {
         (CURSOR_WORDS / 4 - 4).saturating_sub(2 * runs).saturating_mul(4) / 5
     }

@@ -64,9 +64,9 @@ const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
-/// The smallest number of tokens for which a product whose inputs are mostly zeros is dense. Each field applies to one width of weights: 16 and more
-/// bits, 8 bits, 4 bits. A step of fewer tokens reads only the columns of the matrix whose input is not zero. If the number is 1, every step is
-/// dense, and the matrix is stored row-major.
+/// The number of tokens from which on a product with mostly zero inputs is computed densely: for weights of 16 and more, 8, and 4 bits. With
+/// fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is dense, and the matrix is stored
+/// row-major.
 ///
 /// Sparse and dense products add in different orders, so their results are rounded differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,14 +120,14 @@ pub struct Tuning {
     /// `true` if the GPU has few registers per lane, or if the GPU is unknown. Then only sizes that spill no register on Apple's GPUs are
     /// candidates. Not tuned.
     pub few_registers: bool,
-    /// The numbers of tokens from which products of inputs that are mostly zeros are dense.
+    /// The numbers of tokens from which on products with mostly zero inputs are dense.
     pub dense_from: DenseFrom,
 }
 
 impl Default for Tuning {
-    /// Returns sizes that follow from calculation, not from measurement. A lane with more sums uses each value from workgroup memory in more
-    /// multiplications: in 2 with 4 x 4 sums, in 2.7 on average with 8 x 4 sums, in 4 with 8 x 8 sums. Tiles of 64 x 128 sums read each weight half
-    /// as often as tiles of 64 x 64 sums. Steps of few tokens have small tiles, so that the device has more workgroups.
+    /// Returns sizes that were calculated, not measured. The more sums a lane has, the more often it uses each value from workgroup memory: 2
+    /// times with 4 x 4 sums, 2.7 times with 8 x 4, 4 times with 8 x 8. Tiles of 64 x 128 sums read each weight half as often as tiles of 64 x
+    /// 64 sums. Steps of few tokens have small tiles, so that the device has more workgroups.
     fn default() -> Tuning {
         Tuning {
             rows: 4,
@@ -177,8 +177,8 @@ impl Tuning {
         usize::from(n > 32) + usize::from(n > 64)
     }
 
-    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ from this tuning in one size. Only sizes that matter
-    /// for steps of `n` tokens are varied. [`Tuning::dense_from`] is not varied.
+    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ in one size. Only sizes that matter for such steps
+    /// are varied, and [`Tuning::dense_from`] never is.
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {

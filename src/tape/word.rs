@@ -12,11 +12,11 @@ pub trait Word: Send + Sync {
     /// Returns the dispatches that compute the word on a device. The dispatches are correct for every step within the upper bounds in `cx`.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
 
-    /// Computes the word on the CPU, with loops that are as simple as possible. This is the word's reference implementation.
+    /// Computes the word on the CPU. This is its reference implementation, so the loops are as simple as possible.
     fn twin(&self, host: &mut Host);
 
-    /// Returns which input of the word is mostly zeros: an activation, and the range of floats in each row of the activation. Returns `None` if no
-    /// input of the word is mostly zeros.
+    /// Returns the input that is mostly zeros: an activation, and the range of floats in each of its rows. Returns `None` if the word has no
+    /// such input.
     fn sparse_input(&self, _tape: &Tape) -> Option<(Var, Range<usize>)> {
         None
     }
@@ -74,9 +74,8 @@ impl Caps {
         }
     }
 
-    /// Returns the shader slot `reduce` and the module that fills it. The module adds a value over the lanes of a workgroup. The subgroup size
-    /// determines the order of the additions, and some drivers choose another subgroup size for each kernel. So the module uses no subgroups if
-    /// `batch_invariant` is true.
+    /// Returns the shader slot `reduce` and its module, which adds a value over the lanes of a workgroup. Subgroups are not used if
+    /// `batch_invariant` is true: their size determines the order of the additions, and some drivers choose another size for each kernel.
     pub fn reduce(&self) -> (&'static str, String) {
         let module = match self.class {
             Class::Lanes => "lib::reduce_lanes",
@@ -86,15 +85,13 @@ impl Caps {
         ("reduce", module.to_string())
     }
 
-    /// Returns the shader slot `sums` and the module that fills it. The module adds several values over the lanes of a workgroup at once. The order
-    /// of the additions is the same as in the module of [`reduce`](Self::reduce).
+    /// Returns the shader slot `sums` and its module, which adds several values at once, in the same order as [`reduce`](Self::reduce).
     pub fn sums(&self) -> (&'static str, &'static str) {
         ("sums", if self.adds_by_subgroups() { "lib::sums_subgroup" } else { "lib::sums" })
     }
 
-    /// Returns the modules of [`Region::modules`], as a product needs them. On GPUs, products decode nf4 with a table in workgroup memory. `lines` is
-    /// the number of rows plus the number of tokens per workgroup. If `lines` is 256 or more, workgroup memory has no room for the table, and the
-    /// product decodes nf4 without the table.
+    /// Returns [`Region::modules`], adapted to products: on GPUs they decode nf4 with a table in workgroup memory. `lines` is the number of rows
+    /// plus tokens per workgroup. From 256 on, the memory has no room for the table, and nf4 is decoded without it.
     pub fn product_modules(&self, region: &Region, lines: usize) -> Vec<(&'static str, String)> {
         let mut modules = region.modules();
         if self.class == Class::Groups && lines < 256 {
@@ -139,14 +136,14 @@ pub struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Returns whether products must not round activations to f16, and recurrences must take one token after the other. The result is true if
-    /// `batch_invariant` is true. The result is also true for a step with more outputs than runs: the caller of such a step wants exact logits
-    /// of many tokens, not only the next token.
+    /// Returns whether results must be exact: products must not round activations to f16, and recurrences must take one token after the other.
+    /// This holds under `batch_invariant`, and for more outputs than runs. The caller then wants exact logits of many tokens, not only the next
+    /// token.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }
 
-    /// Returns how many rows an activation has in the largest step within these bounds. `rows` is the meaning of one row.
+    /// Returns the largest number of rows within these bounds, for an activation with one row per token, per output, or a fixed number.
     pub fn n_rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

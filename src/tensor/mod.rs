@@ -76,8 +76,7 @@ impl DType {
         }
     }
 
-    /// Returns how many bytes `n` elements take. A partial block counts as a whole block. Returns `None` for [`DType::Coded`], or if the result
-    /// overflows.
+    /// Returns how many bytes `n` elements take, in whole blocks. Returns `None` for [`DType::Coded`], or if the result overflows.
     pub const fn bytes_of(self, n: usize) -> Option<usize> {
         match self.block() {
             Some((len, bytes)) => n.div_ceil(len).checked_mul(bytes),

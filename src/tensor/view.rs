@@ -58,8 +58,8 @@ impl<'a> View<'a> {
         Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0, coded: None })
     }
 
-    /// Returns a tensor of `shape` that is read from a quantised matrix. The rows of the matrix are the tensor's rows in order. If
-    /// `matrix.coding.transposed` is true, the rows of the matrix are instead the rows of the tensor with the last two dimensions swapped.
+    /// Returns a tensor of `shape` whose rows are read from a quantised matrix. If `matrix.coding.transposed` is true, the matrix has the rows
+    /// of the tensor with its last two dimensions swapped.
     ///
     /// # Errors
     /// `File` if the number of rows or the width of the matrix does not match the shape.
@@ -81,8 +81,8 @@ impl<'a> View<'a> {
         Ok(if transposed { view.transposed() } else { view })
     }
 
-    /// Returns a view that multiplies every element by `by` when the element is read. Callers use this factor to undo a division that the writer
-    /// of the file made. `by` is a power of two, so the multiplication is exact.
+    /// Returns a view that multiplies every element by `by` when it is read, to undo a division by the program that wrote the file. `by` is a
+    /// power of two, so the multiplication is exact.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }
     }
@@ -93,8 +93,7 @@ impl<'a> View<'a> {
         self.coded.as_ref().filter(|_| !self.is_scaled())
     }
 
-    /// Returns the tensor without the scales of its quantised matrix: reading then returns the value of each code, not multiplied by a scale. A
-    /// tensor that is not quantised stays the same.
+    /// Returns a view that reads the unscaled values of a quantised matrix's codes. Other tensors stay unchanged.
     pub fn unscaled(self) -> View<'a> {
         View { coded: self.coded.map(|coded| coded.unscaled()), ..self }
     }
@@ -120,8 +119,8 @@ impl<'a> View<'a> {
         self.len() == 0
     }
 
-    /// Returns a view of the same elements in another shape, or `None` if the number of elements differs. A tensor that is not dense (row-major
-    /// without gaps) can only gain or lose dimensions of size 1. For any other `shape` of such a tensor, returns `None`.
+    /// Returns a view of the same elements in another shape, or `None` if the number of elements differs. If the elements are not row-major
+    /// without gaps, only dimensions of size 1 can be added or removed; otherwise returns `None`.
     pub fn reshaped(&self, shape: &[usize]) -> Option<View<'a>> {
         let strides = if self.is_dense() {
             (n_elements(shape)? == self.len()).then(|| dense_strides(shape))?
@@ -157,8 +156,8 @@ impl<'a> View<'a> {
         true
     }
 
-    /// Returns the stored bytes if these bytes are exactly the tensor's elements, row-major without gaps. Returns `None` for block types,
-    /// quantised matrices, views that multiply by a factor, and views that are not dense.
+    /// Returns the stored bytes if they are exactly the elements, row-major without gaps. Returns `None` for block types, quantised matrices,
+    /// views with a factor, and strided views.
     pub fn dense_bytes(&self) -> Option<&'a [u8]> {
         let size = self.dtype.size_bytes()?;
         (self.is_dense() && !self.is_scaled()).then(|| &self.bytes[..self.len() * size])
@@ -192,8 +191,8 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Reads `out.len()` consecutive stored elements, from stored element `at` on, without multiplying them by `scale`. Reading one element
-    /// of a block type decodes its whole block. Only views that are not dense read single elements, and such tensors are small.
+    /// Reads `out.len()` stored elements from index `at` on, without the factor `scale`. A single element of a block type costs the decoding of
+    /// its whole block. Only strided views read single elements, and such tensors are small.
     fn read_stored(&self, at: usize, out: &mut [f32]) -> Result<()> {
         if let Some(coded) = &self.coded {
             coded.read(at, out);

@@ -83,7 +83,7 @@ fn unreadable(error: zip::result::ZipError) -> Error {
     Error::file(format!("the zip archive of the checkpoint cannot be read: {}", meaning(&error))).hint(AGAIN).caused_by(error)
 }
 
-/// A reader that fails after `left_bytes` bytes. Without this limit, a directory of gigabytes would fill the memory.
+/// A reader that fails after `left_bytes` bytes, because a directory of gigabytes would fill the memory.
 struct Frugal<'a> {
     cursor: Cursor<&'a [u8]>,
     left_bytes: usize,

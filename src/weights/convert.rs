@@ -28,8 +28,8 @@ pub struct CodedTensors<'a> {
 /// The options of [`convert()`].
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
-    /// The type to which floating-point tensors are converted. Integers keep their type. If `None`, F32, F16 and BF16 tensors keep their type, except
-    /// that they become F16 in web-rwkv's layout. If `None`, quantised matrices and the blocks of a GGUF file become F16 in every layout.
+    /// The type to which floating-point tensors are converted. Integers keep their type. With `None`, F32, F16 and BF16 stay as they are (F16 in
+    /// web-rwkv's layout), and quantised matrices and GGUF blocks become F16.
     pub dtype: Option<DType>,
     /// The layout of the written files.
     pub layout: Layout,
@@ -37,8 +37,7 @@ pub struct Conversion<'a> {
     pub lora: Option<&'a Lora>,
     /// The matrices to quantise. Only the official layout supports quantised matrices.
     pub coded: Option<&'a CodedTensors<'a>>,
-    /// Small files to add to a Hugging Face folder, such as its vocabulary. This list does not include `config.json` and the weights. Other layouts
-    /// ignore this list.
+    /// Small files to add to a Hugging Face folder beside `config.json` and the weights, such as a vocabulary. Other layouts ignore this list.
     pub files: &'a [SideFile],
 }
 
@@ -73,7 +72,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         lora.check(input)?;
     }
     let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-    // The shapes do not determine these two values, so the metadata of the written file must have them.
+    // Shapes do not determine these two values, so the new file's metadata must have them.
     let epsilons = [config::GROUP_NORM_EPS, config::LAYER_NORM_EPS].into_iter().filter_map(|key| input.metadata().get_key_value(key));
     metadata.extend(epsilons.map(|(key, value)| (key.clone(), value.clone())));
     if layout == Layout::Official {
@@ -108,7 +107,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
             None => view,
         };
         if let Some(data) = lora.and_then(|lora| lora.merged(name, &view, dtype)) {
-            // A merged matrix is stored in the same orientation in all layouts. Only the layout of Hugging Face has another name for the matrix.
+            // Merged matrices have the same orientation in all layouts, and another name only in the layout of Hugging Face.
             entries.push(NewTensor { name: hf_name.unwrap_or_else(|| name.to_string()), dtype, shape: view.shape().to_vec(), data });
             continue;
         }

@@ -1,5 +1,5 @@
-//! Finds the checkpoint of a folder. An index and its shards count as one checkpoint. Several files with standard names of `transformers` also
-//! count as one checkpoint.
+//! Finds the checkpoint of a folder. An index and its shards count as one checkpoint, and so do several files with standard names of
+//! `transformers`.
 //!
 //! This module reads only file names and indexes, and opens no weights.
 
@@ -38,13 +38,12 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
             claimed.extend(shards.into_iter().filter(|shard| !shard.ends_with(INDEX)));
         }
         let known = path.extension().is_some_and(|e| EXTENSIONS.iter().any(|k| e.eq_ignore_ascii_case(k)));
-        // Other .bin files contain no weights, but for example the arguments of a training run.
+        // Other .bin files are no checkpoints: for example, the arguments of a training run.
         if known || name.ends_with(INDEX) || STANDARD.contains(&name.as_str()) || Shard::of(&name).is_some() {
             found.insert(name);
         }
     }
-    // A shard also belongs to the index whose name the shard's name implies, even if this index is unreadable. The user then sees the error of
-    // the index.
+    // A shard also belongs to the index that its name implies, even if that index is unreadable, so that the user sees the error of the index.
     let by_name: Vec<String> = found.iter().filter(|name| Shard::of(name).is_some_and(|s| found.contains(&s.index()))).cloned().collect();
     claimed.extend(by_name);
     let found: Vec<String> = found.difference(&claimed).cloned().collect();

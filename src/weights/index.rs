@@ -1,7 +1,7 @@
 //! The index of a checkpoint that has several files (shards). The index maps each tensor to its shard.
 //!
-//! An index may name only files of its own folder. So a downloaded index cannot cause other files of the user to be read. Index and shards must
-//! agree about every tensor. If they disagree, they come from different downloads.
+//! An index may name only files of its own folder, so that a downloaded index cannot make wingbeat read other files. Index and shards must agree
+//! about every tensor, or they come from different downloads.
 
 use super::located::LocatedTensor;
 use crate::error::{Error, Result, short, with_place};
@@ -101,8 +101,8 @@ impl Index {
     }
 }
 
-/// Returns true if the file begins like JSON. A safetensors file begins with the length of its header, a little-endian number of 8 bytes. The first
-/// of these bytes may also be `{`. But the length is small, so some of the other bytes are 0, and JSON has no such bytes.
+/// Returns true if the file begins like JSON. A safetensors file may also begin with `{`: its first 8 bytes are the length of its header,
+/// little-endian. But its header is short, so some of these bytes are 0, unlike in JSON.
 pub(super) fn is_json(file: &[u8]) -> bool {
     file.trim_ascii_start().starts_with(b"{") && !file.iter().take(8).any(|&b| b == 0)
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 /// The largest number of dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
-/// The length of the longest tensor name, in bytes. Real names have less than 150 bytes.
+/// The length of the longest tensor name, in bytes. Real names have fewer than 150 bytes.
 pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// A tensor of a file: its name, type, shape and place, without its data.
@@ -69,8 +69,8 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::file(message).at(format!("tensor {}", short(name, 40))).hint("the file is hostile or damaged: download the file again"))
 }
 
-/// Returns an error if a shape has too many dimensions, or if its elements, with 8 bytes each, would not fit the address space. A dimension of 0
-/// counts as 1, because a product of 0 would hide the sizes of the other dimensions.
+/// Refuses shapes with too many dimensions, or whose elements, 8 bytes each, exceed the address space. A dimension of 0 counts as 1, because a
+/// product of 0 would hide the other dimensions.
 pub(super) fn check_shape(shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::file(format!("expected a shape of at most {MAX_RANK} dimensions, found {} dimensions", shape.len())));

@@ -18,7 +18,7 @@ use std::path::Path;
 const BLOCK_LEN: usize = 64 << 10;
 /// The hint for a file that lacks half of a pair.
 const AGAIN: &str = "save or download the whole adapter again";
-/// The purpose of the allocated memory, for error messages.
+/// The use of the memory, for the error of a failed allocation.
 const LORA: &str = "an adapter's product";
 
 /// An open LoRA adapter.
@@ -35,9 +35,9 @@ pub struct Lora {
 /// A low-rank pair: the names of its two matrices in the file, and their sizes.
 #[derive(Debug)]
 struct Pair {
-    /// The name of the matrix A, `[r, in]`. r is the rank of the pair.
+    /// The name of the matrix A, `[rank, n_in]`.
     a: String,
-    /// The name of the matrix B, `[out, r]`. r is the rank of the pair.
+    /// The name of the matrix B, `[n_out, rank]`.
     b: String,
     rank: usize,
     n_in: usize,
@@ -64,8 +64,8 @@ impl Lora {
         Ok(lora)
     }
 
-    /// Replaces web-rwkv's names of vectors by official names. The adapter's file does not show which names it uses. So a name is replaced only
-    /// if the model has the official name and lacks web-rwkv's name.
+    /// Replaces web-rwkv's names of vectors by official names. The file does not show which names it uses, so a name is replaced only if the
+    /// model has the official one and not web-rwkv's.
     fn rename(&mut self, model: &Checkpoint) {
         let official = |target: String| match model.tensor(&target) {
             Some(_) => target,

@@ -59,7 +59,7 @@ impl Map {
         }
     }
 
-    /// Checks that the file is still at least as long as its map. The check uses the open file, so a new file under the same path does no harm.
+    /// Checks that the open file is still at least as long as its map. A new file under the same path does not matter.
     ///
     /// # Errors
     ///

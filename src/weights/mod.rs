@@ -103,7 +103,7 @@ trait ModelFamily: Sync {
 /// All families. The first that recognises a file is chosen. RWKV is last, because it accepts any names.
 static FAMILIES: &[&dyn ModelFamily] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
-/// Adds the hint that the file is damaged or unsupported to an error of kind `File` without a hint. Other errors stay unchanged.
+/// Adds a hint to an error of kind `File`, unless it has one: the file is damaged or unsupported. Other errors stay unchanged.
 fn or_damaged(e: Error) -> Error {
     if e.kind == Kind::File { e.hint("the file is damaged or unsupported: download the file again") } else { e }
 }
@@ -238,8 +238,8 @@ impl Checkpoint {
         self.0.maps.iter().filter_map(|map| map.path()).chain(beside)
     }
 
-    /// Returns the file's name without folder and extension, or the folder's name if the checkpoint has an index, or if its files have
-    /// standard names of `transformers` and a `config.json`.
+    /// Returns the file's name without folder and extension. Returns the folder's name instead if the checkpoint has an index, or standard names
+    /// of `transformers` and a `config.json`.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -286,8 +286,8 @@ impl Checkpoint {
         reshaped.ok_or_else(|| Error::model(format!("the model needs the shape {shape:?}, found the shape {:?}", view.shape())).at(place()))
     }
 
-    /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and those values of a `config.json`
-    /// that the shapes do not determine. The metadata of a GLM have the key [`GLM`] in every file format.
+    /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and the values of a `config.json` that
+    /// shapes do not determine. A GLM has the key [`GLM`] in every file format.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }

@@ -1,8 +1,7 @@
 //! Writes files that appear under their final name only when they are complete.
 //!
-//! A file is written under a temporary name, `.wingbeat-*.part`, in its folder, and renamed when it is complete. The writing process
-//! holds a lock on the temporary file. A process that is killed leaves this file without a lock. The next process that writes to the
-//! folder removes the file.
+//! A file is written under a temporary name, `.wingbeat-*.part`, in its folder, and renamed when it is complete. The writing process locks the
+//! temporary file. If the process is killed, the lock ends, and the next process that writes to the folder removes the file.
 
 use crate::error::{Error, Result, size};
 use std::fs::{File, OpenOptions, Permissions};
@@ -72,7 +71,7 @@ impl NewFile {
     pub fn check_room(&self, size_bytes: u64) -> Result<()> {
         match free_bytes(folder_of(&self.path)) {
             Some(free) if free < size_bytes => {
-                let text = format!("the file needs {}, the disk has {} free", size(size_bytes), size(free));
+                let text = format!("the file needs {}, but the disk has only {} free", size(size_bytes), size(free));
                 Err(Error::file(text).at(self.path.display()).hint("free some space or write to another disk"))
             }
             _ => Ok(()),
@@ -117,7 +116,7 @@ fn locked(folder: &Path, is_public: bool) -> io::Result<(NamedTempFile, Unfinish
         unfinished.push(temporary.path().to_path_buf());
         drop(unfinished);
         let listed = UnfinishedPath(temporary.path().to_path_buf());
-        // Another process may have found and removed the file before this process locked it.
+        // Another process may have removed the file before it was locked.
         let is_ours = try_lock(temporary.as_file()) != Lock::Held && temporary.path().exists();
         attempt += 1;
         if is_ours || attempt == ATTEMPTS {
@@ -172,7 +171,7 @@ pub(crate) fn try_lock(_: &File) -> Lock {
     Lock::Unknown
 }
 
-/// Returns the free bytes of the folder's disk, or `None` if the number is unknown. Some file systems report 0 for an unknown number.
+/// Returns the free bytes of the folder's disk, or `None` if unknown, which some file systems report as 0.
 #[cfg(any(unix, windows))]
 fn free_bytes(folder: &Path) -> Option<u64> {
     fs4::free_space(folder).ok().filter(|&free| free > 0)
@@ -221,8 +220,7 @@ impl Drop for UnfinishedPath {
     }
 }
 
-/// Removes the temporary files of this process, which is about to end. Afterwards, a thread that creates another temporary file blocks
-/// forever.
+/// Removes the temporary files of this process, which is about to end. From then on, threads that create temporary files block forever.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished() {
     let unfinished = unfinished();
@@ -230,8 +228,8 @@ pub(crate) fn remove_unfinished() {
     std::mem::forget(unfinished);
 }
 
-/// Removes the temporary files of this process without waiting or allocating memory, so a signal handler may call it. Removes no file if
-/// another thread has locked the list. Keeps files with long paths, because the standard library allocates memory for long paths.
+/// Removes the temporary files of this process. Neither waits nor allocates, so a signal handler may call it. So files stay if another thread
+/// has locked the list, or if their paths are long, because the standard library allocates for long paths.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished_at_once() {
     const LONGEST: usize = 256;
@@ -274,7 +272,7 @@ mod tests {
         let third = NewFile::create(&folder.path().join("c"), Readers::Umask).unwrap();
         third.check_room(1).unwrap();
         let full = third.check_room(u64::MAX >> 8).unwrap_err().to_string();
-        assert!(full.contains("c: the file needs 65536.00 TiB, the disk has "), "{full}");
+        assert!(full.contains("c: the file needs 65536.00 TiB, but the disk has only "), "{full}");
         drop(third);
         assert_eq!(names(folder.path()).len(), 5);
         assert!(unfinished().iter().all(|path| !path.starts_with(folder.path())));

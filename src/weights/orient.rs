@@ -13,8 +13,7 @@ use std::collections::HashMap;
 pub(super) struct Facts {
     /// True if the file's extension is `.st`, which web-rwkv's converters write.
     pub dot_st: bool,
-    /// The layout of the file if it is known: from the metadata of a file that wingbeat wrote, or `Official` for GGUF files and for names of
-    /// `transformers`. Otherwise `None`.
+    /// The layout, if it is known: from the metadata of wingbeat's own files, or `Official` for GGUF files and names of `transformers`.
     pub declared: Option<Layout>,
 }
 
@@ -33,8 +32,8 @@ pub(super) fn swapped_by_web(name: &str) -> bool {
     partner(name).is_some() || name.ends_with(".lora_A") || name.ends_with(".time_state")
 }
 
-/// Returns one value per tensor: true if the file stores the tensor swapped. The tensors have canonical names. `renamed` is true if their names
-/// in the file were web-rwkv's names.
+/// Returns true for each tensor that the file stores swapped. The tensors have canonical names. `renamed` is true if the file has web-rwkv's
+/// names.
 pub(super) fn swapped(tensors: &[LocatedTensor], renamed: bool, facts: &Facts) -> Vec<bool> {
     let widths = Widths::of(tensors);
     let by_shape: Vec<Option<bool>> = tensors.iter().map(|t| widths.swapped(t)).collect();

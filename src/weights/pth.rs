@@ -48,7 +48,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String,
     let contents = pickle::read(&file[range.clone()]).map_err(|e| e.at(name))?;
     if let Some(key) = CONVERTED.iter().find(|k| contents.keys.contains(*k)) {
         return Err(Error::file(format!(
-            "the Python package rwkv converted this checkpoint for one strategy, which only this package can read (found the key {key})"
+            "the Python package rwkv has converted this checkpoint for one strategy, and only that package can read it (found the key {key})"
         ))
         .hint("use the original .pth file of the model"));
     }
@@ -81,7 +81,7 @@ fn locate(t: &pickle::NamedTensor<'_>, root: &str, member: impl Fn(&str) -> Opti
     // Strides may skip or reorder elements, but not repeat them. With repeats, a few bytes could claim terabytes.
     let n_elements: usize = tensor.shape.iter().product();
     if n_elements > storage.n_elements {
-        let text = format!("expected at most {} numbers, as in the file {name}; found the shape {:?}", storage.n_elements, tensor.shape);
+        let text = format!("the tensor has the shape {:?}, but the file {name} has only {} numbers", tensor.shape, storage.n_elements);
         return Err(Error::file(text));
     }
     let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());

@@ -24,7 +24,7 @@ const STATE_KEY: &[u8] = b"\"weights_hash\"";
 /// `File` if the file is truncated, or if its header is damaged or hostile.
 pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
-        return Err(Error::file(format!("expected a safetensors file, found only {} of its first 8 bytes", file.len())).hint(AGAIN));
+        return Err(Error::file(format!("expected a safetensors file of at least 8 bytes, found {} bytes", file.len())).hint(AGAIN));
     };
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER_BYTES {
@@ -103,8 +103,7 @@ fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error
             Error::file("the tensor does not begin where the previous tensor ends").at(format!("tensor {name}")).hint(DAMAGED)
         }
         E::MetadataIncompleteBuffer => {
-            Error::file(format!("the file has {file_bytes} bytes, which is not the size that its safetensors header describes"))
-                .hint(incomplete)
+            Error::file(format!("the file has {file_bytes} bytes, but its safetensors header describes another size")).hint(incomplete)
         }
         E::TensorInvalidInfo => {
             Error::file("the safetensors header gives a tensor more or fewer bytes than its shape and number type need").hint(DAMAGED)
@@ -145,7 +144,7 @@ mod tests {
         };
         assert!(parse(&[0xff; 64]).unwrap_err().to_string().contains("18446744073709551615"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 3).contains("download"));
-        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("is not the size that its safetensors header describes"));
+        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("its safetensors header describes another size"));
         let state = one("F32", "[1]", 0, 4).replacen('{', r#"{"__metadata__":{"weights_hash":"x"},"#, 1);
         assert!(refusal(&state, 3).ends_with("(the state file is incomplete: save the state again)"));
         assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("more or fewer bytes"));

@@ -1,4 +1,4 @@
-//! Tests that one model has identical names, shapes and elements in every file format. Also tests folders that contradict themselves.
+//! Tests that a model has the same names, shapes and elements in every file format. Also tests folders that contradict themselves.
 
 use super::sets::{
     C, Made, N_LAYER, V, VERSIONS, Words, as_pth, decoder, fla, hugging_face, official, prefixed, write_plain, write_sharded,

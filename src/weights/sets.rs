@@ -1,6 +1,5 @@
-//! Tiny RWKV models of every version, for tests. Programs that write files of RWKV models use different tensor names. For each program, a
-//! function here returns a model with the names of the program. The tables of names were copied from published files, so they do not depend on
-//! the code under test.
+//! Tiny RWKV models of every version, for tests. Programs that write RWKV models name the tensors differently. For each program, a function here
+//! returns a model with its names. The tables of names were copied from published files, so they do not depend on the code under test.
 
 use super::testing::{Dice, pth, singles};
 use crate::error::Error;

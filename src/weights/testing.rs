@@ -31,8 +31,7 @@ pub(crate) type Place<'a> = (usize, &'a [usize], &'a [usize]);
 pub(crate) struct Pickle(Vec<u8>);
 
 impl Pickle {
-    /// Starts a pickle with an empty dictionary on the stack. `tensor` adds an entry to the dictionary. A key, a value and then `raw(b"s")`
-    /// also add an entry.
+    /// Starts a pickle with an empty dictionary on the stack. `tensor` adds an entry to it, and so do a key, a value and `raw(b"s")`.
     pub fn dict() -> Self {
         Pickle(b"\x80\x02}".to_vec())
     }

@@ -28,8 +28,8 @@ pub struct NewTensor<'a> {
 
 /// Writes a safetensors file under a temporary name, then renames it to `path`. After an error, no new file remains.
 ///
-/// Tensors are ordered by the bytes per element of their type, most bytes first. Tensors with equally many bytes per element keep the given order.
-/// `progress` is called with the bytes written so far and the bytes in total. A new file gets its permissions from the umask.
+/// Tensors are written in the order of their bytes per element, most first, and otherwise in the given order. `progress` is called with the
+/// bytes written so far and the bytes in total. A new file gets its permissions from the umask.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[NewTensor]) -> Result<
     Ok((json, total))
 }
 
-/// A writer that counts the bytes of the current tensor, and keeps errors of the disk separate from errors of the tensor.
+/// A writer that counts the current tensor's bytes, and separates errors of the disk from errors of the tensor.
 struct TensorSink<'a> {
     out: BufWriter<&'a File>,
     /// The number of bytes that the current tensor must still write.

@@ -3,7 +3,7 @@
 //!   q, k are rotated by their position; k, v are appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j ≤ i
 //!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]` on the host, o `[T, H D]`; query head h reads key head ⌊h / (H / G)⌋
 //! T is the number of tokens, H the number of query heads, G the number of key heads, D the number of channels per head. Source: GLM, arXiv
-//! 2406.12793. [`Word::twin`] is the word's reference implementation on the CPU.
+//! 2406.12793.
 //!
 //! The attention of RWKV-7b limits its scores and has one head, whose values are wider than its keys:
 //!
@@ -56,8 +56,7 @@ pub struct LimitedAttention {
 
 struct Attend {
     of: Attention,
-    /// The number of tiles into which the value vector of each head is divided. A workgroup sums the channels of one tile. The scores of a head are
-    /// computed again for each of its tiles.
+    /// The number of tiles per value vector. A workgroup sums the channels of one tile, and computes the head's scores again.
     tiles: usize,
     /// The number of channels of a tile.
     value_size: usize,
@@ -79,7 +78,7 @@ struct Attend {
     adds: bool,
 }
 
-/// The number of rows of `splits`. If n workgroups share each query, each token takes n rows. So n times the number of tokens is at most this number.
+/// The number of rows of `splits`: an upper bound on the tokens of a step times the workgroups that share a query.
 const MAX_SPLITS: usize = 256;
 /// The number of workgroups that keeps a large GPU busy.
 const BUSY_WORKGROUPS: usize = 256;

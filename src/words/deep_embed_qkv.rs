@@ -5,11 +5,10 @@
 //!   k = (K2 K1 x) ⊙ (S_k[token] + W_k x0)                [T, D]
 //!   v = tanh(V2 V1 x) ⊙ (S_v[token] + W_v x0)            [T, C]
 //!   m ← LN_m(m + (m₋ − m) ⊙ x_m)                         for m of q, k, v; m₋ is m of the previous token, before the norm
-//! x and x0, the embedding of each token, are `[T, C]`. T is the number of tokens, C the width of x, D the width of a query and of a key. S_k and S_v
-//! are tables with one row per token of the vocabulary. K1 and K2, V1 and V2 are low-rank pairs. The official implementation adds W_k x0 and W_v x0
-//! to the tables when it loads a model; `deep_embed.rs` says why the products are computed for each token here. The official implementation keeps K1
-//! x and V1 x of all tokens, and computes all keys and values again in each step. Here the caches of attention keep the normalised keys and values.
-//! The twin is the reference implementation on the CPU.
+//! x and x0, the embedding of each token, are `[T, C]`. T is the number of tokens, C the width of x, D the width of a query and of a key. S_k
+//! and S_v are tables with one row per token of the vocabulary. K1 and K2, V1 and V2 are low-rank pairs. The official implementation adds W_k x0
+//! and W_v x0 to the tables at load time, and computes keys and values of all tokens again in each step. Here these products are computed for
+//! each token, for the reasons in `deep_embed.rs`, and the caches keep the normalised keys and values.
 
 use super::moments;
 use super::stack::{Activation, Segment, Stack, Store};
@@ -37,8 +36,8 @@ pub struct DeepEmbedQkv {
     /// For each of q, k and v: weight and bias of the layer norm, and the mix x_m.
     pub norms: [[VectorPart; 3]; 3],
     pub eps: f32,
-    /// The state with q, k and v of the previous token, before the norm. The state's pages must have two halves, one that a step reads and one that
-    /// the step writes.
+    /// The state with q, k and v of the previous token, before the norm. Its pages must have two halves
+    /// ([`StateSpec::halves`](crate::tape::StateSpec::halves)).
     pub shift: State,
 }
 
@@ -120,8 +119,8 @@ impl DeepEmbedQkvWord {
         spec.pieces(cx.caps.max_binding).iter().enumerate().map(one).collect()
     }
 
-    /// Describes the column m, which is q (`i` = 0), k (`i` = 1) or v (`i` = 2). Returns the width of m, the activation that holds m before the norm,
-    /// the offset of m in a row of that activation, and the offset of m in a row of the result. In the state, m has the same offset as in the result.
+    /// Describes the column q (`i` = 0), k (`i` = 1) or v (`i` = 2). Returns its width, the activation that holds it before the norm, its offset
+    /// in a row of that activation, and its offset in a row of the result or of the state.
     fn column(&self, tape: &Tape, i: usize) -> (usize, Var, usize, usize) {
         let spec = tape.var_spec(self.qkv);
         let (var, index) = if i == 0 { (self.down.y, 0) } else { (self.up.y, i - 1) };

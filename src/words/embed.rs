@@ -1,8 +1,7 @@
 //! Token embedding:  `x[t] = LN0(E[token])`
 //!
-//! E is `[vocab, width]`, x is `[T, width]`, T is the number of tokens. The norm LN0 is applied to each row that is looked up, which costs almost
-//! nothing. Loading does not apply the norm to the whole table, because the normalised table would have to be rounded to the weight format again. The
-//! twin is the reference implementation on the CPU.
+//! E is `[vocab, width]`, x is `[T, width]`, T is the number of tokens. Each row is normalised after the lookup, which costs almost nothing. A
+//! table that is normalised at load time would have to be rounded to the weight format again.
 
 use super::testing::{Case, steps};
 use super::{LAYER_NORM_EPS, norm::Norm};

@@ -14,9 +14,9 @@ use super::testing::{Case, steps};
 use crate::tape::{MatrixKind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
-    /// Records the output head, logits = W norm(x) + b. Returns the variable with the logits, which becomes the tape's `logits`. The variable with
-    /// norm(x) becomes the tape's `hidden`. Both have one row per requested output. `part` is W. `bias` is b, or `None` if the head has no bias. If
-    /// [`Tape::ends_hidden`] is true, records only the norm, and norm(x) becomes both `logits` and `hidden`.
+    /// Records the output head, logits = W norm(x) + b. Returns the logits, which become the tape's `logits`, while norm(x) becomes its
+    /// `hidden`. Both have one row per requested output. `part` is W. `bias` is b, or `None` if the head has no bias. If [`Tape::ends_hidden`]
+    /// is true, only the norm is recorded, and norm(x) becomes both.
     pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         if self.ends_hidden {

@@ -1,7 +1,6 @@
 //! A product that is added to the residual stream:  x += W y
 //!
-//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. The twin is the reference
-//! implementation on the CPU.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};

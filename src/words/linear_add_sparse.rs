@@ -1,9 +1,9 @@
 //! Product of a matrix and a vector that is mostly zeros:  x += W y  or  x += gate ⊙ W y
 //!
 //! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. W is the value matrix of the
-//! channel mix, and y comes from relu². If an adapter stores W column-major, a step of a few tokens reads only the columns of W whose input
-//! is not zero. In a step of many tokens, almost every column has a non-zero input for some token, so the dense tiled product reads all
-//! columns. [`DenseFrom`](crate::tape::DenseFrom) says how many tokens are many. The twin is the reference implementation on the CPU.
+//! channel mix, and y comes from relu². If an adapter stores W column-major, a step of a few tokens reads only the columns of W whose input is
+//! not zero. With many tokens, almost every column has a non-zero input for some token, so the dense tiled product is used.
+//! [`DenseFrom`](crate::tape::DenseFrom) has the limit.
 
 use super::shape::{BY_COLUMNS, Shape};
 use super::stack::{Segment, Stack, Store};

@@ -1,7 +1,7 @@
 //! A product that is normalised and added to the residual stream:  x += norm(W y)
 //!
-//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. GLM-4-0414 ends attention
-//! and ffn with this word. The twin is the reference implementation on the CPU.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. GLM-4-0414 ends attention and ffn
+//! with this word.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store};

@@ -3,8 +3,8 @@
 //!
 //!   x̂ = LN(x)   p = x̂ of the previous token   z = tanh(W1 lerp(x̂, p, m_x))
 //!   X_i = lerp(x̂, p, m_i + W2_i z_i)   y_j = activation_j(W_j X_i(j))
-//! x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j. W_j reads the lerp X_i(j). T is the number of tokens, C the width of
-//! x, n the number of lerps X_i. The twin is the reference implementation on the CPU.
+//! x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j. W_j reads the lerp X_i(j). T is the number of tokens, C the
+//! width of x, n the number of lerps X_i.
 
 use super::LAYER_NORM_EPS;
 use super::norm::Norm;
@@ -35,9 +35,9 @@ struct NormDdLerpLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_ddlerp_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are weight,
-    /// bias and m_x. The field `mix` of a projection is an index in `lerp.mixes`. `shift` is the state with x̂ of the previous token. The pages of
-    /// `shift` must have two halves, one that a step reads and one that the step writes.
+    /// Records the word `norm_ddlerp_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are
+    /// weight, bias and m_x. The field `mix` of a projection is an index in `lerp.mixes`. `shift` is the state with x̂ of the previous token.
+    /// Its pages must have two halves ([`StateSpec::halves`](crate::tape::StateSpec::halves)).
     pub fn norm_ddlerp_linear(
         &mut self,
         name: &'static str,

@@ -1,7 +1,6 @@
 //! A norm and a stack of matrices:  y_i = W_i norm(x) + b_i
 //!
-//! x is `[T, width]`, T is the number of tokens, W_i is `[rows_i, width]`, y has one column per matrix. The twin is the reference
-//! implementation on the CPU.
+//! x is `[T, width]`, T is the number of tokens, W_i is `[rows_i, width]`, y has one column per matrix.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store, fuses};
@@ -56,8 +55,8 @@ impl Word for NormLinear {
         self.stacks.iter().for_each(|s| s.twin(host));
     }
 
-    /// Returns `true` if this is the word `head` or `hidden`, which compute only the tokens whose logits are requested. Both must store norm(x),
-    /// because the tape's `hidden` is norm(x).
+    /// Returns `true` for the words `head` and `hidden`, which compute only tokens whose logits are requested. Both store norm(x), which is the
+    /// tape's `hidden`.
     fn is_head(&self) -> bool {
         self.stacks.iter().all(|s| s.rows == Rows::Outputs)
     }

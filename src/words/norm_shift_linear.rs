@@ -2,8 +2,8 @@
 //! weights, mix_m. Each matrix reads one lerp.
 //!
 //!   x̂ = LN(x)   X_m = lerp(x̂, x̂ of the previous token, mix_m)   y_i = activation_i(W_i X_m(i))
-//! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. W_i reads the lerp X_m(i). T is the number of tokens, C the width of x.
-//! The twin is the reference implementation on the CPU.
+//! x and X_m are `[T, C]`, W_i is `[rows_i, C]`, y has one column per matrix. W_i reads the lerp X_m(i). T is the number of tokens, C the width
+//! of x.
 
 use super::LAYER_NORM_EPS;
 use super::norm::Norm;
@@ -28,9 +28,9 @@ struct NormShiftLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are weight
-    /// and bias, then one vector per mix. A mix is a vector of lerp weights: 0 selects the current token, 1 the previous token. `shift` is the state
-    /// with x̂ of the previous token. The pages of `shift` must have two halves, one that a step reads and one that the step writes.
+    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are
+    /// weight and bias, then one vector per mix. A mix is a vector of lerp weights: 0 selects the current token, 1 the previous token. `shift`
+    /// is the state with x̂ of the previous token. Its pages must have two halves ([`StateSpec::halves`](crate::tape::StateSpec::halves)).
     pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, norm: Norm, projections: Vec<Projection>, shift: State) -> Var {
         let mix = ShiftMix::new(self, x, norm, shift, Inputs::Dropped);
         let stack = projections_of(self, name, mix.mixed, projections);

@@ -2,9 +2,9 @@
 //!
 //!   Decay (5, 6):  o = S r + bonus   S = S diag(w) + v kᵀ            y = GN(o) ⊙ g
 //!   Delta (7):     S = S diag(w) − (S κ) bᵀ + v kᵀ   o = S r         y = (GN(o) + bonus) ⊙ g
-//! Every head has a state S `[value][key]` and takes its tokens in order. GN is the norm of each head, g the gate. The words compute the
-//! vectors r, w, k, v (and κ, b) and the bonus of each token; their files have the formulas. In long steps, GPUs compute the recurrence in
-//! spans of 16 tokens (`spans.rs`). The *twin* is the reference implementation on the CPU.
+//! Every head has a state S `[value][key]` and takes its tokens in order. GN is the norm of each head, g the gate. The words compute the vectors
+//! r, w, k, v (and κ, b) and the bonus of each token; their files have the formulas. In long steps, GPUs compute the recurrence in spans of 16
+//! tokens (`spans.rs`).
 
 use super::moments;
 use super::stack::{Stack, fuses};
@@ -78,13 +78,13 @@ pub fn vars(tape: &mut Tape, rule: StateRule, width: usize, head_size: usize) ->
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
-/// Data for the kernel rwkv/head, in addition to a [`Recurrence`]. For each head, the kernel computes the low-rank products, the
-/// recurrence, the norm and the gate in one dispatch.
+/// The inputs of the kernel rwkv/head, beside a [`Recurrence`]. The kernel computes low-rank products, recurrence, norm and gate of a head in
+/// one dispatch.
 pub struct HeadKernel<'a> {
     /// The WGSL module that fills the shader slot `head`.
     pub module: &'static str,
     pub proj: Var,
-    /// Low-rank products that the kernel computes, or `None` if the word has no such products. All these products must read `proj`.
+    /// The low-rank products, which must all read `proj`, or `None` if the word has no such products.
     pub lora: Option<&'a Stack>,
     pub is_first_layer: bool,
     /// The row of [`Recurrence::vectors`] that holds the constant decay, or `None` if the decay depends on the token.
@@ -99,13 +99,13 @@ const HEAD_LANES: usize = 64;
 /// The number of units (eight weights) of a low-rank matrix that a lane of rwkv/head loads before it uses the first unit. On GPUs with few
 /// registers, a lane loads one unit of a quantised matrix.
 const AHEAD: usize = 4;
-/// The number of rows of the state per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
+/// State rows per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
 const ROWS: usize = 64;
-/// The number of rows of the state per workgroup of rwkv/wkv with the module rwkv/feed_window: the module's constant LANES.
+/// State rows per workgroup of rwkv/wkv with the module rwkv/feed_window: the module's constant LANES.
 const WINDOW_ROWS: usize = 8;
 /// The largest number of tokens whose vectors rwkv/wkv keeps in workgroup memory.
 const STAGE: usize = 4;
-/// The largest number of bytes of these vectors, unless the vectors of one token are larger.
+/// The most bytes of workgroup memory for these vectors, unless one token needs more.
 const STAGE_BYTES: usize = 8 << 10;
 
 /// How the recurrence reads the vectors of a token.

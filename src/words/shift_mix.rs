@@ -1,14 +1,14 @@
 //! Layer norm, token shift and lerps: the first part of RWKV's time mix and channel mix, shared by several words.
 //!
 //!   x̂ = LN(x)   p = x̂ of the previous token   X_m = x̂ + (p − x̂) ⊙ mix_m
-//! x and X_m are `[T, C]`. T is the number of tokens, C the width of x. The *twin* is the reference implementation on the CPU.
+//! x and X_m are `[T, C]`. T is the number of tokens, C the width of x.
 
 use super::norm::Norm;
 use super::stack::ProductInput;
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var};
 use rayon::prelude::*;
 
-/// The smallest number of elements of x̂ that the host divides among several threads.
+/// With fewer elements of x̂, the host uses one thread.
 const ALONE: usize = 1 << 13;
 
 /// Norm, token shift and lerps, with their weights and activations.
@@ -25,7 +25,7 @@ pub struct ShiftMix {
     pub mixed: Var,
 }
 
-/// Determines whether x̂ and p, the inputs of the lerps, are stored beside the lerps.
+/// Determines whether the inputs of the lerps, x̂ and p, are stored beside the lerps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Inputs {
     Dropped,
@@ -34,7 +34,7 @@ pub enum Inputs {
 
 impl ShiftMix {
     /// Declares the activation `mixed`. The vectors of `norm` are weight and bias, then the mixes. `shift` is the state with x̂ of the previous
-    /// token. The pages of `shift` must have two halves, one that a step reads and one that the step writes.
+    /// token. Its pages must have two halves ([`StateSpec::halves`](crate::tape::StateSpec::halves)).
     pub fn new(tape: &mut Tape, x: Var, norm: Norm, shift: State, inputs: Inputs) -> ShiftMix {
         let spec = tape.vector_spec(norm.vectors);
         let (width, n_mixes) = (spec.width, spec.parts.len() - 2);
@@ -114,7 +114,7 @@ impl ShiftMix {
             true => x_hat.chunks_exact_mut(width).enumerate().for_each(normalise),
             false => x_hat.par_chunks_exact_mut(width).enumerate().for_each(normalise),
         }
-        // p of each token.
+        // Each token's predecessor: the previous row, or the kept shift vector at the start of a run.
         let row = |t: usize| &x_hat[t * width..][..width];
         let mut p: Vec<&[f32]> = (0..host.step.tokens.len()).map(|t| row(t.saturating_sub(1))).collect();
         for run in host.step.runs.iter().filter(|run| run.len > 0) {

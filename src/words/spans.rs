@@ -2,9 +2,8 @@
 //! on the state, for all spans in parallel. A second dispatch (rwkv/wkv_chain) computes the terms that depend on the state, and the new state. The
 //! second dispatch takes the spans of each run in order.
 //!
-//! Results differ by rounding from the recurrence that takes one token after the other (rwkv/wkv): sums have another order, and the state is rounded
-//! to its storage format once per span instead of once per token. The spans of a run begin at the run's first token, so results do not depend on
-//! other runs.
+//! Results differ by rounding from the recurrence token by token (rwkv/wkv): sums have another order, and the state is rounded to its storage
+//! format only once per span. The spans of a run begin at the run's first token, so results do not depend on other runs.
 
 use super::recurrence::{BONUS, Recurrence, StateRule};
 use super::testing;
@@ -12,8 +11,8 @@ use crate::tape::{Binding, Class, Dispatch, Lowering, Run, Step};
 
 /// The number of tokens of a span: the constant SPAN of rwkv/spans.
 pub const SPAN: usize = 16;
-/// The smallest upper bound [`Lowering::tokens`] of a step that is computed in spans. Upper bounds are powers of two, so a step with the bound 128
-/// has 65 tokens or more. By estimate, a step of 54 tokens takes as long in spans, with their additional dispatch, as token by token.
+/// Steps use spans from this bound [`Lowering::tokens`] on. Bounds are powers of two, so such a step has at least 65 tokens. Spans need one more
+/// dispatch, and pay from about 54 tokens on, by estimate.
 const LEAST: usize = 128;
 /// The number of rows of the state per workgroup: the constant ROWS of rwkv/wkv_chain.
 const ROWS: usize = 16;
@@ -21,9 +20,9 @@ const ROWS: usize = 16;
 const LARGEST_HEAD: usize = 64;
 
 impl Recurrence {
-    /// Returns the dispatches of the recurrence in spans. Returns `None` if spans are not allowed: the step must have exact results, the device uses
-    /// no spans, or heads are wider than 64 channels. Also returns `None` if spans would be slower: the step has fewer than 65 tokens, or fewer than
-    /// 16 tokens per slot on average.
+    /// Returns the dispatches of the recurrence in spans. Returns `None` if the step needs exact results, if the device uses no spans, or if
+    /// heads are wider than 64 channels. Also returns `None` if spans would be slower: with fewer than 65 tokens, or fewer than 16 per slot on
+    /// average.
     pub fn lower_spans(&self, cx: &Lowering<'_>) -> Option<[Dispatch; 2]> {
         let is_allowed = cx.caps.class == Class::Groups && cx.caps.spans && !cx.is_exact() && self.head_size <= LARGEST_HEAD;
         let is_worthwhile = cx.tokens >= LEAST && cx.tokens >= SPAN * cx.runs;

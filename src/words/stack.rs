@@ -2,8 +2,7 @@
 //!
 //! A stack is one matrix in memory, made of several parts. A segment is one part with its own input and output.
 //!
-//! This file chooses a kernel by the adapter's kernel family and the number of tokens, and cuts the stack into pieces that each fit a
-//! binding. The *twin* is the reference implementation on the CPU.
+//! This file chooses a kernel by the adapter's kernel family and the number of tokens, and cuts the stack into pieces that each fit a binding.
 
 use super::shape::Shape;
 use crate::quant::Scaling;
@@ -187,7 +186,7 @@ pub struct Stack {
 /// The largest number of segments in one dispatch. The array `segments` in `shaders/linear/stack.wgsl` has three entries per segment, 24 in
 /// all.
 const MAX_SEGMENTS: usize = 8;
-/// The smallest number of rows of y that the host divides among several threads.
+/// With fewer rows of y, the host uses one thread.
 const ROWS_ALONE: usize = 8;
 /// How a product gets its input: a shader module with its parameters and bindings. The module `linear::input` reads rows of x. Other
 /// modules compute the input in every workgroup, which saves a dispatch.
@@ -219,8 +218,8 @@ impl Stack {
         self.products(cx, shape, pieces, &input, &x_at)
     }
 
-    /// Returns the dispatches of a product whose workgroups compute the input themselves. `input(is_first)` returns the shader module of
-    /// the input. `is_first` is `true` for the first dispatch. No other dispatch stores the computed input.
+    /// Returns the dispatches of a product whose workgroups compute the input themselves. `input(is_first)` returns the shader module of the
+    /// input. `is_first` is `true` for the first dispatch, the only one that also stores the computed input.
     pub fn lower_from(&self, cx: &Lowering<'_>, input: &dyn Fn(bool) -> ProductInput) -> Vec<Dispatch> {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let (n, tuning) = (cx.n_rows(self.rows), &cx.caps.tuning);
@@ -329,7 +328,7 @@ impl Stack {
         segment.y_plane * capacity * tape.var_spec(self.y).stride() + segment.y
     }
 
-    /// Computes the product on the host. All segments are multiplied together, so that the work is split into tasks once.
+    /// Computes the product on the host, with all segments in one call, so that the work is split into tasks once.
     pub fn twin(&self, host: &mut Host) {
         let n = self.rows.count(host.step.tokens.len(), host.step.outputs.len());
         let tape = host.tape.clone();

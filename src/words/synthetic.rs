@@ -10,8 +10,7 @@ use half::f16;
 /// The seed of synthetic models. Models in files and models in memory use the same seed, so they have the same weights.
 pub const MODEL_SEED: u64 = 42;
 
-/// A source of f16 weights. The elements of a tensor depend on the seed, the tensor's name and its shape. The elements are computed when the
-/// tensor is read.
+/// A source of f16 weights, which are computed when a tensor is read. They depend on the seed, the tensor's name and its shape.
 #[derive(Debug, Clone, Copy)]
 pub struct Synthetic {
     pub seed: u64,

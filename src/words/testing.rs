@@ -13,7 +13,7 @@ pub struct Case {
     pub steps: Vec<Step>,
     /// The largest normalised mean squared error that passes.
     pub bound: f64,
-    /// `true` if states start as before the first token, `false` if states start with seeded random values.
+    /// `true` if states start with their initial values, `false` if they start with seeded random values.
     pub from_nothing: bool,
     /// An activation and the fraction of zeros in its first column, or `None` if no input needs zeros.
     pub zeros: Option<(Var, f32)>,
@@ -33,9 +33,8 @@ impl Case {
     }
 }
 
-/// Returns six steps of 1 to 70 tokens. The first four steps have one to three slots. The last two steps have one slot: one requests the
-/// logits of the last token, the other requests the logits of several tokens. In some steps a slot writes another page than the page that
-/// it reads. Token ids are below `vocab`.
+/// Returns six steps of 1 to 70 tokens. The first four have one to three slots. The last two have one slot, and request the logits of its last
+/// token, or of several tokens. In some steps a slot reads one page and writes another. Token ids are below `vocab`.
 pub fn steps(vocab: usize) -> Vec<Step> {
     let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run {
         first_row,
@@ -67,8 +66,7 @@ pub fn steps(vocab: usize) -> Vec<Step> {
     ]
 }
 
-/// Returns steps of one slot whose only output is the last token. Products choose kernels by the number of tokens; together, the steps use
-/// all of these kernels.
+/// Returns steps of one slot whose only output is the last token. Their numbers of tokens make products use each of their kernels.
 pub fn batches() -> Vec<Step> {
     let run = |n| Run { first_row: 0, len: n, page_in: 3, page_out: 3, shift_in: 6, shift_out: 7, ..Run::default() };
     let step = |n: u32| Step { tokens: vec![0; n as usize], runs: vec![run(n)], outputs: vec![n - 1], ..Step::default() };

@@ -11,8 +11,8 @@ const LANES: usize = 8;
 /// The number of matrix rows per lane in `shaders/linear/windows.wgsl`. All rows of a workgroup share one set of column scales.
 const ROWS: usize = 8;
 const _: () = assert!(LANES * ROWS == WEIGHTS_PER_BLOCK);
-/// The number of matrix rows per workgroup. If the tiles of a block have room for `GROUP` rows, the block has a multiple of `GROUP` rows, so
-/// that no lane is idle. The last block of a matrix may have fewer rows.
+/// The number of matrix rows per workgroup. A block has a multiple of `GROUP` rows if its tiles have room for them, so that no lane is idle. The
+/// last block of a matrix may have fewer rows.
 pub const GROUP: usize = LANES * ROWS;
 /// The number of floats in a window, a uniform binding of 64 KiB.
 const WINDOW: usize = WINDOW_BYTES / 4;
@@ -46,8 +46,8 @@ fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     dispatches
 }
 
-/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. The result is the largest of these numbers that meets two conditions: the
-/// inputs of so many tokens fit one window, and the number is at most `n` rounded up to a power of two.
+/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. This is the largest of these numbers that exceeds neither `n`, rounded up to a power
+/// of two, nor the tokens whose inputs fit one window.
 fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usize {
     let stride = cx.tape.var_spec(stack.x).stride();
     let width = cx.tape.matrix_spec(stack.matrix).parts[segment.part].units() * crate::quant::PAD;

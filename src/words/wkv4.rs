@@ -4,8 +4,8 @@
 //!
 //!   q = max(p, u + k)   wkv = (e^(p − q) a + e^(u + k − q) v) / (e^(p − q) b + e^(u + k − q))
 //!   q = max(p + w, k)   a = e^(p + w − q) a + e^(k − q) v   b = e^(p + w − q) b + e^(k − q)   p = q
-//! x is `[T, C]`, W is `[C, A]`. r, k and v are `[T, A]`, w and u are `[A]`. T is the number of tokens, C the width of x, A the width of
-//! the time mix. The state consists of a, b and p, `[A]` each. The twin is the reference implementation on the CPU.
+//! x is `[T, C]`, W is `[C, A]`. r, k and v are `[T, A]`, w and u are `[A]`. T is the number of tokens, C the width of x, A the width of the
+//! time mix. The state consists of a, b and p, `[A]` each.
 
 use super::stack::{ProductInput, Segment, Stack, Store, fuses};
 use super::testing::{Case, steps};
@@ -147,7 +147,7 @@ pub fn cases() -> Vec<Case> {
         let state = tape.wkv4_state("wkv".into(), width);
         let x = tape.var("x", Rows::Tokens, &[width + 3]);
         tape.wkv4_linear_add(proj, vectors, state, MatrixPart::new("w", width + 3, width), x);
-        // States of seeded numbers would have denominators that are negative or near zero.
+        // A state of random numbers could have denominators that are negative or near zero.
         cases.push(Case { from_nothing: true, ..Case::new(format!("wkv4_linear_add/{width}"), tape, steps(2), 1e-9) });
     }
     cases

@@ -2,9 +2,8 @@
 //! gate. Source: Eagle and Finch paper, section 4. Per head, with a state S `[value][key]`:
 //!
 //!   y = S r + (Σ r u k) v   S = S diag(w) + v kᵀ   out = GN(y) ⊙ g
-//! r, k, v, w, g and out are `[T, A]`. T is the number of tokens, A the width of the time mix. u is a weight vector `[A]`, GN the norm of
-//! each head. In RWKV-5 the decay w is a constant. In RWKV-6 a low-rank pair computes w. The twin is the reference implementation on the
-//! CPU.
+//! r, k, v, w, g and out are `[T, A]`. T is the number of tokens, A the width of the time mix. u is a weight vector `[A]`, GN the norm of each
+//! head. In RWKV-5 the decay w is a constant. In RWKV-6 a low-rank pair computes w.
 
 use super::recurrence::{self, BONUS, Gate, HeadKernel, HeadTask, K, R, Recurrence, StateRule, V, column};
 use super::spans::steps;

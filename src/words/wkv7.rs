@@ -3,8 +3,8 @@
 //!
 //!   κ = k k_k / max(|k k_k|, 1e-12)   b = κ a   k' = k (1 + (a − 1) k_a)   v' = v + (v_first − v) mix
 //!   S = S diag(w) − (S κ) bᵀ + v' k'ᵀ   y = (GN(S r) + (Σ r k' r_k) v') ⊙ g
-//! r, k, v, w, a, g and y are `[T, C]`. T is the number of tokens, C the width of the time mix. k_k, k_a and r_k are weight vectors `[C]`,
-//! mix is a column of low-rank outputs, GN the norm of each head. The twin is the reference implementation on the CPU.
+//! r, k, v, w, a, g and y are `[T, C]`. T is the number of tokens, C the width of the time mix. k_k, k_a and r_k are weight vectors `[C]`, mix
+//! is a column of low-rank outputs, GN the norm of each head.
 
 use super::recurrence::{self, BONUS, Gate, HeadKernel, HeadTask, K, R, Recurrence, StateRule, V, column};
 use super::spans::steps;

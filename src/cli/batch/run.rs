@@ -23,8 +23,7 @@ pub const BASE: &str = "base";
 
 /// Starts an engine without a prefix cache. If `base` has a state, the engine keeps this state under the name [`BASE`].
 pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
-    // The only stored state is `base`, so the bytes of states need no limit. Nobody waits for single tokens, so prefill may slow down
-    // decoding without a limit.
+    // `base` is the only stored state, so their bytes need no limit. Prefill may slow down decoding, because nobody waits for single tokens.
     let states = StateOptions { bytes: u64::MAX, ..StateOptions::default() };
     let cache = CacheOptions::off();
     model.check_speaks()?;
@@ -56,7 +55,7 @@ struct RunningLine {
     /// The number of texts that the line asks for.
     n: usize,
     done: Vec<Completion>,
-    /// Counts the line's bytes against the memory limit of all lines. While the limit is reached, no further line is read.
+    /// The line's share of the bytes that all lines together may take. At the limit, no further line is read.
     _held: HeldBytes,
 }
 
@@ -90,8 +89,8 @@ impl BatchRun {
         self.report.done + self.report.failed + self.report.kept
     }
 
-    /// Starts the texts of a line. A line that already has a result from an earlier run is only counted. If the line cannot be started, writes
-    /// its error to the results.
+    /// Starts the texts of a line, or writes the error of a line that cannot be started. A line that an earlier run has finished is only
+    /// counted.
     pub fn take(&mut self, line: NumberedLine) -> WriteResult {
         let NumberedLine { number, bytes, held } = line;
         let fields = match &bytes {
@@ -115,7 +114,7 @@ impl BatchRun {
             }
             return Ok(());
         }
-        // Grammars, schemas and templates are parsed by large crates of other authors. A panic in their code becomes this line's error.
+        // Large crates of other authors parse grammars, schemas and templates. A panic in their code becomes this line's error.
         match caught(|| self.submit(&id, &line::request(&fields)?)) {
             Ok((generation, n)) => {
                 self.running.push(RunningLine { id, number, generation, n, done: Vec::new(), _held: held });
@@ -134,8 +133,7 @@ impl BatchRun {
         Ok((self.engine.submit(merged)?, request.n))
     }
 
-    /// Handles all events that have arrived. If none has arrived, waits for an event, at most as long as `patience`. The next call handles
-    /// that event.
+    /// Handles all pending events. Without any, waits up to `patience` for an event, which the next call handles.
     pub fn wait(&mut self, patience: Duration) -> WriteResult {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);

@@ -20,8 +20,8 @@ const COLOURS: [RGBColor; 6] = [
 
 const SLOTS: &str = "slots";
 
-/// One chart: a line of points for each label (model and device). A point is a pair of a number on the horizontal axis, which `axis` names, and
-/// the measured value.
+/// One chart, with a line of points per label (model and device). A point is the number on the horizontal axis, which `axis` names, and the
+/// measured value.
 struct Chart {
     title: &'static str,
     axis: &'static str,
@@ -46,7 +46,7 @@ fn charts(records: &[BenchRecord]) -> [Chart; 3] {
         let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for record in records {
             if let Some(point) = point(record) {
-                // The chart with the slots on its horizontal axis needs no slots in its labels.
+                // Labels name the slots, unless the horizontal axis shows them.
                 let slots = if axis == SLOTS || record.n_batch == 1 { String::new() } else { format!(", {} slots", record.n_batch) };
                 lines.entry(format!("{}, {}{slots}", record.model_type, record.gpu_info)).or_default().push(point);
             }

@@ -20,14 +20,14 @@ pub enum OutputFormat {
 /// Prints benchmark results. Each result is printed at once, except in a JSON array, which is printed at the end or at an interrupt.
 pub struct Printer {
     format: OutputFormat,
-    /// Standard output, locked until all results are printed. `None` for a JSON array: at an interrupt, another thread prints the array and
-    /// needs the lock.
+    /// Standard output, locked until all results are printed. `None` for a JSON array, which another thread prints at an interrupt: it needs the
+    /// lock.
     out: Option<Output>,
     kept: Arc<Mutex<Vec<BenchRecord>>>,
     is_first: bool,
 }
 
-/// Removes all records from `kept` and returns the records. So each record is printed only once.
+/// Takes all records out of `kept`, so that each is printed only once.
 fn taken(kept: &Mutex<Vec<BenchRecord>>) -> Vec<BenchRecord> {
     std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -44,8 +44,7 @@ impl Printer {
         Printer { format, out, kept: Arc::default(), is_first: true }
     }
 
-    /// Installs a function that prints the finished records when a signal ends the program. Only a JSON array needs this function: other
-    /// formats print each record at once.
+    /// Prints the finished records if a signal ends the program. Only a JSON array needs this: other formats print each record at once.
     pub fn print_on_interrupt(&self) {
         if self.format == OutputFormat::Json {
             let kept = self.kept.clone();

@@ -40,7 +40,7 @@ pub enum Health {
 }
 
 impl Server {
-    /// Prepares connections to the server at `url`, with an API key if `key` is given. Connects later.
+    /// Prepares requests to the server at `url`, with the API key `key` if given. Opens no connection yet.
     ///
     /// # Errors
     /// `Usage` if the URL is not an http URL, or if the key cannot be sent in a header.
@@ -155,8 +155,8 @@ impl Server {
 
 const NOT_OPENAI: &str = "the URL must lead to a server with OpenAI's API, such as `wingbeat serve`";
 
-/// Reads the URL of a server. Adds `http://` if the scheme is missing. Removes `/v1` at the end: users of other
-/// clients write `/v1`, but the paths of this client begin with `/v1`.
+/// Reads the URL of a server. Adds `http://` if the scheme is missing. Removes a final `/v1`, which users of other clients write: the paths of
+/// this client already begin with it.
 fn address(text: &str) -> Result<Url> {
     let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let mut url = Url::parse(&full)
@@ -169,7 +169,8 @@ fn address(text: &str) -> Result<Url> {
         return Err(Error::usage(format!("expected a URL with http, found {}", url.scheme())));
     }
     if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
-        let e = Error::usage("expected only host, port and path in the URL, found a name, a query or a fragment, too");
+        let e =
+            Error::usage("expected only a host, a port and a path in the URL, found a user name, a password, a query or a fragment, too");
         return Err(e.hint("give an API key with --key-file"));
     }
     let path = url.path().trim_end_matches('/');
@@ -210,7 +211,7 @@ fn refused(status: StatusCode, body: &[u8]) -> Error {
     }
 }
 
-/// Returns `true` if the server closed the connection without an answer. A connection that was kept open for further requests may end in this way.
+/// Returns `true` if the server closed the connection without an answer, as servers may do with a connection that was kept open.
 fn was_closed(e: &legacy::Error) -> bool {
     std::error::Error::source(e).and_then(|e| e.downcast_ref::<hyper::Error>()).is_some_and(hyper::Error::is_incomplete_message)
 }
@@ -272,8 +273,8 @@ mod tests {
             ("https://box", "https://box: expected a URL with http, found https"),
             ("ftp://box", "found ftp"),
             ("http://", "expected the URL of a server"),
-            ("http://me:secret@box", "only host, port and path"),
-            ("http://box?x=1", "only host, port and path"),
+            ("http://me:secret@box", "only a host, a port and a path"),
+            ("http://box?x=1", "only a host, a port and a path"),
         ] {
             let e = at(url).unwrap_err().to_string();
             assert!(e.contains(want), "{e}");

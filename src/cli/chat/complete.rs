@@ -1,5 +1,4 @@
-//! Completes commands, names of branches and settings, and paths of files with Tab. When Enter is pressed after a backslash, replaces the
-//! backslash by a newline.
+//! Completes commands, branches, settings and paths with Tab. Also turns a backslash before Enter into a newline.
 
 use super::command::{ALIASES, COMMANDS, PLUS, Takes};
 use rustyline::completion::{Completer, Pair};
@@ -16,8 +15,8 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Returns the byte of `line` at which the text to replace starts, and the texts with which Tab can replace it. This text is the command, a
-    /// part of its argument, or a backslash at the end of the line.
+    /// Returns the byte of `line` from which on Tab replaces text, and the possible replacements. Tab replaces a command, a part of its
+    /// argument, or a backslash at the end of the line.
     fn offers(&self, line: &str) -> (usize, Vec<Pair>) {
         if let Some(rest) = line.strip_suffix('\\') {
             return (rest.len(), vec![Pair { display: String::new(), replacement: "\n".into() }]);
@@ -47,8 +46,8 @@ fn beginning_with(word: &str, names: impl Iterator<Item = String>) -> Vec<Pair> 
     names.filter(|n| n.starts_with(word)).map(|n| Pair { display: n.trim_end().to_string(), replacement: n }).collect()
 }
 
-/// Completes the path `word`, which starts at byte `start` of the line. Returns the byte at which the last part of the path starts, and the
-/// names that can replace this part. All text after `start` is one path, so spaces need no escape.
+/// Completes the path `word`, which starts at byte `start` and fills the rest of the line, so spaces need no escape. Returns the byte at which
+/// the path's last part starts, and the names that can replace this part.
 fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
     let at = word.rfind(is_separator).map_or(0, |i| i + 1);
     let (folder, name) = word.split_at(at);
@@ -57,7 +56,7 @@ fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(mut found) = entry.file_name().into_string() else { continue };
         let is_hidden = found.starts_with('.') && !name.starts_with('.');
-        // Names with control characters are left out, because the terminal would obey the characters.
+        // Names with control characters are left out, because a terminal would act on them.
         if is_hidden || found.contains(char::is_control) {
             continue;
         }

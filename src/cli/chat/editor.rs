@@ -111,7 +111,7 @@ impl Editor {
         }
     }
 
-    /// Adds a message to the history. Appends the message to the history file at once, because a signal can end the program.
+    /// Adds a message to the history, and at once to its file, because a signal can end the program.
     fn remember(&mut self, line: &str) {
         if line.trim().is_empty() {
             return;
@@ -130,7 +130,7 @@ fn failed(e: ReadlineError) -> Error {
     Error::input(e.to_string()).at("the terminal")
 }
 
-/// When Ctrl-C is pressed, stores whether the line is empty.
+/// Stores at Ctrl-C whether the line was empty.
 struct Watch(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for Watch {
@@ -140,9 +140,8 @@ impl ConditionalEventHandler for Watch {
     }
 }
 
-/// When Enter is pressed after a backslash at the end of the line, replaces the backslash by a newline. The editor's completion command (Tab)
-/// makes this replacement, because no other editor command replaces text and moves the cursor after the new text. Pasted text keeps its
-/// backslashes, because pasting presses no key.
+/// Turns a backslash before Enter into a newline. It triggers the editor's completion command (Tab), the only command that replaces text and
+/// moves the cursor after it. Pasted backslashes stay, because pasting presses no key.
 struct Continuation;
 
 impl ConditionalEventHandler for Continuation {

@@ -15,7 +15,7 @@ use crate::session::Finish;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// The maximum number of answers in a row that call tools. After these answers, the chat waits for a message.
+/// After this many answers in a row that call tools, the chat waits for a message.
 const MAX_ROUNDS: usize = 32;
 
 /// The maximum number of characters of a tool call's result that are shown.
@@ -32,8 +32,8 @@ impl Chat {
         self.command(command::parse(line)?, line)
     }
 
-    /// Generates and shows an answer, and keeps the answer's tool calls. `what` is the prompt of the answer, `typed` the line that the user
-    /// typed. Returns what the chat does next.
+    /// Generates and shows the answer to `what`, and keeps its tool calls. `typed` is the line that the user typed. Returns what the chat does
+    /// next.
     fn draw(&mut self, what: Draw, overrides: Overrides, typed: &str) -> std::result::Result<Then, Failure> {
         let Chat { conversation, screen, reading, .. } = self;
         let is_reply = matches!(what, Draw::Say(_) | Draw::Retry | Draw::Results(_));
@@ -101,7 +101,8 @@ impl Chat {
         self.draw(Draw::Results(results), Overrides::default(), line)
     }
 
-    /// Runs the tool command for all calls of the last answer, until an answer has no calls. `typed` is the user's line.
+    /// Runs the tool command for all calls of the last answer, then of the next answer, until an answer has no calls. `typed` is the user's
+    /// line.
     fn run_tools(&mut self, typed: &str) -> std::result::Result<Then, Failure> {
         let Some(command) = self.calls.command.clone() else { return Ok(Then::Next) };
         let stop = self.conversation.stop_flag();

@@ -24,16 +24,15 @@ pub enum As {
 pub struct Screen {
     out: Output,
     shows: As,
-    /// Index 0 is true if stdout is a terminal, index 1 if stderr is a terminal.
+    /// True for a terminal. Index 0 is stdout, index 1 stderr.
     is_terminal: [bool; 2],
     is_coloured: bool,
     color: Color,
-    /// The bot's name, which is shown before the answer's first part. `None` after the name was shown, or if the answer is shown without a
-    /// name.
+    /// The bot's name, until it is shown before the answer's first part. `None` afterwards, or if the answer is shown without a name.
     who: Option<String>,
     /// True if the last part that was shown was a thought.
     is_thinking: bool,
-    /// The error of writing to the output. This error ends the answer, and `end` returns the error.
+    /// A write error, which ends the answer. `end` returns it.
     failure: Option<Failure>,
 }
 
@@ -82,7 +81,7 @@ impl Screen {
                 self.is_thinking = true;
                 self.painted(text, DIM)
             }
-            // If stdout is not a terminal, stdout gets the answers without thoughts.
+            // A pipe or a file gets the answers without thoughts.
             AnswerPart::Thought(_) => Ok(()),
             // Calls are shown after the answer.
             AnswerPart::Call(_) | AnswerPart::Arguments(_) => Ok(()),
@@ -95,15 +94,15 @@ impl Screen {
         }
     }
 
-    /// Ends the line of an answer, or prints the answer as a JSON object. Then prints a line on stderr. If stderr is a terminal, the line has the
-    /// answer's length and speed. If not, the line is printed only if the context is full or the answer is incomplete under its grammar or schema.
+    /// Ends the line of an answer, or prints the answer as a JSON object. Then prints length and speed on stderr, if this is a terminal.
+    /// Otherwise stderr gets a line only if the context is full or the answer is incomplete under its grammar or schema.
     pub fn end(&mut self, answer: &Answer, report: ChatReport<'_>) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
         match self.shows {
             As::Json => self.out.json(&report)?,
-            // An empty answer is an empty line, so that each message has a line of output.
+            // An empty answer prints an empty line, so that every message has a line of output.
             As::Text if answer.text.is_empty() && answer.calls.is_empty() => {
                 self.name()?;
                 self.out.line("")?;
@@ -115,7 +114,7 @@ impl Screen {
             self.aside(spoken);
         } else {
             log::info!("{spoken}");
-            // The reader of stdout cannot see that the text was cut, so stderr reports it.
+            // A reader of stdout cannot see that the text was cut, so stderr reports it.
             let is_cut = answer.finish == Finish::Context || answer.complete == Some(false);
             ending(answer.finish, answer.complete).filter(|_| is_cut).iter().for_each(|why| say(format_args!("note: {why}")));
         }

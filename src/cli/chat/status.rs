@@ -5,8 +5,7 @@ use crate::conversation::{Conversation, Stats};
 use crate::sample::RANDOM_SEED;
 use crate::session::{Finish, Timings};
 
-/// Returns a line with the name of the current branch and the branch's numbers of turns and tokens. The chat shows this line after a
-/// command that changed the branch.
+/// Returns a line about the current branch: its name, turns and tokens. The chat shows this line after a command that changed the branch.
 pub fn place(chat: &Conversation) -> String {
     let stats = chat.stats();
     format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
@@ -14,7 +13,7 @@ pub fn place(chat: &Conversation) -> String {
 
 /// The maximum number of turns of a loaded chat that are shown.
 const SHOWN_TURNS: usize = 3;
-/// The maximum number of characters of a message that are shown. A longer message is shown without its beginning.
+/// The maximum number of characters that are shown of a message. Only the end of a longer message is shown.
 const SHOWN_CHARS: usize = 600;
 
 /// Returns the last `SHOWN_TURNS` turns as lines. Each message begins with the speaker's name.
@@ -63,8 +62,8 @@ fn speed(t: &Timings) -> String {
     }
 }
 
-/// Returns a line with a changed setting and its value. If the user asked for a random seed, the line has the chosen number, with which the
-/// answers can be repeated.
+/// Returns a line with a changed setting and its value. For a random seed, the line has the chosen number, with which the answers can be
+/// repeated.
 pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
     if name == "seed" && value.trim() == RANDOM_SEED {
         return format!("seed is {}, chosen at random", settings.sampling.seed);

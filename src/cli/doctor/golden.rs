@@ -1,5 +1,4 @@
-//! Compares the logits and the greedy text of the built-in model with golden logits and a golden text, which a reference implementation
-//! made.
+//! Compares the built-in model's logits and greedy text with those of a reference implementation (golden logits).
 
 use crate::cli::flags;
 use crate::error::Result;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A family of kernels and the results of its check. A family is all kernels that are chosen for one combination of the capabilities below.
+/// The kernels that are chosen for one combination of the capabilities below, and the results of their check.
 #[derive(Debug, Serialize)]
 pub struct KernelFamily {
     /// `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
@@ -33,7 +33,7 @@ pub struct KernelFamily {
     pub n_cases: usize,
     /// The number of test cases of the family. Larger than `n_cases` if the user stopped the check.
     pub n_planned: usize,
-    /// The passed test case with the largest error relative to the case's bound, and this error. `None` if no passed case has an error above 0.
+    /// The passed test case with the largest error relative to its bound, and this error. `None` if all errors are 0.
     pub worst: Option<String>,
     pub wrong: Vec<String>,
 }
@@ -66,8 +66,8 @@ pub struct Kernels {
     with_draws: bool,
 }
 
-/// A unit of work for one thread: the test cases of all words (fused operations) in the weight format `format`. If `format` is `None`, the
-/// unit is the check of the kernel that samples tokens.
+/// A job for one thread: the test cases of all words (fused operations) in the weight format `format`, or the check of the sampling kernel if
+/// `format` is `None`.
 #[derive(Clone, Copy)]
 struct KernelCheck {
     family: usize,
@@ -85,7 +85,7 @@ impl Kernels {
     pub fn open(adapter: &Adapter, extent: Extent) -> Result<Kernels> {
         let own = adapter.caps(false)?;
         let opened = Device::open(adapter, false)?;
-        // Exclude cooperative matrices that give wrong results on this adapter, because models do not use them either.
+        // If cooperative matrices give wrong results on this adapter, models do not use them, and no check does either.
         let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
         let with_draws = extent == Extent::Full || draws_on_device(own.class == Class::Groups)?;
         let families = match extent {
@@ -106,9 +106,8 @@ impl Kernels {
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Checks all families. Ends early if the user stops the check. A case that cannot run counts as wrong. The first job compiles the kernels that
-    /// models use in the default format. After this job, drops the sender `led`, so that its receiver learns that the driver has cached these
-    /// kernels.
+    /// Checks all families. Ends early if the user stops the check. A case that cannot run counts as wrong. The first job compiles the kernels
+    /// that models use in the default format. Dropping `led` after it signals that the driver has cached these kernels.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<KernelFamily> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<KernelCheck> =
@@ -140,7 +139,7 @@ impl Kernels {
                         work(&device);
                     }
                 };
-                // If the device cannot be opened twice or the system has no thread left, the calling thread does all the work.
+                // If the device cannot be opened twice or the system has no more threads, the calling thread does all the work.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, help);
             }
             work(&self.opened);

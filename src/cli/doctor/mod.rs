@@ -154,8 +154,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::from(code))
 }
 
-/// Chooses the device that the flags name. Without a flag, chooses the best adapter, which may be a software adapter: software adapters have
-/// drivers to check, too. Without a flag and without an adapter, chooses the CPU.
+/// Chooses the device of the flags. Without a flag, chooses the best adapter, even a software adapter, whose driver can be wrong, too. Without
+/// an adapter, chooses the CPU.
 fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<DeviceDecision> {
     match on.named() {
         Some(device) => choose(&device.parse()?, backend),
@@ -164,8 +164,7 @@ fn choose_or_software(on: &DeviceArgs, backend: Backend) -> Result<DeviceDecisio
     }
 }
 
-/// Runs the checks on the chosen device. If the device cannot be opened, the results say so, because the report must be printed for a broken
-/// device, too.
+/// Runs the checks on the chosen device. An error of the device becomes part of the results, because a broken device needs a report, too.
 fn examine(choice: &DeviceDecision, backend: Backend, extent: Extent, stop: Arc<AtomicBool>) -> Results {
     let mut failure = None;
     let mut keep = |e: Error| _ = failure.get_or_insert(flags::in_hint(e).to_string());
@@ -189,8 +188,8 @@ fn examine(choice: &DeviceDecision, backend: Backend, extent: Extent, stop: Arc<
     };
     let (golden, kernels) = std::thread::scope(|scope| {
         let (led, compiled) = channel();
-        // The built-in model uses kernels that the first job compiles. So the check of the model starts after the first job. Otherwise the job and
-        // the check would both compile these kernels.
+        // The check of the built-in model starts after the first job, which compiles the kernels that the model uses. Otherwise both would
+        // compile them.
         let later = {
             let check_golden = &check_golden;
             move || {
@@ -202,7 +201,7 @@ fn examine(choice: &DeviceDecision, backend: Backend, extent: Extent, stop: Arc<
         let kernels = to_check.map(|kernels| kernels.run(&checks, led)).unwrap_or_default();
         let golden = match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // The system has no thread left: run the check in this thread.
+            // The system has no more threads: run the check in this one.
             Err(_) => check_golden(),
         };
         (golden, kernels)

@@ -1,4 +1,4 @@
-//! The id of an input line of `batch`. A result has the id of its line, so results of several runs can be matched with lines in any order.
+//! The id of an input line of `batch`. A result has the id of its line, so that lines and results of several runs match in any order.
 
 use crate::error::{Error, Result, short};
 use serde::Deserialize;
@@ -27,15 +27,15 @@ impl Id {
         &self.0
     }
 
-    /// Returns the first 16 bytes of the sha256 of the id. Keys of millions of ids take little memory. In practice, two ids never have the
-    /// same key.
+    /// Returns a short hash of the id, the first 16 bytes of its sha256, so that millions of ids take little memory. In practice, no two ids
+    /// share a key.
     pub fn key(&self) -> u128 {
         let digest = Sha256::digest(self.to_string());
         u128::from_le_bytes(digest[..16].try_into().expect("a sha256 has 32 bytes"))
     }
 
-    /// Returns the seed of a line that does not set a seed. The seed depends only on the run's seed and the id. The seed has 53 bits, which
-    /// a JSON number holds exactly.
+    /// Returns the seed of a line that sets no seed. It depends only on the run's seed and the id, and has 53 bits, which a JSON number holds
+    /// exactly.
     pub fn seed(&self, run: u64) -> u64 {
         let digest = Sha256::digest(format!("{run} {self}"));
         u64::from_le_bytes(digest[..8].try_into().expect("a sha256 has 32 bytes")) >> 11

@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 /// The text at the beginning of a lock file. The process id follows this text.
 const MARK: &str = "wingbeat batch, process ";
 
-/// The number of attempts to lock the file. An attempt fails if another process removes the lock file before this process locks
-/// the lock file.
+/// The number of attempts to lock the file. An attempt fails if another process removes the lock file first.
 const ATTEMPTS: usize = 16;
 
 /// A lock that this process holds. Dropping this value releases the lock.
@@ -74,8 +73,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Remove the file while the file is still locked. A process that has already opened the file then finds that `path` no longer names
-        // the file (`is_at`). On Windows, a process cannot find this, so the file is not removed.
+        // Remove the file while it is still locked. A process that has already opened it then sees that `path` no longer names it (`is_at`). On
+        // Windows no process could see this, so the file stays.
         let is_ours = std::fs::read(&self.path).is_ok_and(|text| text.starts_with(MARK.as_bytes()));
         if cfg!(unix) && is_ours {
             let _ = std::fs::remove_file(&self.path);
@@ -103,8 +102,7 @@ pub fn beside(results: &Path, extension: &str) -> Result<PathBuf> {
     Ok(name.into())
 }
 
-/// Returns whether `path` still names the open file `file`. The previous owner of the lock may have removed the file after this process opened
-/// the file.
+/// Returns whether `path` still names the open file `file`. The lock's previous owner may have removed it after this process opened it.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// Determines what happens to the error lines of earlier runs.
 ///
-/// An error line without an id names its input line by the line's number. Such an error line is always removed: the input may have another
-/// line at that number now, and a line that is still wrong is quickly reported again.
+/// An error line without an id has the number of its input line instead. Such a line is always removed: the input may now have another line
+/// there, and a line that is still wrong is quickly reported again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errors {
     Keep,
@@ -93,7 +93,7 @@ impl FoundResults {
         }
         let io = |e| Error::io(e, path);
         let mut left = EarlierIds::default();
-        // Open a pipe for writing only. If this process could also read from the pipe, a write would not fail after the last reader has ended.
+        // Open a pipe for writing only: a process that can also read from it gets no error after the last reader has ended.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             let file = OpenOptions::new().write(true).open(path).map_err(io)?;
             return Ok(FoundResults { path: path.into(), file, left, end: None, lock: None });
@@ -123,7 +123,7 @@ impl FoundResults {
         let FoundResults { path, mut file, mut left, end, lock } = self;
         let io = |e| Error::io(e, &path);
         if let Some(end) = end.filter(|&end| file.metadata().is_ok_and(|m| end < m.len())) {
-            // On Windows, a file that is open for appending cannot be shortened. So open the file again.
+            // Windows does not shorten a file that is open for appending, so open the file again.
             OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(end)).map_err(io)?;
         }
         let is_retried = errors == Errors::Retry && !left.errors.is_empty();
@@ -169,7 +169,7 @@ impl Results {
 }
 
 impl EarlierIds {
-    /// Adds the keys of the ids of all complete lines to this value. Returns the length of these lines in bytes.
+    /// Adds the keys of all complete lines' ids. Returns the length of these lines in bytes.
     ///
     /// # Errors
     /// `File` if a line is not a result. The error names the first such line.
@@ -184,7 +184,7 @@ impl EarlierIds {
             }
             if line.last() != Some(&b'\n') {
                 line.truncate(line.iter().rposition(|b| *b != 0).map_or(line.len(), |last| last + 1));
-                // The last line has no newline, so it is incomplete. Anything but the beginning of a result is an error.
+                // The last line has no newline, so it is incomplete. It must be the beginning of a result.
                 let begins = br#"{"id":"#;
                 // A line of complete JSON that is not a result was not written by this program.
                 let is_other = serde_json::from_slice::<IgnoredAny>(&line).is_ok() && result(&line).is_none();
@@ -266,7 +266,7 @@ mod tests {
             assert_eq!(was(&[key("\"a\""), key("7")]), [Some(EarlierResult::Text), Some(EarlierResult::Error)], "{torn:?}");
             assert_eq!(was(&[key("\"7\""), key("3")]), [None, None], "a text is no number, a number no line");
             assert!(results.write(&serde_json::json!({"id": 8})).is_ok());
-            // The error of a line without an id is removed.
+            // Errors of lines without an id are removed.
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{TEXT}\n{ERROR}\n{{\"id\":8}}\n"));
         }
     }

@@ -1,7 +1,6 @@
 //! Records which model and settings made the results `OUT.jsonl`, in the file `OUT.jsonl.run.json`.
 //!
-//! If a later run had another model or other settings, one file would mix two kinds of texts. So a run compares its settings with the
-//! record of the earlier run.
+//! A run compares its model and settings with the earlier run's record, so that one file does not mix two kinds of texts.
 
 use super::lock::beside;
 use crate::cli::output::say;
@@ -42,9 +41,8 @@ impl RunFile {
         RunFile { format_version: FORMAT_VERSION, wingbeat: env!("CARGO_PKG_VERSION").into(), name: name.into(), seed, made_with }
     }
 
-    /// Compares this record with the record of the earlier run beside the results, if `has_results` is true. Then replaces the earlier record
-    /// by this record. Returns the seed of the run: `asked_seed` if it is not `None`, else the seed of the earlier record, else this record's
-    /// seed.
+    /// Compares this record with the earlier run's record, beside the results, if `has_results` is true. Then replaces it. Returns the seed of
+    /// the run: `asked_seed`, else the seed of the earlier record, else this record's seed.
     ///
     /// # Errors
     /// `File` if the records differ or the earlier record is damaged. With `force`, a note is printed instead.

@@ -6,8 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use toml::{Table, Value};
 
-/// Returns the arguments of the process with the flags of the file of `--config` directly after the subcommand, so that the flags of the command
-/// line have precedence. `command` is the subcommand `serve`.
+/// Inserts the flags of the file of `--config` directly after the subcommand, so that later flags on the command line have precedence. `args`
+/// are the arguments of the process, `command` is the subcommand `serve`.
 ///
 /// # Errors
 /// `File` if the file cannot be read; `Usage` if a key is no flag, or a value has the wrong type.

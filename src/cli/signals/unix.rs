@@ -19,7 +19,7 @@ pub fn listen() {
     if let Err(e) = flag::register(SIGXFSZ, Arc::default()) {
         log::warn!("a write beyond the limit on file sizes will end the program without a message: {e}");
     }
-    // `nohup` starts the program with SIGHUP ignored. SIGHUP then stays ignored.
+    // Under `nohup`, SIGHUP is ignored from the start, and stays ignored.
     let wanted: Vec<c_int> = if is_ignored(SIGHUP) { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] };
     let listening = Signals::new(&wanted).and_then(|mut signals| {
         let listen = move || {
@@ -73,8 +73,8 @@ impl Drop for EditorWait {
     }
 }
 
-/// Wakes the line editor again and again until the process ends, because the editor misses a signal that arrives just before the editor
-/// waits. After this call, no further signals are handled.
+/// Wakes the line editor again and again until the process ends, because the editor misses a signal that arrives just before it waits. No
+/// further signals are handled.
 fn wake_editor() -> ! {
     loop {
         // The marked thread still runs: it cannot remove its mark while this lock is held.

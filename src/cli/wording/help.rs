@@ -1,5 +1,4 @@
-//! Returns all help texts. An option that several subcommands share is printed in full with the first of these subcommands. With the other
-//! subcommands, only its name is printed.
+//! Returns all help texts. An option that several subcommands share is printed in full with the first of them, and only by name with the others.
 
 use crate::cli::command;
 use crate::cli::help::Shows;

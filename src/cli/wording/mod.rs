@@ -1,6 +1,6 @@
 //! Compares the texts that users read with `tests/snapshots/wording.txt`: every help text, and a provoked error of every kind.
 //!
-//! So a changed text changes that file, which a reviewer reads. `WINGBEAT_BLESS=1` rewrites the file.
+//! So every changed text appears in a review. `WINGBEAT_BLESS=1` rewrites the file.
 
 mod commands;
 mod files;

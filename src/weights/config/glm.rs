@@ -68,7 +68,7 @@ impl GlmConfig {
                 return Err(unsupported(format!("the configuration has the key {key}, which is not supported")));
             }
         }
-        // Vision models that older releases of `transformers` saved have the keys of the text half at the top level.
+        // Older releases of `transformers` wrote the keys of a vision model's text half at the top level.
         let whole = keys;
         let keys = if is_vision { keys.object("text_config")?.unwrap_or(keys) } else { keys };
         for key in ["quantization_bit", "num_nextn_predict_layers"] {
@@ -79,8 +79,7 @@ impl GlmConfig {
         if let Some(act) = keys.text("hidden_act")?.filter(|act| !["silu", "swish"].contains(act)) {
             return Err(unsupported(format!("the configuration sets hidden_act to {}, expected silu", short(act, 64))));
         }
-        // Two older models with other formulas have the same types: ChatGLM-6B has `chatglm`, GLM-10B has `glm`. The two keys below identify
-        // these models.
+        // Two older models with other formulas have the same types: ChatGLM-6B `chatglm`, GLM-10B `glm`. These keys identify them.
         keys.switches(&[("position_encoding_2d", false, false), ("block_position_encoding", false, false)])?;
         let rope = Rope::read(keys)?;
         let config = match model_type {
@@ -153,8 +152,7 @@ fn transformers(keys: ConfigKeys, model_type: &str, rope: Rope) -> Result<GlmCon
     let or = |key: &'static str, default: usize| Ok::<_, Error>(SizeKey(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let vocab = or("vocab_size", 151552)?;
-    // If head_dim is missing, a head has 128 channels for every width. If head_dim is null, the number of channels of a head is the width divided by
-    // the number of heads, as in Llama.
+    // Without head_dim, a head has 128 channels at any width. If it is null, the heads share the width equally, as in Llama.
     let head_size = if keys.is_null("head_dim") { divided(width, heads)? } else { or("head_dim", 128)?.1 };
     let has = |id: u32| (id as usize) < vocab.1;
     let glm = Glm {
@@ -224,9 +222,8 @@ struct Rope {
     theta: f64,
     /// The fraction of a head's channels that are rotated. `None` if the key is missing.
     factor: Option<f64>,
-    /// The rotated pairs of a head are divided into three sections, which use the position in time, height and width of an image. This list has
-    /// the number of pairs in each section. A text token has the same position in all three, so sections have no effect on texts. `None` if the
-    /// key is missing.
+    /// The numbers of rotated pairs that use an image's position in time, height and width. A text token has the same position in all three, so
+    /// they have no effect on texts. `None` if the key is missing.
     sections: Option<Vec<u32>>,
 }
 
@@ -271,7 +268,7 @@ fn divided(width: SizeKey, heads: SizeKey) -> Result<usize> {
     match width.1.is_multiple_of(heads.1) {
         true => Ok(width.1 / heads.1),
         false => Err(Error::model(format!(
-            "the configuration sets {} to {}, which is not a multiple of {}, {}",
+            "the configuration sets {} to {}, which is not a multiple of {} ({})",
             width.0, width.1, heads.0, heads.1
         ))),
     }

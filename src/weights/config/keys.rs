@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// The largest value of a size, except for the context length. The largest known vocabulary has a quarter of a million tokens.
 const MAX_SIZE: u64 = 1 << 24;
 
-/// A JSON object of a configuration. All methods but `is_null` treat a key with the value null as missing.
+/// A JSON object of a configuration. A key with the value null counts as missing, except in `is_null`.
 #[derive(Clone, Copy)]
 pub(in crate::low_level::weights) struct ConfigKeys<'a>(&'a Map<String, Value>);
 
@@ -91,13 +91,13 @@ impl<'a> ConfigKeys<'a> {
         (0..MAX_LABELS).map_while(name).map(text).collect()
     }
 
-    /// Checks flags of which only one value is supported. Returns an error for the other value. Each entry is (key, supported value, value if the key
-    /// is missing).
+    /// Checks flags that are supported with one value only. Each entry is (key, supported value, default).
     pub fn switches(&self, all: &[(&str, bool, bool)]) -> Result<()> {
         for &(key, wanted, missing) in all {
             let found = self.flag(key)?;
             if found.unwrap_or(missing) != wanted {
-                let found = found.map_or_else(|| format!("lacks {key}, which means {missing}"), |found| format!("sets {key} to {found}"));
+                let found =
+                    found.map_or_else(|| format!("lacks {key}, whose default is {missing}"), |found| format!("sets {key} to {found}"));
                 return Err(unsupported(format!("the configuration {found}, expected {wanted}")));
             }
         }

@@ -58,8 +58,8 @@ impl ModelConfig for RwkvConfig {
         if let Some(eps) = self.norm_eps.or(self.layer_norm_epsilon) {
             metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
         }
-        // The ports of RWKV-5 and 6 divide the output y of the time mix by this divisor, and then normalise with ε = 1e-5. The result is the same as
-        // for y without the division and ε = divisor² · 1e-5.
+        // The ports of RWKV-5 and 6 divide the output of the time mix by this divisor before they normalise with ε = 1e-5. Normalising the
+        // undivided output with ε = divisor² · 1e-5 gives the same result.
         if let Some(divisor) = self.head_size_divisor.filter(|_| r_k.is_none()) {
             let divisor = divisor as f64;
             metadata.insert(GROUP_NORM_EPS.to_string(), number(divisor * divisor * 1e-5)?);

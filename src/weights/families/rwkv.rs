@@ -42,7 +42,7 @@ impl ModelFamily for RwkvFiles {
         if let Some(eps) = header.metadata.get(&eps).cloned() {
             header.metadata.insert(LAYER_NORM_EPS.to_string(), eps);
         }
-        // The reader undoes the rescaling, a division of some matrices by powers of two. So a converted copy of this file must not have the key.
+        // Reading undoes the rescaling, a division of some matrices by powers of two. So converted copies of this file must not have the key.
         header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));
         Ok(tensors)
     }

@@ -38,7 +38,7 @@ const FUSED: &str = "attn_qkv";
 const SAFE_CONTEXT: usize = 8192;
 /// The number of rows of GLM-4's embedding.
 const N_VOCAB: usize = 151_552;
-/// The parts X of the metadata keys `tokenizer.ggml.X_token_id` whose values are ids that end a text.
+/// `tokenizer.ggml.{eos,eot,eom}_token_id` are the ids that end a text.
 const EOS: [&str; 3] = ["eos", "eot", "eom"];
 
 /// Returns the tensors under their canonical names, and the configuration from the metadata.
@@ -80,8 +80,8 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<LocatedTensor>, 
     Ok((tensors, glm))
 }
 
-/// Returns the canonical tensors for a tensor of the file. A fused tensor becomes three tensors. The table of rotary frequencies is left out. An
-/// unknown tensor keeps its name.
+/// Returns the canonical tensors for a tensor of the file: three for a fused one, an empty list for the table of rotary frequencies. An unknown
+/// tensor keeps its name.
 fn canonical(t: &ListedTensor, glm: &Glm) -> Result<Vec<LocatedTensor>> {
     if t.name == "rope_freqs.weight" {
         return Ok(vec![]);
@@ -120,8 +120,8 @@ impl Values<'_> {
         self.get(key)?.ok_or_else(missing)
     }
 
-    /// Returns the configuration in the metadata. An optional key that is missing has the default of llama.cpp. A required key that is missing is an
-    /// error. `attention_bias` is true if the file has biases of queries, keys and values.
+    /// Returns the configuration in the metadata. A missing key has llama.cpp's default. If llama.cpp has no default, it is an error.
+    /// `attention_bias` is true if the file has biases of queries, keys and values.
     ///
     /// The converter of `chatglm` writes no `attention.key_length`, because it assumes that the heads share the width equally. As
     /// `rope.dimension_count` it writes half the number of a head's channels. The converter of `glm4` writes both keys if the model has a `head_dim`.
@@ -161,16 +161,16 @@ impl Values<'_> {
             pad: id("padding")?,
             labels: vec![],
         };
-        // The `-hf` version of a model, such as glm-4-9b-chat-hf, has other names for some keys of its config.json. llama.cpp's converter does not
-        // find these keys, and writes its own defaults: the width as context length, ε = 1e-5, base 10000. Such a file gets the type `glm`, so that
-        // `Glm::warnings` reports the wrong values.
+        // llama.cpp's converter misses some keys of `-hf` models, such as glm-4-9b-chat-hf, which have other names there. It then writes
+        // defaults: the width as context length, ε = 1e-5, base 10000. Such a file gets the type `glm`, so that `Glm::warnings` reports the
+        // wrong values.
         let as_hf = Glm { model_type: "glm".to_string(), ..glm.clone() };
         let is_lossy = self.architecture == "chatglm" && self.is_width_as_context(width)? && as_hf.is_of_a_lossy_gguf();
         if is_lossy { as_hf.check() } else { glm.check() }
     }
 
-    /// Returns the context length of the file, or [`SAFE_CONTEXT`] if the file's value is out of range or equals the width. llama.cpp's
-    /// converter of `chatglm` writes the width if the converter does not find the context length of the model.
+    /// Returns the file's context length, or [`SAFE_CONTEXT`] if it is out of range or equals the width: llama.cpp's converter of `chatglm`
+    /// writes the width if it does not find the model's context length.
     fn context(&self, width: usize) -> Result<usize> {
         let said: u64 = self.need("context_length")?;
         let is_usable = (1..=MAX_CONTEXT as u64).contains(&said) && !self.is_width_as_context(width)?;
@@ -195,10 +195,7 @@ impl Values<'_> {
             if let (Some(configured), Some(found)) = (self.get::<usize>(key)?, found)
                 && configured != found
             {
-                return Err(Error::file(format!(
-                    "the metadata value {} is {configured}, but the shapes of the tensors mean {found}",
-                    self.key(key)
-                )));
+                return Err(Error::file(format!("the metadata set {} to {configured}, but the tensors have {found}", self.key(key))));
             }
         }
         Ok(())

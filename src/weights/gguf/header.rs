@@ -16,7 +16,7 @@ use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The largest number of metadata keys, and also of tensors. A model of a hundred layers has 3000 tensors.
+/// The largest number of metadata keys, and of tensors. A model of a hundred layers has 3000 tensors.
 const MAX_ENTRIES: u64 = 100_000;
 const DEFAULT_ALIGNMENT: usize = 32;
 
@@ -47,7 +47,7 @@ const REFUSED: [(u32, &str); 18] = [
     (29, "IQ1_M"), (34, "TQ1_0"), (35, "TQ2_0"), (39, "MXFP4"), (40, "NVFP4"),
 ];
 
-/// The keys of the metadata, each with a reader that is positioned at the type of the key's value.
+/// The metadata keys, each with a reader at the type of its value.
 type MetadataKeys<'a> = BTreeMap<&'a str, GgufReader<'a>>;
 
 /// The header of a GGUF file, read up to the list of tensors.
@@ -182,8 +182,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys. Each key has a reader that is
-/// positioned at the type of the key's value.
+/// Reads `n_keys` keys with their values. Returns the values that are numbers or short texts, and all keys.
 fn metadata<'a>(reader: &mut GgufReader<'a>, n_keys: u64) -> Result<(BTreeMap<String, String>, MetadataKeys<'a>)> {
     let mut keys = BTreeMap::new();
     let mut metadata = BTreeMap::new();

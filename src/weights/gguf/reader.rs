@@ -173,9 +173,7 @@ impl<'a> GgufReader<'a> {
                 }
                 ARRAY => return Err(Error::file(format!("arrays of metadata are nested more than {MAX_DEPTH} deep")).hint(DAMAGED)),
                 _ => {
-                    return Err(
-                        Error::file(format!("unknown type {kind} of this metadata value; GGUF has the types 0 to 12")).hint(DAMAGED)
-                    );
+                    return Err(Error::file(format!("the value has the unknown type {kind}; GGUF has the types 0 to 12")).hint(DAMAGED));
                 }
             }
         }

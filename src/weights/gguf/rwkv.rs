@@ -55,11 +55,11 @@ struct RwkvVersion {
     own: &'static [(&'static str, &'static str, TensorForm)],
     /// The official names of the vectors in the fused tensor `time_mix_lerp_fused`, in the order of its rows.
     fused: &'static [&'static str],
-    /// The smallest number of rows that `time_mix_lerp_fused` may have. The last vectors of `fused` may be missing.
+    /// The smallest number of rows of `time_mix_lerp_fused`, in which the last vectors of `fused` may be missing.
     fused_least: usize,
     /// The GGUF names of tensors of block 0 that the model does not use. The reader skips these tensors.
     unused: &'static [&'static str],
-    /// Matrices that the file stores divided by 2^⌊block / P⌋ if its metadata have a period P (`rescale_every_n_layers`). Reading undoes this
+    /// Matrices that rescaling divides by 2^⌊block / P⌋, if the metadata have a period P (`rescale_every_n_layers`). Reading undoes this
     /// division.
     rescaled: &'static [&'static str],
 }
@@ -133,8 +133,8 @@ impl RwkvMetadata {
         Ok(RwkvMetadata { version, head_size, rescale_every })
     }
 
-    /// Returns the official tensors for a tensor of the file. A fused tensor becomes several tensors. An unused tensor is left out. An unknown
-    /// tensor keeps its name.
+    /// Returns the official tensors for a tensor of the file: several for a fused one, an empty list for an unused one. An unknown tensor keeps
+    /// its name.
     pub fn canonical(&self, t: &ListedTensor) -> Result<Vec<LocatedTensor>> {
         if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
             return Ok(vec![located(t, name.to_string())]);

@@ -351,7 +351,7 @@ fn hostile_headers_are_refused() {
         ),
         ("key not UTF-8", |g| g.info(b"\xff\xfe", &[1], 0, 0), "name of tensor 0: the GGUF header has a name that is not UTF-8"),
         ("same key", |g| g.u32("k", 1).u32("k", 2), "metadata key k: two metadata values have this key"),
-        ("value type", |g| g.value("k", 13, &[0; 8]), "metadata key k: unknown type 13 of this metadata value; GGUF has the types 0 to 12"),
+        ("value type", |g| g.value("k", 13, &[0; 8]), "metadata key k: the value has the unknown type 13; GGUF has the types 0 to 12"),
         ("array type", |g| g.value("k", 9, &[&99u32.to_le_bytes()[..], &HUGE.to_le_bytes()].concat()), "unknown type 99"),
         ("array of bytes", |g| g.value("k", 9, &[&0u32.to_le_bytes()[..], &HUGE.to_le_bytes()].concat()), "needs 11529215"),
         ("array of u64", |g| g.value("k", 9, &[&10u32.to_le_bytes()[..], &HUGE.to_le_bytes()].concat()), "needs 9223372"),

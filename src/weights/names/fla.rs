@@ -51,7 +51,7 @@ pub(super) fn slots(tensors: Vec<LocatedTensor>) -> Result<Vec<TensorSlot>> {
 }
 
 /// Converts a name such as `attn.w_lora.lora.0.weight` to the official ending `w1`. Returns the ending, and whether the file stores the tensor
-/// transposed. Returns `None` if the tensor belongs to no low-rank pair, or if the tensor is a bias of the gate, which has no official name.
+/// transposed. Returns `None` for tensors outside of low-rank pairs, and for the gate's bias, which has no official name.
 fn low_rank(part: &str) -> Option<(String, bool)> {
     let (letter, end) = part.strip_prefix("attn.")?.split_once("_lora.lora.")?;
     match (letter, end) {

@@ -1,5 +1,5 @@
-//! The names of GLM. The canonical names are the names in `transformers`. Names of ChatGLM's own code are converted to canonical names, and its
-//! fused tensors are split into q, k and v.
+//! The names of GLM. Those of `transformers` are canonical. Names of ChatGLM's own code are converted, and its fused tensors are split into q, k
+//! and v.
 //!
 //! Each of q, k and v is a range of the fused tensor's rows, so no elements are copied. Some files have a table of rotary frequencies (`inv_freq`).
 //! This table is left out, because it is rounded and ignores `rope_ratio`.

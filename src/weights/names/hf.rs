@@ -1,5 +1,4 @@
-//! The names of RWKV-4 to 7 in `transformers`, which has whole words instead of the official abbreviations. Orientations are as in the official
-//! `.pth`.
+//! The names of RWKV-4 to 7 in `transformers`: whole words instead of the official abbreviations. Orientations are as in the official `.pth`.
 
 use super::{block_and_part, outside, restore_row, web, with_part_renamed, zip};
 use crate::weights::TensorSlot;
@@ -26,8 +25,8 @@ pub(super) fn slots(mut tensors: Vec<LocatedTensor>) -> Vec<TensorSlot> {
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");
     let raw_bonus = any(".att.ln_x.weight") && !any(".att.r_k");
     for t in &mut tensors {
-        // One converter of RWKV-6 gives the mixes the names of RWKV-5. But the elements of these mixes weight the previous token, as in RWKV-6. In
-        // RWKV-5, they weight the current token.
+        // One converter of RWKV-6 uses RWKV-5's names for the mixes, but with RWKV-6's meaning: they weight the previous token, not the current
+        // one.
         if v6 {
             t.name = t.name.replace(".time_mix_", ".time_maa_");
         }

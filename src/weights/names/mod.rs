@@ -1,5 +1,5 @@
-//! Converts the names in a file to canonical names, as in RWKV's official `.pth` or, for a GLM, in `transformers`. Also converts canonical
-//! names to web-rwkv's names for export.
+//! Converts a file's names to canonical names, those of RWKV's official `.pth` or, for a GLM, of `transformers`. Also converts them to
+//! web-rwkv's names for export.
 //!
 //! This module knows names, and looks at a shape only if a name depends on it. `orient` decides which tensors are stored transposed. An
 //! unknown name stays unchanged.
@@ -52,7 +52,7 @@ impl NameStyle {
 
 /// The prefixes that wrappers (DDP, Lightning, DeepSpeed, PEFT, Hugging Face, EmbeddingRWKV) add to every name.
 const PREFIXES: [&str; 8] = ["model.", "module.", "rwkv.", "rwkv7.", "reranker.", "_forward_module.", "_orig_mod.", "base_model."];
-/// The prefixes of names within a block by which RWKV's files are recognised. `mlp.` is not in this list, because other models also have it.
+/// RWKV's files are recognised by these prefixes of names within a block. `mlp.` is missing, because other models also have it.
 const BLOCK_PARTS: [&str; 6] = ["att.", "ffn.", "attention.", "feed_forward.", "attn.", "linear_attn."];
 /// The names of the embedding and of the output matrix, which are one tensor in a tied model.
 const TIED: [(&str, &str); 2] = [("emb.weight", "head.weight"), ("model.embed_tokens.weight", "lm_head.weight")];
@@ -182,7 +182,7 @@ fn natural(a: &str, b: &str) -> Ordering {
     fn part(text: &str) -> (Option<u64>, &str) {
         (text.parse().ok(), text)
     }
-    // The sort compares many names that begin with the same parts. These parts are skipped.
+    // A sort compares many names with a common beginning, which is skipped.
     let n_equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let from = a.as_bytes()[..n_equal].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1);
     a[from..].split('.').map(part).cmp(b[from..].split('.').map(part)).then_with(|| a.cmp(b))

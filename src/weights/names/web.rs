@@ -24,8 +24,8 @@ pub(super) fn to_official(tensors: &mut [LocatedTensor]) -> bool {
     renamed
 }
 
-/// Returns true if the bonus has one element per channel. In RWKV-5, the official `time_first` has one element per head and stores ln u, where u
-/// is the bonus. web-rwkv's `time_first` has one element per channel and stores u itself, whose official name is `time_faaaa`.
+/// Returns true if the bonus has one element per channel. RWKV-5's official `time_first` has one element per head, the logarithm of the bonus.
+/// web-rwkv's `time_first` has one per channel, the bonus itself, which is officially called `time_faaaa`.
 pub(super) fn is_per_channel(bonus: &LocatedTensor) -> bool {
     bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)
 }

@@ -20,7 +20,7 @@ const MAX_PROTOCOL: u8 = 5;
 const DAMAGED: &str = "the checkpoint is hostile or damaged: download the checkpoint again, or use a .safetensors file";
 /// The hint for a pickle with other contents than tensors.
 const SAVE_AGAIN: &str = "use a checkpoint that holds only tensors, or a .safetensors file";
-/// The bytes that an entry of the memo takes: the number and the index of an object, and the unused space of the hash table.
+/// The bytes per entry of the memo: number and index of an object, and unused space of the hash table.
 const MEMO_BYTES: usize = 16;
 
 /// Reads one pickle and lists the tensors of its dictionary.
@@ -269,7 +269,7 @@ impl<'a> Machine<'a> {
         self.push(id)
     }
 
-    /// Pops one object above the innermost open MARK. Objects below this MARK belong to an outer container.
+    /// Pops an object above the innermost open MARK. Those below it belong to an outer container.
     fn pop(&mut self) -> Result<Id> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {

@@ -134,7 +134,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes bytes from the budget. These bytes are never given back, so the budget also limits the work.
+    /// Takes bytes from the budget. They never return to it, so the budget also limits the work.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl<'a> Arena<'a> {
     /// Adds entries to the dictionary `dict`. `items` are a key, its value, the next key, and so on.
     pub fn set_items(&mut self, dict: Id, items: Vec<Id>) -> Result<()> {
         if !items.len().is_multiple_of(2) {
-            return Err(Error::file("the pickle has a dictionary with a key without a value"));
+            return Err(Error::file("a dictionary in the pickle has a key without a value"));
         }
         self.budget.pay(size_of_val(items.as_slice()))?;
         match &mut self.values[dict as usize] {
@@ -262,8 +262,7 @@ impl<'a> Arena<'a> {
                 let PickleValue::List(pairs) = &self.values[pairs as usize] else {
                     return Err(expected("a list of pairs", self.get(pairs)));
                 };
-                // The memory is taken from the budget before the pairs are copied, because a pickle may copy a list of a megabyte a thousand
-                // times.
+                // The budget pays before the pairs are copied, because a pickle may copy a list of a megabyte a thousand times.
                 self.budget.pay(pairs.len() * size_of::<(Id, Id)>())?;
                 let pairs: Result<Vec<_>> = pairs
                     .iter()
@@ -274,7 +273,7 @@ impl<'a> Arena<'a> {
                     .collect();
                 self.add(PickleValue::Dict(pairs?))
             }
-            _ => Err(Error::file("the pickle calls a function with arguments of a wrong number or type")),
+            _ => Err(Error::file("the pickle calls a function with the wrong number or types of arguments")),
         }
     }
 

@@ -15,7 +15,7 @@ const ARRAY: u32 = 9;
 pub(crate) struct Gguf {
     pub magic: [u8; 4],
     pub version: u32,
-    /// The numbers of tensors and of keys that the header claims. The builder counts tensors and keys.
+    /// The numbers of tensors and keys in the header. The builder counts them, and a test may change them.
     pub n_tensors: u64,
     pub n_keys: u64,
     pub alignment: usize,

@@ -4,7 +4,7 @@
 
 use crate::vocab::unescape_text;
 
-/// The maximum length of one text in bytes. Without a limit, repeated lines such as `x = x + x` could double the length of a text each time.
+/// The maximum length of one text in bytes. Without a limit, each line `x = x + x` would double a text.
 pub const MAX_TEXT: usize = 8 << 20;
 
 /// A Python string literal.

@@ -9,7 +9,7 @@ use crate::chat::InitialPrompt;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// The maximum number of bytes of all texts together that the parser makes from one file, including intermediate texts.
+/// The most bytes of text that the parser may make from one file, intermediate texts included.
 const MAX_MADE: usize = 8 * MAX_TEXT;
 
 /// The maximum number of nested parentheses.
@@ -42,7 +42,7 @@ struct PythonReader<'a> {
     text: &'a str,
     at: usize,
     values: BTreeMap<String, String>,
-    /// The number of bytes of all texts together that the parser has made so far.
+    /// The bytes of text that the parser has made so far, at most [`MAX_MADE`].
     made: usize,
 }
 

@@ -156,7 +156,7 @@ fn a_head_need_not_divide_the_width() {
     assert_eq!(size(with(without(glm4_chat(), "kv_channels"), narrow)), Ok(128));
     assert_eq!(size(with(glm4_chat(), json!({"kv_channels": null, "hidden_size": 2048}))), Ok(64));
     let text = size(with(glm4_chat(), json!({"kv_channels": null, "num_attention_heads": 30}))).unwrap_err();
-    assert!(text.contains("sets hidden_size to 4096, which is not a multiple of num_attention_heads, 30"), "{text}");
+    assert!(text.contains("sets hidden_size to 4096, which is not a multiple of num_attention_heads (30)"), "{text}");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn unsupported_variants_are_refused_by_name() {
     ] {
         refuse(with(chatglm3(), json!({key: value})), &format!("the configuration sets {key} to {value}, expected {wanted} (this variant"));
     }
-    refuse(without(chatglm3(), "multi_query_attention"), "lacks multi_query_attention, which means false, expected true");
+    refuse(without(chatglm3(), "multi_query_attention"), "lacks multi_query_attention, whose default is false, expected true");
     refuse(with(chatglm3(), json!({"pre_seq_len": 128})), "has the key pre_seq_len, which is not supported");
     refuse(with(chatglm3(), json!({"quantization_bit": 4})), "expected 0 or no such key");
     for base in [glm4_chat(), hf("glm"), hf("glm4")] {

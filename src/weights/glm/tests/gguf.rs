@@ -133,16 +133,16 @@ fn a_gguf_that_contradicts_itself_is_refused() {
             |g| heads(g, 1, 1, 4).u32("chatglm.attention.value_length", 3),
             "expected the same size of keys and values, found keys of 4 and values of 3",
         ),
-        ("width", |g| heads(g, 1, 1, 6), "the metadata value chatglm.embedding_length is 6, but the shapes of the tensors mean 4"),
+        ("width", |g| heads(g, 1, 1, 6), "the metadata set chatglm.embedding_length to 6, but the tensors have 4"),
         (
             "layers",
             |g| heads(g, 1, 1, 4).u32("chatglm.block_count", 3),
-            "the metadata value chatglm.block_count is 3, but the shapes of the tensors mean 0",
+            "the metadata set chatglm.block_count to 3, but the tensors have 0",
         ),
         (
             "vocabulary",
             |g| heads(g, 1, 1, 4).u32("chatglm.vocab_size", 3),
-            "the metadata value chatglm.vocab_size is 3, but the shapes of the tensors mean 2",
+            "the metadata set chatglm.vocab_size to 3, but the tensors have 2",
         ),
         (
             "huge heads",
