@@ -7,6 +7,7 @@ use super::{Excerpt, Executor, Loaded, WordTime, draws_on_device, nothing_begun}
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
 use crate::tape::{Cache, Extent, Room, Section, State, Step, Tape, Var};
+use std::mem::take;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -103,61 +104,87 @@ struct ChainExecutor {
 }
 
 /// The work that `begin` or `begin_read` started and no `finish` method has finished yet.
+#[derive(Default)]
 enum ChainWork {
+    #[default]
     Nothing,
     /// A step, which the part with this index plays now.
     Part(usize),
-    /// A readback of excerpts (pieces of an executor's memory). For each excerpt, the index of the part that has the excerpt.
+    /// A readback of excerpts. For each excerpt, the index of the part that has the excerpt.
     Read(Vec<usize>),
 }
 
 impl ChainExecutor {
-    /// Calls `play` for each part in order, and copies the carried variables from each part to the next. Returns each part's result.
-    fn play<T>(&mut self, step: &Step, mut play: impl FnMut(&mut dyn Executor) -> Result<T>) -> Result<Vec<T>> {
-        let (mut results, mut handed) = (Vec::new(), Vec::new());
-        let last = self.players.len() - 1;
-        for (i, player) in self.players.iter_mut().enumerate() {
-            player.act(|executor| {
-                executor.make_room(step)?;
-                self.tape.carried.iter().zip(&handed).try_for_each(|(&var, rows): (_, &Vec<f32>)| executor.write_var(var, rows))?;
-                results.push(play(executor)?);
-                if i < last {
-                    let rows = |var: &Var| self.tape.var_spec(*var).rows.count(step.tokens.len(), step.outputs.len());
-                    handed = self.tape.carried.iter().map(|var| executor.read_var(*var, rows(var))).collect::<Result<_>>()?;
-                }
-                Ok(())
-            })?;
-        }
-        Ok(results)
+    /// Stores a step that the parts will play. Finishes an earlier step first.
+    fn prepare(&mut self, step: &Step) -> Result<()> {
+        self.play_out()?;
+        self.begun = ChainWork::Nothing;
+        self.step.clone_from(step);
+        self.handed.clear();
+        Ok(())
     }
 
-    /// Begins the step on part `i`. Every part but the last also begins to read back its carried variables.
-    fn start(&mut self, i: usize) -> Result<()> {
-        let ChainExecutor { tape, players, begun, step, handed } = self;
+    /// Hands the carried variables to part `i` and calls `play`, which plays the step there. Every part but the last then begins to read back
+    /// its carried variables.
+    fn play_part<T>(&mut self, i: usize, play: impl FnOnce(&mut dyn Executor, &Step) -> Result<T>) -> Result<T> {
+        let ChainExecutor { tape, players, step, handed, .. } = self;
         let is_last = i + 1 == players.len();
         players[i].act(|executor| {
             executor.make_room(step)?;
             tape.carried.iter().zip(handed.iter()).try_for_each(|(&var, rows)| executor.write_var(var, rows))?;
-            executor.begin(step)?;
-            if is_last {
-                return Ok(());
+            let result = play(executor, step)?;
+            if !is_last {
+                let rows = |var: Var| tape.var_spec(var).rows.count(step.tokens.len(), step.outputs.len());
+                executor.begin_read(&tape.carried.iter().map(|&var| Excerpt::Var(var, rows(var))).collect::<Vec<_>>())?;
             }
-            let rows = |var: Var| tape.var_spec(var).rows.count(step.tokens.len(), step.outputs.len());
-            executor.begin_read(&tape.carried.iter().map(|&var| Excerpt::Var(var, rows(var))).collect::<Vec<_>>())
-        })?;
-        *begun = ChainWork::Part(i);
+            Ok(result)
+        })
+    }
+
+    /// Calls `play` for each part in order. Returns each part's result.
+    fn play<T>(&mut self, step: &Step, play: impl Fn(&mut dyn Executor, &Step) -> Result<T>) -> Result<Vec<T>> {
+        self.prepare(step)?;
+        let mut results = Vec::new();
+        for i in 0..self.players.len() {
+            if i > 0 {
+                self.handed = self.players[i - 1].act(|executor| executor.finish_read())?;
+            }
+            results.push(self.play_part(i, &play)?);
+        }
+        Ok(results)
+    }
+
+    /// Begins the step on part `i`.
+    fn start(&mut self, i: usize) -> Result<()> {
+        self.play_part(i, |executor, step| executor.begin(step))?;
+        self.begun = ChainWork::Part(i);
         Ok(())
     }
 
-    /// Takes the carried variables that part `i` computed, and begins the step on part `i + 1`.
-    fn hand_over(&mut self, i: usize) -> Result<()> {
-        self.begun = ChainWork::Nothing;
-        self.handed = self.players[i].act(|executor| executor.finish_read())?;
-        self.start(i + 1)
+    /// Calls `ready` for the parts that have begun work. Whenever a part of a step is ready, hands its carried variables to the next part and begins
+    /// the step there.
+    fn advance(&mut self, mut ready: impl FnMut(&mut dyn Executor) -> Poll<Result<()>>) -> Poll<Result<()>> {
+        let mut ready = |player: &mut Player| ready(player.executor.as_mut()).map_err(|e| e.at(&player.device));
+        loop {
+            let i = match self.begun {
+                ChainWork::Nothing => return Poll::Ready(Ok(())),
+                ChainWork::Read(_) => {
+                    let waits = self.players.iter_mut().map(ready).find(|polled| !matches!(polled, Poll::Ready(Ok(()))));
+                    return waits.unwrap_or(Poll::Ready(Ok(())));
+                }
+                ChainWork::Part(i) => i,
+            };
+            let polled = ready(&mut self.players[i]);
+            if i + 1 == self.players.len() || !matches!(polled, Poll::Ready(Ok(()))) {
+                return polled;
+            }
+            self.begun = ChainWork::Nothing;
+            self.handed = self.players[i].act(|executor| executor.finish_read())?;
+            self.start(i + 1)?;
+        }
     }
 
-    /// Returns the index of the part that owns the state or the cache of an excerpt (a piece of memory to read back). Variables are read
-    /// from the last part.
+    /// Returns the index of the part that owns the state or the cache of an excerpt. Variables are read from the last part.
     fn owner_of(&self, excerpt: &Excerpt<'_>) -> usize {
         let has = |own: &Extent| match excerpt {
             Excerpt::State(state, _) => own.states.contains(&state.0),
@@ -167,12 +194,6 @@ impl ChainExecutor {
         self.players.iter().position(|player| has(&player.own)).unwrap_or(self.players.len() - 1)
     }
 
-    fn last(&mut self) -> &mut Player {
-        self.players.last_mut().expect("there is a part")
-    }
-}
-
-impl ChainExecutor {
     /// Plays the remaining parts of a step that was begun and not finished. No part may be left out, because the slots already count the
     /// step's tokens. The step's result is dropped.
     fn play_out(&mut self) -> Result<()> {
@@ -185,11 +206,11 @@ impl ChainExecutor {
 
 impl Executor for ChainExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
-        Ok(self.play(step, |executor| executor.profile(step))?.concat())
+        Ok(self.play(step, |executor, step| executor.profile(step))?.concat())
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
-        let shares = self.play(step, |executor| executor.sparsity(step))?;
+        let shares = self.play(step, |executor, step| executor.sparsity(step))?;
         // Each part returns the mean over its words with a sparse input. The number of these words is the weight of the part's mean.
         let n_words =
             |p: &Player| self.tape.words[p.own.words.clone()].iter().filter(|w| w.sparse_input(&self.tape).is_some()).count() as f64;
@@ -204,19 +225,14 @@ impl Executor for ChainExecutor {
     }
 
     fn begin(&mut self, step: &Step) -> Result<()> {
-        self.play_out()?;
-        self.begun = ChainWork::Nothing;
-        self.step.clone_from(step);
-        self.handed.clear();
+        self.prepare(step)?;
         self.start(0)
     }
 
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
         self.wait()?;
-        match std::mem::replace(&mut self.begun, ChainWork::Nothing) {
-            ChainWork::Part(_) => self.last().act(|executor| executor.finish(logits)),
-            _ => Err(nothing_begun()),
-        }
+        let ChainWork::Part(last) = take(&mut self.begun) else { return Err(nothing_begun()) };
+        self.players[last].act(|executor| executor.finish(logits))
     }
 
     fn begin_draws(&mut self, _samplers: &[&Sampler], _exempt: &[u32]) -> Result<()> {
@@ -250,7 +266,7 @@ impl Executor for ChainExecutor {
     }
 
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
-        let ChainWork::Read(owners) = std::mem::replace(&mut self.begun, ChainWork::Nothing) else { return Err(nothing_begun()) };
+        let ChainWork::Read(owners) = take(&mut self.begun) else { return Err(nothing_begun()) };
         let mut read = Vec::with_capacity(self.players.len());
         for (i, player) in self.players.iter_mut().enumerate() {
             let own = if owners.contains(&i) { player.act(|executor| executor.finish_read())? } else { Vec::new() };
@@ -260,44 +276,13 @@ impl Executor for ChainExecutor {
     }
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        loop {
-            match self.begun {
-                ChainWork::Nothing => return Poll::Ready(Ok(())),
-                ChainWork::Read(_) => {
-                    for player in &mut self.players {
-                        if player.executor.poll_ready(context).map_err(|e| e.at(&player.device))?.is_pending() {
-                            return Poll::Pending;
-                        }
-                    }
-                    return Poll::Ready(Ok(()));
-                }
-                ChainWork::Part(i) => {
-                    let player = &mut self.players[i];
-                    if player.executor.poll_ready(context).map_err(|e| e.at(&player.device))?.is_pending() {
-                        return Poll::Pending;
-                    }
-                    if i + 1 == self.players.len() {
-                        return Poll::Ready(Ok(()));
-                    }
-                    self.hand_over(i)?;
-                }
-            }
-        }
+        self.advance(|executor| executor.poll_ready(context))
     }
 
     fn wait(&mut self) -> Result<()> {
-        loop {
-            match self.begun {
-                ChainWork::Nothing => return Ok(()),
-                ChainWork::Read(_) => return self.players.iter_mut().try_for_each(|player| player.act(|executor| executor.wait())),
-                ChainWork::Part(i) => {
-                    self.players[i].act(|executor| executor.wait())?;
-                    if i + 1 == self.players.len() {
-                        return Ok(());
-                    }
-                    self.hand_over(i)?;
-                }
-            }
+        match self.advance(|executor| Poll::Ready(executor.wait())) {
+            Poll::Ready(done) => done,
+            Poll::Pending => unreachable!("`wait` is never pending"),
         }
     }
 

@@ -89,49 +89,42 @@ const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulka
 /// A `Device` error that names the option `device`, if no adapter matches. A `Device` error that names the option `backend`, if the backend
 /// has no adapter.
 pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<DeviceDecision> {
+    let cpu = |why| DeviceDecision { chosen: ChosenDevice::Cpu, id: "cpu".into(), why: format!("cpu, {why}") };
     if *device == DeviceChoice::Cpu {
-        return Ok(DeviceDecision { chosen: ChosenDevice::Cpu, id: "cpu".into(), why: "cpu, as asked".into() });
+        return Ok(cpu("as asked"));
     }
     let mut all = adapters_async(backend).await;
     if all.is_empty() && backend != Backend::Auto {
         return Err(no_adapter_through(backend).await);
     }
-    if *device == DeviceChoice::Auto && backend == Backend::Auto {
-        let is_hardware = |a: &Adapter| matches!(a.kind, AdapterKind::Discrete | AdapterKind::Integrated | AdapterKind::Virtual);
-        return Ok(match all.into_iter().enumerate().find(|(_, a)| is_hardware(a)) {
-            Some((at, a)) => DeviceDecision {
-                why: format!("{} ({}, {})", a.name, a.backend, a.kind.name()),
-                id: format!("gpu:{at}"),
-                chosen: ChosenDevice::Gpu(Box::new(a)),
-            },
-            None => DeviceDecision {
-                chosen: ChosenDevice::Cpu,
-                id: "cpu".into(),
-                why: "cpu, because no GPU adapter was found; a software adapter is used only on request".into(),
-            },
-        });
-    }
+    let is_automatic = *device == DeviceChoice::Auto && backend == Backend::Auto;
     let at = match device {
-        DeviceChoice::Gpu(Some(n)) => (*n < all.len()).then_some(*n),
+        DeviceChoice::Auto if is_automatic => {
+            let is_hardware = |a: &Adapter| matches!(a.kind, AdapterKind::Discrete | AdapterKind::Integrated | AdapterKind::Virtual);
+            let Some(at) = all.iter().position(is_hardware) else {
+                return Ok(cpu("because no GPU adapter was found; a software adapter is used only on request"));
+            };
+            Some(at)
+        }
+        DeviceChoice::Auto | DeviceChoice::Cpu | DeviceChoice::Gpu(None) => Some(0),
+        DeviceChoice::Gpu(Some(n)) => Some(*n),
         DeviceChoice::Named(name) => all.iter().position(|a| a.name.to_lowercase().contains(&name.to_lowercase())),
         DeviceChoice::Own => {
             return Err(Error::device("the option asks for the caller's own device, but no device was passed").field("device"));
         }
-        _ => (!all.is_empty()).then_some(0),
     };
-    match at {
-        Some(at) => {
-            let a = all.swap_remove(at);
-            let why = format!("{} ({}, {}), as asked", a.name, a.backend, a.kind.name());
-            Ok(DeviceDecision { why, id: format!("gpu:{at}"), chosen: ChosenDevice::Gpu(Box::new(a)) })
-        }
-        None if all.is_empty() => Err(Error::device("no GPU adapter was found").field("device").hint(NO_ADAPTER)),
-        None => {
-            let names: Vec<_> = all.iter().enumerate().map(|(i, a)| format!("gpu:{i} {} ({})", a.name, a.backend)).collect();
-            let text = format!("no device matches {:?}; available devices: cpu, {}", device.to_string(), names.join(", "));
-            Err(Error::device(text).field("device"))
-        }
+    if all.is_empty() {
+        return Err(Error::device("no GPU adapter was found").field("device").hint(NO_ADAPTER));
     }
+    let Some(at) = at.filter(|&at| at < all.len()) else {
+        let names: Vec<_> = all.iter().enumerate().map(|(i, a)| format!("gpu:{i} {} ({})", a.name, a.backend)).collect();
+        let text = format!("no device matches {:?}; available devices: cpu, {}", device.to_string(), names.join(", "));
+        return Err(Error::device(text).field("device"));
+    };
+    let a = all.swap_remove(at);
+    let asked = if is_automatic { "" } else { ", as asked" };
+    let why = format!("{} ({}, {}){asked}", a.name, a.backend, a.kind.name());
+    Ok(DeviceDecision { chosen: ChosenDevice::Gpu(Box::new(a)), id: format!("gpu:{at}"), why })
 }
 
 /// Returns the error for a backend without adapters. The message lists the backends that have adapters.

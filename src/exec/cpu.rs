@@ -1,10 +1,11 @@
-//! Plays a tape (a model's recorded program) on the CPU, with the words' reference implementations (twins). Runs models without a GPU, and
-//! is the reference for kernels.
+//! Plays a tape on the CPU, with the words' twins. Runs models without a GPU, and is the reference for kernels.
 
 use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::StoredMatrix;
-use super::{Excerpt, Executor, Loaded, NOTHING, WordTime, draws_on_device, mean, nothing_begun, share_of_zeros, weight_bytes};
-use crate::error::{Error, Result, filled, room};
+use super::{
+    Excerpt, Executor, Loaded, NOTHING, WordTime, check_length, draws_on_device, mean, nothing_begun, share_of_zeros, weight_bytes,
+};
+use crate::error::{Result, filled, room};
 use crate::quant::{Axis, Scales, padded};
 use crate::sample::Sampler;
 use crate::tape::{
@@ -12,6 +13,7 @@ use crate::tape::{
     Step, TOKENS_PER_BLOCK, Tape, Var, Word,
 };
 use half::f16;
+use std::mem::take;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use web_time::Instant;
@@ -19,7 +21,7 @@ use web_time::Instant;
 /// Weights in host memory. Matrices that the file stores in the wanted format are read from the mapped file.
 pub struct CpuModel {
     section: Section,
-    /// One entry per matrix of the tape. If only a section (consecutive layers) is loaded, the entries of all other matrices are empty.
+    /// One entry per matrix of the tape. If only a section is loaded, the entries of all other matrices are empty.
     matrices: Vec<HostMatrix>,
     vectors: Vec<Vec<f32>>,
     initial: Vec<(State, Vec<f32>)>,
@@ -115,7 +117,6 @@ impl Loaded for CpuModel {
             begun: CpuWork::Nothing,
             logits: Vec::new(),
             ids: Vec::new(),
-            read: Vec::new(),
         };
         write_initial(&mut executor, self.tape(), &self.initial)?;
         Ok(Box::new(executor))
@@ -151,25 +152,17 @@ struct CpuExecutor {
     logits: Vec<f32>,
     /// The ids that `begin_ahead` sampled. `finish_ahead` returns them.
     ids: Vec<u32>,
-    /// One list of values per excerpt (a part of the executor's memory). `finish_read` returns these lists.
-    read: Vec<Vec<f32>>,
 }
 
 /// The work that a `begin` method started and no `finish` method has finished yet.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Default)]
 enum CpuWork {
+    #[default]
     Nothing,
     Step,
     Ahead,
-    Read,
-}
-
-impl CpuWork {
-    /// Marks the begun work as finished. Returns an error unless work of the kind `kind` was begun.
-    fn end(&mut self, kind: CpuWork) -> Result<()> {
-        let begun = std::mem::replace(self, CpuWork::Nothing);
-        if begun == kind { Ok(()) } else { Err(nothing_begun()) }
-    }
+    /// One list of values per excerpt.
+    Read(Vec<Vec<f32>>),
 }
 
 impl CpuExecutor {
@@ -270,7 +263,7 @@ impl Executor for CpuExecutor {
 
     /// Plays the whole step before it returns.
     fn begin(&mut self, step: &Step) -> Result<()> {
-        let mut logits = std::mem::take(&mut self.logits);
+        let mut logits = take(&mut self.logits);
         self.play(step, &mut logits);
         self.logits = logits;
         self.begun = CpuWork::Step;
@@ -278,7 +271,7 @@ impl Executor for CpuExecutor {
     }
 
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
-        self.begun.end(CpuWork::Step)?;
+        let CpuWork::Step = take(&mut self.begun) else { return Err(nothing_begun()) };
         // The swap keeps the caller's allocation for the next step.
         std::mem::swap(logits, &mut self.logits);
         Ok(())
@@ -291,7 +284,7 @@ impl Executor for CpuExecutor {
     }
 
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()> {
-        let (mut step, mut logits, mut ids) = (step.clone(), Vec::new(), std::mem::take(&mut self.ids));
+        let (mut step, mut logits, mut ids) = (step.clone(), Vec::new(), take(&mut self.ids));
         ids.clear();
         for _ in 0..n {
             self.play(&step, &mut logits);
@@ -314,20 +307,18 @@ impl Executor for CpuExecutor {
     }
 
     fn finish_ahead(&mut self, ids: &mut Vec<u32>) -> Result<()> {
-        self.begun.end(CpuWork::Ahead)?;
+        let CpuWork::Ahead = take(&mut self.begun) else { return Err(nothing_begun()) };
         std::mem::swap(ids, &mut self.ids);
         Ok(())
     }
 
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
-        self.read = excerpts.iter().map(|excerpt| self.excerpt(excerpt)).collect();
-        self.begun = CpuWork::Read;
+        self.begun = CpuWork::Read(excerpts.iter().map(|excerpt| self.excerpt(excerpt)).collect());
         Ok(())
     }
 
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
-        self.begun.end(CpuWork::Read)?;
-        Ok(std::mem::take(&mut self.read))
+        if let CpuWork::Read(values) = take(&mut self.begun) { Ok(values) } else { Err(nothing_begun()) }
     }
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -339,19 +330,12 @@ impl Executor for CpuExecutor {
     }
 
     fn cancel(&mut self) {
-        (self.begun, self.read) = (CpuWork::Nothing, Vec::new());
+        self.begun = CpuWork::Nothing;
     }
 
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
         let spec = self.host.tape.state_spec(state);
-        if values.len() != spec.len() {
-            return Err(Error::input(format!(
-                "expected {} numbers for the state {}, found {} numbers",
-                spec.len(),
-                spec.name,
-                values.len()
-            )));
-        }
+        check_length(spec, values)?;
         let at = page * spec.stride();
         let to = &mut self.host.states[state.0][at..at + values.len()];
         to.copy_from_slice(values);
@@ -377,13 +361,12 @@ impl Executor for CpuExecutor {
     }
 
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()> {
-        let stride = self.host.stride(var);
-        let planes = self.host.tape.var_spec(var).planes;
-        if self.host.tape.var_spec(var).device_only {
+        let (spec, stride) = (self.host.tape.var_spec(var), self.host.stride(var));
+        if spec.device_only {
             return Ok(());
         }
-        let rows = values.len() / (planes * stride);
-        match self.host.tape.var_spec(var).rows {
+        let rows = values.len() / (spec.planes * stride);
+        match spec.rows {
             Rows::Tokens => self.grow(rows, 0),
             Rows::Outputs => self.grow(0, rows),
             Rows::Fixed(_) => {}

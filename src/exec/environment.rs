@@ -4,23 +4,30 @@
 
 use crate::error::{Error, Result, short};
 
-/// Environment variable with an upper limit on the size of a storage binding, in bytes. With a low limit, tests split the matrices of small
-/// models.
-pub const BINDING_LIMIT: &str = "WINGBEAT_MAX_BINDING";
-/// Environment variable that sets the kernel family: `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
-pub const KERNELS: &str = "WINGBEAT_KERNELS";
-/// Environment variable that forbids (`0`) or requires (`1`) reductions by subgroups.
-pub const SUBGROUPS: &str = "WINGBEAT_SUBGROUPS";
-/// Environment variable that forbids (`0`) or requires (`1`) products by cooperative matrices.
-pub const COOPERATIVE: &str = "WINGBEAT_COOPERATIVE";
-/// Environment variable that forbids (`0`) the recurrence in spans of 16 tokens, or allows it (`1`).
-pub const SPANS: &str = "WINGBEAT_SPANS";
-/// Environment variable that keeps (`1`) or removes (`0`) the bounds checks of shaders.
-pub const CHECKED: &str = "WINGBEAT_CHECKED_SHADERS";
-/// Environment variable that sets where tokens are sampled: `device` or `host`.
-pub const DRAWS: &str = "WINGBEAT_DRAWS";
-/// Environment variable that forbids tuning (`0`), or also tunes software adapters (`1`).
-pub const TUNE: &str = "WINGBEAT_TUNE";
+/// Upper limit on the size of a storage binding, in bytes. With a low limit, tests split the matrices of small models.
+pub const BINDING_LIMIT: Variable = Variable { name: "WINGBEAT_MAX_BINDING", values: Values::Bytes };
+/// Sets the kernel family: `groups` (kernels for GPUs) or `lanes` (kernels for software adapters).
+pub const KERNELS: Variable = Variable { name: "WINGBEAT_KERNELS", values: Values::Words(&["groups", "lanes"]) };
+/// Forbids (`0`) or requires (`1`) reductions by subgroups.
+pub const SUBGROUPS: Variable = Variable { name: "WINGBEAT_SUBGROUPS", values: ON_OFF };
+/// Forbids (`0`) or requires (`1`) products by cooperative matrices.
+pub const COOPERATIVE: Variable = Variable { name: "WINGBEAT_COOPERATIVE", values: ON_OFF };
+/// Forbids (`0`) the recurrence in spans of 16 tokens, or allows it (`1`).
+pub const SPANS: Variable = Variable { name: "WINGBEAT_SPANS", values: ON_OFF };
+/// Keeps (`1`) or removes (`0`) the bounds checks of shaders.
+pub const CHECKED: Variable = Variable { name: "WINGBEAT_CHECKED_SHADERS", values: ON_OFF };
+/// Sets where tokens are sampled: `device` or `host`.
+pub const DRAWS: Variable = Variable { name: "WINGBEAT_DRAWS", values: Values::Words(&["device", "host"]) };
+/// Forbids tuning (`0`), or also tunes software adapters (`1`).
+pub const TUNE: Variable = Variable { name: "WINGBEAT_TUNE", values: ON_OFF };
+
+const VARIABLES: [Variable; 8] = [KERNELS, SUBGROUPS, COOPERATIVE, SPANS, DRAWS, TUNE, BINDING_LIMIT, CHECKED];
+
+/// An environment variable.
+pub struct Variable {
+    pub name: &'static str,
+    values: Values,
+}
 
 /// The values that a variable accepts.
 enum Values {
@@ -31,20 +38,9 @@ enum Values {
 
 const ON_OFF: Values = Values::Words(&["0", "1"]);
 
-const VARIABLES: [(&str, Values); 8] = [
-    (KERNELS, Values::Words(&["groups", "lanes"])),
-    (SUBGROUPS, ON_OFF),
-    (COOPERATIVE, ON_OFF),
-    (SPANS, ON_OFF),
-    (DRAWS, Values::Words(&["device", "host"])),
-    (TUNE, ON_OFF),
-    (BINDING_LIMIT, Values::Bytes),
-    (CHECKED, ON_OFF),
-];
-
 /// Returns the names of all variables.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    VARIABLES.iter().map(|(name, _)| *name)
+    VARIABLES.into_iter().map(|variable| variable.name)
 }
 
 /// Checks the values of all variables, including variables that the chosen device does not use.
@@ -52,17 +48,26 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// A `Usage` error that names the variable, if a value is not accepted.
 pub fn check() -> Result<()> {
-    names().try_for_each(|name| value(name).map(drop))
+    VARIABLES.iter().try_for_each(|variable| variable.value().map(drop))
 }
 
-/// Returns the value of a variable in lower case, or `None` if the variable is not set.
-///
-/// # Errors
-/// A `Usage` error that names the variable, if the value is not accepted.
-pub(super) fn value(name: &str) -> Result<Option<String>> {
-    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let (_, values) = VARIABLES.iter().find(|(known, _)| *known == name).expect("a variable of the table");
-    parse(&text.to_string_lossy(), values).map(Some).map_err(|e| e.at(name))
+impl Variable {
+    /// Returns the value of the variable in lower case, or `None` if the variable is not set.
+    ///
+    /// # Errors
+    /// A `Usage` error that names the variable, if the value is not accepted.
+    pub(super) fn value(&self) -> Result<Option<String>> {
+        let Some(text) = std::env::var_os(self.name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        parse(&text.to_string_lossy(), &self.values).map(Some).map_err(|e| e.at(self.name))
+    }
+
+    /// Returns whether the variable has the value `word`, or `None` if the variable is not set.
+    ///
+    /// # Errors
+    /// The errors of [`value`](Self::value).
+    pub(super) fn is(&self, word: &str) -> Result<Option<bool>> {
+        Ok(self.value()?.map(|value| value == word))
+    }
 }
 
 fn parse(text: &str, values: &Values) -> Result<String> {

@@ -42,7 +42,10 @@ impl FromStr for FloatChoice {
 }
 
 /// Determines the format of each matrix. A plan is parsed from a name and optional exceptions, such as `i4,head=i8,att.output=f16`.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// With the default plan, which belongs to an empty option `quant`, matrices that the file stores in a quantised format of [`quant::FORMATS`] keep
+/// this format. All other matrices become floats, also matrices in a block type of a GGUF file.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct QuantPlan {
     /// The text that the plan was parsed from, or an empty text.
     text: String,
@@ -96,13 +99,8 @@ const NAMED: [(&str, &str); 2] = [
 const BUDGET: f64 = 5.5;
 
 impl QuantPlan {
-    /// The plan of an empty option `quant`. Matrices that the file stores in a quantised format of [`quant::FORMATS`] keep this format. All other
-    /// matrices become floats, also matrices in a block type of a GGUF file.
-    pub const AS_FILED: QuantPlan =
-        QuantPlan { text: String::new(), others: None, keeps_blocks: false, named: Vec::new(), budget: None, asked: Vec::new() };
-
-    /// The name of the plan that keeps the block types of GGUF files quantised. All other matrices get the format that [`AS_FILED`](Self::AS_FILED)
-    /// gives them.
+    /// The name of the plan that keeps the block types of GGUF files quantised. All other matrices get the format that the
+    /// default plan gives them.
     pub const KEEP: &'static str = "keep";
 
     /// Returns the names of all plans that quantise matrices, without [`KEEP`](Self::KEEP).
@@ -166,36 +164,27 @@ impl FromStr for QuantPlan {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<QuantPlan> {
+        let mut plan = QuantPlan { text: text.into(), ..QuantPlan::default() };
         let mut words = text.split(',').peekable();
-        let Some(first) = words.next_if(|word| !word.contains('=')) else {
-            return Ok(QuantPlan { text: text.into(), asked: words.map(exception).collect::<Result<_>>()?, ..QuantPlan::AS_FILED });
-        };
-        if first == QuantPlan::KEEP {
-            let asked = words.map(exception).collect::<Result<_>>()?;
-            return Ok(QuantPlan { text: text.into(), keeps_blocks: true, asked, ..QuantPlan::AS_FILED });
+        match words.next_if(|word| !word.contains('=')) {
+            None => {}
+            Some(QuantPlan::KEEP) => plan.keeps_blocks = true,
+            Some(name) => {
+                let mut meant = NAMED.iter().find(|(known, _)| *known == name).map_or(name, |(_, plan)| plan).split(',');
+                plan.others = Some(format(meant.next().unwrap_or_default())?);
+                plan.named = meant.map(exception).collect::<Result<_>>()?;
+                plan.budget = (name == NAMED[0].0).then_some(BUDGET);
+            }
         }
-        let mut meant = NAMED.iter().find(|(name, _)| *name == first).map_or(first, |(_, plan)| plan).split(',');
-        Ok(QuantPlan {
-            text: text.into(),
-            others: Some(format(meant.next().unwrap_or_default())?),
-            keeps_blocks: false,
-            named: meant.map(exception).collect::<Result<_>>()?,
-            budget: (first == NAMED[0].0).then_some(BUDGET),
-            asked: words.map(exception).collect::<Result<_>>()?,
-        })
+        plan.asked = words.map(exception).collect::<Result<_>>()?;
+        Ok(plan)
     }
 }
 
-/// Writes the text that the plan was parsed from. [`QuantPlan::AS_FILED`] writes nothing.
+/// Writes the text that the plan was parsed from. The default plan writes nothing.
 impl fmt::Display for QuantPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
-    }
-}
-
-impl Default for QuantPlan {
-    fn default() -> QuantPlan {
-        QuantPlan::AS_FILED
     }
 }
 
@@ -216,14 +205,17 @@ fn kept(dtype: DType) -> Option<&'static str> {
 /// Parses an exception, as in `head=i8`.
 fn exception(word: &str) -> Result<Exception> {
     let (which, name) = word.split_once('=').ok_or_else(|| unknown(word))?;
-    let kind = KINDS.iter().find(|(name, _)| *name == which).map(|(_, kind)| Which::Kind(*kind));
-    // An exception for tensors by name must contain a dot, so that a misspelt kind is refused.
-    let named = || which.contains('.').then(|| Which::Named(which.to_string()));
-    let kind = kind.or_else(named).ok_or_else(|| {
-        let text = format!("unknown part {which:?} of a model, expected {}, or a piece of a tensor's name that contains a dot", kinds());
-        Error::usage(text).field("quant").hint("write PART=FORMAT, such as head=i8 or att.output=f16")
-    })?;
-    Ok((kind, format(name)?))
+    let which = match KINDS.iter().find(|(name, _)| *name == which) {
+        Some((_, kind)) => Which::Kind(*kind),
+        // A piece of a tensor's name must contain a dot, so that a misspelt kind is refused.
+        None if which.contains('.') => Which::Named(which.into()),
+        None => {
+            let text =
+                format!("unknown part {which:?} of a model, expected {}, or a piece of a tensor's name that contains a dot", kinds());
+            return Err(Error::usage(text).field("quant").hint("write PART=FORMAT, such as head=i8 or att.output=f16"));
+        }
+    };
+    Ok((which, format(name)?))
 }
 
 impl Which {

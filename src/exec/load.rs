@@ -32,14 +32,12 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
     }
     let mut survey = Survey::new(part.rows, part.k);
     let k = padded(part.k);
-    read_part(part, MatrixValues::Numbers, 0, part.rows, source, &mut |first, rows| {
-        rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.first(first + i, &row[..part.k]));
-        Ok(())
-    })?;
-    read_part(part, MatrixValues::Numbers, 0, part.rows, source, &mut |first, rows| {
-        rows.chunks_exact(k).enumerate().for_each(|(i, row)| survey.second(first + i, &row[..part.k]));
-        Ok(())
-    })?;
+    for look in [Survey::first, Survey::second] {
+        read_part(part, MatrixValues::Numbers, 0, part.rows, source, &mut |first, rows| {
+            rows.chunks_exact(k).enumerate().for_each(|(i, row)| look(&mut survey, first + i, &row[..part.k]));
+            Ok(())
+        })?;
+    }
     survey.done().map(Some).map_err(|e| e.at(&part.tensor))
 }
 
@@ -160,7 +158,8 @@ fn read_part(
             let rows = &mut numbers[..at_once.min(end - row) * k];
             let at = part.first_row() + row;
             if part.transposed {
-                read_transposed(stored, part, at, rows)?;
+                let strips = rows.par_chunks_mut(RUN * k).enumerate();
+                strips.try_for_each(|(i, strip)| transpose(stored, part, at + i * RUN, strip))?;
             } else {
                 for (i, padded_row) in rows.chunks_exact_mut(k).enumerate() {
                     read_row(&view, part, at + i, &mut padded_row[..part.k])?;
@@ -187,13 +186,8 @@ fn read_row(view: &View<'_>, part: &MatrixPart, row: usize, out: &mut [f32]) -> 
     Ok(())
 }
 
-/// Reads n rows of the matrix `part` from a transposed tensor into `out`, `[n, padded k]`, beginning at row `first`. Uses several threads.
-fn read_transposed(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
-    out.par_chunks_mut(RUN * padded(part.k)).enumerate().try_for_each(|(i, out)| transpose(view, part, first + i * RUN, out))
-}
-
-/// Does what [`read_transposed`] does, with one thread. Reads a few rows of the tensor at a time, so that memory access is nearly
-/// sequential.
+/// Reads n rows of the matrix `part` from a transposed tensor into `out`, `[n, padded k]`, beginning at row `first`. Reads a few rows of the
+/// tensor at a time, so that memory access is nearly sequential.
 fn transpose(view: &View<'_>, part: &MatrixPart, first: usize, out: &mut [f32]) -> Result<()> {
     const ROWS: usize = 16;
     let shape = part.shape();

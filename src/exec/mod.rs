@@ -26,7 +26,7 @@ pub(crate) mod wait;
 
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crate::tape::{Binding, Cache, Dispatch, Matrix, Room, Section, State, Step, Tape, Var};
+use crate::tape::{Binding, Cache, Dispatch, Matrix, Room, Section, State, StateSpec, Step, Tape, Var};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ pub const NOTHING: u32 = u32::MAX;
 
 /// Returns whether to sample on the device: as the environment variable [`DRAWS`](environment::DRAWS) says, or `default` if it is not set.
 pub(crate) fn draws_on_device(default: bool) -> Result<bool> {
-    Ok(environment::value(environment::DRAWS)?.map_or(default, |place| place == "device"))
+    Ok(environment::DRAWS.is("device")?.unwrap_or(default))
 }
 
 /// Returns the fraction of zeros in the columns `range` of `rows`, `[n, stride]`.
@@ -263,6 +263,14 @@ pub trait Executor: Send {
 
     /// Returns the number of dispatches of a step, or `None` on the CPU.
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;
+}
+
+/// Returns an error if the number of `values` differs from the length of the state.
+fn check_length(spec: &StateSpec, values: &[f32]) -> Result<()> {
+    if values.len() == spec.len() {
+        return Ok(());
+    }
+    Err(Error::input(format!("expected {} numbers for the state {}, found {} numbers", spec.len(), spec.name, values.len())))
 }
 
 /// Returns the error of a `finish` method that was called without its `begin` method.

@@ -27,7 +27,8 @@ impl Products {
     pub fn load(device: &Arc<Device>, tape: Tape) -> Result<Products> {
         let n_weights = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.rows * p.k).sum();
         let size_bytes = tape.matrices.iter().map(|m| m.size_bytes()).sum();
-        let model = GpuModel::load(device.clone(), Arc::new(tape), &RepeatedWeights::new(), &mut |_, _| ())?;
+        let weights = RepeatedWeights(Synthetic { seed: 1 }.bytes("w", &[512, 1024]));
+        let model = GpuModel::load(device.clone(), Arc::new(tape), &weights, &mut |_, _| ())?;
         Ok(Products { model, n_weights, size_bytes })
     }
 
@@ -74,12 +75,6 @@ impl Timer {
 
 /// A source whose tensors repeat the same 1 MiB of weights: generating gigabytes of weights would take longer than the measurement.
 struct RepeatedWeights(Vec<u8>);
-
-impl RepeatedWeights {
-    fn new() -> RepeatedWeights {
-        RepeatedWeights(Synthetic { seed: 1 }.bytes("w", &[512, 1024]))
-    }
-}
 
 impl Source for RepeatedWeights {
     fn has(&self, _name: &str) -> bool {

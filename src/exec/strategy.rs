@@ -1,17 +1,20 @@
 //! Strategy strings: which layers run on which device, and in which format their weights are kept. Grammar and placement follow ChatRWKV;
 //! users read `docs/strategies.md`. This module opens no device. The only property of a model that this module uses is the number of layers.
+//!
+//! A model of L blocks has L + 1 layers: the first includes the embedding, the last is the final norm and the head. The `rwkv` package
+//! follows the same rules, with one exception: if one segment requests no layers (`*0`) and another segment has no number, the package fails with
+//! a division by zero. This module accepts such a strategy.
 
 mod parse;
-mod place;
 #[cfg(test)]
 mod tests;
 
 use crate::error::{Error, Result};
-use crate::quant::{FORMATS, Scaling};
+use crate::exec::{DeviceChoice, FloatChoice};
+use crate::quant::{FORMATS, Float, Scaling};
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
-
-pub use place::PlacedLayers;
 
 /// A strategy such as `gpu fp16i8 *10 -> cpu fp32`: segments, in the order of the layers. Each segment gives consecutive layers a device
 /// and a format.
@@ -22,27 +25,15 @@ pub struct Strategy {
 }
 
 /// Consecutive layers on one device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Segment {
-    device: SegmentDevice,
-    dtype: DType,
+    /// `Cpu` or `Gpu`.
+    device: DeviceChoice,
+    /// The float format of the weights. `Auto` means f16 or f32, since no kernel computes in bf16.
+    dtype: FloatChoice,
     /// The name of a quantised format in [`FORMATS`](crate::quant::FORMATS). `None` means floats.
     quant: Option<&'static str>,
     layers: Layers,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SegmentDevice {
-    Cpu,
-    /// An adapter by its index in the list of adapters. `None` means the first adapter.
-    Gpu(Option<u32>),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DType {
-    Fp32,
-    Fp16,
-    Bf16,
 }
 
 /// The number of layers that a segment requests.
@@ -57,11 +48,19 @@ enum Layers {
 }
 
 /// The dtypes and their names in a strategy.
-const DTYPES: [(&str, DType); 3] = [("fp32", DType::Fp32), ("fp16", DType::Fp16), ("bf16", DType::Bf16)];
+const DTYPES: [(&str, FloatChoice); 3] =
+    [("fp32", FloatChoice::Exactly(Float::F32)), ("fp16", FloatChoice::Exactly(Float::F16)), ("bf16", FloatChoice::Auto)];
 
 /// Returns the formats that can follow a dtype.
 fn quants() -> impl Iterator<Item = &'static str> {
     FORMATS.iter().filter(|format| format.scaling() != Scaling::None).map(|format| format.name())
+}
+
+impl Segment {
+    /// Returns whether the segment streams layers.
+    fn streams(&self) -> bool {
+        matches!(self.layers, Layers::Streamed(_))
+    }
 }
 
 impl Strategy {
@@ -114,26 +113,10 @@ impl fmt::Display for StrategyChoice {
     }
 }
 
-impl fmt::Display for SegmentDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SegmentDevice::Cpu => f.write_str("cpu"),
-            SegmentDevice::Gpu(None) => f.write_str("gpu"),
-            SegmentDevice::Gpu(Some(n)) => write!(f, "gpu:{n}"),
-        }
-    }
-}
-
-impl DType {
-    fn name(self) -> &'static str {
-        let named = DTYPES.iter().find(|(_, dtype)| *dtype == self);
-        named.expect("every dtype has a name").0
-    }
-}
-
 impl fmt::Display for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}{}", self.device, self.dtype.name(), self.quant.unwrap_or(""))?;
+        let (name, _) = DTYPES.iter().find(|(_, dtype)| *dtype == self.dtype).expect("a dtype of the table");
+        write!(f, "{} {name}{}", self.device, self.quant.unwrap_or(""))?;
         match self.layers {
             Layers::Share => Ok(()),
             Layers::Fixed(n) => write!(f, " *{n}"),
@@ -146,10 +129,98 @@ impl fmt::Display for Segment {
 /// placement.
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, segment) in self.segments.iter().enumerate() {
-            let arrow = if i == 0 { "" } else { " -> " };
-            write!(f, "{arrow}{segment}")?;
-        }
-        Ok(())
+        let segments: Vec<String> = self.segments.iter().map(Segment::to_string).collect();
+        f.write_str(&segments.join(" -> "))
     }
+}
+
+/// Consecutive layers on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedLayers {
+    /// The device, as a value of the option `device`.
+    pub device: String,
+    pub dtype: FloatChoice,
+    /// The quantised format, as a value of the option `quant`. `None` if matrices are floats.
+    pub quant: Option<&'static str>,
+    /// The layers, a range within `0..L + 1`. The range is never empty.
+    pub layers: Range<usize>,
+    /// The number of layers that stay on the device: the first layers of the range `layers`. The other layers of the range are streamed
+    /// through the device.
+    pub resident: usize,
+}
+
+impl PlacedLayers {
+    /// Returns whether these layers run on the CPU.
+    pub fn is_on_cpu(&self) -> bool {
+        self.device == "cpu"
+    }
+}
+
+impl Strategy {
+    /// Places the `n_layer + 1` layers of a model: the first segment receives the first layers, the next segment the layers after them.
+    /// Segments without layers are left out.
+    ///
+    /// # Errors
+    /// `Model` if `n_layer` is 0.
+    pub fn place(&self, n_layer: usize) -> Result<Vec<PlacedLayers>> {
+        if n_layer == 0 {
+            return Err(Error::model("the model has no layers to place on devices"));
+        }
+        let mut first = 0;
+        let mut placed = Vec::new();
+        for (segment, n) in self.segments.iter().zip(self.shares(n_layer + 1)).filter(|(_, n)| *n > 0) {
+            let Segment { ref device, dtype, quant, layers } = *segment;
+            let resident = if let Layers::Streamed(asked) = layers { asked.min(n) } else { n };
+            placed.push(PlacedLayers { device: device.to_string(), dtype, quant, layers: first..first + n, resident });
+            first += n;
+        }
+        Ok(placed)
+    }
+
+    /// Returns a note for each segment whose number of layers differs from the number that the user may expect.
+    pub fn place_notes(&self, n_layer: usize) -> Vec<String> {
+        let streams = self.segments.iter().find(|s| s.streams());
+        let shares = self.segments.iter().zip(self.shares(n_layer + 1));
+        shares.filter_map(|(segment, n)| note(segment, n, streams)).collect()
+    }
+
+    /// Divides `total` layers among the segments.
+    fn shares(&self, total: usize) -> Vec<usize> {
+        let mut left = total;
+        let mut take = |segment: &Segment| {
+            let n = match segment.layers {
+                Layers::Share => 0,
+                Layers::Fixed(n) | Layers::Streamed(n) => n.min(left),
+            };
+            left -= n;
+            n
+        };
+        let mut shares: Vec<usize> = self.segments.iter().map(&mut take).collect();
+        if let Some(i) = self.segments.iter().position(Segment::streams) {
+            shares[i] += left;
+            return shares;
+        }
+        let mut sharing = self.segments.iter().filter(|s| s.layers == Layers::Share).count();
+        for (n, _) in shares.iter_mut().zip(&self.segments).filter(|(_, s)| s.layers == Layers::Share) {
+            *n = left / sharing;
+            (left, sharing) = (left - *n, sharing - 1);
+        }
+        *shares.last_mut().expect("a strategy has a segment") += left;
+        shares
+    }
+}
+
+/// Returns a note if a segment receives another number of layers than the user may expect. `n` is this number. `streams` is the segment that
+/// streams all remaining layers, or `None` if no segment does.
+fn note(segment: &Segment, n: usize, streams: Option<&Segment>) -> Option<String> {
+    let why = match (segment.layers, streams) {
+        (Layers::Share, Some(other)) if n == 0 => format!("\"{other}\" streams all remaining layers; write *N to reserve some"),
+        (Layers::Share, None) if n == 0 => "no layers remain".into(),
+        (Layers::Fixed(asked) | Layers::Streamed(asked), _) if n < asked => "no layers remain".into(),
+        (Layers::Fixed(asked), _) if n > asked => "as the last segment it takes the rest".into(),
+        (Layers::Streamed(asked), _) if n == asked => "none of them is streamed".into(),
+        _ => return None,
+    };
+    let noun = if n == 1 { "layer" } else { "layers" };
+    Some(format!("\"{segment}\" gets {n} {noun}: {why}"))
 }

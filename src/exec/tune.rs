@@ -22,8 +22,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct MeasuredAdapter {
     tuning: Tuning,
-    /// `true` if products by cooperative matrices agree with the twins (reference implementations), or if the adapter has no cooperative
-    /// matrices.
+    /// `true` if products by cooperative matrices agree with the twins, or if the adapter has no cooperative matrices.
     cooperative_is_right: bool,
 }
 
@@ -74,7 +73,7 @@ const LAYOUT: &str = "5";
 /// Returns the path of an adapter's file in `folder`, `KIND-HASH.EXTENSION`. The hash depends on the adapter, the driver, the version of wingbeat,
 /// and the features in use: subgroups, cooperative matrices, the largest binding, and bounds checks.
 fn file(adapter: &Adapter, caps: &Caps, folder: &Path, kind: &str, extension: &str) -> PathBuf {
-    let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED));
+    let allowed = format!("{:?} {:?} {} {:?}", caps.subgroups, caps.cooperative, caps.max_binding, std::env::var_os(CHECKED.name));
     let identity = [&adapter.name, &adapter.backend, &adapter.driver, &allowed, env!("CARGO_PKG_VERSION"), LAYOUT].join("\n");
     let hash: String = Sha256::digest(identity).iter().take(8).map(|b| format!("{b:02x}")).collect();
     folder.join(format!("{kind}-{hash}.{extension}"))

@@ -20,6 +20,7 @@ mod published;
 mod quality;
 mod score;
 
+pub use crate::exec::predict::PredictedWord;
 pub use batch::{BatchChoice, BatchFailure, BatchLine, BatchReport, TokenLogprobs, Usage};
 pub use bench::{BenchExtra, BenchRecord, Samples};
 pub use build::BuildReport;
@@ -32,7 +33,7 @@ pub use error::{ErrorBody, ErrorReport};
 pub use generate::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine};
 pub use inspect::{DeviceMemory, Hyper, InspectReport, TensorReport, inspect};
 pub use memory::MemoryReport;
-pub use predict::{PredictReport, PredictedStep, PredictedWord};
+pub use predict::{PredictReport, PredictedStep};
 pub use published::{PublishedReport, published};
 pub use quality::{QualityReport, VariantReport, WeightsReport};
 pub use score::ScoreReport;

@@ -1,5 +1,6 @@
 //! The JSON of predictions of `wingbeat bench`: estimates of speed on a GPU that this machine need not have.
 
+use crate::exec::predict::PredictedWord;
 use serde::Serialize;
 
 /// The estimated speed of a model on a GPU that this machine need not have.
@@ -23,17 +24,6 @@ pub struct PredictedStep {
     pub words: Vec<PredictedWord>,
 }
 
-/// The sums over all calls of one word (fused operation) in a step.
-#[derive(Debug, Clone, Serialize)]
-pub struct PredictedWord {
-    pub word: &'static str,
-    pub calls: usize,
-    pub dispatches: usize,
-    pub ms: f64,
-    /// The number of bytes that the calls read and write: weights, states, caches and activations.
-    pub bytes: u64,
-}
-
 #[cfg(test)]
 mod tests {
     use crate::arch::synthetic;
@@ -45,7 +35,7 @@ mod tests {
         let mut tape = Tape::new();
         synthetic::named(model).unwrap().record(&mut tape);
         tape.store_as(quant::find(format).unwrap());
-        step(&tape, find(gpu).unwrap(), load).iter().map(|cost| cost.seconds).sum()
+        step(&tape, find(gpu).unwrap(), load).iter().map(|word| word.ms * 1e-3).sum()
     }
 
     /// Every model has a finite estimate on every GPU, and no step is faster than its weights can be read.

@@ -117,7 +117,7 @@ pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context
     let is_half = |part: &MatrixPart| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
     let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
     let candidate = |quant: &&str| {
-        let plan = if quant.is_empty() { QuantPlan::AS_FILED } else { quant.parse()? };
+        let plan = if quant.is_empty() { QuantPlan::default() } else { quant.parse()? };
         let bytes = |m: &MatrixSpec| m.size_in(&|part| plan.of(part, source).unwrap_or(f16)) as u64;
         Ok(Candidate { dtype: format!("{float}{quant}"), footprint: Footprint::of(tape, &sizes, &bytes) })
     };

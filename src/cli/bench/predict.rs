@@ -5,10 +5,10 @@ use crate::arch::synthetic;
 use crate::cli::Outcome;
 use crate::cli::output::{Output, say};
 use crate::error::Result;
-use crate::exec::predict::{Gpu, StepLoad, WordCost, find, step};
+use crate::exec::predict::{Gpu, StepLoad, find, step};
 use crate::exec::{FloatChoice, assign_formats};
 use crate::quant::Float;
-use crate::report::{PredictReport, PredictedStep, PredictedWord};
+use crate::report::{PredictReport, PredictedStep};
 use crate::session::{CHUNK, LONG_CHUNK, Options};
 use crate::tape::Tape;
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
@@ -61,16 +61,8 @@ fn predicted(tape: &Tape, gpu: &Gpu, test: Test, chunk: usize) -> PredictedStep 
     let Test { n_prompt, n_gen, n_depth, n_batch } = test;
     let (mut seconds, mut words) = (0.0, Vec::new());
     let mut add = |times: usize, n_tokens: usize, depth: usize| {
-        let costs = step(tape, gpu, StepLoad { n_slots: n_batch, n_tokens, depth });
-        seconds += times as f64 * costs.iter().map(|cost| cost.seconds).sum::<f64>();
-        let word = |c: &WordCost| PredictedWord {
-            word: c.word,
-            calls: c.calls,
-            dispatches: c.dispatches,
-            ms: c.seconds * 1e3,
-            bytes: c.bytes as u64,
-        };
-        words = costs.iter().map(word).collect();
+        words = step(tape, gpu, StepLoad { n_slots: n_batch, n_tokens, depth });
+        seconds += times as f64 * words.iter().map(|word| word.ms * 1e-3).sum::<f64>();
     };
     // The slots share a chunk: in each step, every slot prefills an equal part of the chunk.
     let per_slot = (chunk / n_batch).clamp(1, n_prompt.max(1));

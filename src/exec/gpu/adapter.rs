@@ -2,7 +2,7 @@
 
 use super::memory;
 use crate::error::{Error, Result};
-use crate::exec::environment::{self, BINDING_LIMIT, COOPERATIVE, KERNELS, SPANS, SUBGROUPS};
+use crate::exec::environment::{BINDING_LIMIT, COOPERATIVE, KERNELS, SPANS, SUBGROUPS, Variable};
 use crate::exec::{Memory, host_memory};
 use crate::tape::{Caps, Class, Tuning};
 use std::fmt;
@@ -27,27 +27,21 @@ impl Backend {
 
     /// Returns the name that the option `backend` takes.
     pub fn name(self) -> &'static str {
-        match self {
-            Backend::Auto => "auto",
-            Backend::Vulkan => "vulkan",
-            Backend::Metal => "metal",
-            Backend::Dx12 => "dx12",
-            Backend::Gl => "gl",
-        }
+        self.entry().0
     }
 
     /// Returns whether this program supports the API on this system.
     pub fn is_built_in(self) -> bool {
-        wgpu::Instance::enabled_backend_features().intersects(self.backends())
+        wgpu::Instance::enabled_backend_features().intersects(self.entry().1)
     }
 
-    fn backends(self) -> wgpu::Backends {
+    fn entry(self) -> (&'static str, wgpu::Backends) {
         match self {
-            Backend::Auto => wgpu::Backends::PRIMARY,
-            Backend::Vulkan => wgpu::Backends::VULKAN,
-            Backend::Metal => wgpu::Backends::METAL,
-            Backend::Dx12 => wgpu::Backends::DX12,
-            Backend::Gl => wgpu::Backends::GL,
+            Backend::Auto => ("auto", wgpu::Backends::PRIMARY),
+            Backend::Vulkan => ("vulkan", wgpu::Backends::VULKAN),
+            Backend::Metal => ("metal", wgpu::Backends::METAL),
+            Backend::Dx12 => ("dx12", wgpu::Backends::DX12),
+            Backend::Gl => ("gl", wgpu::Backends::GL),
         }
     }
 }
@@ -67,15 +61,15 @@ impl FromStr for Backend {
     }
 }
 
-/// The kind of an adapter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The kind of an adapter, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdapterKind {
     Discrete,
     Integrated,
     Virtual,
+    Other,
     /// A software adapter: llvmpipe, SwiftShader, WARP.
     Cpu,
-    Other,
 }
 
 impl AdapterKind {
@@ -155,15 +149,15 @@ impl Adapter {
     /// # Errors
     /// `Usage` if an environment variable has an unknown value, or requires a feature that the adapter does not support.
     pub fn caps(&self, batch_invariant: bool) -> Result<Caps> {
-        let lanes = environment::value(KERNELS)?.map_or(self.kind == AdapterKind::Cpu, |kernels| kernels == "lanes");
+        let lanes = KERNELS.is("lanes")?.unwrap_or(self.kind == AdapterKind::Cpu);
         let class = if lanes { Class::Lanes } else { Class::Groups };
         let limit = usize::try_from(self.max_binding_bytes.min(self.max_buffer_bytes)).unwrap_or(usize::MAX);
-        let max_binding = environment::value(BINDING_LIMIT)?.and_then(|bytes| bytes.parse().ok()).map_or(limit, |n: usize| n.min(limit));
-        let subgroups = wanted(SUBGROUPS, self.subgroups.is_some_and(|(smallest, _)| smallest >= 4))?;
-        let uses_matrices = wanted(COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
+        let max_binding = BINDING_LIMIT.value()?.and_then(|bytes| bytes.parse().ok()).map_or(limit, |n: usize| n.min(limit));
+        let subgroups = wanted(&SUBGROUPS, self.subgroups.is_some_and(|(smallest, _)| smallest >= 4))?;
+        let uses_matrices = wanted(&COOPERATIVE, self.cooperative.is_some())? && class == Class::Groups;
         let cooperative = self.cooperative.filter(|_| uses_matrices);
         // By default, integrated GPUs use no spans: the dispatch that computes all spans in parallel needs many cores and much bandwidth.
-        let spans = environment::value(SPANS)?.map_or(self.kind != AdapterKind::Integrated, |on| on == "1");
+        let spans = SPANS.is("1")?.unwrap_or(self.kind != AdapterKind::Integrated);
         let tuning = Tuning::unmeasured(&self.backend, &self.driver);
         Ok(Caps { batch_invariant, subgroups, cooperative, spans, tuning, ..Caps::plain(class, max_binding) })
     }
@@ -191,14 +185,12 @@ pub(super) const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIME
 
 /// Returns whether to use a feature. `offered` is `true` if the adapter supports the feature. If the environment variable is not set,
 /// returns `offered`. The value `0` forbids the feature, and the value `1` requires it.
-fn wanted(variable: &str, offered: bool) -> Result<bool> {
-    match environment::value(variable)?.as_deref() {
-        None => Ok(offered),
-        Some("1") if offered => Ok(true),
-        Some("1") => Err(Error::usage("the value is 1, but the adapter does not support this feature")
+fn wanted(variable: &Variable, offered: bool) -> Result<bool> {
+    match variable.is("1")? {
+        Some(true) if !offered => Err(Error::usage("the value is 1, but the adapter does not support this feature")
             .hint("set the variable to 0, or unset it")
-            .at(variable)),
-        Some(_) => Ok(false),
+            .at(variable.name)),
+        wanted => Ok(wanted.unwrap_or(offered)),
     }
 }
 
@@ -221,16 +213,11 @@ fn instance(backend: Backend) -> &'static wgpu::Instance {
     })
 }
 
-/// Lists the adapters of a backend, best first: discrete, integrated, virtual, other, software. A browser lists at most one adapter.
+/// Lists the adapters of a backend, sorted by kind. A browser lists at most one adapter.
 pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
-    let mut adapters: Vec<Adapter> = instance(backend).enumerate_adapters(backend.backends()).await.into_iter().map(Adapter::new).collect();
-    adapters.sort_by_key(|a| match a.kind {
-        AdapterKind::Discrete => 0,
-        AdapterKind::Integrated => 1,
-        AdapterKind::Virtual => 2,
-        AdapterKind::Other => 3,
-        AdapterKind::Cpu => 4,
-    });
+    let listed = instance(backend).enumerate_adapters(backend.entry().1).await;
+    let mut adapters: Vec<Adapter> = listed.into_iter().map(Adapter::new).collect();
+    adapters.sort_by_key(|a| a.kind);
     adapters
 }
 

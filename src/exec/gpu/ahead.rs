@@ -1,13 +1,11 @@
 //! Several steps in one submission, each followed by sampling. All ids are read back together.
 //!
-//! The commands of `n` steps are the same in every submission, because only the cursor (the buffer that describes a step) changes. So the
-//! next submission is encoded while the device works on the current submission.
+//! The commands of `n` steps are the same in every submission, because only the cursor changes. So the next submission is encoded while the device works on the current submission.
 
 use super::Device;
 use super::draws::{DrawSizes, Draws};
-use super::plan::Plan;
-use super::readback::Readback;
-use super::size::StepSize;
+use super::plan::{Plan, StepSize};
+use super::readback::{Readback, SubmittedWork};
 use crate::error::Result;
 use crate::exec::nothing_begun;
 use crate::sample::Sampler;
@@ -52,9 +50,9 @@ impl Ahead {
         self.draws.begin(device, samplers, exempt)
     }
 
-    /// Returns the readback of the ids.
-    pub fn readback(&self) -> &Readback {
-        &self.readback
+    /// Returns the last submission, or `None` if its ids were taken or dropped.
+    pub fn submitted(&self) -> Option<&SubmittedWork> {
+        self.readback.submitted()
     }
 
     /// Submits the steps. Then encodes the commands of the same steps again, while the device works. The next call of `submit` uses these commands if
@@ -74,14 +72,15 @@ impl Ahead {
     pub fn take(&mut self, ids: &mut Vec<u32>) -> Result<()> {
         let (first, steps) = self.under_way.take().ok_or_else(nothing_begun)?;
         let sizes = self.draws.sizes();
-        self.readback.take(|view| {
-            ids.clear();
+        ids.clear();
+        let read = |_, bytes: &[u8]| {
             for step in first..first + steps.n {
                 let at = sizes.ids_at(step).start as usize;
-                let row = view[at..at + 4 * steps.n_slots].chunks_exact(4);
+                let row = bytes[at..at + 4 * steps.n_slots].chunks_exact(4);
                 ids.extend(row.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
             }
-        })
+        };
+        self.readback.take([self.draws.ids().size() as usize], read).map(drop)
     }
 
     /// Drops the ids of the last submission. The device still plays the steps of the submission.
@@ -94,7 +93,7 @@ impl Ahead {
         let mut encoder = device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         for _ in 0..steps.n {
-            plan.encode(&mut pass, true);
+            plan.encode(&mut pass);
             self.draws.encode(&mut pass, steps.n_slots);
         }
         drop(pass);

@@ -82,12 +82,6 @@ fn unroll(text: &str, recipe: &Recipe) -> Result<String> {
     unroll(&format!("{}{repeated}{}", &text[..start], &text[close + 1..]), recipe)
 }
 
-/// A parsed import line: the module that it resolves to, and the imported names.
-struct Import<'a> {
-    module: String,
-    names: Vec<&'a str>,
-}
-
 struct Composer<'a> {
     recipe: &'a Recipe,
     /// The modules that are inserted already, each with the names that it defines or imports.
@@ -125,7 +119,7 @@ impl Composer<'_> {
                 own.extend([line, "\n"]);
                 continue;
             };
-            let Import { module: imported, names } = self.import(import)?;
+            let (imported, names) = self.import(import)?;
             self.splice(&imported, text)?;
             self.wanted.extend(names.iter().map(|name| (module.to_string(), imported.clone(), (*name).to_string())));
             offered.extend(names.into_iter().map(str::to_string));
@@ -144,9 +138,9 @@ impl Composer<'_> {
         }
     }
 
-    /// Parses an import. `package::lib::cursor::{n_tokens, row_at};` names two items of the file `lib/cursor`.
+    /// Parses an import. Returns the imported module and the imported names. `package::lib::cursor::{n_tokens, row_at};` names two items of the file `lib/cursor`.
     /// `package::slot::weight::decode;` names one item of the module that fills the slot `weight`.
-    fn import<'t>(&self, import: &'t str) -> Result<Import<'t>> {
+    fn import<'t>(&self, import: &'t str) -> Result<(String, Vec<&'t str>)> {
         let path = import.trim().strip_prefix("package::").and_then(|p| p.strip_suffix(';')).and_then(|p| p.rsplit_once("::"));
         let Some((path, names)) = path else {
             return Err(self.wrong(format!("cannot read `import {import}`")));
@@ -159,7 +153,7 @@ impl Composer<'_> {
             },
         };
         let names = names.trim_matches(['{', '}']).split(',').map(str::trim).collect();
-        Ok(Import { module: module.replace("::", "/"), names })
+        Ok((module.replace("::", "/"), names))
     }
 
     fn wrong(&self, text: String) -> Error {

@@ -4,7 +4,7 @@ use super::adapter::{Adapter, COOPERATIVE_FEATURES};
 use super::kernel::Kernels;
 use super::stored::StoredKernels;
 use crate::error::{Error, Result};
-use crate::exec::environment::{self, CHECKED};
+use crate::exec::environment::CHECKED;
 use crate::tape::Caps;
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +30,7 @@ impl Faults {
 }
 
 /// An open device with its capabilities and kernels.
+#[derive(Clone)]
 pub struct Device {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
@@ -49,13 +50,12 @@ impl Device {
     /// # Errors
     /// `Device` or `Memory` if the driver does not open the device. `Usage` if an environment variable is wrong, as in [`Adapter::caps`].
     pub async fn open_async(adapter: &Adapter, batch_invariant: bool) -> Result<Device> {
-        let caps = adapter.caps(batch_invariant)?;
-        let opened = Self::request(adapter, &caps).await;
+        let mut caps = adapter.caps(batch_invariant)?;
+        let mut opened = Self::request(adapter, &caps).await;
         if caps.cooperative.is_some() && opened.is_err() {
             log::warn!("{} does not open with cooperative matrices, so they are not used", adapter.name);
-            let caps = Caps { cooperative: None, ..caps };
-            let (device, queue) = Self::request(adapter, &caps).await?;
-            return Ok(Self::adopt(device, queue, caps, adapter.is_slow()));
+            caps.cooperative = None;
+            opened = Self::request(adapter, &caps).await;
         }
         let (device, queue) = opened?;
         Ok(Self::adopt(device, queue, caps, adapter.is_slow()))
@@ -97,15 +97,7 @@ impl Device {
     /// Returns the same device with other capabilities. Capabilities choose the kernel family ([`Class`](crate::tape::Class)) and the sizes of the kernels, so
     /// that one device can run different kernels for the same tape.
     pub fn with_caps(&self, caps: Caps) -> Device {
-        Device {
-            device: self.device.clone(),
-            queue: self.queue.clone(),
-            faults: self.faults.clone(),
-            caps,
-            is_slow: self.is_slow,
-            trusted: self.trusted,
-            kernels: self.kernels.clone(),
-        }
+        Device { caps, ..self.clone() }
     }
 
     /// Wraps a device that the caller opened from `adapter`. Uses the features and limits that the caller asked for. Replaces the device's handlers of
@@ -133,7 +125,7 @@ impl Device {
                 sink.keep(lost(&message));
             }
         });
-        let trusted = environment::value(CHECKED).is_ok_and(|checked| checked.is_none_or(|on| on == "0"));
+        let trusted = CHECKED.is("1").is_ok_and(|is_checked| is_checked != Some(true));
         Device { device, queue, faults, caps, is_slow, trusted, kernels: Arc::default() }
     }
 

@@ -1,5 +1,5 @@
-//! Plays steps on a device: makes room for activations, lowers the tape (the model's program) to dispatches once per size of step, encodes the
-//! dispatches, and reads results back.
+//! Plays steps on a device: makes room for activations, lowers the tape to dispatches once per size of step, encodes the dispatches, and reads
+//! results back.
 
 mod excerpts;
 mod measure;
@@ -7,15 +7,12 @@ mod measure;
 use super::ahead::{Ahead, Steps};
 use super::draws::DrawSizes;
 use super::model::GpuModel;
-use super::pending::PendingWork;
-use super::plan::Plan;
+use super::plan::{Plan, StepSize};
 use super::readback::{Readback, SubmittedWork};
-use super::size::StepSize;
 use super::stream::StreamTurn;
-use super::table::write_rows;
-use super::weights::Stage;
+use super::weights::{Stage, write_rows};
 use crate::error::{Error, Result};
-use crate::exec::{Excerpt, Executor, Loaded, WordTime, nothing_begun};
+use crate::exec::{Excerpt, Executor, Loaded, WordTime, check_length, nothing_begun};
 use crate::quant;
 use crate::sample::Sampler;
 use crate::tape::{Binding, CURSOR_WORDS, Cache, Lowering, PerHandle, Room, State, Step, TOKENS_PER_BLOCK, Var, WINDOW_BYTES};
@@ -26,10 +23,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use wgpu::BufferUsages;
 
-/// Returns the usage of activations, which kernels bind as storage or as uniform.
-fn buffer_usage() -> BufferUsages {
-    BufferUsages::STORAGE | BufferUsages::UNIFORM | BufferUsages::COPY_DST | BufferUsages::COPY_SRC
-}
+/// The usage of activations, which kernels bind as storage or as uniform.
+const ACTIVATION: BufferUsages =
+    BufferUsages::STORAGE.union(BufferUsages::UNIFORM).union(BufferUsages::COPY_DST).union(BufferUsages::COPY_SRC);
 
 /// Binds an activation as storage, without the 64 KiB of spare bytes at the end of the buffer. Only bindings of [`window`] read the spare
 /// bytes.
@@ -42,6 +38,18 @@ fn without_spare(buffer: &wgpu::Buffer) -> wgpu::BindingResource<'_> {
 /// bytes, so that every window is inside the buffer.
 fn window(buffer: &wgpu::Buffer, at: usize) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: at as u64, size: wgpu::BufferSize::new(WINDOW_BYTES as u64) })
+}
+
+/// Work that a `begin` method started and no `finish` method has finished yet.
+enum PendingWork {
+    /// A step whose results stay on the device.
+    Step(SubmittedWork),
+    /// The readback of a step's logits, `[rows, stride]`, and the number of rows.
+    Logits(Readback, usize),
+    /// Several steps with sampling. The readback of the ids is in [`Ahead`].
+    Ahead,
+    /// The readback of excerpts, in the order of their bytes.
+    Excerpts(Readback, Vec<Excerpt<'static>>),
 }
 
 /// Plays steps of a model on a device, with its own states, caches and activations.
@@ -137,7 +145,7 @@ impl GpuExecutor {
         for spec in &self.model.tape().vars {
             let bytes = spec.planes * capacity.rows(spec.rows) * spec.stride() * 4;
             device.check_binding(spec.name, bytes, "use a smaller `chunk` or fewer texts at once")?;
-            vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, buffer_usage())?);
+            vars.push(device.buffer(spec.name, bytes + WINDOW_BYTES, ACTIVATION)?);
         }
         self.tables = self.model.weights.tables.iter().map(|table| table.room(device, capacity.tokens)).collect::<Result<_>>()?;
         (self.vars, self.capacity) = (vars, capacity);
@@ -175,6 +183,15 @@ impl GpuExecutor {
             self.plans.insert(size, plan);
         }
         Ok(())
+    }
+
+    /// Returns the submission of the pending work, or `None` if no work is pending.
+    fn submitted(&self) -> Option<&SubmittedWork> {
+        match self.pending.as_ref()? {
+            PendingWork::Step(submitted) => Some(submitted),
+            PendingWork::Logits(readback, _) | PendingWork::Excerpts(readback, _) => readback.submitted(),
+            PendingWork::Ahead => self.ahead.as_ref()?.submitted(),
+        }
     }
 
     /// Waits for the pending work, takes the work from `pending` and returns it. After an error, drops the readback and `ahead`, because
@@ -242,11 +259,6 @@ impl GpuExecutor {
     fn encoder(&self) -> wgpu::CommandEncoder {
         self.model.device.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
-
-    fn write(&self, buffer: &wgpu::Buffer, at: usize, values: &[f32]) -> Result<()> {
-        self.model.device.queue.write_buffer(buffer, at as u64, bytemuck::cast_slice(values));
-        self.model.device.faults.check()
-    }
 }
 
 impl Executor for GpuExecutor {
@@ -295,17 +307,11 @@ impl Executor for GpuExecutor {
             PendingWork::Step(_) => return Ok(()),
             PendingWork::Ahead | PendingWork::Excerpts(..) => return Err(nothing_begun()),
         };
-        readback.take(|view| floats(view, logits))?;
-        self.readback = Some(readback);
         let tape = self.model.tape();
         let spec = tape.var_spec(tape.logits.expect("the step has outputs"));
-        let (stride, width) = (spec.stride(), spec.columns[0]);
-        if stride != width {
-            for row in 0..rows {
-                logits.copy_within(row * stride..row * stride + width, row * width);
-            }
-            logits.truncate(rows * width);
-        }
+        let width = spec.columns[0] * 4;
+        readback.take(std::iter::repeat_n(spec.stride() * 4, rows), |_, row| logits.extend(floats(&row[..width])))?;
+        self.readback = Some(readback);
         Ok(())
     }
 
@@ -354,29 +360,23 @@ impl Executor for GpuExecutor {
     }
 
     fn finish_read(&mut self) -> Result<Vec<Vec<f32>>> {
-        let PendingWork::Excerpts(readback, pieces) = self.done()? else { return Err(nothing_begun()) };
-        self.take_excerpts(readback, &pieces)
+        let PendingWork::Excerpts(readback, excerpts) = self.done()? else { return Err(nothing_begun()) };
+        self.take_excerpts(readback, &excerpts)
     }
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let Some(pending) = &self.pending else { return Poll::Ready(Ok(())) };
-        pending.poll(&self.model.device, self.ahead.as_ref().map(Ahead::readback), context)
+        self.submitted().map_or(Poll::Ready(Ok(())), |submitted| submitted.poll(&self.model.device, context))
     }
 
     fn wait(&mut self) -> Result<()> {
-        let Some(pending) = &self.pending else { return Ok(()) };
-        pending.wait(&self.model.device, self.ahead.as_ref().map(Ahead::readback))
+        self.submitted().map_or(Ok(()), |submitted| submitted.wait(&self.model.device))
     }
 
     fn cancel(&mut self) {
         match self.pending.take() {
-            Some(PendingWork::Logits(mut readback, _)) => {
+            Some(PendingWork::Logits(mut readback, _) | PendingWork::Excerpts(mut readback, _)) => {
                 readback.cancel();
-                self.keep(Some(readback));
-            }
-            Some(PendingWork::Excerpts(mut readback, _)) => {
-                readback.cancel();
-                self.keep(readback.into_single());
+                self.keep(readback);
             }
             Some(PendingWork::Ahead) => self.ahead.iter_mut().for_each(Ahead::cancel),
             Some(PendingWork::Step(_)) | None => {}
@@ -385,14 +385,7 @@ impl Executor for GpuExecutor {
 
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()> {
         let spec = self.model.tape().state_spec(state);
-        if values.len() != spec.len() {
-            return Err(Error::input(format!(
-                "expected {} numbers for the state {}, found {} numbers",
-                spec.len(),
-                spec.name,
-                values.len()
-            )));
-        }
+        check_length(spec, values)?;
         self.model.device.queue.write_buffer(&self.states[state.0], (page * spec.page_bytes()) as u64, &spec.encode(values));
         self.model.device.faults.check()
     }
@@ -435,8 +428,9 @@ impl Executor for GpuExecutor {
         }
         let plane = self.capacity.rows(kind);
         for (p, values) in values.chunks_exact(rows * stride).enumerate() {
-            self.write(&self.vars[var.0], p * plane * stride * 4, values)?;
+            let at = (p * plane * stride * 4) as u64;
+            self.model.device.queue.write_buffer(&self.vars[var.0], at, bytemuck::cast_slice(values));
         }
-        Ok(())
+        self.model.device.faults.check()
     }
 }

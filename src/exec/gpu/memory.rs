@@ -23,15 +23,15 @@ fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     // SAFETY: the handles are only used for queries in this function. They are not kept and not destroyed.
     let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }?;
     let (instance, device) = (hal.shared_instance(), hal.raw_physical_device());
-    let has_2 = |version: u32| version >= vk::API_VERSION_1_1;
+    let has_query = |version: u32| version >= vk::API_VERSION_1_1;
     let can = hal.physical_device_capabilities();
-    if !has_2(instance.instance_api_version()) || !has_2(can.properties().api_version) {
+    if !has_query(instance.instance_api_version()) || !has_query(can.properties().api_version) {
         return None;
     }
     let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
     let mut answer = vk::PhysicalDeviceMemoryProperties2::default();
-    let tells_budget = can.supports_extension(ext::memory_budget::NAME);
-    if tells_budget {
+    let has_budget = can.supports_extension(ext::memory_budget::NAME);
+    if has_budget {
         answer = answer.push_next(&mut budget);
     }
     // SAFETY: instance and device have Vulkan 1.1, which defines this function. `answer` is chained only to a structure that the device
@@ -40,7 +40,7 @@ fn vulkan(adapter: &wgpu::Adapter) -> Option<Memory> {
     let heaps = answer.memory_properties;
     let local = (0..heaps.memory_heap_count as usize).filter(|&i| heaps.memory_heaps[i].flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
     let largest = local.max_by_key(|&i| heaps.memory_heaps[i].size)?;
-    let free = tells_budget.then(|| budget.heap_budget[largest].saturating_sub(budget.heap_usage[largest]));
+    let free = has_budget.then(|| budget.heap_budget[largest].saturating_sub(budget.heap_usage[largest]));
     Some(Memory { total: heaps.memory_heaps[largest].size, free })
 }
 

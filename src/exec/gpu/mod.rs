@@ -12,14 +12,11 @@ mod kernel;
 mod memory;
 mod model;
 mod op;
-mod pending;
 mod plan;
 mod readback;
 mod reflect;
-mod size;
 mod stored;
 mod stream;
-mod table;
 mod upload;
 mod weights;
 

@@ -15,7 +15,7 @@ use crate::tape::{Class, MatrixSpec, PerHandle, Room, Section, Source, State, TO
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
-/// The weights of a section (consecutive layers of a model), on a device.
+/// The weights of a section, on a device.
 #[derive(Clone)]
 pub struct GpuModel {
     pub(super) device: Arc<Device>,

@@ -1,12 +1,46 @@
-//! A plan is a tape (a model's recorded program), lowered for one size of step: a flat list of prepared dispatches. Encoding a plan looks up no names
-//! and creates no bind groups.
+//! A plan is a tape, lowered for one size of step: a flat list of prepared dispatches. Encoding a plan looks up no names and creates no bind
+//! groups.
 
 use super::device::Device;
 use super::op::{Op, ready};
 use crate::error::Result;
 use crate::exec::{WordTime, weight_bytes};
-use crate::tape::{Binding, Dispatch, Lowering, PerHandle, Section, Tape};
+use crate::tape::{Binding, Dispatch, Lowering, PerHandle, Rows, Section, Step, TOKENS_PER_BLOCK, Tape};
 use std::ops::Range;
+
+/// Upper bounds on the size of a step, rounded up to powers of two. A plan, the list of prepared dispatches of a step, is made for one size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StepSize {
+    pub tokens: usize,
+    pub runs: usize,
+    pub outputs: usize,
+    /// The number of tokens of the longest slot, or 0 if the tape has no caches.
+    pub context: usize,
+}
+
+impl StepSize {
+    /// Returns a size that suits each of `n_steps` steps, of which `step` is the first. The context grows by one token per step.
+    pub fn of(step: &Step, n_steps: usize, tape: &Tape) -> StepSize {
+        let context = if tape.caches.is_empty() { 0 } else { step.context() + n_steps - 1 };
+        StepSize { tokens: step.tokens.len(), runs: step.runs.len(), outputs: step.outputs.len(), context }.rounded()
+    }
+
+    /// Returns a size with room for `n` tokens, `n` runs and `n` outputs.
+    pub fn room(n: usize) -> StepSize {
+        StepSize { tokens: n, runs: n, outputs: n, context: 0 }.rounded()
+    }
+
+    fn rounded(self) -> StepSize {
+        let round = |n: usize| n.max(1).next_power_of_two();
+        let context = if self.context == 0 { 0 } else { round(self.context).max(TOKENS_PER_BLOCK) };
+        StepSize { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
+    }
+
+    /// Returns the number of rows that an activation has in a step of this size. `rows` is the meaning of one row.
+    pub fn rows(&self, rows: Rows) -> usize {
+        rows.count(self.tokens, self.outputs)
+    }
+}
 
 /// A prepared dispatch, and the word that it belongs to.
 struct PlacedDispatch {
@@ -17,7 +51,7 @@ struct PlacedDispatch {
     word: usize,
 }
 
-/// The dispatches of a section (consecutive layers on one device) for one size of step.
+/// The dispatches of a section for one size of step.
 pub struct Plan {
     ops: Vec<PlacedDispatch>,
     /// The number of bytes of weights that each word reads.
@@ -47,9 +81,9 @@ impl Plan {
         Ok(Plan { ops, weight_bytes })
     }
 
-    /// Encodes all dispatches. The dispatches of the output head are encoded only if `with_head` is true.
-    pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, with_head: bool) {
-        self.ops.iter().filter(|op| with_head || !op.is_head).for_each(|placed| placed.op.encode(pass));
+    /// Encodes all dispatches.
+    pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>) {
+        self.ops.iter().for_each(|placed| placed.op.encode(pass));
     }
 
     /// Encodes these words of the tape as one compute pass. The output head is encoded only if `with_head` is true.

@@ -22,30 +22,21 @@ pub struct Stream {
     alone: Mutex<()>,
 }
 
-/// For each matrix of a layer, the pieces of the matrix. A piece is the index of its buffer in the set, and its bytes.
-type LayerPieces = Vec<Vec<(usize, Vec<u8>)>>;
-
-/// The buffers that each matrix of a layer is bound to.
-pub type BoundBuffers = Vec<Vec<wgpu::Buffer>>;
-
 impl Stream {
-    /// Creates the sets of buffers for `layers`, indexed `[layer][matrix][piece]`. Also returns the buffers that each layer is bound to.
-    pub fn new(device: &Device, layers: Vec<Vec<Vec<HostBuffer>>>) -> Result<(Stream, Vec<BoundBuffers>)> {
+    /// Creates the sets of buffers for `layers`, which are the pieces of the matrices of each layer. Also returns the buffer that each piece is
+    /// bound to, in the order of the pieces.
+    pub fn new(device: &Device, layers: Vec<Vec<HostBuffer>>) -> Result<(Stream, Vec<wgpu::Buffer>)> {
         // Even layers use the first set, odd layers the second.
         let mut places = [Vec::new(), Vec::new()];
-        let mut placed: Vec<LayerPieces> = Vec::new();
-        for (i, layer) in layers.into_iter().enumerate() {
-            placed.push(place(&mut places[i % 2], layer));
-        }
+        let placed: Vec<Vec<usize>> = layers.iter().enumerate().map(|(i, layer)| place(&mut places[i % 2], layer)).collect();
         let buffer = |p: &StreamBuffer| device.buffer("streamed weights", p.bytes, p.usage);
         let sets = places.iter().map(|set| set.iter().map(buffer).collect()).collect::<Result<Vec<Vec<_>>>>()?;
-        let mut bound = Vec::new();
-        for (layer, matrices) in placed.iter().enumerate() {
-            let set = &sets[layer % 2];
-            bound.push(matrices.iter().map(|pieces| pieces.iter().map(|(at, _)| set[*at].clone()).collect()).collect());
+        let (mut bound, mut kept) = (Vec::new(), Vec::new());
+        for (i, (layer, at)) in layers.into_iter().zip(placed).enumerate() {
+            bound.extend(at.iter().map(|&at| sets[i % 2][at].clone()));
+            kept.push(at.into_iter().zip(layer.into_iter().map(|piece| piece.bytes)).collect());
         }
-        let layers = placed.into_iter().map(|matrices| matrices.into_iter().flatten().collect()).collect();
-        Ok((Stream { layers, sets, alone: Mutex::default() }, bound))
+        Ok((Stream { layers: kept, sets, alone: Mutex::default() }, bound))
     }
 
     /// Returns the number of bytes of both sets of buffers.
@@ -62,15 +53,14 @@ impl Stream {
 }
 
 /// Assigns a buffer to each piece of a layer, largest piece first, so that large pieces of different layers share a buffer. Adds missing
-/// buffers to `places`.
-fn place(places: &mut Vec<StreamBuffer>, layer: Vec<Vec<HostBuffer>>) -> LayerPieces {
-    let mut order: Vec<(usize, usize)> =
-        layer.iter().enumerate().flat_map(|(m, pieces)| (0..pieces.len()).map(move |piece| (m, piece))).collect();
-    order.sort_by_key(|&(m, piece)| std::cmp::Reverse(layer[m][piece].bytes.len()));
+/// buffers to `places`. Returns the index of each piece's buffer.
+fn place(places: &mut Vec<StreamBuffer>, layer: &[HostBuffer]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..layer.len()).collect();
+    order.sort_by_key(|&piece| std::cmp::Reverse(layer[piece].bytes.len()));
     let mut taken = vec![false; places.len()];
-    let mut at: Vec<Vec<usize>> = layer.iter().map(|pieces| vec![0; pieces.len()]).collect();
-    for (m, piece) in order {
-        let HostBuffer { usage, bytes } = &layer[m][piece];
+    let mut at = vec![0; layer.len()];
+    for piece in order {
+        let HostBuffer { usage, bytes } = &layer[piece];
         let free = (0..places.len()).find(|&i| !taken[i] && places[i].usage == *usage);
         let i = free.unwrap_or_else(|| {
             places.push(StreamBuffer { usage: *usage, bytes: 0 });
@@ -79,10 +69,9 @@ fn place(places: &mut Vec<StreamBuffer>, layer: Vec<Vec<HostBuffer>>) -> LayerPi
         });
         places[i].bytes = places[i].bytes.max(bytes.len());
         taken[i] = true;
-        at[m][piece] = i;
+        at[piece] = i;
     }
-    let with_bytes = |(pieces, at): (Vec<HostBuffer>, Vec<usize>)| at.into_iter().zip(pieces.into_iter().map(|kept| kept.bytes)).collect();
-    layer.into_iter().zip(at).map(with_bytes).collect()
+    at
 }
 
 /// The exclusive use of the stream's two sets of buffers by one step.
@@ -121,14 +110,10 @@ mod tests {
         let kept = |usage, n: usize| HostBuffer { usage, bytes: vec![0; n] };
         let (storage, uniform) = (BufferUsages::STORAGE, BufferUsages::UNIFORM);
         let mut places = Vec::new();
-        let layer = vec![vec![kept(storage, 10), kept(storage, 40)], vec![kept(uniform, 70)]];
-        let at = |placed: LayerPieces| -> Vec<Vec<(usize, usize)>> {
-            placed.into_iter().map(|m| m.into_iter().map(|(at, bytes)| (at, bytes.len())).collect()).collect()
-        };
-        let first = at(place(&mut places, layer));
-        let second = at(place(&mut places, vec![vec![kept(storage, 50)]]));
-        assert_eq!(second[0][0].0, first[0][1].0, "the largest of both");
-        let mut all: Vec<usize> = first.iter().flatten().map(|(at, _)| *at).collect();
+        let first = place(&mut places, &[kept(storage, 10), kept(storage, 40), kept(uniform, 70)]);
+        let second = place(&mut places, &[kept(storage, 50)]);
+        assert_eq!(second[0], first[1], "the largest of both");
+        let mut all = first;
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2], "each piece of a layer has its own");
         let mut sizes: Vec<usize> = places.iter().map(|p| p.bytes).collect();

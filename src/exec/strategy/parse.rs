@@ -1,7 +1,8 @@
 //! Parses strategies. An error marks the wrong part of the text.
 
-use super::{DTYPES, DType, Layers, Segment, SegmentDevice, Strategy, quants};
+use super::{DTYPES, Layers, Segment, Strategy, quants};
 use crate::error::{Error, Result, short};
+use crate::exec::{DeviceChoice, FloatChoice};
 use std::ops::Range;
 
 const ARROW: &str = "->";
@@ -15,8 +16,7 @@ pub fn strategy(text: &str) -> Result<Strategy> {
     while reader.arrow(segments.last())? {
         let begin = reader.at;
         let segment = reader.segment()?;
-        let streams = |s: &Segment| matches!(s.layers, Layers::Streamed(_));
-        if streams(&segment) && segments.iter().any(streams) {
+        if segment.streams() && segments.iter().any(Segment::streams) {
             let plus = begin + text[begin..reader.at].rfind('+').unwrap_or(0);
             let error = reader.refuse(plus..plus + 1, "only one segment can have a +, which streams the remaining layers");
             return Err(error.hint("keep the + of one segment only"));
@@ -39,7 +39,7 @@ fn notes(segments: &[Segment], aliases: &[&str]) -> Vec<String> {
             "i8 is symmetric here, with a scale for every 64 numbers; the i8 of the rwkv package is called i8rc, as in fp16i8rc".into(),
         );
     }
-    if segments.iter().any(|s| s.dtype == DType::Bf16) {
+    if segments.iter().any(|s| s.dtype == FloatChoice::Auto) {
         notes.push("bf16: weights are stored as f16 if their range allows it, otherwise as f32; sums are in f32".into());
     }
     notes
@@ -56,7 +56,8 @@ impl<'t> StrategyReader<'t> {
     fn segment(&mut self) -> Result<Segment> {
         let device = self.device()?;
         let (dtype, quant) = self.dtype()?;
-        Ok(Segment { device, dtype, quant, layers: self.layers(device)? })
+        let layers = self.layers(device == DeviceChoice::Cpu)?;
+        Ok(Segment { device, dtype, quant, layers })
     }
 
     /// Reads `->` or the end of the text after the segment `last`. Returns `true` for `->`, after which another segment follows.
@@ -72,7 +73,7 @@ impl<'t> StrategyReader<'t> {
         }
     }
 
-    fn device(&mut self) -> Result<SegmentDevice> {
+    fn device(&mut self) -> Result<DeviceChoice> {
         let word = self.word();
         let lower = self.text[word.clone()].to_ascii_lowercase();
         let (name, number) = lower.split_once(':').map_or((lower.as_str(), None), |(name, n)| (name, Some(n)));
@@ -82,20 +83,20 @@ impl<'t> StrategyReader<'t> {
         }
         self.aliases.extend(alias.filter(|a| !self.aliases.contains(a)));
         let Some(number) = number else {
-            return Ok(if name == "cpu" { SegmentDevice::Cpu } else { SegmentDevice::Gpu(None) });
+            return Ok(if name == "cpu" { DeviceChoice::Cpu } else { DeviceChoice::Gpu(None) });
         };
-        let behind = word.start + name.len() + 1..word.end;
+        let after = word.start + name.len() + 1..word.end;
         match name {
-            "gpu" | "cuda" => match digits(number) {
-                Some(n) => Ok(SegmentDevice::Gpu(Some(n))),
-                None => Err(self.expected(&format!("the number of a GPU after {name}:"), behind)),
-            },
-            "cpu" => Err(self.refuse(behind.start - 1..behind.end, "cpu takes no number, because a machine has only one CPU device")),
-            _ => Err(self.refuse(behind.start - 1..behind.end, &format!("{name} takes no number: only gpu and cuda do"))),
+            "gpu" | "cuda" => {
+                let n = digits(number).ok_or_else(|| self.expected(&format!("the number of a GPU after {name}:"), after))?;
+                Ok(DeviceChoice::Gpu(Some(n)))
+            }
+            "cpu" => Err(self.refuse(after.start - 1..after.end, "cpu takes no number, because a machine has only one CPU device")),
+            _ => Err(self.refuse(after.start - 1..after.end, &format!("{name} takes no number: only gpu and cuda do"))),
         }
     }
 
-    fn dtype(&mut self) -> Result<(DType, Option<&'static str>)> {
+    fn dtype(&mut self) -> Result<(FloatChoice, Option<&'static str>)> {
         let word = self.word();
         let lower = self.text[word.clone()].to_ascii_lowercase();
         let known = DTYPES.iter().find_map(|(name, dtype)| lower.strip_prefix(name).map(|suffix| (*name, *dtype, suffix)));
@@ -114,7 +115,7 @@ impl<'t> StrategyReader<'t> {
         Ok((dtype, quant))
     }
 
-    fn layers(&mut self, device: SegmentDevice) -> Result<Layers> {
+    fn layers(&mut self, is_on_cpu: bool) -> Result<Layers> {
         let before = self.at;
         let word = self.word();
         let Some(asked) = self.text[word.clone()].strip_prefix('*') else {
@@ -128,13 +129,11 @@ impl<'t> StrategyReader<'t> {
         let Some(n) = digits(number) else {
             return Err(self.expected("a number of layers after *, as in *10 or *10+", word.start + 1..word.end));
         };
-        match (streams, device) {
-            (false, _) => Ok(Layers::Fixed(n as usize)),
-            (true, SegmentDevice::Gpu(_)) => Ok(Layers::Streamed(n as usize)),
-            (true, SegmentDevice::Cpu) => Err(self
-                .refuse(word.end - 1..word.end, "cpu segments cannot stream layers: all layers of the CPU are in memory")
-                .hint("write + after the *N of a gpu segment")),
+        if streams && is_on_cpu {
+            let error = self.refuse(word.end - 1..word.end, "cpu segments cannot stream layers: all layers of the CPU are in memory");
+            return Err(error.hint("write + after the *N of a gpu segment"));
         }
+        Ok(if streams { Layers::Streamed(n) } else { Layers::Fixed(n) })
     }
 
     /// Reads the next word: an arrow, or the text up to a space, a `*` or an arrow. Returns an empty range at the end of the text.
@@ -166,7 +165,8 @@ impl<'t> StrategyReader<'t> {
     }
 }
 
-/// Parses a text of decimal digits. Returns `None` if the text has other characters or the number is too large.
-fn digits(text: &str) -> Option<u32> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+/// Parses a text of decimal digits. Returns `None` if the text has other characters or the number does not fit 32 bits.
+fn digits(text: &str) -> Option<usize> {
+    let n: u32 = text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()))?;
+    Some(n as usize)
 }

@@ -3,7 +3,7 @@
 use super::sparse::{self, GAIN, REPEATS, ROUNDS};
 use super::{MeasuredAdapter, file, read};
 use crate::error::{Error, Result};
-use crate::exec::environment::{self, TUNE};
+use crate::exec::environment::TUNE;
 use crate::exec::gpu::{Adapter, AdapterKind, Device};
 use crate::exec::products::{Products, Timer};
 use crate::exec::selftest::{first_wrong, products_of_words, settle};
@@ -26,7 +26,7 @@ const STEPS: [usize; 7] = [1, 2, 8, 16, 32, 64, 256];
 /// # Errors
 /// `Usage` if an environment variable has an unknown value.
 pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
-    let wanted = environment::value(TUNE)?.map_or(adapter.kind != AdapterKind::Cpu, |on| on == "1");
+    let wanted = TUNE.is("1")?.unwrap_or(adapter.kind != AdapterKind::Cpu);
     let caps = adapter.caps(false)?;
     let path = file(adapter, &caps, folder, "tuning", "json");
     if !wanted || caps.class != Class::Groups || read(&path).is_some() {

@@ -1,23 +1,20 @@
 //! Reads parts of an executor's memory, several in one submission.
 
-use super::GpuExecutor;
+use super::{GpuExecutor, PendingWork};
 use crate::error::Result;
-use crate::exec::gpu::pending::{PendingExcerpt, PendingWork};
-use crate::exec::gpu::readback::{Readback, SplitReadback};
+use crate::exec::gpu::readback::Readback;
 use crate::exec::{Excerpt, Loaded};
-use crate::tape::TOKENS_PER_BLOCK;
+use crate::tape::{TOKENS_PER_BLOCK, Tape};
 
 /// A readback buffer of at least this many bytes is dropped after use.
 const LARGE: usize = 8 << 20;
 
 impl GpuExecutor {
-    /// Submits copies of these excerpts (parts of the executor's memory) to buffers that the host can read.
+    /// Submits copies of these excerpts to buffers that the host can read.
     pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<PendingWork> {
         let tape = self.model.tape().clone();
-        let pending: Vec<PendingExcerpt> = excerpts.iter().map(|excerpt| PendingExcerpt::of(excerpt, &tape)).collect();
-        let bytes = pending.iter().map(|excerpt| excerpt.bytes).sum();
-        let device = self.model.device.clone();
-        let mut readback = SplitReadback::new(&device, bytes, |bytes| self.readback(bytes))?;
+        let bytes = excerpts.iter().map(|excerpt| size_bytes(excerpt, &tape)).sum();
+        let mut readback = self.readback(bytes)?;
         let (mut encoder, mut to) = (self.encoder(), 0);
         for excerpt in excerpts {
             let mut copy = |from: &wgpu::Buffer, at: usize, bytes: usize| {
@@ -31,10 +28,8 @@ impl GpuExecutor {
                 }
                 Excerpt::Cache(cache, blocks, n) => {
                     let bytes = tape.cache_format.size_bytes(tape.cache_spec(cache).block_len());
-                    blocks
-                        .iter()
-                        .take(n.div_ceil(TOKENS_PER_BLOCK))
-                        .for_each(|&at| copy(&self.caches[cache.0], at as usize * bytes, bytes));
+                    let blocks = blocks.iter().take(n.div_ceil(TOKENS_PER_BLOCK));
+                    blocks.for_each(|&at| copy(&self.caches[cache.0], at as usize * bytes, bytes));
                 }
                 Excerpt::Var(var, rows) => {
                     let spec = tape.var_spec(var);
@@ -43,19 +38,20 @@ impl GpuExecutor {
                 }
             }
         }
-        readback.ask(&device.queue.submit([encoder.finish()]));
-        Ok(PendingWork::Excerpts(readback, pending))
+        readback.ask(bytes, self.model.device.queue.submit([encoder.finish()]));
+        Ok(PendingWork::Excerpts(readback, excerpts.iter().map(without_blocks).collect()))
     }
 
     /// Returns the values of each excerpt. The bytes must have arrived in `readback`.
-    pub(super) fn take_excerpts(&mut self, mut readback: SplitReadback, pending: &[PendingExcerpt]) -> Result<Vec<Vec<f32>>> {
+    pub(super) fn take_excerpts(&mut self, mut readback: Readback, excerpts: &[Excerpt<'_>]) -> Result<Vec<Vec<f32>>> {
         let tape = self.model.tape();
-        let numbers = readback.take(pending.iter().map(|excerpt| excerpt.bytes), |i, bytes| pending[i].decode(tape, bytes))?;
-        self.keep(readback.into_single());
+        let sizes = excerpts.iter().map(|excerpt| size_bytes(excerpt, tape));
+        let numbers = readback.take(sizes, |i, bytes| decode(&excerpts[i], tape, bytes))?;
+        self.keep(readback);
         Ok(numbers)
     }
 
-    /// Returns a buffer to read back `bytes` bytes: the kept buffer if that buffer is large enough, otherwise a new buffer.
+    /// Returns buffers to read back `bytes` bytes: the kept buffers if they are large enough, otherwise new buffers.
     pub(super) fn readback(&mut self, bytes: usize) -> Result<Readback> {
         match self.readback.take() {
             Some(kept) if kept.holds(bytes) => Ok(kept),
@@ -63,32 +59,67 @@ impl GpuExecutor {
         }
     }
 
-    /// Keeps a small buffer for the next readback, and drops a large buffer.
-    pub(super) fn keep(&mut self, readback: Option<Readback>) {
-        self.readback = readback.filter(|readback| !readback.holds(LARGE));
+    /// Keeps a small readback for later, and drops a large readback.
+    pub(super) fn keep(&mut self, readback: Readback) {
+        self.readback = Some(readback).filter(|readback| !readback.holds(LARGE));
     }
 
-    /// Submits `encoder` with a copy of the first `bytes` bytes of `from`. Blocks until the copied values are in `out`, decoded as f32.
+    /// Submits `encoder` with a copy of the first `bytes` bytes of `from`. Blocks until the copy has arrived, and calls `read` with it.
     pub(super) fn read_now(
         &mut self,
         mut encoder: wgpu::CommandEncoder,
         from: &wgpu::Buffer,
         bytes: usize,
-        out: &mut Vec<f32>,
+        mut read: impl FnMut(&[u8]),
     ) -> Result<()> {
         let mut readback = self.readback(bytes)?;
         let device = &self.model.device;
         readback.copy(&mut encoder, from, 0, bytes, 0);
         readback.ask(bytes, device.queue.submit([encoder.finish()]));
-        readback.wait(device)?;
-        readback.take(|view| floats(view, out))?;
+        readback.submitted().map_or(Ok(()), |submitted| submitted.wait(device))?;
+        readback.take([bytes], |_, bytes| read(bytes))?;
         self.readback = Some(readback);
         Ok(())
     }
 }
 
-/// Replaces the content of `out` by the f32 values that `bytes` holds in little-endian order.
-pub(super) fn floats(bytes: &[u8], out: &mut Vec<f32>) {
-    out.clear();
-    out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+/// Decodes f32 values in little-endian order.
+pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+/// Returns the excerpt without its list of blocks, which only the copy needs.
+fn without_blocks(excerpt: &Excerpt<'_>) -> Excerpt<'static> {
+    match *excerpt {
+        Excerpt::State(state, page) => Excerpt::State(state, page),
+        Excerpt::Cache(cache, _, n) => Excerpt::Cache(cache, &[], n),
+        Excerpt::Var(var, rows) => Excerpt::Var(var, rows),
+    }
+}
+
+/// Returns the size of an excerpt on the device.
+fn size_bytes(excerpt: &Excerpt<'_>, tape: &Tape) -> usize {
+    match *excerpt {
+        Excerpt::State(state, _) => tape.state_spec(state).page_bytes(),
+        Excerpt::Cache(cache, _, n) => n.div_ceil(TOKENS_PER_BLOCK) * tape.cache_format.size_bytes(tape.cache_spec(cache).block_len()),
+        Excerpt::Var(var, rows) => tape.var_spec(var).planes * rows * tape.var_spec(var).stride() * 4,
+    }
+}
+
+/// Returns the values of an excerpt from its bytes on the device.
+fn decode(excerpt: &Excerpt<'_>, tape: &Tape, bytes: &[u8]) -> Vec<f32> {
+    match *excerpt {
+        Excerpt::State(state, _) => tape.state_spec(state).decode(bytes),
+        Excerpt::Var(..) => floats(bytes).collect(),
+        Excerpt::Cache(cache, _, n) => {
+            let spec = tape.cache_spec(cache);
+            let (width, mut block, mut all) = (spec.width(), vec![0.0; spec.block_len()], Vec::with_capacity(n * spec.width()));
+            for (i, bytes) in bytes.chunks_exact(tape.cache_format.size_bytes(spec.block_len())).enumerate() {
+                tape.cache_format.decode(bytes, &mut block);
+                let rows = 0..TOKENS_PER_BLOCK.min(n - i * TOKENS_PER_BLOCK);
+                all.extend(rows.flat_map(|token| (0..width).map(move |i| (token, i))).map(|(token, i)| block[spec.place(token, i)]));
+            }
+            all
+        }
+    }
 }

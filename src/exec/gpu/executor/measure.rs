@@ -1,6 +1,7 @@
 //! Measures the time of each word of a step, and the fraction of zeros in sparse inputs. Both measurements block.
 
 use super::GpuExecutor;
+use super::excerpts::floats;
 use crate::error::{Error, Result};
 use crate::exec::{Loaded, WordTime, mean, share_of_zeros};
 use crate::tape::Step;
@@ -29,10 +30,10 @@ impl GpuExecutor {
             Ok(encoder)
         })?;
         encoder.resolve_query_set(&queries, 0..2 * words.len() as u32, &stamps, 0);
-        let mut raw = Vec::new();
-        self.read_now(encoder, &stamps, words.len() * 2 * STAMP, &mut raw)?;
-        let ticks: Vec<u64> =
-            bytemuck::cast_slice::<f32, u32>(&raw).chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect();
+        let mut ticks: Vec<u64> = Vec::new();
+        self.read_now(encoder, &stamps, words.len() * 2 * STAMP, |bytes| {
+            ticks.extend(bytes.chunks_exact(STAMP).map(|stamp| u64::from_le_bytes(stamp.try_into().expect("8 bytes"))));
+        })?;
         let period = f64::from(device.queue.get_timestamp_period()) * 1e-9;
         for (word, ticks) in words.iter_mut().zip(ticks.chunks_exact(2)) {
             word.seconds = ticks[1].saturating_sub(ticks[0]) as f64 * period;
@@ -45,15 +46,15 @@ impl GpuExecutor {
         let size = self.prepare(step, 1)?;
         let model = self.model.clone();
         let (tape, mut turn) = (model.tape(), model.weights.turn()?);
-        let (mut shares, mut rows) = (Vec::new(), Vec::new());
+        let mut shares = Vec::new();
         let encoder = self.play(&mut turn, false, |own, stage| {
             let (mut encoder, mut played) = (own.encoder(), stage.start);
             for i in stage.clone() {
                 let Some((var, range)) = tape.words[i].sparse_input(tape) else { continue };
                 own.plans[&size].encode_words(&mut encoder, &(played..i), false);
                 let (from, stride) = (own.vars[var.0].clone(), tape.var_spec(var).stride());
-                own.read_now(encoder, &from, step.tokens.len() * stride * 4, &mut rows)?;
-                shares.push(share_of_zeros(&rows, stride, &range));
+                let share = |bytes: &[u8]| shares.push(share_of_zeros(&floats(bytes).collect::<Vec<_>>(), stride, &range));
+                own.read_now(encoder, &from, step.tokens.len() * stride * 4, share)?;
                 (encoder, played) = (own.encoder(), i);
             }
             own.plans[&size].encode_words(&mut encoder, &(played..stage.end), false);

@@ -1,16 +1,15 @@
-//! Estimates how long a step takes on a GPU that is not available, from the dispatches of a tape (the model's recorded program).
+//! Estimates how long a step takes on a GPU that is not available, from the dispatches of a tape.
 //!
 //! The time of a dispatch is the sum of three times: the time between two dispatches; the time to read bytes or the time to compute products,
 //! whichever is longer; and the time for which lanes wait for loads that follow one after another. All factors below are estimates. Use them
 //! only to compare designs that were not measured on a GPU.
 
-mod gpus;
-
-pub use gpus::{GPUS, Gpu, find};
-
 use super::gpu::DrawSizes;
+use crate::error::{Error, Result};
 use crate::tape::{Binding, Caps, Class, Dispatch, Lowering, Param, Tape};
 use crate::words::SPAN;
+use serde::Serialize;
+use std::sync::LazyLock;
 
 /// The share of the memory bandwidth that a long read reaches.
 const READ: f64 = 0.93;
@@ -35,15 +34,77 @@ const WKV_CHAIN: f64 = 1.4e-6;
 /// The time in seconds of the searches in sample/draw.
 const SEARCHES: f64 = 12e-6;
 
-/// The estimate for all calls of one word (fused operation) in a step.
-#[derive(Debug, Clone)]
-pub struct WordCost {
+/// The speed of a GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Gpu {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// The product's name.
+    pub title: &'static str,
+    /// `true` if the GPU is part of the processor and uses the memory of the host.
+    pub is_integrated: bool,
+    /// The memory bandwidth in GB/s (data sheet).
+    pub gb_s: f64,
+    /// The rate of f32 operations in TFLOP/s (data sheet), without AMD's dual issue.
+    pub tflop_s: f64,
+    /// The rate in TFLOP/s that the kernel for cooperative matrices reaches (estimate). `None` if wgpu offers no cooperative matrices on this GPU.
+    pub cooperative_tflop_s: Option<f64>,
+    /// The number of cores: SMs (NVIDIA), compute units (AMD), GPU cores (Apple).
+    pub cores: usize,
+    /// The time from the end of a dispatch to the start of the next dispatch, in seconds (estimate).
+    pub dispatch: f64,
+    /// The time that a load from memory takes, in seconds (estimate).
+    pub memory: f64,
+    /// The time that a load from the second-level cache takes, in seconds (estimate).
+    pub cache: f64,
+}
+
+/// The table of known GPUs. Its first lines explain the columns.
+const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/gpus.txt"));
+
+/// All known GPUs.
+pub static GPUS: LazyLock<Vec<Gpu>> = LazyLock::new(|| TABLE.lines().filter(|line| !line.starts_with('#')).map(gpu).collect());
+
+/// Reads a line of [`TABLE`].
+fn gpu(line: &'static str) -> Gpu {
+    let [name, title, numbers] = line.splitn(3, " | ").collect::<Vec<_>>().try_into().expect("a line has three columns");
+    let numbers: Vec<f64> = numbers.split(' ').map(|n| n.parse().expect("a number")).collect();
+    let [gb_s, tflop_s, cooperative, cores, dispatch, memory, cache] = numbers.try_into().expect("a line has seven numbers");
+    Gpu {
+        name,
+        title: title.trim_end_matches(" *"),
+        is_integrated: title.ends_with('*'),
+        gb_s,
+        tflop_s,
+        cooperative_tflop_s: Some(cooperative).filter(|&rate| rate > 0.0),
+        cores: cores as usize,
+        dispatch: dispatch * 1e-6,
+        memory: memory * 1e-6,
+        cache: cache * 1e-6,
+    }
+}
+
+/// Finds a GPU by its name, in upper or lower case. Spaces and hyphens are ignored.
+///
+/// # Errors
+/// `Usage` if the name is unknown.
+pub fn find(name: &str) -> Result<&'static Gpu> {
+    let wanted = name.to_lowercase().replace([' ', '-'], "");
+    GPUS.iter().find(|gpu| gpu.name == wanted).ok_or_else(|| {
+        let known: Vec<_> = GPUS.iter().map(|gpu| gpu.name).collect();
+        Error::usage(format!("unknown GPU {name:?}, expected one of {}", known.join(", ")))
+    })
+}
+
+/// The estimate for all calls of one word in a step.
+#[derive(Debug, Clone, Serialize)]
+pub struct PredictedWord {
     pub word: &'static str,
     pub calls: usize,
     pub dispatches: usize,
-    pub seconds: f64,
-    /// The number of bytes of weights, states, caches and activations that the dispatches read or write.
-    pub bytes: f64,
+    pub ms: f64,
+    /// The number of bytes that the calls read and write: weights, states, caches and activations.
+    pub bytes: u64,
 }
 
 /// A step to estimate: `n_slots` slots with `n_tokens` new tokens each. Each slot has `depth` tokens before the step.
@@ -56,7 +117,7 @@ pub struct StepLoad {
 
 /// Returns the cost of each kind of word in a step, in the order of their first calls, then the cost of sampling. The formats of the
 /// tape's matrices, states and caches must be set before the call.
-pub fn step(tape: &Tape, gpu: &Gpu, load: StepLoad) -> Vec<WordCost> {
+pub fn step(tape: &Tape, gpu: &Gpu, load: StepLoad) -> Vec<PredictedWord> {
     let cooperative = gpu.cooperative_tflop_s.map(|_| 16);
     let caps = Caps { subgroups: true, cooperative, spans: !gpu.is_integrated, ..Caps::plain(Class::Groups, (2 << 30) - 4) };
     let tokens = load.n_slots * load.n_tokens;
@@ -69,10 +130,10 @@ pub fn step(tape: &Tape, gpu: &Gpu, load: StepLoad) -> Vec<WordCost> {
         capacity: tokens,
         context: load.depth + load.n_tokens,
     };
-    let mut costs: Vec<WordCost> = Vec::new();
+    let mut costs: Vec<PredictedWord> = Vec::new();
     let mut add = |word: &'static str, dispatches: &[Dispatch]| {
         let at = costs.iter().position(|cost| cost.word == word).unwrap_or_else(|| {
-            costs.push(WordCost { word, calls: 0, dispatches: 0, seconds: 0.0, bytes: 0.0 });
+            costs.push(PredictedWord { word, calls: 0, dispatches: 0, ms: 0.0, bytes: 0 });
             costs.len() - 1
         });
         let cost = &mut costs[at];
@@ -80,8 +141,8 @@ pub fn step(tape: &Tape, gpu: &Gpu, load: StepLoad) -> Vec<WordCost> {
         for dispatch in dispatches {
             let (seconds, bytes) = price(dispatch, &cx, gpu, load);
             cost.dispatches += 1;
-            cost.seconds += seconds;
-            cost.bytes += bytes;
+            cost.ms += 1e3 * seconds;
+            cost.bytes += bytes as u64;
         }
     };
     for word in &tape.words {
@@ -174,5 +235,16 @@ fn rows(param: &Param, ahead: usize) -> usize {
     match param {
         Param::Rows(rows) => rows.iter().map(|row| (row[1] as usize).div_ceil(ahead)).sum(),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_found_by_its_name() {
+        assert_eq!(find("7900 XTX").unwrap().cores, 96);
+        assert!(find("voodoo").unwrap_err().to_string().contains("4090"));
     }
 }
