@@ -89,6 +89,9 @@ pub struct Args {
     /// Let at most N requests of one API key wait [default: half of --queue if the server has several keys, else all of --queue]
     #[arg(long, value_name = "N", value_parser = within(1..=100000), help_heading = LIMITS, hide_short_help = true)]
     queue_per_key: Option<u32>,
+    /// Let the grammar or schema of one text take at most N seconds of computing, on other threads than the steps
+    #[arg(long, value_name = "N", default_value = "60", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
+    rules_time: u32,
     /// Generate at most N tokens for a request that sets no limit
     #[arg(short = 'n', long, value_name = "N", default_value = "4096", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
     max_tokens: u32,
@@ -209,6 +212,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
         slots,
         queue: args.queue as usize,
         queue_per_namespace: Some(queue_per_key(args.queue, args.queue_per_key, n_keys)),
+        rules_time: Some(Duration::from_secs(args.rules_time.into())),
         cache,
         states,
         max_tokens: args.max_tokens as usize,

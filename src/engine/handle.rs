@@ -104,6 +104,16 @@ impl Engine {
         let stats = EngineStats { slots: options.slots, free_slots: options.slots, cached: cache.len(), ..EngineStats::default() };
         // One unread message is enough to wake the thread.
         let (wake, woken) = async_channel::bounded(1);
+        #[cfg(not(target_arch = "wasm32"))]
+        {
+            let wake = wake.clone();
+            batcher.draw_aside(
+                Arc::new(move || {
+                    let _ = wake.try_send(());
+                }),
+                options.rules_time,
+            );
+        }
         let states = States::new(model, &options.states, wake.clone())?;
         let shared = Arc::new(Shared::new(model, options, states, stats)?);
         let scheduler = Scheduler::new(batcher, Inbox { commands: inbox, woken, _wake: wake.clone() }, shared.clone(), cache, scorer);

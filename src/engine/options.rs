@@ -4,6 +4,7 @@ use crate::chat::Format;
 use crate::error::{Error, Result};
 use crate::session::{EmbedOptions, MAX_SLOTS, Model};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of an [`Engine`](super::Engine). Start from `EngineOptions::default()`.
 #[derive(Debug, Clone)]
@@ -15,6 +16,9 @@ pub struct EngineOptions {
     /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. A value below `queue` prevents that
     /// one caller fills the queue. `None` sets no bound other than `queue`.
     pub queue_per_namespace: Option<usize>,
+    /// The most time that the rules of one text (a grammar or a schema) may take to compute in all. After it, the text ends with an error. The time is
+    /// that of other threads: the other texts go on. `None` sets no bound.
+    pub rules_time: Option<Duration>,
     /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest mean time of a step while prompts
     /// are prefilled, as a multiple of the time of a step that only decodes. At 2.0, decoding becomes at most about twice as slow during a prefill,
     /// and a single step takes at most about four times as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
@@ -48,6 +52,7 @@ impl Default for EngineOptions {
             slots: 8,
             queue: 256,
             queue_per_namespace: None,
+            rules_time: None,
             prefill_slowdown: Some(2.0),
             event_bytes: 8 << 20,
             cache: CacheOptions::default(),

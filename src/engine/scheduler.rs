@@ -193,7 +193,7 @@ impl Scheduler {
         }
         self.has_paused = is_any;
         let can_step = |sequence: &Sequence| self.running.get(&sequence.request).is_none_or(|request| !request.is_paused);
-        self.passages.n_running() > 0 || self.sequences.values().any(can_step)
+        (self.passages.n_running() > 0 || self.sequences.values().any(can_step)) && self.batcher.can_step()
     }
 
     /// Waits until a command arrives, a reader takes events or is dropped, or a file has been written.

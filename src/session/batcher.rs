@@ -4,6 +4,8 @@
 //! A batcher has no queue: the caller decides which job to add next.
 
 mod ahead;
+#[cfg(not(target_arch = "wasm32"))]
+mod aside;
 mod job;
 mod read_all;
 mod sequence;
@@ -77,6 +79,9 @@ pub struct Batcher<S = Session> {
     prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
     /// Results that [`Batcher::take_pooled`] will return.
     pooled: Vec<(JobId, Vec<f32>)>,
+    /// Threads that draw under constraints. `None` draws on the thread of the step.
+    #[cfg(not(target_arch = "wasm32"))]
+    aside: Option<aside::Aside>,
     /// The step that was begun and not finished yet. Until this step is finished, no sequence is removed.
     flight: Option<Flight>,
 }
@@ -96,6 +101,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             kept: Vec::new(),
             prompt_logprobs: Vec::new(),
             pooled: Vec::new(),
+            #[cfg(not(target_arch = "wasm32"))]
+            aside: None,
             flight: None,
         }
     }
@@ -210,11 +217,14 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     /// Returns the stream of a job whose slot must read the job's prompt, and the prompt.
     fn continuation(&mut self, slot: Slot, job: Job) -> Result<(Continuation, Vec<u32>)> {
-        let Job { prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, grace, counts_every_token, keeps, .. } = job;
+        let Job {
+            prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, grace, counts_every_token, keeps, owner, ..
+        } = job;
         sampler.read(&prompt);
         let mut continuation = Continuation::new(slot, sampler, &limits);
         (continuation.processor, continuation.constraint, continuation.n_logprobs) = (processor, constraint, n_logprobs);
         (continuation.grace, continuation.counts_every_token, continuation.keeps_end) = (grace, counts_every_token, keeps.pending);
+        continuation.owner = owner;
         let session: &mut Session = self.session.borrow_mut();
         continuation.begin_after(&pending, &prompt, session.model().vocab());
         session.bound(&mut continuation, &limits, prompt.len())?;
@@ -298,6 +308,22 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// prefills up to a whole chunk of tokens.
     pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
         self.prefill = slowdown.map(PrefillBound::new);
+    }
+
+    /// Draws under constraints on other threads from now on, so that a slow constraint delays its own text alone. `wake` is called when a draw has
+    /// ended. `most` is the most time that the constraint of one text may take in all; then the text ends with an error.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(crate) fn draw_aside(&mut self, wake: std::sync::Arc<dyn Fn() + Send + Sync>, most: Option<std::time::Duration>) {
+        self.aside = Some(aside::Aside::new(wake, most));
+    }
+
+    /// Returns whether a step has work: a job that is neither paused nor being drawn, or a draw that has ended.
+    pub(crate) fn can_step(&self) -> bool {
+        #[cfg(not(target_arch = "wasm32"))]
+        if self.aside.as_ref().is_some_and(aside::Aside::has_ended) {
+            return true;
+        }
+        self.sequences.iter().any(|sequence| !sequence.is_paused && !sequence.is_drawing())
     }
 
     /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step. Jobs of

@@ -8,6 +8,9 @@ use crate::constrain::{self, Allowed, Constraint};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling, penalty_weight};
 use crate::vocab::{StopTexts, Utf8Stream, Vocab};
+use std::sync::Arc;
+use std::time::Duration;
+use web_time::Instant;
 
 /// Conditions that end a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +132,51 @@ pub struct Continuation {
     utf8: Utf8Stream,
     stops: StopTexts,
     scratch: Vec<f32>,
+    /// The namespace of the caller, whose constraints share the time of one thread if they are slow.
+    pub(super) owner: Arc<str>,
+    /// True between `begin_draw` and `end_draw`. The constraint is then away.
+    is_drawing: bool,
+    spent: Duration,
+}
+
+/// Draws one token under a constraint. Owns all that this needs, so that any thread can do it.
+pub(super) struct Draw {
+    constraint: Box<dyn Constraint>,
+    sampler: Sampler,
+    /// Logits `[vocab]`, after the processor.
+    logits: Vec<f32>,
+    /// Tokens of the text that the constraint has not accepted yet.
+    untold: Vec<u32>,
+    stop_ids: Vec<u32>,
+    /// The most tokens that the text may still have.
+    left: usize,
+    is_closing: bool,
+    /// True if the constraint has accepted the token that was drawn.
+    has_told_last: bool,
+}
+
+impl Draw {
+    /// Returns the token, or `None` if the constraint allows no further token.
+    pub fn run(&mut self) -> Result<Option<u32>> {
+        let Draw { constraint, sampler, logits, untold, stop_ids, left, .. } = self;
+        let constraint = constraint.as_mut();
+        untold.drain(..).try_for_each(|token| constraint.accept(token))?;
+        let allowed = constraint.allowed()?;
+        if allowed.is_complete() {
+            return Ok(None);
+        }
+        allowed.mask(logits, stop_ids);
+        let drawn = constrain::draw(constraint, logits, stop_ids, *left, &mut |logits| sampler.draw(logits))
+            .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows only tokens that are banned or have no probability"))?;
+        self.is_closing = drawn.is_closing;
+        if let Some(token) = drawn.token.filter(|token| *left == 1 && !stop_ids.contains(token)) {
+            // The text ends at its limit, which asks whether it may. The constraint computes this here, because it may take long.
+            constraint.accept(token)?;
+            self.has_told_last = true;
+            let _ = constraint.allowed();
+        }
+        Ok(drawn.token)
+    }
 }
 
 impl Continuation {
@@ -157,6 +205,9 @@ impl Continuation {
             utf8: Utf8Stream::default(),
             stops: StopTexts::new(limits.stop_texts.clone()),
             scratch: Vec::new(),
+            owner: Arc::default(),
+            is_drawing: false,
+            spent: Duration::ZERO,
         }
     }
 
@@ -218,36 +269,59 @@ impl Continuation {
 
     /// Samples the next token on the host from logits `[vocab]`. Returns `None` if the constraint allows no further token.
     pub(super) fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>> {
-        let drawn = self.drawn(logits)?;
-        self.logprobs = self.n_logprobs.zip(drawn).map(|(n, token)| Logprobs::of(logits, token, n));
-        Ok(drawn)
+        if let Some(mut draw) = self.begin_draw(logits) {
+            let (began, result) = (Instant::now(), draw.run());
+            return self.end_draw(draw, result, began.elapsed(), logits);
+        }
+        let drawn = match &mut self.processor {
+            // The guard must check the model's own logits: a processor may make logits infinite.
+            Some(change) if self.sampler.guarded(logits).is_none() => {
+                logits.clone_into(&mut self.scratch);
+                change(&self.tokens, &mut self.scratch);
+                self.sampler.draw(&self.scratch)?
+            }
+            _ => self.sampler.sample(logits)?,
+        };
+        self.logprobs = self.n_logprobs.map(|n| Logprobs::of(logits, drawn, n));
+        Ok(Some(drawn))
     }
 
-    fn drawn(&mut self, logits: &[f32]) -> Result<Option<u32>> {
-        if !self.is_watched() {
-            return self.sampler.sample(logits).map(Some);
-        }
-        // The guard must check the model's own logits: a processor may make logits infinite, and a constraint always does.
-        let is_guarded = self.sampler.guarded(logits).is_some();
-        if is_guarded && self.constraint.is_none() {
-            return self.sampler.sample(logits).map(Some);
-        }
+    /// Takes from the continuation what drawing the next token under its constraint needs. Returns `None` without a constraint. Until
+    /// [`end_draw`](Self::end_draw), only [`end`](Self::end) may be called.
+    pub(super) fn begin_draw(&mut self, logits: &[f32]) -> Option<Draw> {
+        let constraint = self.constraint.take()?;
         logits.clone_into(&mut self.scratch);
-        if let Some(change) = self.processor.as_mut().filter(|_| !is_guarded) {
-            change(&self.tokens, &mut self.scratch);
-        }
-        let Some(constraint) = &mut self.constraint else { return self.sampler.draw(&self.scratch).map(Some) };
-        let left = self.limit.saturating_sub(self.tokens.len()).max(1);
-        let allowed = allowed_after(constraint.as_mut(), &self.tokens, &mut self.n_told)?;
-        if allowed.is_complete() {
-            return Ok(None);
-        }
-        allowed.mask(&mut self.scratch, &self.stop_ids);
-        let sampler = &mut self.sampler;
-        let drawn = constrain::draw(constraint.as_mut(), &mut self.scratch, &self.stop_ids, left, &mut |logits| sampler.draw(logits))
-            .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows only tokens that are banned or have no probability"))?;
-        self.is_closing |= drawn.is_closing;
-        Ok(drawn.token)
+        // The guard must check the model's own logits: a processor may make logits infinite, and a constraint always does.
+        let change = self.processor.as_mut().filter(|_| self.sampler.guarded(logits).is_none());
+        change.into_iter().for_each(|change| change(&self.tokens, &mut self.scratch));
+        self.is_drawing = true;
+        Some(Draw {
+            constraint,
+            sampler: self.sampler.clone(),
+            logits: std::mem::take(&mut self.scratch),
+            untold: self.tokens[self.n_told..].to_vec(),
+            stop_ids: self.stop_ids.clone(),
+            left: self.n_left(),
+            is_closing: false,
+            has_told_last: false,
+        })
+    }
+
+    /// Puts back what [`begin_draw`](Self::begin_draw) has taken, and returns the token. `took` is the time of the draw.
+    pub(super) fn end_draw(&mut self, draw: Draw, result: Result<Option<u32>>, took: Duration, logits: &[f32]) -> Result<Option<u32>> {
+        (self.constraint, self.sampler, self.scratch) = (Some(draw.constraint), draw.sampler, draw.logits);
+        self.n_told = self.tokens.len() + usize::from(draw.has_told_last);
+        self.is_closing |= draw.is_closing;
+        self.is_drawing = false;
+        self.spent += took;
+        let token = result?;
+        self.logprobs = self.n_logprobs.zip(token).map(|(n, token)| Logprobs::of(logits, token, n));
+        Ok(token)
+    }
+
+    /// Returns the time that the constraint has taken so far.
+    pub(super) fn spent(&self) -> Duration {
+        self.spent
     }
 
     /// Accepts a sampled token. Returns false if the token is a stop id, which does not belong to the text.
@@ -267,6 +341,11 @@ impl Continuation {
             self.end(if is_whole { Finish::Eos } else { self.at_limit });
         }
         true
+    }
+
+    /// Returns whether the constraint takes more than 20 ms per token.
+    fn is_slow(&self) -> bool {
+        self.spent > SLOW * self.tokens.len().max(1) as u32
     }
 
     /// Returns whether the constraint allows the text to end here, and whether the constraint requires the end. Returns `None` without a
@@ -300,7 +379,10 @@ impl Continuation {
     /// [`pending`](Self::pending) returns these bytes.
     pub(super) fn end(&mut self, finish: Finish) {
         self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
-        self.complete = self.may_end().map(|(may_end, _)| may_end || finish == Finish::Eos);
+        let is_whole = |(may_end, _)| may_end || finish == Finish::Eos;
+        // A draw has the constraint, and a slow constraint would delay the other texts. The text then counts as incomplete.
+        let is_unknown = self.is_drawing || self.constraint.is_some() && self.n_told < self.tokens.len() && self.is_slow();
+        self.complete = if is_unknown { Some(false) } else { self.may_end().map(is_whole) };
         if self.keeps_end && finish != Finish::Eos {
             return;
         }
@@ -311,6 +393,9 @@ impl Continuation {
         }
     }
 }
+
+/// The mean time of a draw above which a constraint counts as slow.
+pub(super) const SLOW: Duration = Duration::from_millis(20);
 
 /// Returns the error for an empty prompt in a slot without logits.
 pub(crate) fn nothing_to_continue() -> Error {

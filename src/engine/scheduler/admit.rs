@@ -12,6 +12,7 @@ use crate::sample::{Sampler, Sampling};
 use crate::session::{Job, Keeps, Model, Slot, caught};
 use crate::vocab::Utf8Stream;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use web_time::Instant;
 
 /// The slot from which the jobs of a request continue. A job is a continuation in the batcher. The slot is closed as soon as every job has a
@@ -98,6 +99,7 @@ impl Scheduler {
             (None, None) if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n, FEWEST)?,
             (None, None) => Beginning::default(),
         };
+        let owner: Arc<str> = request.namespace.as_str().into();
         let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
         let mut jobs = Vec::with_capacity(request.n);
         for ((index, seed), constraint) in seeds.iter_mut().enumerate().zip(constraints) {
@@ -113,6 +115,7 @@ impl Scheduler {
             job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
             job.pooling = request.pooling.map(|pooling| self.shared.rule(Some(pooling))).transpose()?;
             job.constraint = constraint;
+            job.owner = owner.clone();
             job.from = from.slot;
             job.pending.clone_from(&from.pending);
             let is_kept = uses_cache && self.cache.is_on();

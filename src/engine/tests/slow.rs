@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::constrain::{Allowed, Constraint};
-use crate::engine::prepare::MakeConstraint;
-use crate::engine::prepare::{Prepared, Preparer};
+use crate::engine::prepare::{MakeConstraint, Prepared, Preparer};
 use crate::error::Result;
+use std::sync::mpsc::{Receiver, channel};
 
 const N: usize = 80;
 
@@ -60,6 +60,77 @@ fn a_paused_request_ends_when_the_engine_drains_or_is_dropped() {
     assert_eq!(slow.wait().unwrap()[0].tokens.len(), N);
 }
 
+/// Submits a request whose texts follow the rules that `make` returns.
+fn under(engine: &Engine, make: MakeConstraint, request: Request) -> Generation {
+    let prepared = Prepared { constraint: Some(make), ..Preparer::new(engine.model(), None).prepare(&request).unwrap() };
+    engine.queue(prepared, request, None).unwrap()
+}
+
+/// Rules that allow every token, and that wait at each token.
+struct Waits<F: FnMut() + Send>(F, Vec<u32>);
+
+impl<F: FnMut() + Send> Constraint for Waits<F> {
+    fn allowed(&mut self) -> Result<Allowed<'_>> {
+        (self.0)();
+        Ok(Allowed { ids: &self.1, may_end: true })
+    }
+
+    fn accept(&mut self, _: u32) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn slow_rules_delay_their_own_text_alone() {
+    let model = model();
+    let engine = Engine::start(&model, EngineOptions { slots: 3, ..EngineOptions::default() }).unwrap();
+    let (go, may_go) = channel::<()>();
+    let gate = std::sync::Mutex::new(Some(may_go));
+    // The rules wait until both other texts are complete. If they waited in a step, no text would ever be.
+    let make = move || {
+        let may_go: Receiver<()> = gate.lock().unwrap().take().unwrap();
+        let wait = move || {
+            let _ = may_go.recv_timeout(Duration::from_secs(60));
+        };
+        Ok(Box::new(Waits(wait, vec![u32::MAX; 1 << 12])) as Box<dyn Constraint>)
+    };
+    let request = |text: &str| Request { ignore_eos: Some(true), ..Request::text(text).max_tokens(12).set("seed", 1) };
+    let slow = under(&engine, Box::new(make), request("In the beginning"));
+    let began = Instant::now();
+    let quick = under(&engine, Box::new(|| Ok(Box::new(Waits(|| (), vec![u32::MAX; 1 << 12])))), request("And God said"));
+    let plain = engine.submit(request("And Moses said")).unwrap();
+    assert_eq!(plain.wait().unwrap()[0].text, alone(&model, "And Moses said", 12, 1).1);
+    assert_eq!(quick.wait().unwrap()[0].tokens.len(), 12);
+    assert!(began.elapsed() < Duration::from_secs(50), "the texts waited for the slow rules");
+    drop(go);
+    // The rules allow everything, so the text is the one without rules.
+    assert_eq!(slow.wait().unwrap()[0].text, alone(&model, "In the beginning", 12, 1).1);
+    until(&engine, "the slots are free", |s| s.free_slots == 3 && s.running == 0);
+}
+
+#[test]
+fn a_text_whose_rules_wait_can_be_cancelled_and_interrupted() {
+    let engine = Engine::start(&model(), EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
+    let waits = || Ok(Box::new(Waits(|| std::thread::sleep(Duration::from_millis(300)), vec![u32::MAX; 1 << 12])) as Box<dyn Constraint>);
+    drop(under(&engine, Box::new(waits), Request::text("a").max_tokens(UNLIMITED)));
+    until(&engine, "the slot is free", |s| s.free_slots == 2 && s.running == 0);
+    let kept = under(&engine, Box::new(waits), Request::text("a").max_tokens(UNLIMITED));
+    until(&engine, "it runs", |s| s.running == 1);
+    engine.interrupt();
+    let done = kept.wait().unwrap();
+    assert_eq!((done[0].finish, done[0].complete), (Finish::Interrupted, Some(false)));
+}
+
+#[test]
+fn rules_have_a_budget_of_time() {
+    let options = EngineOptions { rules_time: Some(Duration::from_millis(50)), ..EngineOptions::default() };
+    let engine = Engine::start(&model(), options).unwrap();
+    let waits = || Ok(Box::new(Waits(|| std::thread::sleep(Duration::from_millis(20)), vec![u32::MAX; 1 << 12])) as Box<dyn Constraint>);
+    let e = under(&engine, Box::new(waits), Request::text("a").max_tokens(UNLIMITED)).wait().unwrap_err();
+    assert!(e.message.starts_with("the rules of this text took more than 0.05 s of computing"), "{e}");
+    until(&engine, "the slot is free", |s| s.running == 0);
+}
+
 /// Rules that panic when the first token is sampled.
 struct Panics;
 
@@ -81,8 +152,7 @@ fn a_panic_in_the_rules_of_a_request_ends_that_request_alone() {
     let request = Request::text("a").max_tokens(5);
     let all: [MakeConstraint; 2] = [Box::new(|| panic!("rules that panic")), Box::new(|| Ok(Box::new(Panics)))];
     for make in all {
-        let prepared = Prepared { constraint: Some(make), ..Preparer::new(&model, None).prepare(&request).unwrap() };
-        let e = engine.queue(prepared, request.clone(), None).unwrap().wait().unwrap_err();
+        let e = under(&engine, make, request.clone()).wait().unwrap_err();
         assert_eq!((e.kind, e.message.as_str()), (Kind::Input, "internal error: rules that panic"));
     }
     assert_eq!(beside.wait().unwrap()[0].text, alone(&model, "And Moses said", 20, 0).1);

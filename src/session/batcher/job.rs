@@ -42,6 +42,8 @@ pub struct Job {
     /// Requests the vector of the prompt that this rule computes. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. To
     /// compute only the vector, set a limit of 0 tokens: the job still reads its prompt. `None` requests no vector.
     pub pooling: Option<Arc<VectorRule>>,
+    /// The namespace of the caller. Slow constraints of one owner share the time of one thread.
+    pub owner: Arc<str>,
     /// Slots and bytes of this job that are kept for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
     pub keeps: Keeps,
 }
@@ -102,6 +104,7 @@ impl Job {
             counts_every_token: false,
             chunk: usize::MAX,
             pooling: None,
+            owner: Arc::default(),
             keeps: Keeps::default(),
         }
     }

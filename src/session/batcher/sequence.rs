@@ -1,5 +1,7 @@
 //! A running job: its text, the tokens that its slot must still read, and what the caller wants to have besides the text.
 
+#[cfg(not(target_arch = "wasm32"))]
+use super::aside::Drawing;
 use super::job::{AtEnd, Done, JobId, JobOutput};
 use crate::error::Error;
 use crate::session::continuation::Continuation;
@@ -46,6 +48,9 @@ pub struct Sequence {
     pub is_cancelled: bool,
     /// The error that ends the job.
     pub error: Option<Error>,
+    /// The draw of the next token on another thread. Until it has ended, the job takes part in no step.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub drawing: Option<Drawing>,
 }
 
 impl Sequence {
@@ -67,6 +72,8 @@ impl Sequence {
             is_broken: false,
             is_cancelled: false,
             error: None,
+            #[cfg(not(target_arch = "wasm32"))]
+            drawing: None,
         }
     }
 
@@ -90,7 +97,15 @@ impl Sequence {
 
     /// Returns whether the job takes part in the next step.
     pub fn is_running(&self) -> bool {
-        !self.is_paused && self.error.is_none() && (self.is_live() || self.has_to_read())
+        !self.is_paused && !self.is_drawing() && self.error.is_none() && (self.is_live() || self.has_to_read())
+    }
+
+    /// Returns whether another thread draws the next token.
+    pub fn is_drawing(&self) -> bool {
+        #[cfg(not(target_arch = "wasm32"))]
+        return self.drawing.is_some();
+        #[cfg(target_arch = "wasm32")]
+        false
     }
 
     /// Returns whether the job has ended and can be removed.

@@ -79,6 +79,19 @@ impl Teller<'_, '_> {
         is_text
     }
 
+    /// Adds what was drawn for `sequence`, which has index `at`: a token, the end of the text, or an error.
+    pub fn drawn(&mut self, at: usize, sequence: &mut Sequence, drawn: Result<Option<u32>>) {
+        match drawn {
+            Ok(Some(token)) => {
+                if self.take(at, sequence, token, 1) {
+                    sequence.unread.push(token);
+                }
+            }
+            Ok(None) => self.end(at, sequence, Finish::Eos),
+            Err(e) => sequence.error = Some(e),
+        }
+    }
+
     /// Ends the text of `sequence`, and passes on the text that was held back.
     pub fn end(&mut self, at: usize, sequence: &mut Sequence, finish: Finish) {
         sequence.continuation.end(finish);
@@ -291,17 +304,27 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 continue;
             }
             sequence.is_stuck = false;
-            let continuation = &mut sequence.continuation;
-            let logits = session.logits(continuation.slot)?;
-            // A panic in a constraint or a processor ends this job alone.
-            match caught(|| continuation.draw(logits)) {
-                Ok(Some(token)) => {
-                    if teller.take(i, sequence, token, 1) {
-                        sequence.unread.push(token);
-                    }
+            let logits = session.logits(sequence.continuation.slot)?;
+            #[cfg(not(target_arch = "wasm32"))]
+            if let Some(aside) = &self.aside {
+                sequence.drawing = aside.begin(&mut sequence.continuation, logits);
+                if sequence.drawing.is_some() {
+                    continue;
                 }
-                Ok(None) => teller.end(i, sequence, Finish::Eos),
-                Err(e) => sequence.error = Some(e),
+            }
+            // A panic in a constraint or a processor ends this job alone.
+            let drawn = caught(|| sequence.continuation.draw(logits));
+            teller.drawn(i, sequence, drawn);
+        }
+        #[cfg(not(target_arch = "wasm32"))]
+        for (i, sequence) in sequences.iter_mut().enumerate() {
+            let (Some(drawing), Some(aside)) = (&sequence.drawing, &mut self.aside) else { continue };
+            let logits = session.logits(sequence.continuation.slot)?;
+            if let Some(drawn) = aside.take(drawing, &mut sequence.continuation, logits) {
+                sequence.drawing = None;
+                if sequence.is_live() {
+                    teller.drawn(i, sequence, drawn);
+                }
             }
         }
         Ok(())

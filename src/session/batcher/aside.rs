@@ -1,0 +1,188 @@
+//! Draws tokens under constraints on threads of their own. A slow constraint, such as a large grammar, then delays its own text alone.
+
+use crate::error::{Error, Result};
+use crate::session::caught;
+use crate::session::continuation::{Continuation, Draw, SLOW};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a step waits for the draws of owners that are not slow. A draw that comes later joins the next step.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// The most threads. One of them at a time runs draws of slow owners: these must not take the processor from the steps.
+const MAX_THREADS: usize = 32;
+/// How long a thread without work lives.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Threads that draw for one batcher.
+pub struct Aside {
+    lanes: Arc<Lanes>,
+    /// Is called when a draw has ended.
+    wake: Arc<dyn Fn() + Send + Sync>,
+    /// The most time that the constraint of one text may take in all.
+    most: Option<Duration>,
+    /// The mean time of a draw, for each owner.
+    means: HashMap<Arc<str>, Duration>,
+}
+
+/// A draw on another thread.
+pub struct Drawing {
+    result: Receiver<DrawnAside>,
+    begun: Instant,
+    is_slow: bool,
+}
+
+/// A draw that has ended.
+struct DrawnAside {
+    draw: Draw,
+    result: Result<Option<u32>>,
+    took: Duration,
+}
+
+type Task = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Lanes {
+    queues: Mutex<Queues>,
+    more: Condvar,
+    /// The number of draws that have ended and that the batcher has not taken.
+    n_ended: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Queues {
+    quick: VecDeque<Task>,
+    slow: VecDeque<Task>,
+    /// True while a thread runs a draw of a slow owner.
+    runs_slow: bool,
+    n_threads: usize,
+    n_idle: usize,
+    is_closed: bool,
+}
+
+impl Aside {
+    /// `wake` is called after each draw, on the thread that has drawn. `most` is the most time that the constraint of one text may take in all.
+    pub fn new(wake: Arc<dyn Fn() + Send + Sync>, most: Option<Duration>) -> Aside {
+        Aside { lanes: Arc::default(), wake, most, means: HashMap::new() }
+    }
+
+    /// Returns whether a draw has ended that [`take`](Self::take) has not returned.
+    pub fn has_ended(&self) -> bool {
+        self.lanes.n_ended.load(Ordering::SeqCst) > 0
+    }
+
+    /// Begins to draw the next token of `continuation`, which has a constraint, from logits `[vocab]`.
+    pub fn begin(&self, continuation: &mut Continuation, logits: &[f32]) -> Option<Drawing> {
+        let mut draw = continuation.begin_draw(logits)?;
+        let (sender, result): (SyncSender<DrawnAside>, _) = sync_channel(1);
+        let (lanes, wake, begun) = (self.lanes.clone(), self.wake.clone(), Instant::now());
+        let is_slow = self.means.get(&continuation.owner).is_some_and(|mean| *mean > SLOW);
+        let task = move || {
+            let began = Instant::now();
+            let result = caught(|| draw.run());
+            lanes.n_ended.fetch_add(1, Ordering::SeqCst);
+            if sender.send(DrawnAside { draw, result, took: began.elapsed() }).is_err() {
+                // The text has ended meanwhile.
+                lanes.n_ended.fetch_sub(1, Ordering::SeqCst);
+            }
+            wake();
+        };
+        self.lanes.add(Box::new(task), is_slow);
+        Some(Drawing { result, begun, is_slow })
+    }
+
+    /// Returns the token of a draw that has ended, or `None` if it runs on. The token is `None` if the constraint allows no further token. Waits
+    /// for at most 5 ms after the beginning of the draw, if the owner is not slow.
+    ///
+    /// # Errors
+    /// The error of the constraint; `Input` if the constraint has taken too much time.
+    pub fn take(&mut self, drawing: &Drawing, continuation: &mut Continuation, logits: &[f32]) -> Option<Result<Option<u32>>> {
+        let patience = if drawing.is_slow { Duration::ZERO } else { PATIENCE.saturating_sub(drawing.begun.elapsed()) };
+        let DrawnAside { draw, result, took } = match drawing.result.recv_timeout(patience) {
+            Ok(ended) => ended,
+            Err(RecvTimeoutError::Timeout) => return None,
+            Err(RecvTimeoutError::Disconnected) => return Some(Err(Error::device("a thread that draws tokens has ended"))),
+        };
+        self.lanes.n_ended.fetch_sub(1, Ordering::SeqCst);
+        let mean = self.means.entry(continuation.owner.clone()).or_default();
+        *mean = (*mean * 3 + took) / 4;
+        let result = continuation.end_draw(draw, result, took, logits);
+        Some(match self.most.filter(|most| continuation.spent() > *most) {
+            Some(most) => {
+                let (n, most) = (continuation.tokens.len(), most.as_secs_f64());
+                let text = format!("the rules of this text took more than {most} s of computing, for {n} tokens");
+                Err(Error::input(text).hint("use a simpler grammar or schema"))
+            }
+            None => result,
+        })
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.lanes.lock().is_closed = true;
+        self.lanes.more.notify_all();
+    }
+}
+
+impl Lanes {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a task. Runs it on this thread if there is no other.
+    fn add(self: &Arc<Self>, task: Task, is_slow: bool) {
+        let mut queues = self.lock();
+        let Queues { quick, slow, .. } = &mut *queues;
+        if is_slow {
+            slow.push_back(task)
+        } else {
+            quick.push_back(task)
+        }
+        if queues.n_idle == 0 && queues.n_threads < MAX_THREADS {
+            let lanes = self.clone();
+            let thread = std::thread::Builder::new().name("wingbeat rules".into()).spawn(move || lanes.run());
+            queues.n_threads += usize::from(thread.is_ok());
+        }
+        if queues.n_threads == 0 {
+            let tasks: Vec<Task> = std::mem::take(&mut queues.quick).into_iter().chain(std::mem::take(&mut queues.slow)).collect();
+            drop(queues);
+            tasks.into_iter().for_each(|task| task());
+            return;
+        }
+        drop(queues);
+        self.more.notify_one();
+    }
+
+    fn run(&self) {
+        let mut queues = self.lock();
+        loop {
+            let quick = queues.quick.pop_front();
+            let is_slow = quick.is_none() && !queues.runs_slow;
+            let task = if is_slow { queues.slow.pop_front() } else { quick };
+            if let Some(task) = task {
+                queues.runs_slow |= is_slow;
+                drop(queues);
+                task();
+                queues = self.lock();
+                if is_slow {
+                    queues.runs_slow = false;
+                }
+                continue;
+            }
+            if queues.is_closed {
+                break;
+            }
+            queues.n_idle += 1;
+            let (woken, timeout) = self.more.wait_timeout(queues, IDLE).unwrap_or_else(PoisonError::into_inner);
+            queues = woken;
+            queues.n_idle -= 1;
+            if timeout.timed_out() && queues.quick.is_empty() && (queues.slow.is_empty() || queues.runs_slow) {
+                break;
+            }
+        }
+        queues.n_threads -= 1;
+    }
+}
