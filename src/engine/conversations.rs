@@ -28,7 +28,7 @@ impl Engine {
     /// Returns a new namespace of the prefix cache.
     pub(crate) fn space(&self) -> Arc<Space> {
         static N: AtomicUsize = AtomicUsize::new(0);
-        // A caller's namespace cannot be that of a conversation, whose entries have their own tokens only.
+        // The leading NUL keeps this name apart from the namespaces of callers.
         let name = format!("\0conversation {}", N.fetch_add(1, Ordering::Relaxed));
         Arc::new(Space { name, post: self.pins().post })
     }
@@ -147,7 +147,7 @@ pub(crate) fn no_room() -> Error {
     Error::memory("no memory for another branch: all slots of the session are in use").hint("remove a branch first")
 }
 
-/// A browser's engine runs on the caller's thread, which cannot wait for it.
+/// Returns an error in a browser: the engine runs on the caller's thread there, which cannot wait for it.
 fn not_in_a_browser() -> Result<()> {
     let is_browser = cfg!(target_arch = "wasm32");
     if is_browser { Err(Error::device("a conversation waits for its engine, which a browser does not allow")) } else { Ok(()) }

@@ -14,8 +14,8 @@ pub enum Event {
     Started {
         /// The number of tokens in the prompt, or in all texts of the request.
         prompt_tokens: usize,
-        /// The number of tokens at the beginning of the prompt that an entry of the prefix cache covers, or the state of a request with
-        /// [`state_is_prefix`](super::Request::state_is_prefix). These tokens are not prefilled.
+        /// The number of tokens at the beginning of the prompt that are not prefilled. An entry of the prefix cache covers them, or the state of a
+        /// request with [`state_is_prefix`](super::Request::state_is_prefix).
         cached_tokens: usize,
     },
     /// Log-probabilities of all prompt tokens except the first. Sent if the request sets both `echo` and `logprobs`.
@@ -132,10 +132,9 @@ pub struct Completion {
     pub vector: Option<Vec<f32>>,
     /// The reason why the continuation ended.
     pub finish: Finish,
-    /// True if the whole text satisfies the request's rules, false if the text ended too early to satisfy the rules. `None` if the request has no
-    /// rules.
+    /// True if the whole text satisfies the request's rules, false if it ended too early. `None` if the request has no rules.
     pub complete: Option<bool>,
-    /// The named state that was saved, or the error because of which no state was saved. `None` if the request does not set `save_state`.
+    /// The named state that was saved, or the error that prevented it. `None` if the request does not set `save_state`.
     pub state: Option<Result<StateInfo>>,
     /// The seed of this continuation's sampler.
     pub seed: u64,
@@ -150,11 +149,11 @@ pub struct Completion {
 pub struct Usage {
     /// The number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// The number of tokens at the beginning of the prompt that an entry of the prefix cache covered, or the state of a request with
-    /// [`state_is_prefix`](super::Request::state_is_prefix). These tokens were not prefilled.
+    /// The number of tokens at the beginning of the prompt that were not prefilled. An entry of the prefix cache covered them, or the state of a
+    /// request with [`state_is_prefix`](super::Request::state_is_prefix).
     pub cached_tokens: usize,
     /// The number of generated tokens.
     pub completion_tokens: usize,
-    /// The number of generated tokens of the thought, with the tokens of the tag that ends the thought.
+    /// The number of generated tokens of the thought, including the tag that ends it.
     pub reasoning_tokens: usize,
 }

@@ -9,7 +9,7 @@ use crate::session::Model;
 /// The most rules that the cache keeps. The parser of a large grammar takes some megabytes.
 const KNOWN: usize = 16;
 
-/// A cache of followers for one model. A follower tracks a text and finds the tokens that the text's rules allow next.
+/// A cache of followers for one model.
 pub struct Followers {
     model: Model,
     /// The texts of the model's tokens. `None` until a request first has rules.

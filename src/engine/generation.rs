@@ -13,9 +13,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// The events of one request, in order. `for event in generation` blocks until the next event. As a [`Stream`], a generation yields the same
-/// events without blocking. The last item is the last continuation's [`Event::Done`], or the error with which the request failed: the end of a
-/// text and a lost device cannot be confused. Dropping a generation cancels its request and frees the slots within one step.
+/// The events of one request, in order. `for event in generation` blocks until the next event. As a [`Stream`], a generation yields the same events
+/// without blocking. The last item is the last continuation's [`Event::Done`], or the error with which the request failed. So a reader can tell a
+/// complete text from a lost device. Dropping a generation cancels its request and frees the slots within one step.
 #[derive(Debug)]
 pub struct Generation {
     pub(super) events: Reader,

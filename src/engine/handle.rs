@@ -66,9 +66,8 @@ impl Engine {
     /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
-    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker
-    /// does not belong to the model;
-    /// `File` if a folder of `options` cannot be made; `Memory` if no thread can be started.
+    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker does not belong to the model; `File` if
+    /// a folder of `options` cannot be made; `Memory` if no thread can be started.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -80,9 +79,8 @@ impl Engine {
     /// browser with `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
     ///
     /// # Errors
-    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker
-    /// does not belong to the model;
-    /// `File` if `options` name a folder, because a browser has no folders.
+    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker does not belong to the model; `File` if
+    /// `options` name a folder, because a browser has no folders.
     #[cfg(target_arch = "wasm32")]
     pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
         let (engine, scheduler) = Self::open(model, options)?;
@@ -92,7 +90,7 @@ impl Engine {
     fn open(model: &Model, mut options: EngineOptions) -> Result<(Engine, Scheduler)> {
         options.check()?;
         if model.check_speaks().is_err() {
-            // The cache holds states of prompts, and this engine runs none.
+            // Only requests that generate text use the cache.
             options.cache = CacheOptions::off();
         }
         let scorer = options.reranker.as_ref().map(|reranker| Scorer::new(model, reranker, options.slots)).transpose()?;
@@ -175,7 +173,8 @@ impl Engine {
         all.pop().ok_or_else(gone)
     }
 
-    /// Checks a request like [`submit`](Self::submit), but does not queue it. Returns the token ids of its prompt, as after an empty state.
+    /// Checks a request as [`submit`](Self::submit) does, but does not queue it. Returns the token ids of its prompt, tokenized as if the request
+    /// began with an empty state.
     ///
     /// # Errors
     /// An `Input` or `Usage` error that names the wrong field of the request.
@@ -191,8 +190,8 @@ impl Engine {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
         let (n, namespace) = (request.n, request.namespace.clone());
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
-        // The counts stay locked until the request is sent and counted. So no other request takes the same room in the queue, and no request enters
-        // the queue after a drain has begun.
+        // The counts stay locked until the request is sent and counted. So no other request takes its place in the queue, and none enters the queue
+        // after a drain has begun.
         let mut state = self.shared.check_room(&namespace)?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.queue.enter(&namespace);
@@ -312,8 +311,8 @@ impl Engine {
     }
 }
 
-/// Returns `idle` with one slot more. `idle` are the session's slots that are not for continuations. A request that begins with a named state or a
-/// cache entry opens the additional slot with this state. Each continuation of the request then forks this slot.
+/// Returns `idle`, the session's extra slots, with one slot more. A request that begins with a named state or a cache entry opens this slot with the
+/// state, and each of its continuations forks the slot.
 fn spare(idle: Idle) -> Idle {
     Idle { slots: idle.slots + 1, ..idle }
 }

@@ -13,8 +13,8 @@ pub struct EngineOptions {
     pub slots: usize,
     /// The most requests that may wait for slots; 0 counts as 1. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. A value below `queue` prevents that
-    /// one caller fills the queue. `None` sets no bound other than `queue`.
+    /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. A value below `queue` keeps one caller
+    /// from filling the queue. `None` sets no bound other than `queue`.
     pub queue_per_namespace: Option<usize>,
     /// The most time that the rules of one text (a grammar or a schema) may take to compute in all. After it, the text ends with an error. The time is
     /// that of other threads: the other texts go on. `None` sets no bound.
@@ -35,8 +35,8 @@ pub struct EngineOptions {
     pub pinned: usize,
     /// Options of the storage of named states.
     pub states: StateOptions,
-    /// The maximum number of tokens of each continuation of a request that does not set `max_tokens`. A smaller `max_new_tokens`
-    /// of the model's `generation_config.json` takes precedence for requests with messages.
+    /// The maximum number of tokens per continuation, for requests that do not set `max_tokens`. A smaller `max_new_tokens` of the model's
+    /// `generation_config.json` takes precedence for requests with messages.
     pub max_tokens: usize,
     /// The chat format that converts messages to a prompt. `None` selects the model's own format.
     pub format: Option<Format>,
@@ -97,9 +97,8 @@ pub struct CacheOptions {
     pub folder: Option<PathBuf>,
     /// The most bytes that the files of all cache entries may take together.
     pub folder_bytes: u64,
-    /// The number of tokens between two entries that one prompt leaves in the cache at regular distances. If a prompt would leave more than 8 of
-    /// these entries, the distance is doubled until the prompt leaves at most 8. Has no effect if the model has no recurrent state: such a model can
-    /// continue from any prefix of an entry, so entries at regular distances are not needed.
+    /// The distance, in tokens, between the regular entries that a prompt leaves in the cache. It is doubled until the prompt leaves at most 8 of
+    /// them. Has no effect if the model has no recurrent state: such a model can continue from any prefix of an entry.
     pub every: usize,
 }
 
@@ -128,8 +127,8 @@ pub struct StateOptions {
     /// The most bytes that states may take in host memory. Without a folder, a state that would exceed this limit is refused, unless `forgets` is
     /// true. With a folder, the least recently used states are removed from memory; their files stay.
     pub bytes: u64,
-    /// If true, and without a folder, the least recently used states are removed from memory when a new state needs room. For callers that store
-    /// states elsewhere and load a removed state again.
+    /// True if, without a folder, the least recently used states are removed from memory when a new state needs room. For callers that store states
+    /// elsewhere and can load them again.
     pub forgets: bool,
 }
 

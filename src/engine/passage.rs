@@ -25,7 +25,7 @@ struct Pin {
     pins: Pins,
 }
 
-/// Sends work to an engine. Does nothing after the engine's end: what a handle holds does not keep the engine alive.
+/// Sends work to an engine, and does nothing after the engine's end. Holds a weak reference, so that handles of states do not keep the engine alive.
 pub(super) type Post = Arc<dyn Fn(Visit) + Send + Sync>;
 
 /// Makes the handles of an engine's pinned states.
@@ -88,7 +88,7 @@ fn warn(freed: Result<()>) {
 
 /// A text that a caller reads and generates step by step.
 pub(crate) struct Passage {
-    /// The prompt, and how to continue it; a limit of 0 tokens only reads. The engine sets `from`, `pending` and the end of `keeps`.
+    /// The prompt, and how to continue it; a limit of 0 tokens only reads. The engine sets `from`, `pending`, `keeps.end` and `keeps.whole`.
     pub job: Job,
     /// The state after which the prompt follows. `None` begins with an empty state.
     pub from: Option<Pinned>,

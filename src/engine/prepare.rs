@@ -69,7 +69,7 @@ pub struct Preparer {
     /// The engine's chat format: the format in the options, or else the model's own format. `None` until a request first needs the model's
     /// own format. An error if the model's own format is unknown.
     format: Option<Result<Format>>,
-    /// True if requests get a list of positions in [`Prepared::ends`]. Otherwise this list stays empty.
+    /// True if requests get positions in [`Prepared::ends`]. Otherwise this list stays empty.
     finds_ends: bool,
     /// Chat formats that requests have selected, with their names.
     named: Vec<(String, Result<Format>)>,
@@ -316,10 +316,10 @@ impl Preparer {
         format
     }
 
-    /// Returns two positions in `prompt`, as numbers of tokens. Up to these positions, later prompts of the same conversation equal `prompt`. The
-    /// first position is for a later prompt in which the last message is edited. The second position is for a later prompt with an answer and a
-    /// further message. If `prompt` ends with the beginning of a thought, the second position is before the thought. Returns an empty list if no
-    /// later request can use the positions, or if the model needs no positions.
+    /// Returns two positions in `prompt`, as numbers of tokens, up to which later prompts of the same conversation equal it. The first is for a
+    /// prompt whose last message is edited. The second is for a prompt with an answer and a further message. If `prompt` ends with the beginning of a
+    /// thought, the second position is before the thought. Returns an empty list if no later request can use the positions, or if the model needs no
+    /// positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
         // A model that can be rewound continues from any token, so no positions are needed.
@@ -334,8 +334,7 @@ impl Preparer {
             let tokens = preparer.question(request, messages).map(|question| question.tokens).unwrap_or_default();
             tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count()
         };
-        // The answer's first characters can change the prompt's last tokens: a space and the letter after it may be one token or two. So several
-        // answers are tried.
+        // An answer can change the prompt's last tokens: a space and the letter after it may be one token or two. So several answers are tried.
         let stays = ["x", "The", "1"].map(|answer| common(&next(answer), self)).into_iter().min().unwrap_or(0);
         vec![common(&edited, self), stays]
     }

@@ -26,8 +26,8 @@ impl Queue {
         self.n_waiting
     }
 
-    /// Checks that one more request of a namespace may wait. Each free slot soon takes a waiting request. So the number of free slots, `n_free`,
-    /// is subtracted from the numbers of waiting requests before the check.
+    /// Checks that one more request of a namespace may wait. Does not count `n_free` of the waiting requests, because the free slots will soon take
+    /// them.
     ///
     /// # Errors
     /// `Busy` if one of the bounds is reached. The message says which bound.

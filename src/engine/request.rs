@@ -56,8 +56,7 @@ impl Input {
     }
 }
 
-/// The rules that a text must satisfy, or an instruction to drop default rules. Default rules are the rules of the argument `defaults` of
-/// [`Request::over`].
+/// The rules that a text must satisfy, or an instruction to drop the rules of `defaults` in [`Request::over`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Follows {
     /// A grammar or a JSON schema.
@@ -244,8 +243,8 @@ impl Request {
         }
     }
 
-    /// Returns true if the request sets the sampler setting with the name `setting`. Settings in `base` count only for the seed: the others replace
-    /// defaults, but without a seed in the request a saved state continues its own random numbers.
+    /// Returns true if the request sets the sampler setting with the name `setting`. `base` counts as setting only the seed: a request that sets no
+    /// seed continues the random numbers of its saved state.
     pub fn sets(&self, setting: &str) -> bool {
         setting == "seed" && self.base.is_some() || self.sampling.iter().any(|(name, _)| name == setting)
     }

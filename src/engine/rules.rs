@@ -22,8 +22,8 @@ pub enum Rules {
     Calls(Vec<[String; 3]>),
 }
 
-/// Selects whether a text is closed before it reaches `max_tokens`. To close a text means: its last tokens are chosen so that the text satisfies all
-/// its rules within `max_tokens`. If a text is not closed and reaches `max_tokens`, the text is cut.
+/// Selects whether a text is closed before it reaches `max_tokens`: its last tokens are then chosen so that it satisfies all its rules. Otherwise, a
+/// text that reaches `max_tokens` is cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Close {
     /// The default of the rules: a JSON text is closed before it reaches `max_tokens`, a text with a GBNF grammar is not closed.

@@ -56,7 +56,7 @@ pub(super) struct Submission {
 }
 
 impl Submission {
-    /// Returns the key in the scheduler of a request whose first texts have slots. `None` for all other requests.
+    /// Returns the scheduler's key of the request if its first texts have slots, otherwise `None`.
     fn begun(&self) -> Option<u64> {
         self.prepared.texts.as_ref().and_then(|texts| texts.request)
     }
@@ -78,7 +78,7 @@ pub(super) struct Scheduler {
     shared: Arc<Shared>,
     /// Requests without slots, from high to low priority. Requests with the same priority are in the order of arrival.
     waiting: Vec<Submission>,
-    /// The namespaces of requests that left `waiting` and still count as waiting requests. [`report`](Self::report) corrects the counts.
+    /// The namespaces of requests that have left `waiting` but still count as waiting, until [`report`](Self::report) corrects the counts.
     left: Vec<String>,
     cache: PrefixCache,
     /// Scores documents. `None` if the engine has no reranker.
@@ -210,7 +210,7 @@ impl Scheduler {
         command.into_iter().for_each(|command| self.take(command));
     }
 
-    /// Queues a request, or registers a drain.
+    /// Executes a command.
     fn take(&mut self, command: Command) {
         match command {
             Command::Submit(submission) => self.enqueue(*submission),
@@ -229,7 +229,7 @@ impl Scheduler {
         self.waiting.insert(at, submission);
     }
 
-    /// Ends all continuations with their texts so far. Requests without slots fail, and requests for vectors and scores.
+    /// Ends all continuations with their texts so far. Requests without slots fail, and so do requests for vectors and scores.
     #[cfg(not(target_arch = "wasm32"))]
     fn interrupt(&mut self) {
         for submission in self.waiting.drain(..) {
@@ -377,7 +377,8 @@ impl Scheduler {
         let mut state = self.shared.lock();
         // A request counts as waiting until the number of free slots is also corrected.
         self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
-        // A request whose first texts have slots runs. It still counts in the queue, so that a caller's requests cannot all run at once.
+        // A request whose first texts have slots counts as running here. It still counts in the queue, so that a caller's requests cannot all run at
+        // once.
         let n_begun = self.waiting.iter().filter(|submission| submission.begun().is_some()).count();
         state.stats.waiting = state.queue.len().saturating_sub(n_begun);
         state.stats.running = self.running.len() + self.saving.len();

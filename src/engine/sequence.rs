@@ -29,7 +29,7 @@ pub struct Running {
     pub owner: String,
     /// The named state that the prompt follows. `None` if the request begins with an empty state.
     pub state: Option<Arc<State>>,
-    /// The namespace and the name under which the state after the text is kept; `None` if the state is not kept.
+    /// The namespace and the name under which the state after the text is saved. `None` if it is not saved.
     pub saves: Option<(String, String)>,
     pub queue_ms: f64,
     /// The time at which the request got its slots.
@@ -55,7 +55,7 @@ pub struct Sequence {
     /// True if the continuation forks its slot at positions in the prompt, for the prefix cache.
     pub leaves_forks: bool,
     reader: Option<AnswerReader>,
-    /// Receives the result of keeping the state after the text; `None` if the state is not kept.
+    /// Receives the result of saving the state after the text. `None` if it is not saved.
     pub saved: Option<Receiver<Result<StateInfo>>>,
     text: String,
     thought: String,

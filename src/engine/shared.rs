@@ -202,8 +202,8 @@ fn check_after(state: &NamedState, prepared: Prepared, request: &Request, contex
     Ok(prepared)
 }
 
-/// Returns the tokens that follow `state` to make the text of `prompt`, or `None` if the text of `prompt` does not begin with the text of
-/// `state`. Only a token of `prompt` that contains the end of the state's text is split and tokenized again.
+/// Returns the tokens that follow `state` to make the text of `prompt`, or `None` if the text of `prompt` does not begin with the text of `state`.
+/// Only the token of `prompt` in which the state's text ends is split and tokenized again.
 fn rest_after(state: &[u32], prompt: &[u32], vocab: &Vocab) -> Result<Option<Vec<u32>>> {
     let n_common = state.iter().zip(prompt).take_while(|(a, b)| a == b).count();
     let (text, later) = (units(&state[n_common..], vocab), &prompt[n_common..]);

@@ -1,5 +1,5 @@
-//! The fields of a JSON object. Each value stays text until it is parsed with its expected type. A value that is parsed to a general tree could take
-//! many times the memory of its text.
+//! The fields of a JSON object. Each value stays text until it is parsed with its expected type, because a general JSON tree can take many times the
+//! memory of its text.
 
 use crate::error::{Error, Result, in_words, short, with_place};
 use serde::Deserialize;
@@ -82,8 +82,8 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 /// Parses the value of a field: a scalar or a flat list.
 ///
 /// # Errors
-/// An `Input` error that has the name of the field, the expected type and the found value. If the value is not valid JSON, the error has the
-/// mistake instead of the value.
+/// An `Input` error with the name of the field, the expected type and the found value. If the value is not valid JSON, the error describes the
+/// mistake instead.
 pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| match e.classify() {
         Category::Data => Error::input(format!("expected {expected}, found {}", short(value, 40))).field(name).caused_by(e),
@@ -94,14 +94,13 @@ pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -
 /// Parses the value of a field that contains objects, such as a list of messages.
 ///
 /// # Errors
-/// An `Input` error that has the name of the field, the expected type and the mistake. The mistake may be deep in the value.
+/// An `Input` error with the name of the field, the expected type and the mistake, which may be deep in the value.
 pub(super) fn nested<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| mistaken(name, expected, e))
 }
 
 fn mistaken(name: &str, expected: &str, e: serde_json::Error) -> Error {
-    // The position in serde's message counts from the start of the field's value, not from the start of the line. This would mislead a user, so
-    // `in_words` removes the position.
+    // The position in serde's message counts from the start of the field's value, which would mislead a user. So `in_words` removes it.
     Error::input(format!("expected {expected}: {}", in_words(&e))).field(name).caused_by(e)
 }
 

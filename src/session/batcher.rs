@@ -57,8 +57,9 @@ use step::{Flight, OnEvent, Teller};
 /// # fn main() {}
 /// ```
 ///
-/// If the model was opened as `deterministic`, a text depends only on its prompt, its sampler and the model. The text is bit-identical in any
-/// slot, in any batch and at any time. Otherwise the other sequences of the batch may change how logits are rounded.
+/// If the model was opened as `deterministic`, a text depends only on its prompt, its sampler and the model. It is bit-identical in any slot, in any
+/// batch and at any time. Otherwise the other sequences of the batch may change how logits are rounded.
+///
 /// A batcher owns its session, or borrows it: `Batcher::new(&mut session)`.
 pub struct Batcher<S = Session> {
     session: S,
@@ -136,8 +137,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     ///
     /// # Errors
     /// `Input` if all slots are in use, or if tokens are out of range or exceed the context; `Input` if the prompt is empty and the slot `from` has
-    /// no logits; `Usage` if a setting of the sampler is wrong; `Model` if the job may generate tokens and the model predicts none. After an error,
-    /// the batcher has not changed.
+    /// no logits; `Usage` if a setting of the sampler is wrong; `Model` if the job may generate tokens and the model predicts none. An error leaves
+    /// the batcher unchanged.
     pub fn add(&mut self, job: Job) -> Result<JobId> {
         let session: &mut Session = self.session.borrow_mut();
         if job.limits.max_tokens > 0 {
@@ -215,7 +216,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(self.push(sequence))
     }
 
-    /// Returns the stream of a job whose slot must read the job's prompt, and the prompt.
+    /// Creates the continuation of a job in `slot`, which must still read the prompt. Also returns the prompt.
     fn continuation(&mut self, slot: Slot, job: Job) -> Result<(Continuation, Vec<u32>)> {
         let Job {
             prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, grace, counts_every_token, keeps, owner, ..
@@ -231,7 +232,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok((continuation, prompt))
     }
 
-    /// Continues a continuation in its own slot, from the slot's logits. The slot stays open when the text ends. Passes on text that no event has reported.
+    /// Adds a job that continues `continuation` in its own slot, from the slot's logits. The slot stays open when the text ends. Reports text that no
+    /// event has reported yet.
     pub(super) fn resume(&mut self, continuation: Continuation, hear: &mut Hear<'_>) {
         let mut sequence = Sequence::new(self.next_id(), continuation, Vec::new(), AtEnd::Stay);
         if sequence.continuation.has_news() {
@@ -279,15 +281,15 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(())
     }
 
-    /// Returns the slots that were kept for the caller since the last call, as requested by the [`Keeps`] of the jobs. The caller must close
-    /// these slots. If a slot was kept when its text ended, the slot's state can lack the last tokens of the text. [`Session::n_tokens`] returns
-    /// how many tokens of prompt and text the slot has read.
+    /// Returns the slots that were kept for the caller since the last call, as requested by the [`Keeps`] of the jobs. The caller must close these
+    /// slots. A slot that was kept when its text ended may lack the last tokens of the text. [`Session::n_tokens`] returns how many tokens of prompt
+    /// and text it has read.
     pub fn take_kept(&mut self) -> Vec<KeptSlot> {
         std::mem::take(&mut self.kept)
     }
 
-    /// Returns the log-probabilities of the prompts that were completely read since the last call, for jobs that request these log-probabilities
-    /// ([`Job::n_prompt_logprobs`]). Each prompt has one entry per token, except for its first token.
+    /// Returns the log-probabilities of the prompts that were completely read since the last call, for jobs that request them
+    /// ([`Job::n_prompt_logprobs`]). Each prompt has one entry per token except the first.
     pub fn take_prompt_logprobs(&mut self) -> Vec<(JobId, Vec<Logprobs>)> {
         std::mem::take(&mut self.prompt_logprobs)
     }
@@ -327,21 +329,22 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     }
 
     /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step. Jobs of
-    /// one [`add_alike`](Self::add_alike) call share the prefill of their prompt, which one of these jobs runs. Until the prompt is read, all jobs of
-    /// the call pause and resume together with that job.
+    /// one [`add_alike`](Self::add_alike) call share a prefill, which one of them runs. Until the prompt is read, all of them pause and resume with
+    /// that job.
     pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
         for sequence in &mut self.sequences {
             let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));
-            // The device has the samplers of the jobs that took part in the last step. If other jobs take part now, these samplers are
-            // outdated.
+            // The device has the samplers of the last step's jobs. They are outdated if other jobs take part now.
             self.has_samplers &= sequence.is_paused == was_paused;
         }
     }
 
-    /// Ends a job and returns its text so far. Calls `on_event` with the text that was held back as the possible beginning of a stop text. So the
-    /// events of the job together have the whole returned text. Returns `None` if the job had ended before. The job's slot is closed at once, or
-    /// when the current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the slot instead. A job that still waits
-    /// for another job of the same [`add_alike`](Self::add_alike) call to read the prompt has an empty slot, which is closed in any case.
+    /// Ends a job and returns its text so far, or `None` if the job had ended before. Calls `on_event` with text that was held back as the possible
+    /// beginning of a stop text, so that the job's events add up to the returned text.
+    ///
+    /// The job's slot is closed at once, or when the current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the
+    /// slot instead. A job that still waits for the shared prefill of its [`add_alike`](Self::add_alike) call has an empty slot, which is always
+    /// closed.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.
@@ -376,7 +379,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(JobOutput::of(continuation))
     }
 
-    /// Ends the texts that have not ended and for which `ends` returns true, with [`Finish::Interrupted`].
+    /// Ends the running texts for which `ends` returns true, with [`Finish::Interrupted`].
     pub(super) fn interrupt(&mut self, ends: impl Fn(&Sequence) -> bool, hear: &mut Hear<'_>) {
         let mut teller = Teller { vocab: None, hear, is_broken: false };
         for (i, sequence) in self.sequences.iter_mut().enumerate().filter(|(_, sequence)| sequence.is_live() && ends(sequence)) {
@@ -409,7 +412,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(sequence)
     }
 
-    /// Returns the continuations of all jobs that still run, with their ids. The batcher then has no jobs.
+    /// Returns the continuations of all jobs that still run, with their ids.
     pub(super) fn into_streams(self) -> impl Iterator<Item = (JobId, Continuation)> {
         self.sequences.into_iter().map(|sequence| (sequence.job, sequence.continuation))
     }

@@ -31,9 +31,9 @@ impl Blocks {
         }
     }
 
-    /// Prepares a slot's `table`, the list of its blocks, for writing tokens `from..to`: adds missing blocks, and puts a new block in the
-    /// place of each block that other slots also use. If a replaced block also holds tokens before `from`, returns the replaced block and the new
-    /// block. The caller must then copy the replaced block to the new block.
+    /// Prepares a slot's `table`, the list of its blocks, for writing tokens `from..to`: adds missing blocks, and replaces blocks that other slots
+    /// also use. If a replaced block also holds tokens before `from`, returns the old and the new block. The caller must then copy the old block to
+    /// the new one.
     pub fn own(&mut self, table: &mut Vec<u32>, from: usize, to: usize) -> Option<(u32, u32)> {
         let mut copy = None;
         for i in from / TOKENS_PER_BLOCK..to.div_ceil(TOKENS_PER_BLOCK) {

@@ -1,4 +1,4 @@
-//! A continuation is one text that is generated in a slot. The continuation samples tokens on the host, collects the text, and decides when the text ends.
+//! A continuation is one text that is generated in a slot. It samples tokens on the host, collects the text, and decides when to end it.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ pub struct Limits {
     pub max_tokens: usize,
     /// The text ends before the first occurrence of one of these texts.
     pub stop_texts: Vec<String>,
-    /// Token ids that end the text and are not part of the text. `None` means the stop ids of the model's family.
+    /// Token ids that end the text and are not part of it. `None` means the stop ids of the model's family.
     pub stop_ids: Option<Vec<u32>>,
 }
 
@@ -62,15 +62,15 @@ impl Finish {
 /// A report to the caller: a generated token, or text that later tokens can no longer change, or both.
 #[derive(Debug)]
 pub struct TokenEvent<'a> {
-    /// Index of the continuation among the continuations that were continued together.
+    /// Index of the continuation in the list of [`Session::continue_many`](super::Session::continue_many), or among the running jobs of a batcher.
     pub continuation: usize,
     /// The token. `None` if the event only reports text that was held back before.
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// The number of tokens that the device sampled for this continuation in one submission, this event's token included. The events of these tokens follow
-    /// without waiting for the device. If the text ends within the submission, there are fewer events than tokens. 1 if the host sampled the token. 0
-    /// if the event reports text without a new sampled token.
+    /// The number of tokens that the device sampled for this continuation in one submission, this event's token included. Their events arrive without
+    /// a wait for the device in between. There are fewer events if the text ends within the submission. 1 if the host sampled the token. 0 if the
+    /// event reports text without a new sampled token.
     pub n_together: usize,
     /// Log-probabilities of the token, if the continuation requests them.
     pub logprobs: Option<&'a Logprobs>,
@@ -92,34 +92,33 @@ pub struct Continuation {
     pub text: String,
     /// The reason why the text ended. `None` before its end.
     pub finish: Option<Finish>,
-    /// True if the finished text satisfies its constraint. False if a stop text ended the text. `None` without a constraint, and before the text has
+    /// True if the finished text satisfies its constraint; always false if a stop text ended it. `None` without a constraint, and before the text has
     /// ended.
     pub complete: Option<bool>,
     /// Changes logits before each sampling.
     pub processor: Option<Processor>,
-    /// Restricts the text: only tokens that the constraint allows are sampled. The processor changes the logits before the constraint applies, so the
-    /// processor cannot allow a forbidden token. The sampler's guard ([`Sampling::guard`](crate::sample::Sampling::guard)) chooses no token for a
-    /// continuation with a constraint. Penalties, biases and bans apply to the allowed tokens. A stop id is allowed where the constraint allows the text to
-    /// end. If the constraint allows no further token, the text ends. Stop texts also end a text with a constraint.
+    /// Restricts the text to tokens that the constraint allows. The constraint applies after the processor, which therefore cannot allow a forbidden
+    /// token. Penalties, biases and bans apply among the allowed tokens. The sampler's guard ([`Sampling::guard`](crate::sample::Sampling::guard))
+    /// chooses no token here. A stop id is allowed where the text may end. The text ends if no further token is allowed, and at stop texts.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The number of most likely tokens whose log-probabilities are reported at each sampled token. The sampled token's own log-probability is
     /// reported, too. `None` reports no log-probabilities. If this field is set, the host samples.
     pub n_logprobs: Option<usize>,
     /// Log-probabilities of the last sampled token, if requested.
     pub(super) logprobs: Option<Logprobs>,
-    /// Selects where uncertain bytes go when the text ends. Uncertain bytes are an incomplete character, or the beginning of a stop text. If
-    /// true, [`pending`](Self::pending) returns these bytes. If false, these bytes become the end of the text. Has no effect if a stop id, a
-    /// constraint or a stop text ended the text.
+    /// Determines where uncertain bytes go when the text ends: an incomplete character, or the beginning of a stop text. If true,
+    /// [`pending`](Self::pending) returns them. If false, they become the end of the text. Has no effect if a stop id, a constraint or a stop text
+    /// ended the text.
     pub keeps_end: bool,
-    /// True if every token counts in penalties. If false, tokens of digits and blanks are recorded as seen, but with a count of 0. If true, the
-    /// host samples.
+    /// True if every token counts in penalties; the host then samples. If false, tokens of digits and blanks are recorded as seen, but with a count
+    /// of 0.
     pub counts_every_token: bool,
     /// The most tokens beyond the limit that the text may have to complete its last character.
     pub grace: usize,
-    /// The number of bytes at the beginning of `text` that events have reported.
+    /// The number of bytes of `text` that events have reported.
     n_told_text: usize,
-    /// True if few tokens remain and the constraint has begun to close the text. If the text then ends by itself,
-    /// [`finish`](Self::finish) becomes `at_limit` instead of `Eos`.
+    /// True if the constraint has begun to close the text because few tokens remain. [`finish`](Self::finish) then becomes `at_limit` in place of
+    /// `Eos`.
     is_closing: bool,
     /// The number of `tokens` that were passed to the constraint.
     n_told: usize,
@@ -211,7 +210,7 @@ impl Continuation {
         }
     }
 
-    /// Creates a continuation whose text has ended. It takes the place of a continuation that is moved away.
+    /// Creates a continuation whose text has ended: a placeholder for one that is moved out.
     pub(super) fn ended(slot: Slot) -> Continuation {
         let continuation = Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
         Continuation { finish: Some(Finish::Interrupted), ..continuation }
@@ -348,8 +347,8 @@ impl Continuation {
         self.spent > SLOW * self.tokens.len().max(1) as u32
     }
 
-    /// Returns whether the constraint allows the text to end here, and whether the constraint requires the end. Returns `None` without a
-    /// constraint. Both values are false if the constraint returns an error.
+    /// Returns whether the constraint allows the text to end here, and whether it requires the end. Returns `None` without a constraint. Both values
+    /// are false if the constraint returns an error.
     fn may_end(&mut self) -> Option<(bool, bool)> {
         let Continuation { constraint, tokens, n_told, .. } = self;
         let constraint = constraint.as_mut()?.as_mut();
@@ -375,8 +374,8 @@ impl Continuation {
         self.limit.saturating_sub(self.tokens.len()).max(1)
     }
 
-    /// Ends the text. Appends the bytes that were held back, except if `keeps_end` is set and `finish` is not `Eos`: then
-    /// [`pending`](Self::pending) returns these bytes.
+    /// Ends the text and appends the bytes that were held back. If `keeps_end` is set and `finish` is not `Eos`, [`pending`](Self::pending) returns
+    /// these bytes instead.
     pub(super) fn end(&mut self, finish: Finish) {
         self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
         let is_whole = |(may_end, _)| may_end || finish == Finish::Eos;
@@ -402,7 +401,7 @@ pub(crate) fn nothing_to_continue() -> Error {
     Error::input("the prompt is empty: nothing to continue").hint("give a text, or at least 1 token id")
 }
 
-/// Passes the tokens from index `n_told` on to the constraint and counts them in `n_told`. Returns the tokens that the constraint allows next.
+/// Passes all tokens after the first `n_told` to the constraint, and updates `n_told`. Returns the tokens that the constraint allows next.
 fn allowed_after<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
     for &token in &tokens[*n_told..] {
         constraint.accept(token)?;

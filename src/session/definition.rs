@@ -10,7 +10,7 @@ use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Suffix of tensor names in the file of a tuned initial state. A text can begin in such a state, which was trained, instead of the empty state.
+/// Suffix of the tensor names of a tuned initial state: a trained state in which a text begins, in place of the empty state.
 pub const TUNED: &str = ".att.time_state";
 
 /// Returns whether a file is a tuned initial state and not a model.
@@ -138,8 +138,8 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     notes
 }
 
-/// Returns a note if another context length replaces the context length of a GGUF file. The length in the file is replaced if it is out of range, or
-/// equals the model's width, which one converter writes by mistake. Otherwise returns `None`.
+/// Returns a note if the context length of a GGUF file is not used, otherwise `None`. It is replaced if it is out of range, or equals the model's
+/// width, which one converter writes by mistake.
 fn context_note(metadata: &BTreeMap<String, String>) -> Option<String> {
     let used = Glm::parse(metadata.get(GLM)?).ok()?.max_context;
     let key = format!("{}.context_length", metadata.get("general.architecture")?);
@@ -197,8 +197,7 @@ fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
     Ok(glm.to_json())
 }
 
-/// Wraps the checkpoint as a source of weights. The source returns initial states as `[heads, value, key]`. `orientation` is the index order of
-/// these states in the file.
+/// Wraps the checkpoint as a source of weights that returns initial states as `[heads, value, key]`. `orientation` is their index order in the file.
 fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn Source> {
     match orientation {
         StateOrientation::ValueKey => Box::new(checkpoint),

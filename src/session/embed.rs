@@ -43,9 +43,8 @@ pub struct Embedder {
 }
 
 impl Embedder {
-    /// Creates an embedder that reads up to `n_slots` texts at a time. A model that was opened with [`Output::Hidden`](super::Output) computes
-    /// vectors faster, because no step computes logits. A model that was opened for logits gives the same vectors. In a browser, only models that
-    /// return hidden states can be used.
+    /// Creates an embedder that reads up to `n_slots` texts at a time. A model that was opened with [`Output::Hidden`](super::Output) is faster,
+    /// because no step computes logits. The vectors are the same. A browser supports only models that return hidden states.
     ///
     /// # Errors
     /// The errors of [`VectorRule::new`] and [`Session::new`].

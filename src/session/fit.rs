@@ -1,17 +1,16 @@
 //! The strategy `auto`: chooses the device and the weight format of each layer from the devices' free memory and the layers' bytes. Opens no
 //! device; the caller measures the free memory.
 //!
-//! The first rule that gives a strategy counts. Rules 1, 2 and 4 try the format with the most bits per weight first (the widest), rule 3 uses only
-//! the narrowest:
+//! The first rule that succeeds determines the strategy. Rules 1, 2 and 4 try the format with the most bits per weight (the widest) first. Rule 3
+//! uses only the narrowest.
 //!
 //! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
 //!    every token.
 //! 2. All layers on several adapters, which are filled one after another, in the order of [`Machine::adapters`].
-//! 3. In the narrowest format, with some layers in host memory. The faster of two ways is chosen. Streaming: one adapter runs all layers, the adapter
-//!    whose memory holds the largest number of layers. Layers in host memory are copied to this adapter in every step. CPU: the adapters are filled
-//!    in order, and the CPU runs the layers in host memory. The time per token is estimated as bytes divided by speed: the bytes of the layers in
-//!    host memory, and the speed of the bus (streaming) or of the CPU. If the times are equal, streaming is chosen, because all tokens of a chunk
-//!    share the copies.
+//! 3. In the narrowest format, with some layers in host memory. The faster of two ways is chosen. Streaming: the adapter with room for the most
+//!    layers runs all layers, and every step copies the layers in host memory to it. CPU: the adapters are filled in order, and the CPU runs the
+//!    layers in host memory. The estimated time per token is the bytes in host memory, divided by the speed of the bus (streaming) or of the CPU. If
+//!    the times are equal, streaming is chosen, because all tokens of a chunk share the copies.
 //! 4. All layers on the CPU, if no adapter has room for even one layer.
 //!
 //! On each device, some free memory is left unused: drivers allocate in large blocks, and other programs need memory.
@@ -116,7 +115,7 @@ impl Candidate {
     }
 }
 
-/// Returns how many of `free` bytes may be used: `free` minus a sixteenth of `free` and minus 256 MiB. `None` (unknown) counts as unlimited.
+/// Returns how many of `free` bytes may be used: all but a sixteenth and 256 MiB. `None` (unknown) counts as unlimited.
 fn usable(free: Option<u64>) -> u64 {
     const BLOCK: u64 = 256 << 20;
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)

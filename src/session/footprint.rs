@@ -12,11 +12,10 @@ use std::ops::Range;
 pub struct LayerBytes {
     /// Bytes of matrices and vectors.
     pub weights: u64,
-    /// Bytes of the layer's tables (embedding, DeepEmbed), a part of `weights`. If one layer with a table is streamed, the tables of all layers on
+    /// Bytes of the layer's tables (embedding, DeepEmbed), included in `weights`. If one layer with a table is streamed, the tables of all layers on
     /// that device stay in host memory.
     pub table: u64,
-    /// Bytes that the CPU executor reads from the checkpoint file mapped into memory, a part of `weights`. The operating system can reclaim this
-    /// memory.
+    /// Bytes that the CPU executor reads from the memory-mapped checkpoint file, included in `weights`. The operating system can reclaim this memory.
     pub mapped: u64,
     /// Bytes of the recurrent states and KV caches of all slots.
     pub slots: u64,
@@ -75,9 +74,8 @@ impl Footprint {
         Footprint { layers, scratch: vars + angles }
     }
 
-    /// Sets [`LayerBytes::mapped`] of the layers that are on the CPU. `mapped(matrix)` returns how many bytes of the matrix are read from the
-    /// checkpoint file mapped into memory. `mapped` is called only for layers on the CPU, because the call may read scales from the file. Returns the
-    /// errors of `mapped`.
+    /// Sets [`LayerBytes::mapped`] of the layers on the CPU. `mapped(matrix)` returns how many bytes of a matrix are read from the memory-mapped
+    /// checkpoint file. It is not called for other layers, because it may have to read scales from the file. Returns the errors of `mapped`.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[PlacedLayers], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
@@ -131,8 +129,8 @@ impl DeviceBytes {
 }
 
 /// Returns the bytes that a placement needs on each device, in the order in which devices first occur. `footprint(entry)` returns the footprint of
-/// the whole model in the weight formats of this entry of `placed`. The weights of streamed layers count as memory of `cpu`. Weights in a file that
-/// the CPU executor maps into memory do not count.
+/// the whole model in the weight formats of this entry of `placed`. The weights of streamed layers count as memory of `cpu`. Weights that the CPU
+/// executor reads from a memory-mapped file do not count.
 pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
     let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
     let mut add = |device: &str, more: DeviceBytes| {

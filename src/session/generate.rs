@@ -147,8 +147,8 @@ impl Session {
         Ok(Generated { prompt, tokens: continuation.tokens, text: continuation.text, finish, timings })
     }
 
-    /// Prepares a continuation whose slot must still read `n_unread` tokens: sets the stop ids, the length limit, and the ids that end a repetition for
-    /// the DRY penalty.
+    /// Prepares a continuation whose slot must still read `n_unread` tokens. Sets the stop ids, the length limit, and the ids that end a repetition
+    /// for the DRY penalty.
     pub(super) fn bound(&mut self, continuation: &mut Continuation, limits: &Limits, n_unread: usize) -> Result<()> {
         let room = self.n_left(continuation.slot)?.map(|n| n.saturating_sub(n_unread));
         continuation.stop_ids = limits.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
@@ -156,17 +156,17 @@ impl Session {
         self.tell_breakers(&mut continuation.sampler)
     }
 
-    /// Continues every continuation from its slot's logits, all in one batch, until all continuations have finished. Calls `on_event` for each token and each new
-    /// piece of text. Afterwards, each slot has read all tokens of its text, also the last token, but not the stop id. Returns the time and the
-    /// number of tokens of decode.
+    /// Continues all continuations in one batch, each from its slot's logits, until all have finished. Calls `on_event` for each token and each new
+    /// piece of text. Afterwards, each slot has read its whole text, including the last token, but not the stop id. Returns the time and the number
+    /// of tokens of decode.
     ///
-    /// A GPU also samples, several tokens ahead of the caller. Some continuations need the host: continuations with a processor, a constraint or
-    /// log-probabilities, and continuations with settings that the kernel does not support ([`Sampler::fits_device`]). Until these continuations have ended,
-    /// the host samples for all continuations. Host and GPU sample the same ids.
+    /// A GPU also samples, several tokens ahead of the caller. Some continuations need the host: those with a processor, a constraint,
+    /// log-probabilities, or settings that the kernel does not support ([`Sampler::fits_device`]). Until they have ended, the host samples for all.
+    /// Host and GPU sample the same ids.
     ///
-    /// With several continuations, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the number of
-    /// running continuations determines the kernels, and kernels differ in rounding. The step at which a continuation leaves the batch depends on time
-    /// measurements.
+    /// With several continuations, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the number
+    /// of running continuations determines the kernels, which differ in rounding. The step at which a continuation leaves the batch depends on
+    /// measured times.
     ///
     /// # Errors
     /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model does

@@ -1,7 +1,7 @@
 //! Sessions: load models on devices, keep each sequence in a slot, prefill prompts in chunks and decode token by token.
 //!
-//! All higher layers use models through this module. This module does not depend on shaders or on the formats of weight files. This module defines
-//! the format of state files.
+//! All higher layers use models through this module. It does not depend on shaders or on the formats of weight files. It defines the format of state
+//! files.
 
 mod batcher;
 mod blocks;
@@ -85,8 +85,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use work::{Cut, Scratch, Wanted};
 
-/// Extra slots of a session. A slot is the place of one sequence. The extra slots are for sequences that are stored but not continued at the
-/// moment.
+/// Extra slots of a session, for sequences that are stored but not continued at the moment. A slot is the place of one sequence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
     /// The number of extra slots.
@@ -109,8 +108,8 @@ pub struct Session {
     slots: Slots,
     chunk: Chunk,
     stop: Arc<AtomicBool>,
-    /// True if the device samples for streams. Normally false on the CPU, on software adapters, for several devices and for streamed layers. The host
-    /// always samples for continuations for which [`Continuation::needs_host`] is true.
+    /// True if the device samples. Normally false on the CPU, on software adapters, for several devices and for streamed layers. Even if true, the
+    /// host samples while a continuation needs it ([`Continuation::needs_host`]).
     draws_ahead: bool,
     /// One bit per token id, set if the token does not count in penalties. `None` before the first use.
     exempt: Option<Arc<[u32]>>,
@@ -120,8 +119,8 @@ pub struct Session {
     scratch: Scratch,
     /// Measures the time of the last submission.
     clock: Clock,
-    /// The error of the last submission, from the moment when polling finds the error until a `finish` function returns the error. Stored because a
-    /// device reports an error only once.
+    /// The error that polling found for the last submission, until a `finish` function returns it. Stored because a device reports an error only
+    /// once.
     failure: Option<Error>,
 }
 
@@ -134,8 +133,8 @@ impl Session {
         Self::with_idle(model, n_slots, Idle::default())
     }
 
-    /// Creates a session with `n_slots` slots that can step together. `idle` adds slots for stored sequences: sequences that the caller keeps but
-    /// does not continue at the moment.
+    /// Creates a session with `n_slots` slots that can step together. `idle` adds slots for sequences that are stored but not continued at the
+    /// moment.
     ///
     /// # Errors
     /// `Input` if `n_slots` is 0, if all slots together exceed [`MAX_SLOTS`], or if the device does not support the model's context; `Memory`
@@ -216,8 +215,8 @@ impl Session {
         Ok(slot)
     }
 
-    /// Opens a second slot with the sequence of `slot`. The two slots share the recurrent state until one of them reads a token. The two slots share
-    /// each block of the KV cache (64 tokens) until one of them writes to this block.
+    /// Opens a second slot with the sequence of `slot`. The two slots share the recurrent state until one of them reads a token, and each block of
+    /// the KV cache (64 tokens) until one of them writes to it.
     ///
     /// # Errors
     /// `Input` if all slots are in use, or if `slot` was closed or belongs to another session.

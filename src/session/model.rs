@@ -1,5 +1,4 @@
-//! Loaded models. The weights of a loaded model are on one or several devices. The weights come from a file or from the program itself, or are
-//! random.
+//! Loaded models. Their weights are on one or several devices. They come from a file or from the program itself, or are random.
 
 use super::definition::{Definition, notes};
 use super::footprint::{Footprint, Sizes, as_assigned, by_device};
@@ -167,7 +166,7 @@ impl Model {
             Choice::Missing { .. } => None,
         }
     }
-    /// Returns a hint that names the vocabulary that the model needs, and where to get this vocabulary. `None` if the model has a vocabulary.
+    /// Returns a hint: which vocabulary the model needs, and where to get it. `None` if the model has one.
     pub fn vocab_hint(&self) -> Option<&str> {
         match &self.0.vocab {
             Choice::Found(_) => None,
@@ -201,13 +200,13 @@ impl Model {
         let parts = self.tape().matrices.iter().flat_map(|m| &m.parts);
         8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
     }
-    /// Returns the bytes of device memory that the weights take. Streamed layers (copied from host memory in every step) count only with the buffers
-    /// that receive them. On the CPU, host memory and mapped files count.
+    /// Returns the bytes of device memory that the weights take. For streamed layers (copied from host memory in every step), only the buffers that
+    /// receive them count. On the CPU, host memory and mapped files count.
     pub fn device_bytes(&self) -> u64 {
         self.0.loaded.device_bytes()
     }
-    /// Returns the bytes of device memory for one page: the recurrent states of one slot. Some state vectors are stored twice in a page, because a
-    /// step reads one copy and writes the other copy. Both copies count. The KV cache does not count.
+    /// Returns the bytes of device memory for one page: the recurrent states of one slot. A page stores some state vectors twice, because a step
+    /// reads one copy and writes the other. Both copies count. The KV cache does not.
     pub fn state_bytes(&self) -> u64 {
         self.tape().states.iter().map(|s| s.size_bytes(1) as u64).sum()
     }
@@ -227,7 +226,7 @@ impl Model {
         let footprint = Footprint::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
         footprint.slots(0..footprint.layers.len())
     }
-    /// Returns the hash of the weights. A state file stores the hash of the weights that computed the state.
+    /// Returns the hash of the weights. State files store it, so that states of other weights can be refused.
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
     }

@@ -26,12 +26,12 @@ impl Options {
         Options { backend, ..self }
     }
 
-    /// Sets groups of layers with a device each, in place of one device.
+    /// Splits the layers into groups and sets a device for each. Replaces `device`.
     pub fn parts(self, parts: impl Into<Vec<PartOn>>) -> Options {
         Options { parts: parts.into(), ..self }
     }
 
-    /// Sets device and weight format of every layer, in place of `device` and `dtype`.
+    /// Sets the device and the weight format of every layer. Replaces `device` and `dtype`.
     pub fn strategy(self, strategy: StrategyChoice) -> Options {
         Options { strategy: Some(strategy), ..self }
     }
@@ -51,12 +51,12 @@ impl Options {
         Options { vocab: Some(path.into()), ..self }
     }
 
-    /// Sets the most prompt tokens of a step.
+    /// Sets the largest number of prompt tokens per step.
     pub fn chunk(self, n: usize) -> Options {
         Options { chunk: Some(n), ..self }
     }
 
-    /// Sets the most tokens that a slot of a model with attention can read.
+    /// Sets the context: how many tokens a slot of a model with attention can read.
     pub fn context(self, n: usize) -> Options {
         Options { context: Some(n), ..self }
     }
@@ -71,7 +71,7 @@ impl Options {
         Options { cache: Some(folder.into()), ..self }
     }
 
-    /// Sets a GPU that the caller has opened, in place of `device` and `backend`.
+    /// Uses a GPU that the caller has opened. Replaces `device` and `backend`.
     pub fn gpu(self, gpu: Arc<gpu::Device>) -> Options {
         Options { gpu: Some(gpu), ..self }
     }
@@ -81,7 +81,7 @@ impl Options {
         Options { output, ..self }
     }
 
-    /// Sets a callback for the progress of loading. It gets the bytes of weights loaded so far, and all bytes.
+    /// Sets a callback for the progress of loading: `on_load(bytes of weights loaded so far, total bytes)`.
     pub fn progress(self, on_load: impl FnMut(u64, u64) + Send + 'static) -> Options {
         Options { progress: Some(Arc::new(Mutex::new(on_load))), ..self }
     }

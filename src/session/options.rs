@@ -82,8 +82,8 @@ pub struct Options {
     /// [`measure_once`](crate::exec::tune::measure_once) writes the measurements, and opening a model reads them. With Vulkan, a model that is
     /// dropped also writes the kernels that the driver compiled. `None` means default kernels, which are compiled at every start.
     pub cache: Option<PathBuf>,
-    /// True if a GPU reads only some columns of the last matrix of an ffn (the value matrix): the columns whose input is not zero. Set this to false
-    /// to compare results or speed.
+    /// True if a GPU reads only those columns of an ffn's last matrix (the value matrix) whose input is not zero. Set this to false to compare
+    /// results or speed.
     pub sparse: bool,
     /// The index order of the state matrices of tuned initial states (trained states in which a text begins). Applies to the model's file and to
     /// separate state files.

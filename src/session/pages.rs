@@ -1,9 +1,10 @@
-//! Pages: a page is the device memory for the recurrent states of one slot. This module counts the slots that use each page. Some states are shift
-//! vectors (the inputs of the previous token). A page has two copies of each shift vector, in halves 0 and 1 of the page. A step reads one half and
-//! writes the other half. This module records which half is current.
+//! Pages: a page is the device memory for the recurrent states of one slot. This module counts the slots that use each page, and records which half
+//! of a page is current.
 //!
-//! A forked slot shares the page of the original slot. If a slot with a shared page steps, the step reads the shared page and writes a new
-//! page.
+//! Some states are shift vectors: the inputs of the previous token. A page has two copies of each, in halves 0 and 1. A step reads one half and
+//! writes the other.
+//!
+//! A forked slot shares the page of the original slot. When one of them steps, the step reads the shared page and writes a new one.
 
 use crate::tape::Run;
 
@@ -14,13 +15,12 @@ pub const ZERO: usize = 0;
 pub struct Pages {
     /// The number of slots that use each page.
     users: Vec<usize>,
-    /// For each page, the index (0 or 1) of the half with the current shift vectors (the inputs of the previous token).
+    /// For each page, the index (0 or 1) of the half with the current shift vectors.
     half: Vec<usize>,
 }
 
-/// The places that a step of one slot reads (`page_in`, `shift_in`) and writes (`page_out`, `shift_out`). The `page` fields are indices of pages: the
-/// memory of one slot's states. Each page has two halves for the shift vectors (the inputs of the previous token). The `shift` fields are indices of
-/// halves: twice the page's index, plus 0 or 1.
+/// The places that a step of one slot reads (`page_in`, `shift_in`) and writes (`page_out`, `shift_out`). The `page` fields are indices of pages. The
+/// `shift` fields are indices of halves: twice the page's index, plus 0 or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     pub page_in: usize,
@@ -45,9 +45,8 @@ impl Move {
 }
 
 impl Pages {
-    /// Creates pages for `n_slots` slots. If `leave` is true, all slots can move to new pages in one step ([`Pages::leave`]): there are `n_slots`
-    /// additional pages. Otherwise only slots that share a page move to new pages, and there are `n_slots / 2` additional pages. This number is
-    /// enough, because at least two slots share each old page.
+    /// Creates pages for `n_slots` slots. If `leave` is true, all slots can move to new pages in one step ([`Pages::leave`]), so `n_slots` pages are
+    /// added. Otherwise only slots that share a page move. At least two slots share each such page, so `n_slots / 2` additional pages are enough.
     pub fn new(n_slots: usize, leave: bool) -> Pages {
         let n = 1 + n_slots + if leave { n_slots } else { n_slots / 2 };
         let mut users = vec![0; n];
@@ -88,8 +87,8 @@ impl Pages {
     }
 
     /// Plans a step of a slot that uses `page`. If no other slot uses `page`, the step writes to `page`, otherwise to a new page. [`Pages::finish`]
-    /// or [`Pages::cancel`] must follow. The number of users of `page` does not change before that. So if two slots that share a page step together,
-    /// each of them writes to a new page of its own.
+    /// or [`Pages::cancel`] must follow. The number of users of `page` changes only then. So two slots that share a page and step together each write
+    /// to a new page of their own.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {

@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl PartOn {
-    /// Returns the placement of the part's layers on `device`, for a model of `n_layers` layers. Leaves out layers that the model does not have;
-    /// [`Section::cut`] reports such layers as an error.
+    /// Returns the placement of the part on `device`, for a model of `n_layers` layers. Ignores layers that the model lacks; [`Section::cut`] reports
+    /// them as an error.
     pub fn placed(&self, device: String, n_layers: usize) -> PlacedLayers {
         let start = self.layers.start.min(n_layers);
         let layers = start..self.layers.end.min(n_layers).max(start);
@@ -43,8 +43,7 @@ pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<C
     Ok(chosen)
 }
 
-/// Returns the placements of all parts, for the check whether the memory suffices. Parts on the GPU that the caller opened are left out, because the
-/// memory of that GPU is not checked.
+/// Returns the placements of all parts, for the check of free memory. Leaves out parts on a GPU that the caller opened: its memory is not checked.
 pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<PlacedLayers> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
 }
@@ -56,8 +55,8 @@ pub fn are_discrete(chosen: &[ChosenPart]) -> bool {
     chosen.iter().all(|part| part.choice.as_ref().is_some_and(is_discrete))
 }
 
-/// Checks that each device has enough free memory. An entry of `devices` is the id of a device and the bytes that the model needs there. A device
-/// that does not report its free memory passes.
+/// Checks that each device has enough free memory. `devices` lists the id of each device and the bytes that the model needs there. A device that does
+/// not report its free memory passes.
 ///
 /// # Errors
 /// `Memory` if a device has too little free memory.
@@ -146,8 +145,7 @@ async fn load(
     })
 }
 
-/// Describes several devices as one device. Joins the texts of each field by arrows. A text that is equal for all devices appears once, except
-/// for ids.
+/// Describes several devices as one: joins the texts of each field by arrows. A text that all devices share appears once, except in `id`.
 fn together(devices: &[Device]) -> Device {
     let joined = |field: fn(&Device) -> &str| devices.iter().map(field).collect::<Vec<_>>().join(" -> ");
     let joint = |field: fn(&Device) -> &str| {

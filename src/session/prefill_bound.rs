@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// The fewest prompt tokens that a step may read if it may read any, unless the step would take too long (see [`PEAK`]). On some devices a single
-/// prompt token makes a step much longer, because other kernels run. With several tokens per step, fewer steps have this additional time.
+/// A step that may read prompt tokens may read at least this many, unless it would take too long (see [`PEAK`]). On some devices the first prompt
+/// token makes a step much longer, because other kernels run. Larger steps pay this cost less often.
 const LEAST: usize = 64;
 /// The most prompt tokens of a step before the time of a prompt token is known.
 const FIRST: usize = 16;
-/// A step with [`LEAST`] or fewer prompt tokens may take at most about this number times `slowdown` times as long as a step without prompt tokens.
+/// To read up to [`LEAST`] prompt tokens, a step may exceed the mean time that `slowdown` allows, by at most about this factor.
 const PEAK: f64 = 2.0;
 /// Weight of the last step in the running means.
 const NEW: f64 = 0.3;
-/// After this many steps with prompt tokens, one step reads no prompt tokens, to measure the time of decoding alone again.
+/// After this many steps with prompt tokens, one step reads none, to measure decoding alone again.
 const MEASURE: usize = 32;
 /// The most successive steps in which prompts wait because earlier steps took too long. This limit ensures that a prompt always progresses.
 const MOST_WAITS: usize = 16;
@@ -63,8 +63,8 @@ impl PrefillBound {
         self.last
     }
 
-    /// Returns whether decoding `n_decoding` sequences takes about as long as the last step without prompt tokens: whether the larger number of
-    /// decoding sequences is at most 1.5 times the smaller number.
+    /// Returns whether decoding `n_decoding` sequences takes about as long as the last step without prompt tokens: whether the two numbers of
+    /// decoding sequences differ by at most a factor of 1.5.
     fn is_like(&self, n_decoding: usize) -> bool {
         n_decoding * 2 <= self.n_decoding * 3 && n_decoding * 3 >= self.n_decoding * 2
     }
@@ -86,7 +86,7 @@ impl PrefillBound {
             }
             (_, None) => {}
         }
-        // Keeps the saved time of at most one step. With this time, a step that takes a little too long by chance makes no prompt wait.
+        // The saved time of at most one step is kept. It absorbs a step that takes a little too long by chance, so that no prompt has to wait.
         self.excess = self.excess.max(-(self.slowdown - 1.0) * self.decode.unwrap_or(0.0));
     }
 }

@@ -135,8 +135,8 @@ struct Predicted {
 
 type Reader<'a> = (&'a mut Session, Slot);
 
-/// Reads a window with both models. A step has so few tokens that its logits take at most 64 MiB. Calls `each` with the predictions of the tokens
-/// from index `first` of the window on.
+/// Reads a window with both models. The logits of a step take at most 64 MiB. Calls `each` with the predictions of the tokens from index `first` of
+/// the window on.
 ///
 /// # Errors
 /// The errors of [`quality`].

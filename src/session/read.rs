@@ -1,8 +1,7 @@
-//! Reads tokens, for prefill and decode. A submission is the work that the host gives to the device at once. The host begins a submission, and
-//! later finishes it.
+//! Reads tokens, for prefill and decode. The host begins a submission (work that it gives to the device at once), and finishes it later.
 //!
-//! A device executes submissions in order. So the host counts tokens as read when their submission begins. A slot has no logits until the host
-//! finishes the submission. Slots may be opened, forked and closed while the device works.
+//! A device executes submissions in order, so tokens count as read as soon as their submission begins. Their logits arrive when it is finished.
+//! Meanwhile, slots may be opened, forked and closed.
 
 use super::Session;
 use super::slots::Slot;
@@ -18,7 +17,7 @@ use web_time::Instant;
 /// Measures on the host how long a submission takes.
 pub(super) struct Clock {
     began: Instant,
-    /// The time from the start until the host found that the submission is done. `None` before that.
+    /// `None` until the host has found the submission done.
     took: Option<Duration>,
 }
 
@@ -33,15 +32,15 @@ impl Clock {
     }
 }
 
-/// A step that was begun and that the device may still compute. In the step, slots read tokens. [`finish`](Self::finish) waits for the device and
-/// stores the logits in the slots. If a `Reading` is dropped instead, the slots have read the tokens but have no logits.
+/// A step in progress, in which slots read tokens. [`finish`](Self::finish) waits for the device and stores the logits in the slots. If a `Reading`
+/// is dropped instead, the tokens still count as read, but the slots have no logits.
 pub struct Reading<'s> {
     session: &'s mut Session,
 }
 
 impl Reading<'_> {
-    /// Returns how many tokens each slot reads in this step, in the order in which the caller listed the slots. If a slot has more tokens to read,
-    /// the caller must begin another step for these tokens after [`finish`](Self::finish).
+    /// Returns how many tokens each slot reads in this step, in the order of the caller's list. For the rest of a slot's tokens, begin another step
+    /// after [`finish`](Self::finish).
     pub fn n_read(&self) -> &[usize] {
         self.session.n_read()
     }
@@ -63,7 +62,7 @@ impl Reading<'_> {
         self.session.ready().await
     }
 
-    /// Blocks until the device is done. Afterwards, each slot whose last listed token was read has the logits after this token.
+    /// Blocks until the device is done. A slot whose listed tokens have all been read then has the logits after the last one.
     ///
     /// # Errors
     /// `Device` if the device failed; then the content of the slots is undefined. In a browser, returns the same error if the device is not
@@ -72,9 +71,9 @@ impl Reading<'_> {
         self.session.finish_read()
     }
 
-    /// Does what [`finish`](Self::finish) does, and then calls `each(t, logits)`. `t` is the index of a token in the list that the caller passed
-    /// for the slot. `logits`, `[vocab]`, are the logits after this token. If [`begin_score`](Session::begin_score) began the step, calls `each`
-    /// for every token that was read. Otherwise calls `each` only for the last token of each list, if that token was read.
+    /// Does what [`finish`](Self::finish) does, and then calls `each(t, logits)`: `t` is a token's index in its slot's list, and `logits`, `[vocab]`,
+    /// are the logits after it. After [`begin_score`](Session::begin_score), calls `each` for every token that was read. Otherwise calls it only for
+    /// the last token of each list, if that token was read.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish); the errors of `each`.
@@ -91,7 +90,7 @@ impl Drop for Reading<'_> {
 }
 
 impl Session {
-    /// Begins to prefill prompts in several slots, and returns while the device works. Reads as many tokens as one step may have; [`Reading::n_read`]
+    /// Begins to prefill prompts in several slots, and returns while the device works. Reads as many tokens as fit into one step; [`Reading::n_read`]
     /// returns how many.
     ///
     /// # Errors
@@ -108,7 +107,7 @@ impl Session {
         self.begin_chunk(work, usize::MAX, Wanted::Last)
     }
 
-    /// Begins to prefill tokens, as many as one step may have ([`Reading::n_read`]), and requests the logits after each of these tokens.
+    /// Begins to prefill as many of the tokens as fit into one step ([`Reading::n_read`]), and requests the logits after each of them.
     ///
     /// # Errors
     /// The errors of [`begin_prefill`](Self::begin_prefill).
@@ -124,8 +123,8 @@ impl Session {
     }
 
     /// Begins a submission of one step that reads tokens in the order of `work`. The step has as many tokens as the chunk size allows, or one token
-    /// per slot if that is more, but at most `most` tokens. Returns the number of tokens in the submission. If `work` has no tokens, returns 0 and
-    /// begins nothing.
+    /// per slot if that is more, but at most `most` tokens. Returns the number of tokens in the step. If `work` has no tokens, returns 0 and begins
+    /// nothing.
     pub(super) fn begin_some<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<usize> {
         self.check(work)?;
         let least = work.len().min(Step::max_tokens(work.len()));
@@ -171,7 +170,7 @@ impl Session {
         polled
     }
 
-    /// Returns and clears the error that polling found for the last submission, or returns `Ok` if polling found no error.
+    /// Returns the error that polling found for the last submission, and clears it. Returns `Ok` if polling found no error.
     pub(super) fn check_failure(&mut self) -> Result<()> {
         let Some(e) = self.failure.take() else { return Ok(()) };
         self.executor.cancel();
@@ -204,7 +203,7 @@ impl Session {
     ) -> Result<()> {
         self.check(work)?;
         let total: usize = (0..work.len()).map(|i| work.tokens(i).len()).sum();
-        // If each slot reads one token, one step reads all these tokens, even if they exceed the chunk.
+        // One token per slot makes one step, even if there are more slots than a chunk has tokens.
         let most_each = if cut == Cut::OneByOne { 1 } else { usize::MAX };
         let least = if cut == Cut::OneByOne || total == work.len() { work.len().min(Step::max_tokens(work.len())) } else { 1 };
         self.scratch.begin(work.len());
@@ -225,7 +224,7 @@ impl Session {
         Ok(())
     }
 
-    /// Begins a submission with the tokens of `scratch.parts`, and counts these tokens as read.
+    /// Begins a submission with the tokens of `scratch.parts`, and counts them as read.
     fn begin_read<W: Work + ?Sized>(&mut self, work: &W, wanted: Wanted) -> Result<()> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let begun = self.submit_parts(&mut scratch, work, wanted);
@@ -290,14 +289,13 @@ impl Session {
         Ok(())
     }
 
-    /// Calls `each` for every row of logits of the last submission: with the index of the token in its item of the work, and the logits after the
-    /// token.
+    /// Calls `each(t, logits)` for every row of logits of the last submission. `t` is the token's index in its item of the work.
     fn hand_over(&self, each: Each<'_>) -> Result<()> {
         self.each_row(&mut |_, t, row| each(t, row))
     }
 
-    /// Calls `each` for every row of logits of the last submission: with the index of the item, the index of the token in the item, and the
-    /// logits after the token.
+    /// Calls `each(i, t, logits)` for every row of logits of the last submission. `i` is the index of the item, and `t` the token's index in this
+    /// item.
     pub(super) fn each_row(&self, each: EachRow<'_>) -> Result<()> {
         self.each_of(&self.scratch.logits, self.model.n_outputs(), each)
     }
@@ -316,7 +314,8 @@ impl Session {
         Ok(all.chunks_exact(stride).flat_map(|row| &row[..width]).copied().collect())
     }
 
-    /// Does what [`each_row`](Self::each_row) does, with hidden states instead of logits. Blocks only if the steps of the model return logits.
+    /// Does what [`each_row`](Self::each_row) does, with hidden states instead of logits. If the model's steps return logits, the hidden states are
+    /// still on the device: the call then blocks to copy them.
     ///
     /// # Errors
     /// The errors of [`hidden_rows`](Self::hidden_rows).
@@ -328,8 +327,7 @@ impl Session {
         self.each_of(&hidden, self.model.facts().n_embd, each)
     }
 
-    /// Does what [`each_row`](Self::each_row) does, with the rows in `of` instead of logits. `of` has one row per row of logits of the last
-    /// submission, with `width` numbers per row.
+    /// Does what [`each_row`](Self::each_row) does, with `of` in place of the logits: one row of `width` numbers per row of logits.
     fn each_of(&self, of: &[f32], width: usize, each: EachRow<'_>) -> Result<()> {
         let Scratch { parts, rows, .. } = &self.scratch;
         let mut all = of.chunks_exact(width);

@@ -1,7 +1,7 @@
 //! Scores documents for a query with EmbeddingRWKV: an embedding model and its reranker.
 //!
-//! The embedding model reads document and query as one text. Then the state matrices of some layers of the embedding model become the initial state
-//! of the reranker, a small RWKV-7. The reranker reads one token. Two layers on the host compute the score from the hidden state after this token.
+//! The embedding model reads document and query as one text. The state matrices of some of its layers become the initial state of the reranker, a
+//! small RWKV-7. The reranker reads one token. Two layers on the host compute the score from the hidden state after this token.
 
 use super::batcher::{Batcher, Job};
 use super::vectors::product;
@@ -17,11 +17,10 @@ use std::sync::atomic::AtomicBool;
 /// The only token that a reranker reads.
 const TOKEN: u32 = 0;
 
-/// Computes scores from the states after texts that an embedding model has read.
+/// Scores texts, given the state of the embedding model after each text.
 pub(crate) struct Scorer {
     session: Session,
-    /// Pairs of a state of the reranker model and a state of the embedding model. The embedding model's state becomes the initial value of the
-    /// reranker's state.
+    /// Pairs of a state of the reranker and a state of the embedding model. The second becomes the initial value of the first.
     states: Vec<(State, State)>,
     first: Vec<f32>,
     bias: Vec<f32>,
@@ -77,7 +76,7 @@ impl Scorer {
         scores
     }
 
-    /// Opens a slot that begins in a state of the embedding model.
+    /// Opens a slot of the reranker that begins with a state of the embedding model.
     fn begin(&mut self, read: &Snapshot) -> Result<Slot> {
         let model = self.session.model();
         let mut states: Vec<Vec<f32>> = model.tape().states.iter().map(|spec| vec![0.0; spec.len()]).collect();
@@ -110,7 +109,7 @@ pub struct Reranker {
     scorer: Scorer,
 }
 
-/// The states after texts of one call, each with the index of its text.
+/// Callback for states after texts. Each state comes with the index of its text.
 type Read<'a> = dyn FnMut(&mut Scorer, Vec<(usize, Snapshot)>) -> Result<()> + 'a;
 
 impl Reranker {
@@ -134,8 +133,8 @@ impl Reranker {
     /// logistic function converts a logit to a score from 0 to 1. Calls `progress(tokens read so far, total tokens)` after each step.
     ///
     /// # Errors
-    /// `Input` if query or a document is empty, or if the model has no vocabulary; `Model` if a score is not finite; `Interrupted` by the
-    /// stop flag; `Device` if a device failed.
+    /// `Input` if the query or a document is empty, or if the model has no vocabulary; `Model` if a score is not finite; `Interrupted` by the stop
+    /// flag; `Device` if a device failed.
     pub fn score(&mut self, query: &str, documents: &[&str], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<f32>> {
         let model = self.reader.model();
         check_query(query)?;
@@ -162,9 +161,8 @@ impl Reranker {
         Ok(Documents(documents.map(|((text, tokens), state)| Document { text: text.to_string(), tokens, state }).collect()))
     }
 
-    /// Does what [`score`](Self::score) does, for documents that were read before. For each document, reads only the tokens of the query. If the
-    /// query changes how the end of the document's text is tokenized, reads the whole text again. A score differs from the score of
-    /// [`score`](Self::score) by rounding only.
+    /// Scores documents that were read before. The scores differ from those of [`score`](Self::score) by rounding only. For each document, reads only
+    /// the tokens of the query. If the query changes how the end of the document is tokenized, reads the whole text again.
     ///
     /// # Errors
     /// The errors of [`score`](Self::score); `Input` if the documents were read with another model.
@@ -234,8 +232,8 @@ pub(crate) fn encode_pair(model: &Model, query: &str, document: &str) -> Result<
     Ok(tokens)
 }
 
-/// Returns the token ids of a document's text up to the query, as far as the ids are the same for most queries. A query can change the last ids
-/// before the query: a colon and the blank after the colon may be one token or two.
+/// Returns the token ids of a document's text before the query, as far as most queries share them. A query can change the last of these ids: a colon
+/// and the blank after it may be one token or two.
 fn before_any_query(model: &Model, document: &str) -> Result<Vec<u32>> {
     let mut tokens = encode_pair(model, "a", document)?;
     for query in ["1", "Who", "\n"] {

@@ -1,4 +1,4 @@
-//! Rewinds slots to an earlier token. If two texts begin with the same tokens, a transformer then prefills these tokens only once.
+//! Rewinds slots to an earlier token. A transformer can thus prefill the common beginning of two texts only once.
 
 use super::{Session, Slot, pages};
 use crate::error::{Error, Result};
@@ -46,10 +46,9 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a slot contain exactly `tokens`, with the logits after the last token. Rewinds the slot to the end of the longest common beginning of
-    /// the slot's tokens and `tokens`. If the slot cannot be rewound to this position, or the slot's tokens are unknown, rewinds the slot to 0
-    /// tokens. Then prefills the remaining tokens, at least the last token. If the slot already has exactly `tokens` and logits, does nothing.
-    /// Returns how many of `tokens` were not read again.
+    /// Makes a slot contain exactly `tokens`, with the logits after the last token. Keeps the beginning that the slot's sequence shares with
+    /// `tokens`, and prefills the rest, at least the last token. Begins with an empty sequence if the slot cannot be rewound that far or its tokens
+    /// are unknown. Does nothing if the slot already has exactly `tokens` and logits. Returns how many of `tokens` were not read again.
     ///
     /// # Errors
     /// The errors of [`prefill`](Self::prefill) and [`rewind`](Self::rewind).

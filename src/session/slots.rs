@@ -1,10 +1,9 @@
-//! Slots: the handle of a sequence, and the data that the host stores for the sequence. A session refuses handles of closed slots and handles
-//! of other sessions.
+//! Slots: the handle of a sequence, and what the host stores for it. A session refuses handles of closed slots and of other sessions.
 
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Handle of a sequence in a [`Session`](super::Session). A handle of a closed slot or of another session is refused by every method.
+/// Handle of a sequence in a [`Session`](super::Session). Every method refuses the handle of a closed slot or of another session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slot {
     session: u32,
@@ -45,7 +44,7 @@ impl SlotContents {
     /// Updates the contents after a step that read `tokens` and wrote the recurrent states to `page`. Clears the logits. Records the token ids if
     /// `keeps` is true.
     pub fn advance(&mut self, page: usize, tokens: &[u32], keeps: bool) {
-        // If the first tokens are unknown (a state file without tokens), no tokens are recorded: later tokens would be at wrong positions in the list.
+        // A state file without tokens leaves the first tokens unknown. Later tokens would then be at wrong positions, so none is recorded.
         if keeps && self.tokens.len() == self.n_tokens {
             self.tokens.extend_from_slice(tokens);
         }

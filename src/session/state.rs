@@ -20,7 +20,7 @@ const FORMAT_VERSION: &str = "1";
 const MAX_TOKENS: usize = usize::MAX >> 8;
 /// The most token ids that a state file may list.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
-/// Metadata key of the pending bytes, in hexadecimal digits. Pending bytes follow the text and are not part of the text yet: an incomplete character,
+/// Metadata key of the pending bytes, in hexadecimal digits. Later tokens decide whether these bytes become text: they are an incomplete character,
 /// or the beginning of a stop text. Older files lack this key.
 const PENDING: &str = "pending_bytes";
 
@@ -31,10 +31,10 @@ pub struct StateExtras<'a> {
     pub tokens: Option<&'a [u32]>,
     /// The state of the sampler.
     pub sampler: Option<&'a sample::Memory>,
-    /// The bytes after the text that are not part of the text yet: an incomplete character, or the beginning of a stop text
+    /// Bytes after the text that may still become part of it: an incomplete character, or the beginning of a stop text
     /// ([`Continuation::pending`](super::Continuation::pending)).
     pub pending: &'a [u8],
-    /// Keys and values of the caller's own metadata. Do not use keys that wingbeat writes: the caller's value would replace wingbeat's value.
+    /// Keys and values of the caller's own metadata. Do not use keys that wingbeat writes: the caller's value would replace wingbeat's.
     pub metadata: &'a [(&'a str, String)],
 }
 
@@ -45,7 +45,7 @@ pub struct LoadedState {
     pub tokens: Option<Vec<u32>>,
     /// The state of the sampler (penalty counts, position in the random stream and more), if it was saved.
     pub sampler: Option<sample::Memory>,
-    /// The bytes after the text that are not part of the text yet: an incomplete character, or the beginning of a stop text. Pass these bytes to
+    /// Bytes after the text that may still become part of it: an incomplete character, or the beginning of a stop text. Pass them to
     /// [`Continuation::begin_after`](super::Continuation::begin_after).
     pub pending: Vec<u8>,
     /// All metadata of the file: wingbeat's and the caller's keys with their values.
@@ -55,8 +55,8 @@ pub struct LoadedState {
 }
 
 impl LoadedState {
-    /// Restores `sampler` to the sampler state of the file. If `seed` is given, `seed` replaces the saved seed, and the random stream starts from
-    /// its beginning. If the file has no sampler state, `sampler` reads the saved tokens instead, and `seed` has no effect.
+    /// Restores the sampler state of the file. A given `seed` replaces the saved one and restarts the random stream. If the file has no sampler
+    /// state, `sampler` reads the saved tokens instead, and `seed` has no effect.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         let tokens = self.tokens.as_deref().unwrap_or_default();
         let Some(mut memory) = self.sampler.clone() else { return sampler.read(tokens) };
@@ -94,7 +94,7 @@ impl Snapshot {
         if let Some(matrices) = tape.states.iter().find(|s| s.is_matrices()) {
             file.put("state_dtype", matrices.format.name().into());
         }
-        // A session compares the tokens of a slot with later texts (`read_to`), so the file keeps the tokens of a model with attention.
+        // With attention, `read_to` compares a slot's tokens with later texts, so the file keeps them.
         if let Some(tokens) = tokens.or(Some(self.tokens.as_slice()).filter(|_| !tape.caches.is_empty())) {
             file.integers("tokens", tokens.iter());
         }
@@ -237,7 +237,7 @@ fn load_tuned(model: &Model, checkpoint: &Checkpoint) -> Result<(Snapshot, Loade
     Ok((snapshot, LoadedState { note, ..LoadedState::default() }))
 }
 
-/// Returns `n_tokens` if a state may have read that many tokens: at most the context and `MAX_TOKENS`. Otherwise returns an error.
+/// Returns `n_tokens`, or an error if it exceeds the context or `MAX_TOKENS`.
 fn check_length(model: &Model, n_tokens: usize) -> Result<usize> {
     if let Some(context) = model.context().filter(|&context| n_tokens > context) {
         let text = format!("this state has read {n_tokens} tokens, but the context holds {context} tokens");
@@ -308,7 +308,7 @@ fn open(path: &Path) -> Result<Checkpoint> {
     })
 }
 
-/// Returns the error for a checkpoint that is not a state. The message names what the checkpoint is.
+/// Returns the error for a checkpoint that is not a state. The message says what it is instead.
 fn other_than_state(checkpoint: &Checkpoint) -> Error {
     let has = |is: &dyn Fn(&str) -> bool| checkpoint.names().any(is);
     let (found, hint) = if has(&|name| name.contains(".lora_A")) {
@@ -347,7 +347,7 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     file.write(to)
 }
 
-/// Checks that a state file may be written to `path`: the file there is missing, empty or a state file.
+/// Checks that a state file may be written to `path`: no file is there, or the file is empty or a state file.
 ///
 /// # Errors
 /// `Input` if `path` is an existing file that is neither empty nor a state file.

@@ -1,4 +1,4 @@
-//! How the hidden states after the tokens of a text become one vector.
+//! Pools the hidden states after the tokens of a text into one vector.
 //!
 //! For an EmbeddingRWKV model, the vector begins as the mean of the hidden states after the end-of-text tokens. The layers of a task, which run on
 //! the host, then transform the mean. For any other model, the vector is the hidden state after the last token, or the mean of all hidden states.
@@ -104,7 +104,7 @@ impl VectorRule {
     }
 
     /// Returns the token ids that the model reads for a text that a caller has tokenized. For an embedding model, adds the end-of-text token if
-    /// `tokens` does not end with this token. Otherwise returns `tokens`.
+    /// `tokens` does not end with it. For any other model, returns `tokens`.
     ///
     /// # Errors
     /// `Input` if the text has no tokens, more tokens than the context, or an id that the model does not know.

@@ -1,11 +1,11 @@
-//! The tokens that slots read, and the division of these tokens into steps.
+//! The tokens that slots must read, and how steps divide them.
 
 use super::pages::Move;
 use super::slots::Slot;
 use crate::error::Result;
 use crate::tape::Step;
 
-/// The work of one or several steps: a list of items. Each item is a slot and the tokens that the slot reads.
+/// A list of items, each a slot and the tokens that it must read. The work takes one or several steps.
 pub trait Work {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;
@@ -81,23 +81,23 @@ pub struct Scratch {
     pub step: Step,
     pub parts: Vec<Part>,
     pub moves: Vec<Move>,
-    /// For each item, the number of tokens that were read, the tokens of the current step included.
+    /// The number of tokens read so far, per item. Includes the current step.
     pub done: Vec<usize>,
     /// Logits of the last step, `[rows, vocab]`.
     pub logits: Vec<f32>,
-    /// For each part, the number of rows of logits that the step returns.
+    /// The number of rows of logits that the step returns, per part.
     pub rows: Vec<usize>,
 }
 
 impl Scratch {
-    /// Begins work of `n` items: sets the number of read tokens of each item to 0.
+    /// Begins work of `n` items, none of which has read a token yet.
     pub fn begin(&mut self, n: usize) {
         self.done.clear();
         self.done.resize(n, 0);
     }
 
-    /// Chooses the tokens of the next step: at most `each` tokens per item, at most `room` tokens in total. Stores the choice in `parts`, and counts
-    /// the chosen tokens in `done`. Returns the number of chosen tokens.
+    /// Chooses the tokens of the next step: at most `each` tokens per item, at most `room` tokens in total. Stores the choice in `parts`, and adds it
+    /// to `done`. Returns the number of chosen tokens.
     pub fn cut<W: Work + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
         let all = room;
         self.parts.clear();

@@ -32,7 +32,7 @@ impl Request {
         Ok((request, unknown))
     }
 
-    /// Does the same as [`read`](Self::read), but with this input. The fields must not contain an input: `prompt`, `messages` or `tokens`.
+    /// Does what [`read`](Self::read) does, but takes the input as an argument. The fields must not contain `prompt`, `messages` or `tokens`.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read).

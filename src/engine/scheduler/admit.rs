@@ -15,12 +15,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use web_time::Instant;
 
-/// The slot from which the jobs of a request continue. A job is a continuation in the batcher. The slot is closed as soon as every job has a
-/// fork of this slot.
+/// The slot from which the jobs of a request continue. It is closed as soon as every job has a fork of it. A job is a continuation in the batcher.
 #[derive(Default)]
 pub(super) struct Beginning {
     pub slot: Option<Slot>,
-    /// The number of prompt tokens whose effect is already in the slot's state.
+    /// The number of prompt tokens that the slot has already read.
     pub n_tokens: usize,
     /// The bytes at the end of the slot's tokens that are not part of the output text yet: an incomplete character, or the beginning of a stop
     /// text. Later tokens determine whether these bytes become text.
@@ -66,7 +65,7 @@ impl Scheduler {
             let namespace = submission.request.namespace.as_str();
             (running.get(namespace).copied().unwrap_or(0), self.last_admitted.get(namespace).map_or(0, |number| number + 1))
         };
-        // The queue has high priorities first, so the first request of a namespace is its next one.
+        // The queue is sorted by priority, so the first request of a namespace is its next one.
         let mut seen = HashSet::new();
         let firsts = waiting().filter(|(_, other)| seen.insert(other.request.namespace.as_str()));
         firsts.min_by_key(|(_, submission)| share(submission)).map(|(i, _)| i)
@@ -199,8 +198,8 @@ impl Scheduler {
         Ok(Beginning { slot: Some(slot), n_tokens, pending })
     }
 
-    /// Opens a slot with the longest prefix of `prompt` that the cache has, of at least `fewest` tokens, and makes room for `n` jobs, as [`after_state`](Self::after_state) does.
-    /// Returns a `Beginning` without a slot if the cache has no prefix of `prompt`.
+    /// Opens a slot with the longest prefix of `prompt` in the cache, of at least `fewest` tokens. Makes room for `n` jobs, as
+    /// [`after_state`](Self::after_state) does. Returns a `Beginning` without a slot if the cache has no such prefix.
     pub(super) fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize, fewest: usize) -> Result<Beginning> {
         let model = self.shared.model.clone();
         let pending = |n: usize| Utf8Stream::after_tokens(&[], &prompt[..n], model.vocab()).pending().to_vec();

@@ -25,7 +25,7 @@ struct Running {
     prompt: Vec<u32>,
     /// The number of prompt tokens that need no prefill.
     n_cached: usize,
-    /// The number of prompt tokens that are prefilled, as the caller knows.
+    /// The number of prefilled prompt tokens that was last reported to the caller.
     n_told: usize,
     space: Option<Arc<Space>>,
     pinned: Option<Pinned>,
@@ -115,7 +115,7 @@ impl Scheduler {
         job.sampler.read(&prompt[..n_tokens]);
         (job.prompt, job.from, job.pending) = (prompt[n_tokens..].to_vec(), slot, pending);
         job.keeps.at = job.keeps.at.iter().filter_map(|at| at.checked_sub(n_tokens)).collect();
-        // A recurrent model continues a later prompt from the positions in `at` only.
+        // With a recurrent model, later prompts can continue only from the positions in `at`, so the end is not kept.
         job.keeps.end = space.is_none() || self.shared.model.can_rewind();
         job.keeps.whole = true;
         let leaves_forks = !job.keeps.at.is_empty();
@@ -131,7 +131,7 @@ impl Scheduler {
     /// Adds a job that continues `from`, and closes `from`.
     fn add_from(&mut self, from: Option<Slot>, job: Job) -> Result<JobId> {
         let session = self.batcher.session_mut();
-        // The job has its blocks of `from` even if the entry that `from` is a fork of must leave the device.
+        // `from` keeps the blocks that it shares with a cache entry, even if the entry has to leave the device.
         let room = self.cache.lend(0, session);
         self.cache.make_room(1, session);
         let added = room.and_then(|()| self.batcher.add(job));
@@ -141,7 +141,7 @@ impl Scheduler {
         added
     }
 
-    /// Tells the callers of passages how far their prompts are read, and ends the prefills that a caller does not want.
+    /// Reports to the callers of passages how far their prompts are prefilled, and ends the prefills that a caller has stopped.
     pub(super) fn report_passages(&mut self) {
         let mut broken = Vec::new();
         for (job, passage) in &mut self.passages.running {
@@ -164,7 +164,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a slot that the batcher kept for a passage: pins it, or makes an entry of the cache. Returns `false` if the job is not a passage.
+    /// Takes a slot that the batcher kept for a passage: pins it, or makes it an entry of the cache. Returns `false` if the job is not a passage.
     pub(super) fn keep_passage(&mut self, job: JobId, slot: Slot, is_end: bool, tokens: &[u32]) -> Result<bool> {
         let is_last = self.sequences.is_empty() && self.passages.n_running() == 1;
         let Some(passage) = self.passages.running.get_mut(&job) else { return Ok(false) };

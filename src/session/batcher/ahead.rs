@@ -1,8 +1,8 @@
 //! Sampling on the device: one submission has several steps, and the host reads the ids of all steps together.
 //!
-//! A page is the device memory of one slot's recurrent states. A submission reads the current pages and writes new pages, so that the current pages
-//! do not change. A text may end before the last step: at a stop id, at a stop text, or by the caller. Then the text's slot keeps the page from
-//! before the submission, and reads the tokens of the text again.
+//! A submission writes new pages and leaves the current ones unchanged. (A page is the device memory of one slot's recurrent states.) A text may end
+//! before the last step: at a stop id, at a stop text, or because the caller ends it. Its slot then keeps the old page, and reads the tokens of the
+//! text again.
 
 use super::Batcher;
 use super::step::{Flight, Hear, Teller};
@@ -136,7 +136,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 contents.advance(go.page_out, &sequence.unread[..n], keeps);
                 sequence.unread.drain(..n);
             } else {
-                // The text had ended, or the device could not sample. Reading the tokens again, one per step, gives the same state to the bit.
+                // The text had ended, or the device could not sample. Reading the tokens again, one per step, gives a bit-identical state.
                 session.pages.cancel(go);
                 sequence.is_stuck |= !sequence.is_live() || teller.is_broken;
             }

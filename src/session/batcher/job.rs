@@ -22,16 +22,15 @@ pub struct Job {
     pub constraint: Option<Box<dyn Constraint>>,
     /// An open slot with the sequence that the job continues. The job runs in a fork of this slot. `None` begins with an empty sequence.
     pub from: Option<Slot>,
-    /// The bytes at the end of the earlier text in `from` that are not part of that text yet: an incomplete character, or the beginning of a
-    /// stop text. Set this field if `from` was loaded from a state file
-    /// ([`LoadedState::pending`](crate::session::LoadedState::pending)).
+    /// Bytes after the earlier text in `from` that may still become text: an incomplete character, or the beginning of a stop text. Set this field if
+    /// `from` was loaded from a state file ([`LoadedState::pending`](crate::session::LoadedState::pending)).
     pub pending: Vec<u8>,
     /// The number of most likely tokens whose log-probabilities are reported at each sampled token, as in [`Continuation::n_logprobs`]. The sampled
     /// token's own log-probability is reported, too. `None` reports no log-probabilities.
     pub n_logprobs: Option<usize>,
     /// The number of most likely tokens whose log-probabilities are reported at each prompt token except the first. The prompt token's own
-    /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns these
-    /// log-probabilities. `None` reports no log-probabilities of the prompt.
+    /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns them. `None` reports no
+    /// log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
     /// The most tokens beyond the limit that the text may have to complete its last character, as in [`Continuation::grace`].
     pub grace: usize,
@@ -39,27 +38,27 @@ pub struct Job {
     pub counts_every_token: bool,
     /// The most prompt tokens of this job that one step reads. `usize::MAX`, the default, sets no limit other than the size of a chunk.
     pub chunk: usize,
-    /// Requests the vector of the prompt that this rule computes. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns this vector. To
-    /// compute only the vector, set a limit of 0 tokens: the job still reads its prompt. `None` requests no vector.
+    /// Requests the vector of the prompt that this rule computes. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns it. To compute only
+    /// the vector, set a limit of 0 tokens: the job still reads its prompt. `None` requests no vector.
     pub pooling: Option<Arc<VectorRule>>,
     /// The namespace of the caller. Slow constraints of one owner share the time of one thread.
     pub owner: Arc<str>,
-    /// Slots and bytes of this job that are kept for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
+    /// Requests slots and bytes of this job for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
     pub keeps: Keeps,
 }
 
 /// A job's request to keep slots and bytes for the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// Positions in the prompt, in any order, as numbers of prompt tokens. When the job's slot has read that many prompt tokens, the slot is forked
-    /// for the caller if another slot is free then.
+    /// Positions in the prompt, in any order, as numbers of prompt tokens. When the job's slot has read that many prompt tokens, it is forked for the
+    /// caller, if another slot is free.
     pub at: Vec<usize>,
     /// True if the job's slot is kept for the caller when the text has ended.
     pub end: bool,
-    /// True if the kept slot must have read the whole prompt and the whole text. If false, the slot can lack the last tokens of the text.
+    /// True if the kept slot must have read the whole prompt and the whole text. If false, it may lack the last tokens of the text.
     pub whole: bool,
-    /// Selects where uncertain bytes go when the text ends. Uncertain bytes are an incomplete character, or the beginning of a stop text. If
-    /// true, these bytes go to [`JobOutput::pending`]. If false, these bytes become the end of the text.
+    /// Determines where uncertain bytes go when the text ends: an incomplete character, or the beginning of a stop text. If true, they go to
+    /// [`JobOutput::pending`]. If false, they become the end of the text.
     pub pending: bool,
 }
 

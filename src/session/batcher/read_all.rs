@@ -1,4 +1,4 @@
-//! Jobs that generate no text: runs many of them, one per slot at a time, and takes the states after their texts.
+//! Runs many jobs that generate no text, one per slot at a time, and takes the states after their texts.
 
 use super::{Batcher, Job, JobId};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! A running job: its text, the tokens that its slot must still read, and what the caller wants to have besides the text.
+//! A running job: its text, the tokens that its slot must still read, and what the caller requests besides the text.
 
 #[cfg(not(target_arch = "wasm32"))]
 use super::aside::Drawing;
@@ -26,7 +26,8 @@ pub struct Sequence {
     /// Positions at which the slot is forked for [`Batcher::take_kept`](super::Batcher::take_kept), as numbers of prompt tokens that are unread
     /// there, in ascending order. The slot reaches the last entry first.
     pub marks: Vec<usize>,
-    /// The number of most likely tokens that each log-probability of the prompt comes with. `None` if the job wants none, or has all of them.
+    /// The number of most likely tokens to report for each prompt token. `None` if the job requests no log-probabilities of the prompt, or has them
+    /// all.
     pub n_prompt_logprobs: Option<usize>,
     /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has none.
     pub prompt_logprobs: Vec<Logprobs>,
@@ -37,8 +38,8 @@ pub struct Sequence {
     pub chunk: usize,
     /// True if the prompt must be read even if the job may generate no token, because the caller keeps the state.
     pub reads_prompt: bool,
-    /// True if the slot reads its unread tokens one per step, as the device does when it samples, so that the state is the same to the bit. This
-    /// is so after the device could not sample, and for the rest of a text that ended within a submission.
+    /// True if the slot must read its unread tokens one per step, as the device does when it samples: only then is the state bit-identical. Set after
+    /// the device could not sample, and for the rest of a text that ended within a submission.
     pub is_stuck: bool,
     /// True if the job takes part in no step.
     pub is_paused: bool,
@@ -129,8 +130,8 @@ impl Sequence {
         Done { job, output: error.map_or_else(|| Ok(JobOutput::of(continuation).expect("it ended, with an error or without")), Err) }
     }
 
-    /// Returns whether the device can sample the next tokens. A step that does so returns neither logits nor hidden states, and only a step that
-    /// reads notes that a prompt has been read. A slot that will be forked must end a step exactly where it is forked.
+    /// Returns whether the device can sample the next tokens. A step in which it samples returns neither logits nor hidden states, and does not
+    /// handle the end of a prompt. It cannot stop where a slot will be forked.
     pub fn samples_on_device(&self) -> bool {
         let is_shared = !self.followers.is_empty() || !self.marks.is_empty();
         self.unread.len() == 1 && !self.is_stuck && !is_shared && !self.has_to_read() && !self.continuation.needs_host()

@@ -61,7 +61,7 @@ pub(super) struct Teller<'a, 'b> {
 }
 
 impl Teller<'_, '_> {
-    /// Appends a token to the text of `sequence`, which has index `at`. `n_together` becomes [`Event::n_together`]. Returns whether the token
+    /// Appends a token to the text of `sequence`, which has index `at`. `n_together` becomes [`TokenEvent::n_together`]. Returns whether the token
     /// belongs to the text; a stop id does not.
     pub fn take(&mut self, at: usize, sequence: &mut Sequence, token: u32, n_together: usize) -> bool {
         let continuation = &mut sequence.continuation;
@@ -172,7 +172,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         })
     }
 
-    /// Does what [`finish_step`](Self::finish_step) does. `hear` can end the text of each event that it gets, exactly there.
+    /// Does what [`finish_step`](Self::finish_step) does. `hear` can end a text exactly at the event that it gets.
     pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(JobId, TokenEvent<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
         Ok(self.land(hear)?.into_iter().map(Sequence::done).collect())
     }
@@ -201,7 +201,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     fn begin_reading(&mut self) -> Result<Flight> {
         let Batcher { session, sequences, order, prefill, .. } = self;
-        // Decoding sequences come first, with one token each, so that no decoding sequence waits for a prompt. The sort keeps the order of the rest.
+        // Decoding sequences come first, with one token each, so that none of them waits for a prompt. The stable sort keeps the order of the
+        // prompts.
         order.sort_by_key(|&i| !sequences[i].is_decoding());
         let n_first = order.partition_point(|&i| sequences[i].is_decoding());
         let mut wanted = Wanted::Last;

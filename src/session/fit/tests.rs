@@ -76,7 +76,7 @@ fn layers_that_fit_on_no_adapter_are_streamed_or_run_on_the_cpu() {
     // The host has room for the CPU's part, but not for the streamed layers.
     assert_eq!(chosen(&[500], 450), "gpu:0 fp16i4 *15 -> cpu fp16i4");
     assert!(fit(&candidates(), &machine(&[500], 450)).unwrap().why.ends_with("because there is no room to stream"));
-    // If a small adapter comes before a large one, the large adapter continuations.
+    // If a small adapter comes before a large one, the large adapter streams.
     assert_eq!(chosen(&[90, 500], 9000), "gpu:1 fp16i4 *8+");
 }
 
