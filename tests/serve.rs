@@ -1,6 +1,7 @@
 //! Tests of the server with the embedded model on the CPU: endpoints, states, keys, limits, the end.
 
 mod chat;
+mod description;
 mod guards;
 mod hostile;
 mod program;
@@ -12,9 +13,9 @@ mod vectors;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ureq::Agent;
@@ -34,6 +35,7 @@ pub struct Server {
 }
 
 /// A response: the status, the headers that tests read, and the body.
+#[derive(Clone)]
 pub struct Answer {
     pub status: u16,
     pub headers: ureq::http::HeaderMap,
@@ -143,6 +145,15 @@ impl Server {
     }
 
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        // Every server has the same description.
+        static API: OnceLock<Value> = OnceLock::new();
+        let answer = self.sent(method, path, headers, body);
+        let api = API.get_or_init(|| self.sent("GET", "/openapi.json", &[], &[]).ok());
+        description::check(api, method, path, &answer).unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+        answer
+    }
+
+    fn sent(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -160,6 +171,32 @@ impl Server {
         let mut response = self.agent.get(format!("{}{path}", self.url)).call().unwrap();
         assert_eq!(response.status().as_u16(), 200);
         response.body_mut().read_to_vec().unwrap()
+    }
+
+    /// Sends a request on a new connection. Returns the connection without waiting for the response; dropping it cancels the request.
+    pub fn open(&self, path: &str, body: &Value) -> TcpStream {
+        let body = body.to_string();
+        let key = self.key.iter().map(|key| format!("authorization: Bearer {key}\r\n")).collect::<String>();
+        let mut stream = TcpStream::connect(self.url.strip_prefix("http://").unwrap()).unwrap();
+        write!(stream, "POST {path} HTTP/1.1\r\nhost: localhost\r\n{key}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        stream
+    }
+
+    /// Does the same as [`open`](Self::open), but waits until a successful response begins.
+    pub fn begin(&self, path: &str, body: &Value) -> TcpStream {
+        let (mut stream, mut status) = (self.open(path, body), [0; 12]);
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        stream
+    }
+
+    /// Waits until the first model in `/slots` satisfies a condition.
+    pub fn until(&self, is_so: impl Fn(&Value) -> bool) {
+        let began = Instant::now();
+        while !is_so(&self.get("/slots").ok()[0]) {
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", self.get("/slots").text);
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Sends bytes on a new connection. Returns all bytes that arrive until the server closes the connection or sends nothing for 20 seconds.

@@ -1,12 +1,13 @@
 //! Data that all handlers share.
 
 use super::ServeOptions;
-use super::failure::{Answer, Failure};
+use super::failure::{Answer, Failure, blocking};
 use super::hosted::{Hosted, ServedModel, ServedTask};
 use super::ledger::Ledger;
 use super::metrics::Metrics;
 use super::states::States;
 use super::store::Store;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -24,9 +25,9 @@ pub struct App {
     pub metrics: Metrics,
     /// The requests that are being answered.
     pub ledger: Arc<Ledger>,
-    /// Limits how many requests are tokenized and checked at the same time.
-    pub preparing: Arc<Semaphore>,
-    /// Bounds how many states are uploaded at the same time, because an upload is in memory.
+    /// Limits the work of [`prepare`](Self::prepare).
+    preparing: Arc<Semaphore>,
+    /// Allows one upload of a state at a time: the file is in memory.
     pub uploads: Semaphore,
     /// True after the server was asked to end. New requests are refused.
     pub is_stopping: AtomicBool,
@@ -79,13 +80,28 @@ impl App {
                     format!("models: {}", names.join(", "))
                 };
                 let e = Error::input(format!("unknown model {:?}", crate::error::short(name.unwrap_or_default(), 60)));
-                Err(Failure {
-                    code: Some("model_not_found"),
-                    status: axum::http::StatusCode::NOT_FOUND,
-                    ..e.hint(known).field("model").into()
-                })
+                Err(Failure::new(axum::http::StatusCode::NOT_FOUND, "model_not_found", e.hint(known).field("model")))
             }
         }
+    }
+
+    /// Returns the engine of [`model`](Self::model).
+    ///
+    /// # Errors
+    /// 404 if the model is unknown, 503 if it is not ready.
+    pub fn engine(&self, name: Option<&str>) -> Answer<Engine> {
+        Ok(self.model(name)?.engine()?.0)
+    }
+
+    /// Tokenizes or checks a request on a thread that may block.
+    pub async fn prepare<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        // The permit is part of the work, so a client that leaves does not free it early. No code closes the semaphore.
+        let permit = self.preparing.clone().acquire_owned().await;
+        blocking(move || {
+            let _permit = permit;
+            work()
+        })
+        .await
     }
 
     /// Returns the model for vectors with this name, or the first one if `name` is `None`. If `accepts_any` is true and the server has only one, any

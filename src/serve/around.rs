@@ -2,7 +2,7 @@
 
 use super::app::App;
 use super::body::discard;
-use super::failure::Failure;
+use super::failure::{Failure, INTERNAL};
 use super::guard::{self, Caller};
 use super::log::Record;
 use axum::body::Body;
@@ -39,7 +39,7 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
     };
     let failure = response.extensions_mut().remove::<Failure>();
     if let Some(failure) = &failure {
-        let body = failure.body(&request_id).to_string();
+        let body = serde_json::to_string(&failure.body(&request_id)).unwrap_or_default();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *response.body_mut() = Body::from(body);
     }
@@ -84,5 +84,5 @@ fn request_id(headers: &HeaderMap) -> String {
 
 /// Returns the response after a handler panicked.
 pub fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
-    Failure::from(crate::error::Error::file("internal error of the server; its log has the details")).into_response()
+    Failure::from(crate::error::Error::file(INTERNAL)).into_response()
 }

@@ -1,12 +1,16 @@
-//! Reads the bodies of requests.
+//! Reads the parts of a request: the body, the name in the path, the model in the query. A wrong part gets an error object, where the extractors of
+//! axum would return plain text.
 
 use super::app::App;
 use super::failure::{Answer, Failure};
-use crate::engine::Fields;
-use crate::error::Error;
-use axum::body::{Bytes, to_bytes};
-use axum::extract::{FromRequest, Request};
+use super::guard::Caller;
+use super::hosted::Hosted;
+use crate::engine::{Engine, Fields};
+use crate::error::{Error, in_words, short};
+use axum::body::{Bytes, HttpBody, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +35,8 @@ pub async fn read_at_most(request: Request, most: usize, code: &'static str, app
         let e = Error::input(format!("expected a body of at most {most} bytes, found a larger body"));
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, code, e)
     };
-    let stated = request.headers().get("content-length").and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if stated.is_some_and(|length| length > most as u64) {
+    // A body without a stated length has the lower bound 0.
+    if request.body().size_hint().lower() > most as u64 {
         discard(request, 4 << 20).await;
         return Err(too_large());
     }
@@ -50,7 +54,7 @@ pub async fn read_at_most(request: Request, most: usize, code: &'static str, app
     }
 }
 
-/// Reads at most `most` bytes of a body that is refused, because many clients read no answer before they have sent their body.
+/// Drains a refused body, at most `most` bytes and two seconds: many clients only look at the response once they have sent everything.
 pub async fn discard(request: Request, most: usize) {
     const PATIENCE: Duration = Duration::from_secs(2);
     let _ = tokio::time::timeout(PATIENCE, to_bytes(request.into_body(), most)).await;
@@ -82,7 +86,44 @@ pub fn parse<T: DeserializeOwned>(fields: &Fields<'_>) -> Answer<T> {
     serde_path_to_error::deserialize(fields.deserializer()).map_err(|e| {
         let path = e.path().to_string();
         let inner = e.into_inner();
-        let error = Error::input(crate::error::in_words(&inner)).caused_by(inner);
+        let error = Error::input(in_words(&inner)).caused_by(inner);
         if path == "." { error.into() } else { error.field(&path).into() }
     })
+}
+
+/// The only name in a request's path: `{name}`, `{id}` or `{file}` of the route.
+pub struct Name(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Name> {
+        let named = Path::<String>::from_request_parts(parts, state).await;
+        let wrong = |_| Failure::field("path", format!("expected a name in UTF-8 in the path, found {:?}", short(parts.uri.path(), 100)));
+        named.map(|Path(name)| Name(name)).map_err(wrong)
+    }
+}
+
+/// The caller's part of the model that the query selects with `?model=NAME`. Without `model`, the server's first model.
+pub struct OfModel {
+    pub app: Arc<App>,
+    pub caller: Caller,
+    pub model: Arc<Hosted>,
+    pub engine: Engine,
+}
+
+impl FromRequestParts<Arc<App>> for OfModel {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Answer<OfModel> {
+        let query = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
+        let names: Vec<_> = query.filter(|(key, _)| key == "model").map(|(_, name)| name).collect();
+        if names.len() > 1 {
+            return Err(Failure::field("model", format!("expected at most one model in the query, found {}", names.len())));
+        }
+        let model = app.model(names.first().map(AsRef::as_ref))?;
+        let engine = model.engine()?.0;
+        let caller = parts.extensions.get::<Caller>().cloned().unwrap_or_default();
+        Ok(OfModel { app: app.clone(), caller, model, engine })
+    }
 }

@@ -4,7 +4,8 @@ use crate::error::{Error, Kind};
 use crate::session::Panicked;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// An error as a response. Programs read the status and the code, people read the error.
 #[derive(Debug, Clone)]
@@ -17,17 +18,33 @@ pub struct Failure {
     pub retry_after: Option<u32>,
 }
 
+/// The body of every error.
+#[derive(Serialize, ToSchema)]
+pub struct ErrorBody {
+    error: ErrorObject,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct ErrorObject {
+    /// Says what is wrong, and what to do.
+    message: String,
+    r#type: &'static str,
+    /// The path of the wrong field, such as `messages[0].content`.
+    param: Option<String>,
+    code: Option<&'static str>,
+    /// The id of the request in the log.
+    request_id: String,
+}
+
 /// The result of a handler.
 pub type Answer<T = Response> = Result<T, Failure>;
+
+/// The message after a panic.
+pub const INTERNAL: &str = "internal error of the server; its log has the details";
 
 impl Failure {
     pub fn new(status: StatusCode, code: &'static str, error: Error) -> Failure {
         Failure { status, code: Some(code), error: Box::new(error), retry_after: None }
-    }
-
-    /// Returns a failure with the status 404.
-    pub fn not_found(code: &'static str, message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::NOT_FOUND, code, Error::input(message))
     }
 
     /// Returns a failure with the status 400 that names a field.
@@ -43,6 +60,22 @@ impl Failure {
     /// Returns the failure of a request that comes while the server ends.
     pub fn stopping() -> Failure {
         Failure::unavailable("stopping", "the server is shutting down")
+    }
+
+    /// Returns the failure with the name of the field that causes it.
+    pub fn in_field(self, name: &str) -> Failure {
+        Failure { error: Box::new(self.error.field(name)), ..self }
+    }
+
+    /// Replaces the engine's name of a field by the path of the field in the body. Does nothing if the failure is about none of the fields `known`.
+    pub fn renamed(mut self, known: &[&str], path: &str) -> Failure {
+        let field = self.error.field.as_deref().unwrap_or_default();
+        let rest =
+            known.iter().find_map(|name| field.strip_prefix(name)).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[', ':']));
+        if let Some(rest) = rest {
+            self.error.field = Some(format!("{path}{rest}").into());
+        }
+        self
     }
 
     /// Replaces the status 500 by 507: the server cannot store a file of the request. Returns failures with another status unchanged.
@@ -76,8 +109,8 @@ impl Failure {
         format!("{place}{}{message}{hint}", detail.unwrap_or_default())
     }
 
-    /// Returns the error object. `request_id` identifies the request in the log.
-    pub fn body(&self, request_id: &str) -> Value {
+    /// Returns the body of the response. `request_id` identifies the request in the log.
+    pub fn body(&self, request_id: &str) -> ErrorBody {
         let kind = match self.status {
             StatusCode::UNAUTHORIZED => "authentication_error",
             StatusCode::FORBIDDEN => "permission_error",
@@ -85,7 +118,15 @@ impl Failure {
             status if status.is_client_error() => "invalid_request_error",
             _ => "server_error",
         };
-        json!({"error": {"message": self.message(), "type": kind, "param": self.error.field_name(), "code": self.code, "request_id": request_id}})
+        ErrorBody {
+            error: ErrorObject {
+                message: self.message(),
+                r#type: kind,
+                param: self.error.field_name().map(str::to_owned),
+                code: self.code,
+                request_id: request_id.into(),
+            },
+        }
     }
 }
 
@@ -102,6 +143,13 @@ impl From<Error> for Failure {
         };
         Failure { status, code, error: Box::new(error), retry_after }
     }
+}
+
+/// Runs work on a thread that may block. A panic becomes an error.
+pub async fn blocking<T: Send + 'static, E: From<Error> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Error::file(INTERNAL).into()))
 }
 
 impl IntoResponse for Failure {

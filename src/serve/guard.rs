@@ -3,7 +3,7 @@
 use super::ServeOptions;
 use super::failure::{Answer, Failure};
 use super::keys::Owner;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use std::net::IpAddr;
 
@@ -47,19 +47,23 @@ pub fn check_size(headers: &HeaderMap, uri: &Uri) -> Answer<()> {
 /// # Errors
 /// 403 if the name is foreign.
 pub fn check_host(headers: &HeaderMap, options: &ServeOptions) -> Answer<()> {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = without_port(host);
+    let name = without_port(text(headers, header::HOST));
     let is_own = name.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
         || name.eq_ignore_ascii_case(&options.host)
         || options.hosts.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name));
-    match is_own {
-        true => Ok(()),
-        false => {
-            let e = Error::input(format!("the host {:?} is not a name of this server", crate::error::short(name, 60)));
-            Err(forbidden(e.hint("the server's operator can allow the name with the option `allow-host`")))
-        }
-    }
+    let e = || Error::input(format!("the host {:?} is not a name of this server", short(name, 60)));
+    require(is_own, || e().hint("the server's operator can allow the name with the option `allow-host`"))
+}
+
+/// Returns a header field, or an empty text if the field is missing or is not text.
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Refuses a request with 403 unless `is_allowed` is true.
+fn require(is_allowed: bool, e: impl FnOnce() -> Error) -> Answer<()> {
+    if is_allowed { Ok(()) } else { Err(Failure { status: StatusCode::FORBIDDEN, ..e().into() }) }
 }
 
 /// Checks the origins of the option `cors`. A browser sends a scheme, a host and perhaps a port; any other text would never match.
@@ -72,7 +76,7 @@ pub fn check_options(options: &ServeOptions) -> Result<()> {
     match options.origins.iter().find(|origin| !is_origin(origin)) {
         None => Ok(()),
         Some(origin) => {
-            let e = Error::usage(format!("expected an origin such as https://example.org, found {:?}", crate::error::short(origin, 60)));
+            let e = Error::usage(format!("expected an origin such as https://example.org, found {:?}", short(origin, 60)));
             Err(e.field("cors").hint("an origin has no path and no slash at its end"))
         }
     }
@@ -88,22 +92,15 @@ fn is_word(text: &str, more: &str) -> bool {
 /// # Errors
 /// 403 if the origin is foreign.
 pub fn check_origin(headers: &HeaderMap, options: &ServeOptions) -> Answer<()> {
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let (origin, host) =
-        (origin.to_str().unwrap_or_default(), headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default());
+    if !headers.contains_key(header::ORIGIN) {
+        return Ok(());
+    }
+    let (origin, host) = (text(headers, header::ORIGIN), text(headers, header::HOST));
     let is_own =
         origin.split_once("://").is_some_and(|(scheme, rest)| matches!(scheme, "http" | "https") && rest.eq_ignore_ascii_case(host));
-    match is_own || options.origins.iter().any(|known| known == "*" || known == origin) {
-        true => Ok(()),
-        false => {
-            let e = Error::input(format!("pages of {:?} may not use this server", crate::error::short(origin, 60)));
-            Err(forbidden(e.hint("the server's operator can allow the origin with the option `cors`")))
-        }
-    }
-}
-
-fn forbidden(e: Error) -> Failure {
-    Failure { status: StatusCode::FORBIDDEN, ..e.into() }
+    let is_allowed = is_own || options.origins.iter().any(|known| known == "*" || known == origin);
+    let e = || Error::input(format!("pages of {:?} may not use this server", short(origin, 60)));
+    require(is_allowed, || e().hint("the server's operator can allow the origin with the option `cors`"))
 }
 
 /// Returns whether a request needs no key: the page, the API document and the health check.
@@ -121,17 +118,12 @@ pub fn authorize(headers: &HeaderMap, options: &ServeOptions) -> Answer<Option<O
         return Ok(None);
     }
     let refused = |text: &str| Err(Failure::new(StatusCode::UNAUTHORIZED, "invalid_api_key", Error::input(text)));
-    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let bearer = text(header::AUTHORIZATION).and_then(|value| {
-        let (scheme, key) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
-    });
-    match bearer.or_else(|| text(header::HeaderName::from_static("x-api-key"))) {
-        None => refused("an API key is required: send the header Authorization: Bearer KEY"),
-        Some(key) => match options.keys.find(key) {
-            Some(owner) => Ok(Some(owner)),
-            None => refused("the API key is unknown"),
-        },
+    let bearer = text(headers, header::AUTHORIZATION).split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let key = bearer.map_or_else(|| text(headers, header::HeaderName::from_static("x-api-key")), |(_, key)| key.trim());
+    match options.keys.find(key) {
+        Some(owner) => Ok(Some(owner)),
+        None if key.is_empty() => refused("an API key is required: send the header Authorization: Bearer KEY"),
+        None => refused("the API key is unknown"),
     }
 }
 

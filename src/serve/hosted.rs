@@ -3,31 +3,24 @@
 use super::failure::{Answer, Failure};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use serde::Serialize;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use utoipa::ToSchema;
 
 /// A function that loads a model and starts its engine. The server calls the function on a separate thread: at the start, and again after the
 /// device was lost.
 pub type LoadEngine = Box<dyn Fn() -> Result<Engine> + Send + Sync>;
 
 /// The task of a model in a server: texts, or vectors and scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum ServedTask {
     /// Texts, and vectors if no model computes only vectors.
     Text,
     /// Vectors, and scores if the engine has a reranker.
     Embedding,
-}
-
-impl ServedTask {
-    /// Returns the `task` of a model in `/v1/models`.
-    pub fn name(self) -> &'static str {
-        match self {
-            ServedTask::Text => "text",
-            ServedTask::Embedding => "embedding",
-        }
-    }
 }
 
 /// A model that a server offers.

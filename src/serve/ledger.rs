@@ -1,9 +1,12 @@
 //! The list of requests that are being answered.
 
+use super::guard::Caller;
+use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use utoipa::ToSchema;
 
 /// The requests that are being answered.
 #[derive(Default)]
@@ -12,27 +15,35 @@ pub struct Ledger {
     entries: Mutex<HashMap<u64, Entry>>,
 }
 
+struct Entry {
+    namespace: String,
+    model: String,
+    began: Instant,
+    request: OpenRequest,
+}
+
 /// A request that is being answered.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    pub request_id: String,
-    pub namespace: String,
-    pub endpoint: &'static str,
-    pub model: String,
+#[derive(Clone, Serialize, ToSchema)]
+pub struct OpenRequest {
+    id: String,
+    endpoint: &'static str,
     pub prompt_tokens: usize,
     pub cached_tokens: usize,
     /// The number of events with text that the engine has sent for the request.
     pub events: usize,
-    pub began: Instant,
+    /// The time since the request began.
+    seconds: f64,
 }
 
 impl Ledger {
-    /// Returns copies of all entries of a namespace, oldest first.
-    pub fn of(&self, namespace: &str) -> Vec<Entry> {
+    /// Returns the open requests of a namespace for a model, oldest first.
+    pub fn of(&self, namespace: &str, model: &str) -> Vec<OpenRequest> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found: Vec<(&u64, &Entry)> = entries.iter().filter(|(_, entry)| entry.namespace == namespace).collect();
+        let mut found: Vec<(&u64, &Entry)> =
+            entries.iter().filter(|(_, entry)| entry.namespace == namespace && entry.model == model).collect();
         found.sort_by_key(|(id, _)| **id);
-        found.into_iter().map(|(_, entry)| entry.clone()).collect()
+        let request = |entry: &Entry| OpenRequest { seconds: entry.began.elapsed().as_millis() as f64 / 1e3, ..entry.request.clone() };
+        found.into_iter().map(|(_, entry)| request(entry)).collect()
     }
 
     pub fn len(&self) -> usize {
@@ -47,15 +58,19 @@ pub struct Line {
 }
 
 impl Line {
-    pub fn open(ledger: &Arc<Ledger>, entry: Entry) -> Line {
+    /// Adds a request of a caller to the ledger.
+    pub fn open(ledger: &Arc<Ledger>, caller: &Caller, endpoint: &'static str, model: &str) -> Line {
+        let id = caller.request_id.clone();
+        let request = OpenRequest { id, endpoint, prompt_tokens: 0, cached_tokens: 0, events: 0, seconds: 0.0 };
+        let entry = Entry { namespace: caller.namespace.clone(), model: model.into(), began: Instant::now(), request };
         let id = ledger.n_entries.fetch_add(1, Ordering::Relaxed);
         ledger.entries.lock().unwrap_or_else(PoisonError::into_inner).insert(id, entry);
         Line { ledger: ledger.clone(), id }
     }
 
-    pub fn update(&self, change: impl FnOnce(&mut Entry)) {
+    pub fn update(&self, change: impl FnOnce(&mut OpenRequest)) {
         if let Some(entry) = self.ledger.entries.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&self.id) {
-            change(entry);
+            change(&mut entry.request);
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use super::LogFormat;
 use super::app::App;
+use crate::engine::Completion;
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::io::Write;
 
 /// A line of the log about a response.
@@ -23,77 +25,55 @@ pub struct Record<'a> {
     pub error: Option<&'a str>,
 }
 
-/// A line of the log about a complete continuation.
-#[derive(Debug, Serialize)]
-pub struct DoneRecord<'a> {
-    pub request_id: &'a str,
-    pub model: &'a str,
-    pub index: usize,
-    pub finish: &'a str,
-    pub prompt_tokens: usize,
-    pub cached_tokens: usize,
-    pub completion_tokens: usize,
-    pub queue_ms: f64,
-    pub prefill_ms: f64,
-    pub decode_ms: f64,
-}
-
 impl App {
     /// Writes a line about a complete continuation.
-    pub fn log_done(&self, record: &DoneRecord<'_>) {
-        let time = jiff::Timestamp::now();
-        write_line(&match self.options.log {
-            LogFormat::Json => with_time(record, time),
-            LogFormat::Text => {
-                let DoneRecord {
-                    request_id,
-                    model,
-                    index,
-                    finish,
-                    prompt_tokens,
-                    cached_tokens,
-                    completion_tokens,
-                    queue_ms,
-                    prefill_ms,
-                    decode_ms,
-                } = record;
-                format!(
-                    "{time:.0} {request_id} done: {model} [{index}] {finish}, {prompt_tokens} prompt tokens ({cached_tokens} cached) in {prefill_ms:.1} ms \
-                     after {queue_ms:.1} ms in the queue, {completion_tokens} tokens in {decode_ms:.1} ms"
-                )
-            }
+    pub fn log_done(&self, request_id: &str, model: &str, done: &Completion) {
+        let (index, finish, usage, timings) = (done.index, done.finish.name(), &done.usage, &done.timings);
+        let record = json!({
+            "request_id": request_id, "model": model, "index": index, "finish": finish, "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens, "completion_tokens": usage.completion_tokens, "queue_ms": timings.queue_ms,
+            "prefill_ms": timings.prefill_ms, "decode_ms": timings.decode_ms,
+        });
+        self.write(record, || {
+            format!(
+                "{request_id} done: {model} [{index}] {finish}, {} prompt tokens ({} cached) in {:.1} ms after {:.1} ms in the queue, {} tokens in {:.1} ms",
+                usage.prompt_tokens,
+                usage.cached_tokens,
+                timings.prefill_ms,
+                timings.queue_ms,
+                usage.completion_tokens,
+                timings.decode_ms
+            )
         });
     }
 
     /// Writes a line about a response.
     pub fn log(&self, record: &Record<'_>) {
+        self.write(json!(record), || {
+            let Record { request_id, method, route, status, key, milliseconds, error } = record;
+            let key = key.map(|key| format!(" {key}")).unwrap_or_default();
+            let error = error.map(|error| format!(" {error}")).unwrap_or_default();
+            format!("{method} {route} {status} {milliseconds:.1} ms {request_id}{key}{error}")
+        });
+    }
+
+    /// Writes a line with the time: the record as JSON, or the text.
+    fn write(&self, mut record: Value, text: impl FnOnce() -> String) {
         let time = jiff::Timestamp::now();
-        let line = match self.options.log {
-            LogFormat::Json => with_time(record, time),
-            LogFormat::Text => {
-                let Record { request_id, method, route, status, key, milliseconds, error } = record;
-                let key = key.map(|key| format!(" {key}")).unwrap_or_default();
-                let error = error.map(|error| format!(" {error}")).unwrap_or_default();
-                format!("{time:.0} {method} {route} {status} {milliseconds:.1} ms {request_id}{key}{error}")
-            }
-        };
-        write_line(&line);
+        record["time"] = time.to_string().into();
+        write_line(&match self.options.log {
+            LogFormat::Json => record.to_string(),
+            LogFormat::Text => format!("{time:.0} {}", text()),
+        });
     }
 
     /// Writes a request's body to the log, if the operator asked for this.
     pub fn log_body(&self, request_id: &str, body: &[u8]) {
         if self.options.log_prompts {
             let text = String::from_utf8_lossy(body);
-            write_line(&serde_json::json!({"request_id": request_id, "body": text}).to_string());
+            write_line(&json!({"request_id": request_id, "body": text}).to_string());
         }
     }
-}
-
-/// Returns a record as JSON, with the time.
-fn with_time(record: &impl Serialize, time: jiff::Timestamp) -> String {
-    let mut fields = serde_json::to_value(record).unwrap_or_default();
-    fields["time"] = time.to_string().into();
-    fields.to_string()
 }
 
 /// Writes a line in one piece, so that lines of several threads do not mix. An error is ignored: nobody could read a message about it.

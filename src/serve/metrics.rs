@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -45,50 +45,34 @@ fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
 }
 
+/// Adds a metric to the registry.
+fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
 impl Default for Metrics {
     fn default() -> Metrics {
         let mut registry = Registry::with_prefix("wingbeat");
-        macro_rules! family {
-            ($name:literal, $help:literal, $new:expr) => {{
-                let family = $new;
-                registry.register($name, $help, family.clone());
-                family
-            }};
-        }
+        let all = &mut registry;
         let histogram = || Family::<Model, Histogram>::new_with_constructor(seconds);
-        let requests = family!("requests", "Requests by route and status", Family::default());
-        let prompt_tokens = family!("prompt_tokens", "Tokens of prompts, cached tokens included", Family::default());
-        let cached_tokens = family!(
-            "cached_tokens",
-            "Tokens of prompts that were not prefilled, because a cached or kept state contained them",
-            Family::default()
-        );
-        let generated_tokens = family!("generated_tokens", "Generated tokens", Family::default());
-        let first_token =
-            family!("time_to_first_token_seconds", "Time from the moment when a request gets its slots to its first token", histogram());
-        let per_token = family!("time_per_token_seconds", "Mean time between the tokens of an answer", histogram());
-        let queued = family!("queue_seconds", "Time in the queue", histogram());
-        let slots = family!("slots", "Slots", Family::default());
-        let free_slots = family!("free_slots", "Slots without a request", Family::default());
-        let running = family!("running_requests", "Requests with slots", Family::default());
-        let waiting = family!("waiting_requests", "Requests that wait for slots", Family::default());
-        let cached = family!("cache_entries", "Entries of the prefix cache", Family::default());
-        let lost_devices = family!("lost_devices", "Devices that failed", Counter::default());
+        let cached_tokens = "Tokens of prompts that were not prefilled, because a cached or kept state contained them";
+        let first_token = "Time from the moment when a request gets its slots to its first token";
         Metrics {
+            requests: register(all, "requests", "Requests by route and status", Family::default()),
+            prompt_tokens: register(all, "prompt_tokens", "Tokens of prompts, cached tokens included", Family::default()),
+            cached_tokens: register(all, "cached_tokens", cached_tokens, Family::default()),
+            generated_tokens: register(all, "generated_tokens", "Generated tokens", Family::default()),
+            first_token: register(all, "time_to_first_token_seconds", first_token, histogram()),
+            per_token: register(all, "time_per_token_seconds", "Mean time between the tokens of an answer", histogram()),
+            queued: register(all, "queue_seconds", "Time in the queue", histogram()),
+            slots: register(all, "slots", "Slots", Family::default()),
+            free_slots: register(all, "free_slots", "Slots without a request", Family::default()),
+            running: register(all, "running_requests", "Requests with slots", Family::default()),
+            waiting: register(all, "waiting_requests", "Requests that wait for slots", Family::default()),
+            cached: register(all, "cache_entries", "Entries of the prefix cache", Family::default()),
+            lost_devices: register(all, "lost_devices", "Devices that failed", Counter::default()),
             registry,
-            requests,
-            prompt_tokens,
-            cached_tokens,
-            generated_tokens,
-            first_token,
-            per_token,
-            queued,
-            slots,
-            free_slots,
-            running,
-            waiting,
-            cached,
-            lost_devices,
         }
     }
 }

@@ -2,13 +2,11 @@
 //!
 //! The server is a thin layer over [`engine`](crate::engine): each request becomes an engine request, and each event becomes a part of the
 //! response. `openai` has the endpoints of OpenAI's API, `native` has the other endpoints. A new endpoint needs a file in one of these folders, a
-//! line in `routes.rs`, and a line in the list of `native/openapi.rs`.
+//! an entry in the list of `routes.rs`.
 
-mod address;
 mod app;
 mod around;
 mod body;
-mod connections;
 mod failure;
 mod guard;
 mod hosted;

@@ -3,41 +3,80 @@
 use super::app::App;
 use super::around::{around, panicked};
 use super::failure::Failure;
-use super::native::{health, metrics, openapi, page, slots, states, tokens};
+use super::native::openapi::{BYTES, DELETE, Endpoint, GET, POST, PUT, document};
+use super::native::{operation, page, states, tokens};
 use super::openai::{chat, completions, embeddings, models, rerank, responses};
 use crate::error::{Error, short};
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use axum::routing::get;
+use axum::{Json, Router};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
+/// Returns the endpoints that `/openapi.json` describes.
+fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::new(GET, "/v1/models", "Lists the models", models::list).returns::<models::ModelList>(),
+        Endpoint::new(GET, "/v1/models/{name}", "Describes a model", models::one).returns::<models::ModelEntry>(),
+        Endpoint::new(POST, "/v1/chat/completions", "Answers messages", chat::create)
+            .takes::<chat::ChatBody>()
+            .answers::<chat::ChatChoice, chat::ChatPiece>(),
+        Endpoint::new(POST, "/v1/completions", "Continues texts or tokens", completions::create)
+            .takes::<completions::CompletionBody>()
+            .answers::<completions::TextChoice, completions::TextChoice>(),
+        Endpoint::new(POST, "/v1/responses", "Answers an input, and keeps the conversation", responses::create)
+            .takes::<responses::ResponseBody>()
+            .returns::<responses::ResponseObject>()
+            .streams::<responses::ResponseEvent>(),
+        Endpoint::new(GET, "/v1/responses/{id}", "Returns a kept response", responses::one).returns::<responses::ResponseObject>(),
+        Endpoint::new(DELETE, "/v1/responses/{id}", "Deletes a kept response and its state", responses::delete)
+            .returns::<responses::DeletedResponse>(),
+        Endpoint::new(POST, "/v1/embeddings", "Computes vectors", embeddings::create)
+            .takes::<embeddings::EmbeddingBody>()
+            .returns::<embeddings::EmbeddingList>(),
+        Endpoint::new(POST, "/v1/rerank", "Scores documents for a query", rerank::create)
+            .takes::<rerank::RerankBody>()
+            .returns::<rerank::Ranking>(),
+        Endpoint::new(POST, "/tokenize", "Converts a text or messages to token ids", tokens::tokenize)
+            .takes::<tokens::TextBody>()
+            .returns::<tokens::Tokens>(),
+        Endpoint::new(POST, "/detokenize", "Converts token ids to a text", tokens::detokenize)
+            .takes::<tokens::TokensBody>()
+            .returns::<tokens::Detokenized>(),
+        Endpoint::new(GET, "/tokenizer_info", "Describes the tokenizer, as vLLM does", tokens::info).returns::<tokens::TokenizerInfo>(),
+        Endpoint::new(POST, "/apply-template", "Renders messages as a prompt", tokens::apply_template)
+            .takes::<tokens::TextBody>()
+            .returns::<tokens::RenderedPrompt>(),
+        Endpoint::new(POST, "/v1/tokens/count", "Counts the tokens of a text or of messages", tokens::count)
+            .takes::<tokens::TextBody>()
+            .returns::<tokens::TokenCount>(),
+        Endpoint::new(GET, "/v1/states", "Lists saved states", states::list).returns::<states::StateList>(),
+        Endpoint::new(POST, "/v1/states", "Saves, copies, renames or deletes a state", states::act)
+            .takes::<states::StateBody>()
+            .returns::<states::Acted>(),
+        Endpoint::new(GET, "/v1/states/{name}", "Describes a saved state", states::one).returns::<states::StateEntry>(),
+        Endpoint::new(DELETE, "/v1/states/{name}", "Deletes a saved state", states::delete).returns::<states::DeletedState>(),
+        Endpoint::new(GET, "/v1/states/{name}/content", "Downloads a saved state", states::download).returns_text(BYTES),
+        Endpoint::new(PUT, "/v1/states/{name}/content", "Uploads a state file, or a tuned state", states::upload)
+            .takes_file()
+            .returns::<states::StateEntry>(),
+        Endpoint::new(GET, "/health", "Reports whether the server is ready", operation::health).returns::<operation::Health>(),
+        Endpoint::new(GET, "/slots", "Lists slots and open requests", operation::slots).returns::<operation::Slots>(),
+        Endpoint::new(GET, "/metrics", "Returns metrics in the text format of OpenMetrics", operation::metrics)
+            .returns_text(operation::METRICS),
+    ]
+}
+
 /// Returns the router of a server.
 pub fn router(app: &Arc<App>) -> Router {
-    let routes = Router::new()
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{name}", get(models::one))
-        .route("/v1/chat/completions", post(chat::create))
-        .route("/v1/completions", post(completions::create))
-        .route("/v1/responses", post(responses::create))
-        .route("/v1/responses/{id}", get(responses::one).delete(responses::delete))
-        .route("/v1/embeddings", post(embeddings::create))
-        .route("/v1/rerank", post(rerank::create))
-        .route("/tokenize", post(tokens::tokenize))
-        .route("/detokenize", post(tokens::detokenize))
-        .route("/tokenizer_info", get(tokens::info))
-        .route("/apply-template", post(tokens::apply_template))
-        .route("/v1/tokens/count", post(tokens::count))
-        .route("/v1/states", get(states::list).post(states::act))
-        .route("/v1/states/{name}", get(states::one).delete(states::delete))
-        .route("/v1/states/{name}/content", get(states::download).put(states::upload))
-        .route("/health", get(health::health))
-        .route("/metrics", get(metrics::metrics))
-        .route("/slots", get(slots::slots))
-        .route("/openapi.json", get(openapi::document))
+    let endpoints = endpoints();
+    let description = document(&endpoints);
+    let routes = endpoints.into_iter().fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, endpoint.handler));
+    let routes = routes
+        .route("/openapi.json", get(|| async { Json(description) }))
         .route("/", get(page::index))
         .route("/page/{file}", get(page::file))
         .fallback(unknown)

@@ -1,20 +1,29 @@
-//! Starts and ends a server.
+//! Starts and ends a server, and accepts connections within limits on their number, their headers and the time that a header takes.
 
 use super::app::App;
+use super::guard::{MAX_FIELDS, MAX_HEADER, check_options};
 use super::hosted::ServedModel;
 use super::options::ServeOptions;
-use super::{connections, routes};
 use crate::error::{Error, Kind, Result};
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 
 /// How often the server checks whether it should end.
 const TICK: Duration = Duration::from_millis(50);
 /// The time that clients have to take the last bytes of their responses.
 const LAST: Duration = Duration::from_secs(5);
+
+/// The longest time that a client may leave a response unread. An unread response occupies slots.
+const UNREAD: Duration = Duration::from_secs(60);
 
 /// Runs a server until `options.stop` is set and the open requests are complete or cut. Calls `listening` with the address when the server accepts
 /// connections. The models load after this call.
@@ -23,7 +32,7 @@ const LAST: Duration = Duration::from_secs(5);
 /// `Usage` if an option is wrong, or if the address is unknown, in use or not allowed; `File` if the folder of states cannot be made; `Memory` if
 /// no thread can be started; the errors of loading a model; `Device` if a device failed and could not be opened again.
 pub fn run(options: ServeOptions, models: Vec<ServedModel>, listening: &mut dyn FnMut(SocketAddr)) -> Result<()> {
-    super::guard::check_options(&options)?;
+    check_options(&options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("serve").build();
     let runtime = runtime.map_err(|e| Error::memory(format!("the server's threads could not be started: {e}")).caused_by(e))?;
     let result = runtime.block_on(serve(options, models, listening));
@@ -39,7 +48,7 @@ async fn serve(options: ServeOptions, models: Vec<ServedModel>, listening: &mut 
     listening(address);
     let loading = app.clone();
     tokio::task::spawn_blocking(move || load(&loading));
-    connections::serve(listener, routes::router(&app), &app.options, stopped(&app), LAST).await;
+    accept(listener, super::routes::router(&app), &app.options, stopped(&app)).await;
     let fatal = app.fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fatal.map_or(Ok(()), Err)
 }
@@ -66,6 +75,51 @@ async fn listen(options: &ServeOptions) -> Result<TcpListener> {
             .hint("choose another `port`; 0 selects a free port"),
         _ => Error { kind: Kind::Usage, ..Error::of_io(e) }.at(named),
     })
+}
+
+/// Serves connections until `stop` is complete. Then waits for open requests, at most for the time [`LAST`].
+async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, stop: impl Future<Output = ()>) {
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(options.read_timeout);
+    // Hyper refuses a large header without an error object. So hyper's limits are above the limits of `guard::check_size`.
+    http.max_buf_size(2 * MAX_HEADER).max_headers(2 * MAX_FIELDS);
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(options.max_connections));
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let place = tokio::select! {
+            place = places.clone().acquire_owned() => place,
+            () = &mut stop => break,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                // The usual cause is too many open files. Connections that end close files, so the next try may succeed.
+                log::warn!("a connection could not be accepted: {e}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        // Sends each packet at once: the packet of a token must not wait for the next token.
+        let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(UNREAD));
+        let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router.clone()));
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            // An error means that the client sent nonsense or left. Nobody can receive an answer.
+            if let Err(e) = connection.await {
+                log::debug!("connection: {e}");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(LAST, graceful.shutdown()).await;
 }
 
 /// Returns when the server must close its connections: after `options.stop` is set and the open requests are complete or cut, or after a fatal error.

@@ -1,6 +1,6 @@
 //! Named states of callers. The storage has a file for each state. The memory of an engine has copies of the states that were used last.
 
-use super::failure::{Answer, Failure};
+use super::failure::{Answer, Failure, blocking};
 use super::guard::Caller;
 use super::store::{Store, Stored, Version};
 use crate::engine::{Engine, StateInfo};
@@ -8,6 +8,7 @@ use crate::error::{Error, size};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The extension of a state's file.
@@ -33,10 +34,7 @@ pub struct States {
 /// A state in a listing.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    pub name: String,
-    pub bytes: u64,
-    /// The number of tokens that led to the state.
-    pub n_tokens: usize,
+    pub info: StateInfo,
     /// The time of the last change, in seconds since 1970.
     pub modified: i64,
 }
@@ -150,7 +148,7 @@ impl States {
     async fn listed(&self, folder: &str, stored: &Stored, name: &str) -> Answer<Listed> {
         let first = self.store.get_first(folder, &stored.name, MAX_HEADER).await?;
         let n_tokens = first.and_then(|first| header_tokens(&first)).unwrap_or(0);
-        Ok(Listed { name: name.into(), bytes: stored.bytes, n_tokens, modified: stored.modified })
+        Ok(Listed { info: StateInfo { name: name.into(), n_tokens, bytes: stored.bytes }, modified: stored.modified })
     }
 
     async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<StateInfo> {
@@ -222,13 +220,17 @@ fn file(name: &str) -> Answer<String> {
     Ok(format!("{name}{EXTENSION}"))
 }
 
+/// Returns the failure for a temporary file that cannot be written or read.
+fn unstored(e: std::io::Error, path: &Path) -> Failure {
+    Failure::from(Error::io(e, path)).unstored()
+}
+
 /// Loads a state's file into the engine.
 async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
     let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
     let load = move || -> Answer<()> {
-        let unstored = |e: Error| Failure::from(e).unstored();
-        let file = tempfile::NamedTempFile::new().map_err(|e| unstored(Error::io(e, &std::env::temp_dir())))?;
-        std::fs::write(file.path(), &content).map_err(|e| unstored(Error::io(e, file.path())))?;
+        let file = tempfile::NamedTempFile::new().map_err(|e| unstored(e, &std::env::temp_dir()))?;
+        std::fs::write(file.path(), &content).map_err(|e| unstored(e, file.path()))?;
         // The path of the temporary file means nothing to the caller, and hints name calls of the library.
         let refused = |e: Error| {
             Error { place: None, hint: None, ..e }
@@ -237,7 +239,7 @@ async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> A
         let loaded = engine.load_state(&namespace, &name, file.path()).map(drop).map_err(refused);
         loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
     };
-    tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(Error::file("reading the state panicked").into()))
+    blocking(load).await
 }
 
 /// Returns the file of a state that the engine has, and removes the state from the engine. `is_foreign` is true if the state came from outside: then
@@ -245,20 +247,19 @@ async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> A
 async fn exported(engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
     let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
     let export = move || -> Answer<Bytes> {
-        let unstored = |e: Error| Failure::from(e).unstored();
-        let folder = tempfile::tempdir().map_err(|e| unstored(Error::io(e, &std::env::temp_dir())))?;
+        let folder = tempfile::tempdir().map_err(|e| unstored(e, &std::env::temp_dir()))?;
         let path = folder.path().join("state");
         let exported = engine.export_state(&namespace, &name, &path);
         // The engine may have forgotten the state already.
         let _ = engine.delete_state(&namespace, &name);
-        exported.map_err(unstored)?;
-        let content = std::fs::read(&path).map_err(|e| unstored(Error::io(e, &path)))?;
+        exported.map_err(|e| Failure::from(e).unstored())?;
+        let content = std::fs::read(&path).map_err(|e| unstored(e, &path))?;
         if is_foreign {
             check_finite(&content)?;
         }
         Ok(content.into())
     };
-    tokio::task::spawn_blocking(export).await.unwrap_or_else(|_| Err(Error::file("writing the state panicked").into()))
+    blocking(export).await
 }
 
 /// Returns whether a stored file counts against the room for the new file `file`: files of responses can be deleted, and `file` is replaced.

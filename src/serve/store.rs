@@ -83,10 +83,7 @@ impl Store {
 
     /// Reads a file. Returns `None` if the file does not exist.
     pub async fn get(&self, folder: &str, name: &str) -> Result<Option<(Bytes, Version)>> {
-        let found = match self.inner.get(&self.at(folder, name)).await {
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            found => found.map_err(failed)?,
-        };
+        let Some(found) = found(self.inner.get(&self.at(folder, name)).await)? else { return Ok(None) };
         let version = version(&found.meta);
         Ok(Some((found.bytes().await.map_err(failed)?, version)))
     }
@@ -94,18 +91,12 @@ impl Store {
     /// Reads the first `n` bytes of a file, or the whole file if it is shorter. Returns `None` if the file does not exist.
     pub async fn get_first(&self, folder: &str, name: &str, n: u64) -> Result<Option<Bytes>> {
         let Some(version) = self.version(folder, name).await? else { return Ok(None) };
-        match self.inner.get_range(&self.at(folder, name), 0..n.min(version.bytes)).await {
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            found => found.map(Some).map_err(failed),
-        }
+        found(self.inner.get_range(&self.at(folder, name), 0..n.min(version.bytes)).await)
     }
 
     /// Returns the version of a file, or `None` if the file does not exist.
     pub async fn version(&self, folder: &str, name: &str) -> Result<Option<Version>> {
-        match self.inner.head(&self.at(folder, name)).await {
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            found => found.map(|meta| Some(version(&meta))).map_err(failed),
-        }
+        Ok(found(self.inner.head(&self.at(folder, name)).await)?.map(|meta| version(&meta)))
     }
 
     /// Lists the files of a folder, sorted by name.
@@ -125,15 +116,20 @@ impl Store {
         if self.version(folder, name).await?.is_none() {
             return Ok(false);
         }
-        match self.inner.delete(&self.at(folder, name)).await {
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
-            deleted => deleted.map(|()| true).map_err(failed),
-        }
+        Ok(found(self.inner.delete(&self.at(folder, name)).await)?.is_some())
     }
 }
 
 fn version(meta: &ObjectMeta) -> Version {
     Version { tag: meta.e_tag.clone(), modified: meta.last_modified.timestamp_millis(), bytes: meta.size }
+}
+
+/// Returns `None` if a file does not exist.
+fn found<T>(result: object_store::Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        result => result.map(Some).map_err(failed),
+    }
 }
 
 /// Converts an error of the storage. The storage's text can have a path, so this text becomes the place, which only the log shows.

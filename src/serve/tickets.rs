@@ -5,20 +5,19 @@ use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
 use super::ids::new_id;
-use super::ledger::{Entry, Line};
-use super::log::DoneRecord;
+use super::ledger::Line;
 use crate::engine::{Completion, Engine, Event, Generation, Request};
 use crate::error::{Error, Kind, Result};
+use axum::http::StatusCode;
 use futures_util::StreamExt;
 use std::sync::Arc;
-use std::time::Instant;
 
-/// States that a request resumes and saves without its fields `state` and `save_state`: the states of sessions and responses.
+/// Names of the states that a session or a kept response resumes and saves. The request's own fields `state` and `save_state` have precedence.
 #[derive(Debug, Clone, Default)]
 pub struct Kept {
     /// The name of the state from which the conversation continues if its text begins with the text of the state.
     pub resume: Option<String>,
-    /// The name under which the state after the answer is stored.
+    /// The name of the state after the answer.
     pub save: Option<String>,
     /// True if the prompt is the whole conversation, and a kept state can be its beginning.
     pub is_conversation: bool,
@@ -57,25 +56,15 @@ impl Ticket {
             return Err(Failure::stopping());
         }
         let (engine, number) = model.engine()?;
-        let entry = Entry {
-            request_id: caller.request_id.clone(),
-            namespace: caller.namespace.clone(),
-            endpoint,
-            model: model.name.clone(),
-            prompt_tokens: 0,
-            cached_tokens: 0,
-            events: 0,
-            began: Instant::now(),
-        };
-        let line = Line::open(&app.ledger, entry);
+        let line = Line::open(&app.ledger, caller, endpoint, &model.name);
         let mut request =
             Request { namespace: caller.namespace.clone(), state_is_prefix: kept.is_conversation && request.state.is_none(), ..request };
         if let Some(name) = &request.state {
-            if !app.states.bring(&engine, caller, name).await.map_err(|e| in_field(e, "state"))? {
-                return Err(unknown_state(name, Some("state")));
+            if !app.states.bring(&engine, caller, name).await.map_err(|e| e.in_field("state"))? {
+                return Err(unknown_state(name).in_field("state"));
             }
         } else if let Some(name) = &kept.resume
-            && app.states.bring(&engine, caller, name).await.map_err(|e| in_field(e, "session_id"))?
+            && app.states.bring(&engine, caller, name).await.map_err(|e| e.in_field("session_id"))?
         {
             request.state = Some(name.clone());
         }
@@ -85,13 +74,17 @@ impl Ticket {
             // The engine saves the state under a name of its own. So only a state that the storage has gets the caller's name.
             request.save_state = Some(new_id("saving-"));
         }
-        let mut generation = submit(app, &engine, &request).await;
+        let submit = |request: &Request| {
+            let (engine, request) = (engine.clone(), request.clone());
+            app.prepare(move || engine.submit(request))
+        };
+        let mut generation = submit(&request).await;
         if let (Err(e), Some(name)) = (&generation, &request.state)
             && e.field_name() == Some("state")
             && app.states.bring(&engine, caller, name).await.unwrap_or(false)
         {
             // Other states have displaced this state since it was loaded.
-            generation = submit(app, &engine, &request).await;
+            generation = submit(&request).await;
         }
         if let Err(e) = &generation
             && e.kind == Kind::Device
@@ -140,18 +133,7 @@ impl Ticket {
                     }));
                 }
                 self.app.metrics.on_done(&self.model.name, done);
-                self.app.log_done(&DoneRecord {
-                    request_id: &self.caller.request_id,
-                    model: &self.model.name,
-                    index: done.index,
-                    finish: done.finish.name(),
-                    prompt_tokens: done.usage.prompt_tokens,
-                    cached_tokens: done.usage.cached_tokens,
-                    completion_tokens: done.usage.completion_tokens,
-                    queue_ms: done.timings.queue_ms,
-                    prefill_ms: done.timings.prefill_ms,
-                    decode_ms: done.timings.decode_ms,
-                });
+                self.app.log_done(&self.caller.request_id, &self.model.name, done);
             }
             _ => {}
         }
@@ -175,31 +157,11 @@ impl Ticket {
     }
 }
 
-/// Submits a request on a thread that may block.
-async fn submit(app: &Arc<App>, engine: &Engine, request: &Request) -> Result<Generation> {
-    // The permit is part of the work, so a client that leaves does not free it early. No code closes the semaphore.
-    let permit = app.preparing.clone().acquire_owned().await;
-    let (engine, request) = (engine.clone(), request.clone());
-    let submitted = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        engine.submit(request)
-    });
-    submitted.await.unwrap_or_else(|_| Err(Error::file("checking the request panicked")))
-}
-
 /// Returns the failure for a state that does not exist, or belongs to another caller.
-pub fn unknown_state(name: &str, field: Option<&str>) -> Failure {
-    let e = Error::input(format!("unknown state {:?}", crate::error::short(name, 100)))
-        .hint("GET /v1/states lists the states of this key and model");
-    Failure {
-        status: axum::http::StatusCode::NOT_FOUND,
-        code: Some("state_not_found"),
-        ..field.map_or(e.clone(), |field| e.field(field)).into()
-    }
-}
-
-fn in_field(failure: Failure, field: &str) -> Failure {
-    Failure { error: Box::new(failure.error.field(field)), ..failure }
+pub fn unknown_state(name: &str) -> Failure {
+    let e = Error::input(format!("unknown state {:?}", crate::error::short(name, 100)));
+    let e = e.hint("GET /v1/states lists the states of this key and model");
+    Failure::new(StatusCode::NOT_FOUND, "state_not_found", e)
 }
 
 #[cfg(all(test, feature = "embedded-model"))]
@@ -209,6 +171,7 @@ mod tests {
     use crate::serve::ServeOptions;
     use crate::serve::hosted::{LoadEngine, ServedModel, ServedTask};
     use crate::session::{Model, ModelSource, Options, Output};
+    use std::time::Instant;
 
     #[tokio::test]
     async fn a_lost_model_for_vectors_is_loaded_again() {

@@ -2,7 +2,6 @@
 
 use super::{Server, keys};
 use serde_json::json;
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -72,23 +71,16 @@ fn sizes_are_limited() {
 fn a_full_queue_is_429_and_a_client_that_leaves_frees_its_slot() {
     let engine = EngineOptions { slots: 1, queue: 1, ..EngineOptions::default() };
     let server = Server::with_engine(ServeOptions::default(), engine);
-    let address = server.url.strip_prefix("http://").unwrap();
-    let body = json!({"prompt": "a", "max_tokens": -1, "ignore_eos": true, "stream": true}).to_string();
-    let endless = || {
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
-        stream.read_exact(&mut [0; 12]).unwrap();
-        stream
-    };
+    let endless = || server.begin("/v1/completions", &json!({"prompt": "a", "max_tokens": -1, "ignore_eos": true, "stream": true}));
     let first = endless();
-    until(&server, "running", 1);
+    server.until(|slots| slots["running"] == 1);
     let second = endless();
-    until(&server, "waiting", 1);
+    server.until(|slots| slots["waiting"] == 1);
     let full = server.post("/v1/completions", &json!({"prompt": "a"}));
     assert_eq!((full.status, full.header("retry-after"), &full.json()["error"]["type"]), (429, "1", &json!("rate_limit_error")));
     assert_eq!(server.get("/slots").ok()[0]["requests"].as_array().unwrap().len(), 2);
     drop((second, first));
-    until(&server, "free_slots", 1);
+    server.until(|slots| slots["free_slots"] == 1);
     server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 2})).ok();
 }
 
@@ -97,28 +89,20 @@ fn a_key_has_a_share_of_the_queue() {
     let engine = EngineOptions { slots: 1, queue: 4, queue_per_namespace: Some(2), ..EngineOptions::default() };
     let server = Server::with_engine(ServeOptions { keys: keys(), ..ServeOptions::default() }, engine);
     let (ada, bob) = (server.as_caller("key-of-ada"), server.as_caller("key-of-bob"));
-    let address = server.url.strip_prefix("http://").unwrap();
-    let endless = |key: &str, prompts: &[&str]| {
-        let body = json!({"prompt": prompts, "max_tokens": -1, "ignore_eos": true, "stream": true}).to_string();
-        let mut stream = TcpStream::connect(address).unwrap();
-        let head = format!("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\ncontent-length:");
-        write!(stream, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
-        let mut status = [0; 12];
-        stream.read_exact(&mut status).unwrap();
-        assert_eq!(&status, b"HTTP/1.1 200", "{key}");
-        stream
+    let endless = |caller: &Server, prompts: &[&str]| {
+        caller.begin("/v1/completions", &json!({"prompt": prompts, "max_tokens": -1, "ignore_eos": true, "stream": true}))
     };
     // One prompt runs, and two wait.
-    let of_ada = endless("key-of-ada", &["a", "b", "c"]);
-    until(&ada, "waiting", 2);
+    let of_ada = endless(&ada, &["a", "b", "c"]);
+    ada.until(|slots| slots["waiting"] == 2);
     let full = ada.post("/v1/completions", &json!({"prompt": "d"}));
     let error = &full.json()["error"];
     assert_eq!((full.status, full.header("retry-after"), &error["code"]), (429, "1", &json!("queue_full")), "{}", full.text);
     let want = "the queue has no more room for this caller: 2 requests of the caller are waiting (try again when some of these requests have ended)";
     assert_eq!(error["message"], want);
     // The other key has its own share.
-    let of_bob = endless("key-of-bob", &["a", "b"]);
-    until(&bob, "waiting", 4);
+    let of_bob = endless(&bob, &["a", "b"]);
+    bob.until(|slots| slots["waiting"] == 4);
     let full = bob.post("/v1/completions", &json!({"prompt": "c"}));
     assert_eq!(
         (full.status, &full.json()["error"]["message"]),
@@ -134,19 +118,10 @@ fn a_key_has_a_share_of_the_queue() {
         "expected at most 3 prompts, for which the slots and the queue have room, found 4 (divide the prompts among several requests)";
     assert_eq!(error["message"], want);
     drop((of_ada, of_bob));
-    until(&ada, "free_slots", 1);
-    until(&ada, "waiting", 0);
+    ada.until(|slots| slots["free_slots"] == 1);
+    ada.until(|slots| slots["waiting"] == 0);
     let few = ada.post("/v1/completions", &json!({"prompt": ["a", "b", "c"], "max_tokens": 1}));
     assert_eq!(few.ok()["choices"].as_array().unwrap().len(), 3);
-}
-
-/// Waits until a count of `/slots` has this value.
-fn until(server: &Server, name: &str, value: u64) {
-    let began = std::time::Instant::now();
-    while server.get("/slots").ok()[0][name] != value {
-        assert!(began.elapsed() < Duration::from_secs(60), "{name}: {}", server.get("/slots").text);
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -2,9 +2,6 @@
 
 use super::{Server, keys};
 use serde_json::{Value, json};
-use std::io::Write;
-use std::net::TcpStream;
-use std::time::{Duration, Instant};
 use wingbeat::engine::EngineOptions;
 use wingbeat::serve::{ServeOptions, ServedModel, ServedTask};
 
@@ -64,26 +61,14 @@ fn a_model_for_vectors_is_described_and_counted() {
 #[test]
 fn requests_for_vectors_are_shown_and_end_when_their_client_leaves() {
     let server = Server::with_vectors();
-    let body = json!({"input": vec!["In the beginning God created the heaven and the earth. ".repeat(20); 2048]}).to_string();
-    let long = || {
-        let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
-        write!(stream, "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
-        stream
-    };
-    let until = |is_so: &dyn Fn(&Value) -> bool| {
-        let began = Instant::now();
-        while !is_so(&server.get("/slots").ok()[0]) {
-            assert!(began.elapsed() < Duration::from_secs(60), "{}", server.get("/slots").text);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
-    let (first, second) = (long(), long());
+    let body = json!({"input": vec!["In the beginning God created the heaven and the earth. ".repeat(20); 2048]});
+    let (first, second) = (server.open("/v1/embeddings", &body), server.open("/v1/embeddings", &body));
     // The texts of both requests take turns, so both requests have slots.
-    until(&|slots| slots["running"] == 2 && slots["waiting"] == 0 && slots["requests"].as_array().unwrap().len() == 2);
-    until(&|slots| slots["requests"][0]["prompt_tokens"].as_u64() > Some(2048));
+    server.until(|slots| slots["running"] == 2 && slots["waiting"] == 0 && slots["requests"].as_array().unwrap().len() == 2);
+    server.until(|slots| slots["requests"][0]["prompt_tokens"].as_u64() > Some(2048));
     assert_eq!(server.get("/slots").ok()[0]["requests"][0]["endpoint"], "/v1/embeddings");
     drop((first, second));
-    until(&|slots| slots["free_slots"] == 2 && slots["requests"] == json!([]));
+    server.until(|slots| slots["free_slots"] == 2 && slots["requests"] == json!([]));
     server.post("/v1/embeddings", &json!({"input": "light"})).ok();
     server.end().unwrap();
 }
@@ -93,15 +78,9 @@ fn a_model_for_vectors_has_the_limits_of_the_queue() {
     let options = ServeOptions { keys: keys(), ..ServeOptions::default() };
     let server = Server::with_vectors_and(options, EngineOptions { queue: 8, queue_per_namespace: Some(1), ..EngineOptions::default() });
     let (ada, bob) = (server.as_caller("key-of-ada"), server.as_caller("key-of-bob"));
-    let long = json!({"input": vec!["In the beginning God created the heaven and the earth. ".repeat(20); 2048]}).to_string();
-    let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
-    let head = "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer key-of-ada";
-    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{long}", long.len()).unwrap();
-    let began = Instant::now();
-    while ada.get("/slots").ok()[0]["free_slots"] != 0 {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let body = json!({"input": vec!["In the beginning God created the heaven and the earth. ".repeat(20); 2048]});
+    let _open = ada.open("/v1/embeddings", &body);
+    ada.until(|slots| slots["free_slots"] == 0);
     let refused = ada.post("/v1/embeddings", &json!({"input": "light"}));
     assert_eq!((refused.status, refused.header("retry-after")), (429, "1"), "{}", refused.text);
     bob.post("/v1/embeddings", &json!({"input": "light"})).ok();

@@ -1,129 +1,95 @@
-//! `GET /openapi.json`: a description of all endpoints.
+//! `GET /openapi.json`: a description of all endpoints. Its schemas come from the types that the endpoints read and write.
 
 use crate::sample::Setting;
-use crate::serve::native::{states, tokens};
-use crate::serve::openai::chat::ChatBody;
-use crate::serve::openai::completions::CompletionBody;
-use crate::serve::openai::embeddings::EmbeddingBody;
-use crate::serve::openai::rerank::RerankBody;
-use crate::serve::openai::responses::ResponseBody;
-use axum::Json;
+use crate::serve::app::App;
+use crate::serve::failure::ErrorBody;
+use crate::serve::openai::Choices;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, MethodRouter, on};
 use serde_json::{Map, Value, json};
-use std::sync::LazyLock;
-use utoipa::OpenApi;
-
-/// The schemas of all request bodies.
-#[derive(OpenApi)]
-#[openapi(components(schemas(
-    ChatBody,
-    CompletionBody,
-    ResponseBody,
-    EmbeddingBody,
-    RerankBody,
-    tokens::TextBody,
-    tokens::TokensBody,
-    states::StateBody
-)))]
-struct Schemas;
-
-static DOCUMENT: LazyLock<Value> = LazyLock::new(make);
-
-pub async fn document() -> Json<Value> {
-    Json(DOCUMENT.clone())
-}
-
-/// An endpoint: method, path, summary, the name of the schema of the request body (or its media type), and the media type of the response.
-struct Endpoint(&'static str, &'static str, &'static str, Option<&'static str>, &'static str);
+use std::sync::Arc;
+use utoipa::ToSchema;
 
 const JSON: &str = "application/json";
-const BYTES: &str = "application/octet-stream";
+pub const BYTES: &str = "application/octet-stream";
+const EVENTS: &str = "text/event-stream";
 
-const ENDPOINTS: &[Endpoint] = &[
-    Endpoint("get", "/v1/models", "Lists the models", None, JSON),
-    Endpoint("get", "/v1/models/{name}", "Describes a model", None, JSON),
-    Endpoint("post", "/v1/chat/completions", "Answers messages", Some("ChatBody"), JSON),
-    Endpoint("post", "/v1/completions", "Continues texts or tokens", Some("CompletionBody"), JSON),
-    Endpoint("post", "/v1/responses", "Answers an input, and keeps the conversation", Some("ResponseBody"), JSON),
-    Endpoint("get", "/v1/responses/{id}", "Returns a kept response", None, JSON),
-    Endpoint("delete", "/v1/responses/{id}", "Deletes a kept response and its state", None, JSON),
-    Endpoint("post", "/v1/embeddings", "Computes vectors", Some("EmbeddingBody"), JSON),
-    Endpoint("post", "/v1/rerank", "Scores documents for a query", Some("RerankBody"), JSON),
-    Endpoint("post", "/tokenize", "Converts a text or messages to token ids", Some("TextBody"), JSON),
-    Endpoint("post", "/detokenize", "Converts token ids to a text", Some("TokensBody"), JSON),
-    Endpoint("get", "/tokenizer_info", "Describes the tokenizer, as vLLM does", None, JSON),
-    Endpoint("post", "/apply-template", "Renders messages as a prompt", Some("TextBody"), JSON),
-    Endpoint("post", "/v1/tokens/count", "Counts the tokens of a text or of messages", Some("TextBody"), JSON),
-    Endpoint("get", "/v1/states", "Lists saved states", None, JSON),
-    Endpoint("post", "/v1/states", "Saves, copies, renames or deletes a state", Some("StateBody"), JSON),
-    Endpoint("get", "/v1/states/{name}", "Describes a saved state", None, JSON),
-    Endpoint("delete", "/v1/states/{name}", "Deletes a saved state", None, JSON),
-    Endpoint("get", "/v1/states/{name}/content", "Downloads a saved state", None, BYTES),
-    Endpoint("put", "/v1/states/{name}/content", "Uploads a state file, or a tuned state", Some(BYTES), JSON),
-    Endpoint("get", "/health", "Reports whether the server is ready", None, JSON),
-    Endpoint("get", "/slots", "Lists slots and open requests", None, JSON),
-    Endpoint("get", "/metrics", "Returns metrics in the text format of OpenMetrics", None, "application/openmetrics-text"),
-];
+/// A method in axum and in the description.
+type Method = (MethodFilter, &'static str);
+pub const GET: Method = (MethodFilter::GET, "get");
+pub const POST: Method = (MethodFilter::POST, "post");
+pub const PUT: Method = (MethodFilter::PUT, "put");
+pub const DELETE: Method = (MethodFilter::DELETE, "delete");
 
-/// Statuses of errors, with descriptions.
-const FAILURES: [(&str, &str); 10] = [
-    ("400", "The request is wrong; `param` names the field"),
-    ("401", "The API key is missing or unknown"),
-    ("403", "The host name or the web page may not use this server"),
-    ("404", "The model, the state or the response is unknown"),
-    ("408", "The body arrived too slowly"),
-    ("413", "The body, or the caller's states, are too large"),
-    ("429", "The queue is full"),
-    ("431", "The header is too large"),
-    ("503", "The model is being loaded, or the server is shutting down"),
-    ("507", "The server cannot store the file"),
-];
+/// The schemas of the description, by name.
+type Schemas = Map<String, Value>;
 
-fn make() -> Value {
-    let mut document = serde_json::to_value(Schemas::openapi()).unwrap_or_default();
-    document["info"] = json!({
-        "title": "wingbeat", "version": env!("CARGO_PKG_VERSION"), "description": "RWKV and GLM-4 models behind OpenAI's API, with states as objects.",
-        "license": {"name": "MIT OR Apache-2.0"},
-    });
-    for body in ["ChatBody", "CompletionBody", "ResponseBody"] {
-        add_settings(&mut document["components"]["schemas"][body]["properties"]);
-    }
-    document["components"]["schemas"]["Error"] = json!({
-        "type": "object", "required": ["error"],
-        "properties": {"error": {
-            "type": "object", "required": ["message", "type", "param", "code", "request_id"],
-            "properties": {
-                "message": {"type": "string"}, "type": {"type": "string"}, "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]}, "request_id": {"type": "string"},
-            },
-        }},
-    });
-    document["components"]["securitySchemes"] = json!({"key": {"type": "http", "scheme": "bearer"}});
-    document["security"] = json!([{}, {"key": []}]);
-    let mut paths = Map::new();
-    for endpoint in ENDPOINTS {
-        paths.entry(endpoint.1).or_insert_with(|| json!({}))[endpoint.0] = endpoint.json();
-    }
-    document["paths"] = paths.into();
-    document
+/// A media type, and a function that returns the schema of the content. The function adds the schemas to which this schema refers.
+type Content = (&'static str, fn(&mut Schemas) -> Value);
+
+/// An endpoint with its description.
+pub struct Endpoint {
+    pub path: &'static str,
+    pub handler: MethodRouter<Arc<App>>,
+    method: &'static str,
+    summary: &'static str,
+    body: Option<Content>,
+    responses: Vec<Content>,
 }
 
 impl Endpoint {
-    fn json(&self) -> Value {
-        let Endpoint(method, path, summary, body, kind) = self;
-        let content = match *kind {
-            JSON => json!({JSON: {"schema": {"type": ["object", "array"]}}}),
-            kind => json!({kind: {"schema": {"type": "string"}}}),
-        };
-        let status = if *method == "put" { "201" } else { "200" };
-        let mut responses = json!({status: {"description": "Done", "content": content}});
-        let error = json!({JSON: {"schema": {"$ref": "#/components/schemas/Error"}}});
+    pub fn new<H: Handler<T, Arc<App>>, T: 'static>(method: Method, path: &'static str, summary: &'static str, handler: H) -> Endpoint {
+        Endpoint { path, handler: on(method.0, handler), method: method.1, summary, body: None, responses: Vec::new() }
+    }
+
+    /// Sets the type of the request's body.
+    pub fn takes<T: ToSchema>(self) -> Endpoint {
+        Endpoint { body: Some((JSON, reference::<T>)), ..self }
+    }
+
+    /// Sets that the request's body is a file.
+    pub fn takes_file(self) -> Endpoint {
+        Endpoint { body: Some((BYTES, |_| json!({"type": "string", "format": "binary"}))), ..self }
+    }
+
+    /// Adds the type of a successful response.
+    pub fn returns<T: ToSchema>(self) -> Endpoint {
+        self.with((JSON, reference::<T>))
+    }
+
+    /// Adds a text of this media type to the successful responses.
+    pub fn returns_text(self, kind: &'static str) -> Endpoint {
+        self.with((kind, |_| json!({"type": "string"})))
+    }
+
+    /// Adds a stream to the successful responses. Each event has this type.
+    pub fn streams<T: ToSchema>(self) -> Endpoint {
+        self.with((EVENTS, reference::<T>))
+    }
+
+    /// Adds an answer with choices of the type `C` to the successful responses, and a stream of chunks with pieces of choices, which an error may
+    /// end.
+    pub fn answers<C: ToSchema, Piece: ToSchema>(self) -> Endpoint {
+        let chunk: fn(&mut Schemas) -> Value = |all| json!({"anyOf": [choices::<Piece>(all), reference::<ErrorBody>(all)]});
+        self.with((JSON, choices::<C>)).with((EVENTS, chunk))
+    }
+
+    fn with(mut self, content: Content) -> Endpoint {
+        self.responses.push(content);
+        self
+    }
+
+    /// Returns the description, and adds its schemas.
+    fn json(&self, all: &mut Schemas) -> Value {
+        let Endpoint { path, method, summary, body, responses, .. } = self;
+        let ok: Map<String, Value> = responses.iter().map(|(kind, schema)| ((*kind).into(), json!({"schema": schema(all)}))).collect();
+        let error = json!({JSON: {"schema": reference::<ErrorBody>(all)}});
+        let mut responses = json!({if *method == "put" { "201" } else { "200" }: {"description": "Done", "content": ok}});
         for (status, description) in FAILURES {
             // `/health` has its own body when the server is not ready.
-            let content = if *path == "/health" && status == "503" { json!({JSON: {"schema": {"type": "object"}}}) } else { error.clone() };
+            let content = if *path == "/health" && status == "503" { ok.clone().into() } else { error.clone() };
             responses[status] = json!({"description": description, "content": content});
         }
-        let id = format!("{method}{}", path.replace(['/', '{', '}', '-'], "_"));
-        let mut operation = json!({"summary": summary, "operationId": id, "responses": responses});
         let mut parameters: Vec<Value> = path
             .split('/')
             .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
@@ -132,16 +98,69 @@ impl Endpoint {
         if path.starts_with("/v1/states") && *method != "post" {
             parameters.push(json!({"name": "model", "in": "query", "required": false, "schema": {"type": "string"}}));
         }
-        operation["parameters"] = parameters.into();
-        if let Some(body) = body {
-            let content = match *body {
-                BYTES => json!({BYTES: {"schema": {"type": "string", "format": "binary"}}}),
-                schema => json!({JSON: {"schema": {"$ref": format!("#/components/schemas/{schema}")}}}),
-            };
-            operation["requestBody"] = json!({"required": true, "content": content});
+        let id = format!("{method}{}", path.replace(['/', '{', '}', '-'], "_"));
+        let mut operation = json!({"summary": summary, "operationId": id, "parameters": parameters, "responses": responses});
+        if let Some((kind, schema)) = body {
+            operation["requestBody"] = json!({"required": true, "content": {*kind: {"schema": schema(all)}}});
         }
         operation
     }
+}
+
+/// Returns a reference to the schema of a type, and adds this schema and all schemas to which it refers.
+fn reference<T: ToSchema>(all: &mut Schemas) -> Value {
+    named::<T>(T::name().into(), all)
+}
+
+/// Does the same for an answer with choices of the type `C`. utoipa gives all types of a generic struct one name, and collects no schemas of type
+/// arguments.
+fn choices<C: ToSchema>(all: &mut Schemas) -> Value {
+    reference::<C>(all);
+    named::<Choices<C>>(format!("{}s", C::name()), all)
+}
+
+fn named<T: ToSchema>(name: String, all: &mut Schemas) -> Value {
+    let reference = json!({"$ref": format!("#/components/schemas/{name}")});
+    let mut found = vec![(name, T::schema())];
+    T::schemas(&mut found);
+    all.extend(found.into_iter().map(|(name, schema)| (name, json!(schema))));
+    reference
+}
+
+/// Statuses of errors, with descriptions.
+const FAILURES: [(&str, &str); 11] = [
+    ("400", "The request is wrong; `param` names the field"),
+    ("401", "The API key is missing or unknown"),
+    ("403", "The host name or the web page may not use this server"),
+    ("404", "The model, the state or the response is unknown"),
+    ("408", "The body arrived too slowly"),
+    ("413", "The body, or the caller's states, are too large"),
+    ("429", "The queue is full"),
+    ("431", "The header is too large"),
+    ("500", "A fault of the server; its log has more"),
+    ("503", "The model is being loaded, or the server is shutting down"),
+    ("507", "The server cannot store the file"),
+];
+
+/// Returns the description of these endpoints.
+pub fn document(endpoints: &[Endpoint]) -> Value {
+    let (mut paths, mut schemas) = (json!({}), Schemas::new());
+    for endpoint in endpoints {
+        paths[endpoint.path][endpoint.method] = endpoint.json(&mut schemas);
+    }
+    for body in ["ChatBody", "CompletionBody", "ResponseBody"] {
+        add_settings(&mut schemas[body]["properties"]);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "wingbeat", "version": env!("CARGO_PKG_VERSION"), "description": "RWKV and GLM-4 models behind OpenAI's API, with states as objects.",
+            "license": {"name": "MIT OR Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "security": [{}, {"key": []}],
+    })
 }
 
 /// Adds the engine's fields to the properties of a body: sampler settings, rules, states.

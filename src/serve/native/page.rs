@@ -1,8 +1,9 @@
 //! `GET /`: the chat page. Its files are part of the program.
 
-use crate::serve::address::Name;
+use crate::error::Error;
+use crate::serve::body::Name;
 use crate::serve::failure::{Answer, Failure};
-use axum::http::{HeaderName, header};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 /// The content security policy: the page may load its own files and send requests to this server.
@@ -21,7 +22,8 @@ pub async fn file(Name(name): Name) -> Answer {
 
 fn answer(name: &str) -> Answer<Response> {
     let found = FILES.iter().find(|(known, _)| *known == name);
-    let (name, content) = found.ok_or_else(|| Failure::not_found("not_found", "the page has no file with this name"))?;
+    let (name, content) =
+        found.ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "not_found", Error::input("the page has no file with this name")))?;
     let kind = match name.rsplit_once('.').map(|(_, extension)| extension) {
         Some("html") => "text/html; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",

@@ -1,14 +1,13 @@
 //! `/v1/states`: lists, saves, copies, renames, deletes, downloads and uploads states.
 
-use crate::engine::Event;
-use crate::engine::{Input, Request, StateInfo};
+use crate::engine::{Engine, Event, Input, Request, StateInfo};
 use crate::error::Error;
-use crate::serve::address::{Name, OfQuery};
 use crate::serve::app::App;
-use crate::serve::body::{Body, read_at_most};
+use crate::serve::body::{Body, Name, OfModel, read_at_most};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::hosted::Hosted;
+use crate::serve::native::openapi::BYTES;
 use crate::serve::openai::{WireMessage, check_tokens, checked_name, read_messages};
 use crate::serve::states::Listed;
 use crate::serve::tickets::{Kept, Ticket, unknown_state};
@@ -16,8 +15,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -28,19 +26,14 @@ pub struct StateBody {
     /// The name of the new state, or of the state to delete: 1 to 100 letters, digits, dots, dashes and underscores.
     pub name: String,
     /// For fork and rename: the name of the existing state. For save: the name of the state from which the new text continues, if any.
-    #[serde(default)]
     pub from: Option<String>,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
-    #[serde(default)]
     pub model: Option<String>,
     /// For save: the text to prefill. Exactly one of `prompt`, `tokens` and `messages` is required.
-    #[serde(default)]
     pub prompt: Option<String>,
     /// For save: the tokens to prefill. Exactly one of `prompt`, `tokens` and `messages` is required.
-    #[serde(default)]
     pub tokens: Option<Vec<u32>>,
     /// For save: the messages to prefill. Exactly one of `prompt`, `tokens` and `messages` is required.
-    #[serde(default)]
     pub messages: Option<Vec<WireMessage>>,
 }
 
@@ -57,57 +50,84 @@ pub enum Action {
     Delete,
 }
 
-pub async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, OfQuery(model): OfQuery) -> Answer<Json<Value>> {
-    let all = app.states.list(&model.engine()?.0, &caller).await?;
-    Ok(Json(
-        json!({"object": "list", "data": all.iter().map(|state| listed(state, &model)).collect::<Vec<_>>(), "quota": app.states.quota()}),
-    ))
+/// A saved state.
+#[derive(Serialize, ToSchema)]
+pub struct StateEntry {
+    object: &'static str,
+    name: String,
+    model: String,
+    /// The number of tokens that led to the state.
+    tokens: usize,
+    bytes: u64,
+    /// The time of the last change, in seconds since 1970. Only of a state that was not changed by this request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<i64>,
 }
 
-pub async fn one(
-    State(app): State<Arc<App>>,
-    Extension(caller): Extension<Caller>,
-    Name(name): Name,
-    OfQuery(model): OfQuery,
-) -> Answer<Json<Value>> {
-    let found = app.states.info(&model.engine()?.0, &caller, &name).await?;
-    found.map(|state| Json(listed(&state, &model))).ok_or_else(|| unknown_state(&name, None))
+#[derive(Serialize, ToSchema)]
+pub struct StateList {
+    object: &'static str,
+    data: Vec<StateEntry>,
+    /// The most bytes of all states of this key and model.
+    quota: u64,
 }
 
-pub async fn delete(
-    State(app): State<Arc<App>>,
-    Extension(caller): Extension<Caller>,
-    Name(name): Name,
-    OfQuery(model): OfQuery,
-) -> Answer<Json<Value>> {
-    remove(&app, &model, &caller, &name).await
+#[derive(Serialize, ToSchema)]
+pub struct DeletedState {
+    object: &'static str,
+    name: String,
+    deleted: bool,
 }
 
-pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Value>> {
+/// The result of an action: the state, or the name of the deleted state.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum Acted {
+    State(StateEntry),
+    Deleted(DeletedState),
+}
+
+pub async fn list(at: OfModel) -> Answer<Json<StateList>> {
+    let all = at.app.states.list(&at.engine, &at.caller).await?;
+    let data = all.into_iter().map(|state| listed(state, &at.model)).collect();
+    Ok(Json(StateList { object: "list", data, quota: at.app.states.quota() }))
+}
+
+pub async fn one(Name(name): Name, at: OfModel) -> Answer<Json<StateEntry>> {
+    let found = at.app.states.info(&at.engine, &at.caller, &name).await?;
+    found.map(|state| Json(listed(state, &at.model))).ok_or_else(|| unknown_state(&name))
+}
+
+pub async fn delete(Name(name): Name, at: OfModel) -> Answer<Json<DeletedState>> {
+    remove(&at.app, &at.engine, &at.caller, name).await.map(Json)
+}
+
+pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Acted>> {
     let asked: StateBody = body.parse()?;
     let model = app.model(asked.model.as_deref())?;
     let engine = model.engine()?.0;
     checked_name(&asked.name, "name")?;
-    let from = || asked.from.as_deref().ok_or_else(|| Failure::field("from", "expected the name of an existing state, found no name"));
-    match asked.action {
-        Action::Save => save(&app, &model, &caller, asked).await,
-        Action::Delete => remove(&app, &model, &caller, &asked.name).await,
+    let info = match asked.action {
+        Action::Save => save(&app, &model, &caller, asked).await?,
+        Action::Delete => return Ok(Json(Acted::Deleted(remove(&app, &engine, &caller, asked.name).await?))),
         Action::Fork | Action::Rename => {
-            let from = from()?;
-            checked_name(from, "from")?;
-            let Some(info) = app.states.fork(&engine, &caller, from, &asked.name).await? else {
-                return Err(unknown_state(from, Some("from")));
+            let Some(from) = asked.from.as_deref() else {
+                return Err(Failure::field("from", "expected the name of an existing state, found no name"));
             };
+            checked_name(from, "from")?;
+            let forked = app.states.fork(&engine, &caller, from, &asked.name).await?;
+            let info = forked.ok_or_else(|| unknown_state(from).in_field("from"))?;
             if asked.action == Action::Rename && from != asked.name {
                 app.states.delete(&engine, &caller, from).await?;
             }
-            Ok(Json(described(&info, &model)))
+            info
         }
-    }
+    };
+    Ok(Json(Acted::State(described(info, &model))))
 }
 
 /// Prefills an input and saves the state after it.
-async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: StateBody) -> Answer<Json<Value>> {
+async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: StateBody) -> Answer<StateInfo> {
     let input = match (asked.prompt, asked.tokens, asked.messages) {
         (Some(text), None, None) => Input::Text(text),
         (None, Some(tokens), None) => {
@@ -115,19 +135,15 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
             Input::Tokens(tokens)
         }
         (None, None, Some(messages)) => Input::Messages(read_messages(&messages)),
-        _ => return Err(Error::input("expected exactly one of the fields prompt, tokens and messages").field("prompt").into()),
+        _ => return Err(Failure::field("prompt", "expected exactly one of the fields prompt, tokens and messages")),
     };
     let request = Request { state: asked.from, save_state: Some(asked.name), ..Request::new(input).max_tokens(0) };
     let opened = Ticket::open(app, model, caller, "/v1/states", request, &Kept::default()).await;
-    let mut ticket = opened.map_err(|failure| match failure.error.field_name() {
-        // The engine's name of the field `from`.
-        Some("state") => Failure { error: Box::new(Error { field: Some("from".into()), ..*failure.error }), ..failure },
-        _ => failure,
-    })?;
+    let mut ticket = opened.map_err(|e| e.renamed(&["state"], "from"))?;
     while let Some(event) = ticket.next().await {
         if let Event::Done(done) = event? {
             match done.state {
-                Some(Ok(saved)) => return Ok(Json(described(&saved, model))),
+                Some(Ok(saved)) => return Ok(saved),
                 Some(Err(e)) => return Err(ticket.refused.take().unwrap_or_else(|| e.into())),
                 None => break,
             }
@@ -136,48 +152,36 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
     Err(Error::device("the engine returned no state").into())
 }
 
-async fn remove(app: &App, model: &Hosted, caller: &Caller, name: &str) -> Answer<Json<Value>> {
-    match app.states.delete(&model.engine()?.0, caller, name).await? {
-        true => Ok(Json(json!({"object": "state.deleted", "name": name, "deleted": true}))),
-        false => Err(unknown_state(name, None)),
+async fn remove(app: &App, engine: &Engine, caller: &Caller, name: String) -> Answer<DeletedState> {
+    match app.states.delete(engine, caller, &name).await? {
+        true => Ok(DeletedState { object: "state.deleted", name, deleted: true }),
+        false => Err(unknown_state(&name)),
     }
 }
 
-pub async fn download(
-    State(app): State<Arc<App>>,
-    Extension(caller): Extension<Caller>,
-    Name(name): Name,
-    OfQuery(model): OfQuery,
-) -> Answer {
-    let engine = model.engine()?.0;
-    let content = app.states.download(&engine, &caller, &name).await?.ok_or_else(|| unknown_state(&name, None))?;
+pub async fn download(Name(name): Name, at: OfModel) -> Answer {
+    let content = at.app.states.download(&at.engine, &at.caller, &name).await?.ok_or_else(|| unknown_state(&name))?;
     let file = format!("attachment; filename=\"{name}.state\"");
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream".to_string()), (header::CONTENT_DISPOSITION, file)], content).into_response())
+    Ok(([(header::CONTENT_TYPE, BYTES), (header::CONTENT_DISPOSITION, &file)], content).into_response())
 }
 
-pub async fn upload(
-    State(app): State<Arc<App>>,
-    Extension(caller): Extension<Caller>,
-    Name(name): Name,
-    OfQuery(model): OfQuery,
-    request: HttpRequest,
-) -> Answer {
-    let engine = model.engine()?.0;
-    // A wrong name is refused after the body was read, because many clients read no answer before.
+pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answer<(StatusCode, Json<StateEntry>)> {
+    let OfModel { app, caller, model, engine } = at;
+    // Many clients only look at the response once they have sent the body, so a wrong name is refused after the body was read.
     let checked = checked_name(&name, "name");
     let most = if checked.is_ok() { app.states.room(&engine, &caller, &name).await? } else { app.options.max_body as u64 };
-    // One upload at a time, because a file can be large. The semaphore is never closed.
+    // No code closes the semaphore.
     let _place = app.uploads.acquire().await;
     let content = read_at_most(request, most.min(usize::MAX as u64) as usize, "quota_exceeded", &app).await?;
     checked?;
     let info = app.states.upload(&engine, &caller, &name, content).await?;
-    Ok((StatusCode::CREATED, Json(described(&info, &model))).into_response())
+    Ok((StatusCode::CREATED, Json(described(info, &model))))
 }
 
-fn described(info: &StateInfo, model: &Hosted) -> Value {
-    json!({"object": "state", "name": info.name, "model": model.name, "tokens": info.n_tokens, "bytes": info.bytes})
+fn described(StateInfo { name, n_tokens, bytes }: StateInfo, model: &Hosted) -> StateEntry {
+    StateEntry { object: "state", name, model: model.name.clone(), tokens: n_tokens, bytes, created: None }
 }
 
-fn listed(state: &Listed, model: &Hosted) -> Value {
-    json!({"object": "state", "name": state.name, "model": model.name, "tokens": state.n_tokens, "bytes": state.bytes, "created": state.modified})
+fn listed(Listed { info, modified }: Listed, model: &Hosted) -> StateEntry {
+    StateEntry { created: Some(modified), ..described(info, model) }
 }

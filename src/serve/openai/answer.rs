@@ -1,65 +1,162 @@
-//! Parts of answers that several endpoints share: usage, timings, log-probabilities, finish reasons.
+//! Parts of answers that several endpoints share: choices, usage, timings, log-probabilities, finish reasons.
 
 use crate::engine::{Completion, Engine, StateInfo};
-use crate::error::Result;
+use crate::error::Error;
 use crate::serve::failure::Failure;
+use crate::serve::ids::{new_id, now};
+use crate::serve::tickets::Ticket;
 use crate::session::{Finish, Logprobs};
-use crate::template::ToolCall;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-/// Returns OpenAI's name of the reason why a continuation ended.
-pub fn finish_reason(done: &Completion) -> &'static str {
-    match done.finish {
-        // A call that was cut has incomplete arguments, which no client can use.
-        Finish::Length | Finish::Context | Finish::Interrupted if done.calls.is_empty() || done.complete != Some(true) => "length",
-        _ if !done.calls.is_empty() => "tool_calls",
-        _ => "stop",
+/// The answer of `/v1/chat/completions` or `/v1/completions`, or a chunk of a streamed answer.
+#[derive(Serialize, ToSchema)]
+pub struct Choices<C> {
+    #[serde(flatten)]
+    pub head: Head,
+    pub choices: Vec<C>,
+    /// Missing in the chunks of a stream without `stream_options.include_usage`; otherwise `null` in all chunks but the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Usage>)]
+    pub usage: Option<Option<Usage>>,
+    #[serde(flatten)]
+    pub end: End,
+}
+
+/// Fields that an answer and all its chunks have.
+#[derive(Clone, Serialize, ToSchema)]
+pub struct Head {
+    id: String,
+    object: &'static str,
+    /// The time of the request, in seconds since 1970.
+    created: u64,
+    model: String,
+    /// The version of the program and the beginning of the weights' hash.
+    system_fingerprint: String,
+}
+
+impl Head {
+    /// Returns the head of a new answer, whose id begins with `prefix`.
+    pub fn new(prefix: &str, object: &'static str, ticket: &Ticket) -> Head {
+        let hash = ticket.engine.model().weights_hash();
+        let system_fingerprint = format!("wingbeat-{}-{}", env!("CARGO_PKG_VERSION"), &hash[..hash.len().min(16)]);
+        Head { id: new_id(prefix), object, created: now(), model: ticket.model.name.clone(), system_fingerprint }
     }
 }
 
-/// Sums the tokens of all continuations. A prompt counts once, however many continuations it has.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Sum {
-    pub prompt: usize,
-    pub cached: usize,
-    pub completion: usize,
-    pub reasoning: usize,
+/// The reason why a choice ended.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    Length,
+    ToolCalls,
+    Stop,
 }
 
-impl Sum {
+impl FinishReason {
+    pub fn of(done: &Completion) -> FinishReason {
+        match done.finish {
+            // A call that was cut has incomplete arguments, which no client can use.
+            Finish::Length | Finish::Context | Finish::Interrupted if done.calls.is_empty() || done.complete != Some(true) => {
+                FinishReason::Length
+            }
+            _ if !done.calls.is_empty() => FinishReason::ToolCalls,
+            _ => FinishReason::Stop,
+        }
+    }
+}
+
+/// The tokens of all continuations of a request.
+#[derive(Clone, Copy, Default, Serialize, ToSchema)]
+pub struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: CachedTokens,
+    completion_tokens_details: ReasoningTokens,
+}
+
+#[derive(Clone, Copy, Default, Serialize, ToSchema)]
+pub struct CachedTokens {
+    /// Tokens of the prompt that needed no prefill.
+    pub cached_tokens: usize,
+}
+
+#[derive(Clone, Copy, Default, Serialize, ToSchema)]
+pub struct ReasoningTokens {
+    /// Tokens of the thoughts.
+    pub reasoning_tokens: usize,
+}
+
+impl Usage {
+    /// Adds a continuation. A prompt counts once, however many continuations it has.
     pub fn add(&mut self, done: &Completion) {
         if done.index == 0 {
-            self.prompt += done.usage.prompt_tokens;
-            self.cached += done.usage.cached_tokens;
+            self.prompt_tokens += done.usage.prompt_tokens;
+            self.prompt_tokens_details.cached_tokens += done.usage.cached_tokens;
         }
-        self.completion += done.usage.completion_tokens;
-        self.reasoning += done.usage.reasoning_tokens;
-    }
-
-    /// Returns the object `usage` of chat completions and completions.
-    pub fn json(&self) -> Value {
-        let Sum { prompt, cached, completion, reasoning } = *self;
-        json!({
-            "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached}, "completion_tokens_details": {"reasoning_tokens": reasoning},
-        })
+        self.completion_tokens += done.usage.completion_tokens;
+        self.completion_tokens_details.reasoning_tokens += done.usage.reasoning_tokens;
+        self.total_tokens = self.prompt_tokens + self.completion_tokens;
     }
 }
 
-/// Returns the object `timings` of a continuation.
-fn timings(done: &Completion) -> Value {
-    let round = |ms: f64| (ms * 1e3).round() / 1e3;
-    let t = &done.timings;
-    json!({"queue_ms": round(t.queue_ms), "prefill_ms": round(t.prefill_ms), "decode_ms": round(t.decode_ms)})
+/// Fields beyond OpenAI's at the end of an answer, or of a choice in a stream.
+#[derive(Clone, Default, Serialize, ToSchema)]
+pub struct End {
+    /// The seed of the sampler. The same request with this seed gets the same answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
+    /// Only if the request stores a state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<KeptState>,
 }
 
-/// Returns the object `state` of an answer: the state that was stored, or the error because of which no state was stored. `None` if the request
-/// stores no state.
-fn state(saved: Option<&Result<StateInfo>>) -> Option<Value> {
-    Some(match saved? {
-        Ok(info) => json!({"name": info.name, "tokens": info.n_tokens, "bytes": info.bytes}),
-        Err(e) => json!({"error": {"message": Failure::from(e.clone()).message()}}),
-    })
+impl End {
+    pub fn of(done: &Completion) -> End {
+        let round = |ms: f64| (ms * 1e3).round() / 1e3;
+        let t = &done.timings;
+        let timings = Timings { queue_ms: round(t.queue_ms), prefill_ms: round(t.prefill_ms), decode_ms: round(t.decode_ms) };
+        let state = done.state.clone().map(|saved| match saved {
+            Ok(StateInfo { name, n_tokens, bytes }) => KeptState::Stored { name, tokens: n_tokens, bytes },
+            Err(e) => KeptState::Refused { error: e.into() },
+        });
+        End { seed: Some(done.seed), timings: Some(timings), state }
+    }
+}
+
+/// The durations of the phases of an answer, in milliseconds.
+#[derive(Clone, Serialize, ToSchema)]
+pub struct Timings {
+    queue_ms: f64,
+    prefill_ms: f64,
+    decode_ms: f64,
+}
+
+/// The state after an answer, or the error because of which no state was stored.
+#[derive(Clone, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum KeptState {
+    Stored { name: String, tokens: usize, bytes: u64 },
+    Refused { error: Refusal },
+}
+
+#[derive(Clone, Serialize, ToSchema)]
+pub struct Refusal {
+    message: String,
+}
+
+impl From<Error> for Refusal {
+    fn from(e: Error) -> Refusal {
+        Refusal { message: Failure::from(e).message() }
+    }
+}
+
+/// Returns the bytes of a token.
+pub fn token_bytes(engine: &Engine, token: u32) -> &[u8] {
+    engine.model().vocab().map_or(&[], |vocab| vocab.token(token))
 }
 
 /// Returns the text of a token. Bytes that are not UTF-8 become U+FFFD.
@@ -67,42 +164,49 @@ pub fn token_text(engine: &Engine, token: u32) -> String {
     String::from_utf8_lossy(token_bytes(engine, token)).into_owned()
 }
 
-fn token_bytes(engine: &Engine, token: u32) -> &[u8] {
-    engine.model().vocab().map_or(&[], |vocab| vocab.token(token))
-}
-
-/// Returns an entry of `logprobs.content` of a chat completion.
-pub fn chat_logprobs(engine: &Engine, at: &Logprobs) -> Value {
-    let one = |token: u32, logprob: f32| json!({"token": token_text(engine, token), "logprob": finite(logprob), "bytes": token_bytes(engine, token)});
-    let mut entry = one(at.token, at.logprob);
-    entry["top_logprobs"] = at.top.iter().map(|(token, logprob)| one(*token, *logprob)).collect();
-    entry
-}
-
 /// Returns the log-probability, but at least -9999, because JSON has no infinity.
 pub fn finite(logprob: f32) -> f32 {
     logprob.max(-9999.0)
 }
 
-/// Returns the object of a tool call.
-pub fn tool_call(id: &str, call: &ToolCall) -> Value {
-    json!({"id": id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+/// The log-probabilities of a chat completion's tokens.
+#[derive(Serialize, ToSchema)]
+pub struct ChatLogprobs {
+    content: Vec<ChatLogprob>,
+    /// Always `null`.
+    refusal: Option<Vec<ChatLogprob>>,
 }
 
-/// Adds the fields of `more` to an object.
-pub fn merge(object: &mut Value, more: &Value) {
-    more.as_object().into_iter().flatten().for_each(|(name, value)| object[name] = value.clone());
+impl ChatLogprobs {
+    /// Returns `None` if there are no log-probabilities.
+    pub fn of(engine: &Engine, all: &[Logprobs]) -> Option<ChatLogprobs> {
+        let entry = |at: &Logprobs| ChatLogprob {
+            token: ChatToken::new(engine, at.token, at.logprob),
+            top_logprobs: at.top.iter().map(|(token, logprob)| ChatToken::new(engine, *token, *logprob)).collect(),
+        };
+        (!all.is_empty()).then(|| ChatLogprobs { content: all.iter().map(entry).collect(), refusal: None })
+    }
 }
 
-/// Adds `timings`, and `state` if the request stores a state, to an object.
-pub fn add_end(object: &mut Value, done: &Completion) {
-    object["timings"] = timings(done);
-    state(done.state.as_ref()).into_iter().for_each(|state| object["state"] = state);
+/// A token, and the most likely tokens at its position.
+#[derive(Serialize, ToSchema)]
+pub struct ChatLogprob {
+    #[serde(flatten)]
+    token: ChatToken,
+    top_logprobs: Vec<ChatToken>,
 }
 
-/// Returns the fields that the last chunk of a choice has beyond OpenAI's: `seed`, `timings` and `state`.
-pub fn end_of_choice(done: &Completion) -> Value {
-    let mut more = json!({"seed": done.seed});
-    add_end(&mut more, done);
-    more
+/// A token with its log-probability.
+#[derive(Serialize, ToSchema)]
+pub struct ChatToken {
+    /// The text. Bytes that are not UTF-8 are U+FFFD.
+    token: String,
+    logprob: f32,
+    bytes: Vec<u8>,
+}
+
+impl ChatToken {
+    fn new(engine: &Engine, token: u32, logprob: f32) -> ChatToken {
+        ChatToken { token: token_text(engine, token), logprob: finite(logprob), bytes: token_bytes(engine, token).into() }
+    }
 }

@@ -1,21 +1,22 @@
 //! `POST /v1/chat/completions`: answers messages.
 
-use super::answer::{Sum, add_end, chat_logprobs, end_of_choice, finish_reason, merge, tool_call};
-use super::extras::{ResponseFormat, StreamOptions, follow, kept, of_schema, read, think};
+use super::answer::{ChatLogprobs, End, FinishReason, Head};
+use super::extras::{ResponseFormat, StreamOptions, follow, kept, read, think};
 use super::messages::{self, WireMessage};
-use super::stream::{Lines, Out, collect, respond};
+use super::stream::{ChunkStream, Lines, Out, collect, respond, whole};
 use crate::engine::{Completion, Engine, Event, Input, Request};
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::ids::{new_id, now};
+use crate::serve::ids::new_id;
 use crate::serve::tickets::Ticket;
+use crate::session::Logprobs;
+use crate::template::ToolCall;
+use axum::Extension;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -24,41 +25,29 @@ use utoipa::ToSchema;
 pub struct ChatBody {
     pub messages: Vec<WireMessage>,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
-    #[serde(default)]
     pub model: Option<String>,
-    #[serde(default)]
     pub stream: Option<bool>,
-    #[serde(default)]
     pub stream_options: Option<StreamOptions>,
     /// The maximum number of tokens of the answer, thoughts included. Has precedence over `max_tokens`.
-    #[serde(default)]
     pub max_completion_tokens: Option<u32>,
     /// If true, the answer contains the log-probability of each of its tokens.
-    #[serde(default)]
     pub logprobs: Option<bool>,
     /// How many of the most likely tokens are returned at each position, with log-probabilities: 0 to 20. Needs `logprobs`.
-    #[serde(default)]
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u32>,
-    #[serde(default)]
     pub response_format: Option<ResponseFormat>,
     /// If false, the answer has at most one tool call.
-    #[serde(default)]
     pub parallel_tool_calls: Option<bool>,
     /// How much the model thinks: none, minimal, low, medium or high.
-    #[serde(default)]
     pub reasoning_effort: Option<String>,
     /// The key `enable_thinking` (true or false) turns thinking on or off. Has precedence over `reasoning_effort`.
-    #[serde(default)]
     #[schema(value_type = Object)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
     /// The id of a session. The state after the answer is kept under this id. The next request with this id continues from that state if its
     /// messages begin with the same text.
-    #[serde(default)]
     pub session_id: Option<String>,
     /// If true, the state after the answer is stored, and `state.name` in the answer is its name. The server chooses the name, unless `save_state`
     /// or `session_id` sets a name.
-    #[serde(default)]
     pub return_state: Option<bool>,
 }
 
@@ -82,155 +71,190 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }
     let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
     let (model, n) = (app.model(asked.model.as_deref())?, request.n);
-    let ticket =
-        Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept).await.map_err(|e| of_schema(e, schema.as_deref()))?;
-    let head = Head {
-        id: new_id("chatcmpl-"),
-        created: now(),
-        model: model.name.clone(),
-        fingerprint: fingerprint(&ticket.engine),
-        max_calls: if asked.parallel_tool_calls == Some(false) { 1 } else { usize::MAX },
-    };
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept)
+        .await
+        .map_err(|e| e.renamed(&["json_schema"], &schema))?;
+    let head = Head::new("chatcmpl-", if asked.stream == Some(true) { "chat.completion.chunk" } else { "chat.completion" }, &ticket);
+    let max_calls = if asked.parallel_tool_calls == Some(false) { 1 } else { usize::MAX };
     if asked.stream == Some(true) {
-        let usage = StreamOptions::has_usage(asked.stream_options.as_ref());
-        return Ok(respond(
-            vec![ticket],
-            Chunks { head, usage, sum: Sum::default(), texts: (0..n).map(|_| Choice::default()).collect() },
-            &caller.request_id,
-        ));
+        let stream = ChunkStream::new(head, asked.stream_options);
+        let choices = (0..n).map(|_| Begun::default()).collect();
+        return Ok(respond(vec![ticket], Chunks { stream, choices, max_calls }, &caller.request_id));
     }
     let engine = ticket.engine.clone();
-    let all = collect(vec![ticket]).await?.remove(0);
-    Ok(head.completion(&engine, &all))
+    let all = collect(vec![ticket]).await?;
+    Ok(whole(head, &all, |_, done| ChatChoice::of(&engine, done, max_calls)))
 }
 
-/// Fields that an answer and all its chunks have, and a limit.
-struct Head {
+/// An answer of a chat completion.
+#[derive(Serialize, ToSchema)]
+pub struct ChatChoice {
+    index: usize,
+    message: ChatMessage,
+    logprobs: Option<ChatLogprobs>,
+    finish_reason: FinishReason,
+    seed: u64,
+}
+
+/// The message of an answer.
+#[derive(Serialize, ToSchema)]
+pub struct ChatMessage {
+    role: &'static str,
+    content: Option<String>,
+    /// Always `null`.
+    refusal: Option<String>,
+    /// The thoughts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ChatCall>,
+}
+
+/// A call of a tool.
+#[derive(Serialize, ToSchema)]
+pub struct ChatCall {
     id: String,
-    created: u64,
-    model: String,
-    fingerprint: String,
-    /// The maximum number of tool calls in a choice. Further calls are not returned.
-    max_calls: usize,
+    r#type: &'static str,
+    function: ChatFunction,
 }
 
-impl Head {
-    fn completion(&self, engine: &Engine, all: &[Completion]) -> Response {
-        let mut sum = Sum::default();
-        let mut answer = json!({"id": self.id, "object": "chat.completion", "created": self.created, "model": self.model, "system_fingerprint": self.fingerprint});
-        let choices = all.iter().map(|done| {
-            sum.add(done);
-            self.choice(engine, done)
-        });
-        answer["choices"] = choices.collect();
-        answer["usage"] = sum.json();
-        if let Some(done) = all.first() {
-            add_end(&mut answer, done);
-        }
-        Json(answer).into_response()
-    }
+#[derive(Serialize, ToSchema)]
+pub struct ChatFunction {
+    name: String,
+    arguments: String,
+}
 
-    fn choice(&self, engine: &Engine, done: &Completion) -> Value {
-        let mut message = json!({"role": "assistant", "content": done.text, "refusal": null});
-        if let Some(thought) = &done.thought {
-            message["reasoning_content"] = thought.as_str().into();
-        }
-        if !done.calls.is_empty() {
-            message["tool_calls"] = done.calls.iter().take(self.max_calls).map(|call| tool_call(&new_id("call_"), call)).collect();
-            if done.text.is_empty() {
-                message["content"] = Value::Null;
-            }
-        }
-        let logprobs = (!done.logprobs.is_empty())
-            .then(|| json!({"content": done.logprobs.iter().map(|at| chat_logprobs(engine, at)).collect::<Vec<_>>(), "refusal": null}));
-        json!({"index": done.index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason(done), "seed": done.seed})
+impl ChatChoice {
+    fn of(engine: &Engine, done: &Completion, max_calls: usize) -> ChatChoice {
+        let call = |call: &ToolCall| {
+            let function = ChatFunction { name: call.name.clone(), arguments: call.arguments.clone() };
+            ChatCall { id: new_id("call_"), r#type: "function", function }
+        };
+        let message = ChatMessage {
+            role: "assistant",
+            content: (!done.text.is_empty() || done.calls.is_empty()).then(|| done.text.clone()),
+            refusal: None,
+            reasoning_content: done.thought.clone(),
+            tool_calls: done.calls.iter().take(max_calls).map(call).collect(),
+        };
+        let logprobs = ChatLogprobs::of(engine, &done.logprobs);
+        ChatChoice { index: done.index, message, logprobs, finish_reason: FinishReason::of(done), seed: done.seed }
     }
 }
 
-/// Returns the `system_fingerprint` of an answer: the version of the program and the beginning of the weights' hash.
-pub fn fingerprint(engine: &Engine) -> String {
-    let hash = engine.model().weights_hash();
-    format!("wingbeat-{}-{}", env!("CARGO_PKG_VERSION"), &hash[..hash.len().min(16)])
+/// A piece of an answer in a stream.
+#[derive(Serialize, ToSchema)]
+pub struct ChatPiece {
+    index: usize,
+    delta: Delta,
+    logprobs: Option<ChatLogprobs>,
+    /// `null` in all chunks of a choice but the last.
+    finish_reason: Option<FinishReason>,
+    #[serde(flatten)]
+    end: End,
+}
+
+/// An addition of a chunk to the message of an answer.
+#[derive(Default, Serialize, ToSchema)]
+pub struct Delta {
+    /// Only in the first chunk of a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[CallDelta; 1]>,
+}
+
+/// An addition of a chunk to a call. `id`, `type` and the name of the function are in the first chunk of the call.
+#[derive(Serialize, ToSchema)]
+pub struct CallDelta {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'static str>,
+    function: FunctionDelta,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct FunctionDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    arguments: String,
 }
 
 /// One choice of a streamed answer: what has been sent, and what waits to be sent.
 #[derive(Default)]
-struct Choice {
+struct Begun {
     has_begun: bool,
     /// Log-probabilities of tokens whose text has not been sent yet.
-    logprobs: Vec<Value>,
+    logprobs: Vec<Logprobs>,
 }
 
 /// Writes the chunks of a streamed answer.
 struct Chunks {
-    head: Head,
-    /// True if the stream ends with a chunk that contains the usage.
-    usage: bool,
-    sum: Sum,
-    texts: Vec<Choice>,
+    stream: ChunkStream,
+    choices: Vec<Begun>,
+    /// The maximum number of tool calls in a choice. Further calls are not returned.
+    max_calls: usize,
 }
 
 impl Chunks {
-    fn chunk(&self, choices: Value) -> Value {
-        let Head { id, created, model, fingerprint, .. } = &self.head;
-        let mut chunk = json!({"id": id, "object": "chat.completion.chunk", "created": created, "model": model, "system_fingerprint": fingerprint, "choices": choices});
-        if self.usage {
-            chunk["usage"] = Value::Null;
+    /// Sends a chunk with the `delta` of one choice. `done` is the complete choice if the chunk is its last.
+    fn delta(&mut self, engine: &Engine, index: usize, mut delta: Delta, done: Option<&Completion>, out: &mut Out) {
+        let Some(choice) = self.choices.get_mut(index) else { return };
+        if !std::mem::replace(&mut choice.has_begun, true) {
+            delta.role = Some("assistant");
         }
-        chunk
+        let logprobs = ChatLogprobs::of(engine, &std::mem::take(&mut choice.logprobs));
+        let end = done.map(End::of).unwrap_or_default();
+        self.stream.send(ChatPiece { index, delta, logprobs, finish_reason: done.map(FinishReason::of), end }, out);
     }
 
-    /// Sends a chunk with the `delta` of one choice. `more` contains further fields of the choice.
-    fn delta(&mut self, index: usize, mut delta: Value, finish: Option<&str>, more: Value, out: &mut Out) {
-        let Some(choice) = self.texts.get_mut(index) else { return };
-        if !std::mem::replace(&mut choice.has_begun, true) {
-            delta["role"] = "assistant".into();
+    fn call(&mut self, engine: &Engine, index: usize, call: CallDelta, out: &mut Out) {
+        if call.index < self.max_calls {
+            self.delta(engine, index, Delta { tool_calls: Some([call]), ..Delta::default() }, None, out);
         }
-        let logprobs = std::mem::take(&mut choice.logprobs);
-        let logprobs = if logprobs.is_empty() { Value::Null } else { json!({"content": logprobs, "refusal": null}) };
-        let mut entry = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
-        merge(&mut entry, &more);
-        out.json(&self.chunk(json!([entry])));
     }
 }
 
 impl Lines for Chunks {
     fn event(&mut self, _: usize, event: &Event, engine: &Engine, out: &mut Out) {
-        let max_calls = self.head.max_calls;
+        let content = |text: &str| Delta { content: Some(text.into()), ..Delta::default() };
         match event {
             Event::Started { .. } => {
-                for index in 0..self.texts.len() {
-                    self.delta(index, json!({"content": ""}), None, Value::Null, out);
+                for index in 0..self.choices.len() {
+                    self.delta(engine, index, content(""), None, out);
                 }
             }
-            Event::Text { index, text } => self.delta(*index, json!({"content": text}), None, Value::Null, out),
-            Event::Thought { index, text } => self.delta(*index, json!({"reasoning_content": text}), None, Value::Null, out),
-            Event::Call { index, call, name } if *call < max_calls => {
-                let begun = json!({"index": call, "id": new_id("call_"), "type": "function", "function": {"name": name, "arguments": ""}});
-                self.delta(*index, json!({"tool_calls": [begun]}), None, Value::Null, out);
+            Event::Text { index, text } => self.delta(engine, *index, content(text), None, out),
+            Event::Thought { index, text } => {
+                self.delta(engine, *index, Delta { reasoning_content: Some(text.clone()), ..Delta::default() }, None, out);
             }
-            Event::Arguments { index, call, text } if *call < max_calls => {
-                self.delta(*index, json!({"tool_calls": [{"index": call, "function": {"arguments": text}}]}), None, Value::Null, out);
+            Event::Call { index, call, name } => {
+                let function = FunctionDelta { name: Some(name.clone()), arguments: String::new() };
+                let call = CallDelta { index: *call, id: Some(new_id("call_")), r#type: Some("function"), function };
+                self.call(engine, *index, call, out);
+            }
+            Event::Arguments { index, call, text } => {
+                let function = FunctionDelta { name: None, arguments: text.clone() };
+                self.call(engine, *index, CallDelta { index: *call, id: None, r#type: None, function }, out);
             }
             Event::Logprobs { index, logprobs } => {
-                let entry = chat_logprobs(engine, logprobs);
-                self.texts.get_mut(*index).into_iter().for_each(|choice| choice.logprobs.push(entry.clone()));
+                self.choices.get_mut(*index).into_iter().for_each(|choice| choice.logprobs.push(logprobs.clone()));
             }
             Event::Done(done) => {
-                self.sum.add(done);
-                let more = end_of_choice(done);
-                self.delta(done.index, json!({}), Some(finish_reason(done)), more, out);
+                self.stream.usage.add(done);
+                self.delta(engine, done.index, Delta::default(), Some(done), out);
             }
             _ => {}
         }
     }
 
     fn end(&mut self, out: &mut Out) {
-        if self.usage {
-            let mut chunk = self.chunk(json!([]));
-            chunk["usage"] = self.sum.json();
-            out.json(&chunk);
-        }
-        out.done();
+        self.stream.end::<ChatPiece>(out);
     }
 }

@@ -1,24 +1,21 @@
 //! `POST /v1/completions`: continues texts and tokens.
 
-use super::answer::{Sum, add_end, end_of_choice, finish_reason, finite, merge, token_text};
-use super::chat::fingerprint;
-use super::extras::{ResponseFormat, StreamOptions, follow, kept, of_schema, read};
-use super::prompts::{Prompts, check_ids, of_input};
-use super::stream::{Lines, Out, collect, respond};
+use super::answer::{End, FinishReason, Head, finite, token_text};
+use super::extras::{ResponseFormat, StreamOptions, follow, kept, read};
+use super::prompts::{Prompts, check_ids};
+use super::stream::{ChunkStream, Lines, Out, collect, respond, whole};
 use crate::engine::{Completion, Engine, Event, Input, Request};
 use crate::error::Error;
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::ids::{new_id, now};
 use crate::serve::tickets::Ticket;
 use crate::session::Logprobs;
+use axum::Extension;
 use axum::extract::State;
-use axum::response::IntoResponse;
-use axum::{Extension, Json};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -30,31 +27,22 @@ const MAX_PROMPTS: usize = 256;
 pub struct CompletionBody {
     pub prompt: Prompts,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
-    #[serde(default)]
     pub model: Option<String>,
-    #[serde(default)]
     pub stream: Option<bool>,
-    #[serde(default)]
     pub stream_options: Option<StreamOptions>,
     /// If set, each token is returned with its log-probability, and with this number of most likely tokens at its position: 0 to 20.
-    #[serde(default)]
     #[schema(minimum = 0, maximum = 20)]
     pub logprobs: Option<u32>,
     /// If true, the text begins with the prompt.
-    #[serde(default)]
     pub echo: Option<bool>,
     /// The text after a gap that the model fills; `prompt` is the text before the gap. For RWKV-7 G1.
-    #[serde(default)]
     pub suffix: Option<String>,
-    #[serde(default)]
     pub response_format: Option<ResponseFormat>,
     /// The id of a session. The state after the text is kept under this id. The next request with this id continues from that state if its
     /// prompt begins with the same text.
-    #[serde(default)]
     pub session_id: Option<String>,
     /// If true, the state after the text is stored, and `state.name` in the answer is its name. The server chooses the name, unless `save_state`
     /// or `session_id` sets a name.
-    #[serde(default)]
     pub return_state: Option<bool>,
 }
 
@@ -93,34 +81,28 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     for (path, input) in inputs {
         let request = Request { input, ..settings.clone() };
         let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept).await;
-        tickets.push(opened.map_err(|e| of_schema(of_input(e, &path), schema.as_deref()))?);
+        tickets.push(opened.map_err(|e| e.renamed(&["prompt", "tokens"], &path).renamed(&["json_schema"], &schema))?);
     }
-    let engine = tickets[0].engine.clone();
-    let head = json!({"id": new_id("cmpl-"), "object": "text_completion", "created": now(), "model": model.name, "system_fingerprint": fingerprint(&engine)});
+    let head = Head::new("cmpl-", "text_completion", &tickets[0]);
+    let table = || Table { early: scores_prompt.then(Vec::new), ..Table::default() };
     if asked.stream == Some(true) {
-        let usage = StreamOptions::has_usage(asked.stream_options.as_ref());
-        let waiting = || Table { early: scores_prompt.then(Vec::new), ..Table::default() };
-        let waiting = (0..n * tickets.len()).map(|_| waiting()).collect();
-        let lines = Chunks { head, usage, n, sum: Sum::default(), waiting };
-        return Ok(respond(tickets, lines, &caller.request_id));
+        let tables = (0..n * tickets.len()).map(|_| table()).collect();
+        return Ok(respond(tickets, Chunks { stream: ChunkStream::new(head, asked.stream_options), n, tables }, &caller.request_id));
     }
     let all = collect(tickets).await?;
-    let mut sum = Sum::default();
-    let mut answer = head;
-    let mut choices = Vec::new();
-    for (ticket, done) in all.iter().enumerate().flat_map(|(ticket, all)| all.iter().map(move |done| (ticket, done))) {
-        sum.add(done);
-        let table = (settings.logprobs.is_some()).then(|| Table::of(&engine, done, scores_prompt));
-        choices.push(json!({
-            "index": ticket * n + done.index, "text": done.text, "logprobs": table.map(Table::json), "finish_reason": finish_reason(done), "seed": done.seed,
-        }));
-    }
-    answer["choices"] = choices.into();
-    answer["usage"] = sum.json();
-    if let Some(done) = all.first().and_then(|all| all.first()) {
-        add_end(&mut answer, done);
-    }
-    Ok(Json(answer).into_response())
+    Ok(whole(head, &all, |ticket, done| {
+        let mut table = table();
+        table.add_prompt(&engine, done.prompt_first.filter(|_| scores_prompt), &done.prompt_logprobs);
+        done.logprobs.iter().for_each(|at| table.add(&engine, at));
+        let logprobs = settings.logprobs.is_some().then_some(table.entries);
+        TextChoice {
+            index: ticket * n + done.index,
+            text: done.text.clone(),
+            logprobs,
+            finish_reason: Some(FinishReason::of(done)),
+            end: End { seed: Some(done.seed), ..End::default() },
+        }
+    }))
 }
 
 /// Checks that the slots and the caller's part of the queue have room for all prompts of one body. Without this check, a body with too many prompts
@@ -142,13 +124,36 @@ fn between(prompt: Input, suffix: &str) -> Answer<Input> {
     }
 }
 
-/// Log-probabilities in the format of `/v1/completions`: lists with one entry per token.
+/// A text, or a piece of a text in a stream.
+#[derive(Serialize, ToSchema)]
+pub struct TextChoice {
+    index: usize,
+    text: String,
+    logprobs: Option<TextLogprobs>,
+    /// `null` in all chunks of a text but the last.
+    finish_reason: Option<FinishReason>,
+    #[serde(flatten)]
+    end: End,
+}
+
+/// Log-probabilities of a text: lists with one entry per token.
+#[derive(Default, Serialize, ToSchema)]
+pub struct TextLogprobs {
+    tokens: Vec<String>,
+    /// `null` for the first token of a prompt.
+    token_logprobs: Vec<Option<f32>>,
+    /// For each token, the most likely tokens at its position. `null` for the first token of a prompt.
+    #[schema(value_type = Vec<Option<HashMap<String, f32>>>)]
+    top_logprobs: Vec<Option<Map<String, Value>>>,
+    /// The position at which each token begins in the text, in characters.
+    text_offset: Vec<usize>,
+}
+
+/// Collects the log-probabilities of a text.
 #[derive(Default)]
 struct Table {
-    tokens: Vec<Value>,
-    logprobs: Vec<Value>,
-    top: Vec<Value>,
-    offsets: Vec<usize>,
+    /// The entries that have not been sent.
+    entries: TextLogprobs,
     /// The length of the text so far, in characters.
     length: usize,
     /// Log-probabilities of generated tokens that arrived before the log-probabilities of the prompt. `None` if the latter have arrived or are
@@ -157,27 +162,15 @@ struct Table {
 }
 
 impl Table {
-    /// Returns the table of a complete text. The table begins with the prompt if `scores_prompt` is true.
-    fn of(engine: &Engine, done: &Completion, scores_prompt: bool) -> Table {
-        let mut table = Table::default();
-        table.add_prompt(engine, done.prompt_first.filter(|_| scores_prompt), &done.prompt_logprobs);
-        done.logprobs.iter().for_each(|at| table.add(engine, at));
-        table
-    }
-
     fn push(&mut self, engine: &Engine, token: u32, at: Option<&Logprobs>) {
         let text = token_text(engine, token);
-        self.offsets.push(self.length);
+        let entries = &mut self.entries;
+        entries.text_offset.push(self.length);
         self.length += text.chars().count();
-        self.tokens.push(text.into());
-        self.logprobs.push(at.map_or(Value::Null, |at| finite(at.logprob).into()));
-        let top =
-            at.map(|at| at.top.iter().map(|(token, logprob)| (token_text(engine, *token), finite(*logprob).into())).collect::<Map<_, _>>());
-        self.top.push(top.map_or(Value::Null, Value::Object));
-    }
-
-    fn json(self) -> Value {
-        json!({"tokens": self.tokens, "token_logprobs": self.logprobs, "top_logprobs": self.top, "text_offset": self.offsets})
+        entries.tokens.push(text);
+        entries.token_logprobs.push(at.map(|at| finite(at.logprob)));
+        let likely = |(token, logprob): &(u32, f32)| (token_text(engine, *token), finite(*logprob).into());
+        entries.top_logprobs.push(at.map(|at| at.top.iter().map(likely).collect()));
     }
 
     /// Adds the first token of the prompt, which has no log-probability, and the log-probabilities of the other prompt tokens. Then adds the
@@ -196,71 +189,54 @@ impl Table {
         }
     }
 
-    /// Removes and returns the entries that have not been sent. Returns null if the table is empty or waits for the prompt's log-probabilities.
-    fn take(&mut self) -> Value {
-        if self.tokens.is_empty() || self.early.is_some() {
-            return Value::Null;
-        }
-        let length = self.length;
-        std::mem::replace(self, Table { length, ..Table::default() }).json()
+    /// Removes and returns the entries that have not been sent. Returns `None` if all entries have been sent, or while the table waits for the prompt.
+    fn take(&mut self) -> Option<TextLogprobs> {
+        (!self.entries.tokens.is_empty() && self.early.is_none()).then(|| std::mem::take(&mut self.entries))
     }
 }
 
 /// Writes the chunks of streamed texts.
 struct Chunks {
-    head: Value,
-    usage: bool,
+    stream: ChunkStream,
     /// The number of continuations per prompt.
     n: usize,
-    sum: Sum,
-    /// For each choice, log-probabilities that have not been sent yet.
-    waiting: Vec<Table>,
+    /// The log-probabilities of each choice.
+    tables: Vec<Table>,
 }
 
 impl Chunks {
     fn add_prompt(&mut self, ticket: usize, first: Option<u32>, logprobs: &[Logprobs], engine: &Engine) {
-        self.waiting.iter_mut().skip(ticket * self.n).take(self.n).for_each(|table| table.add_prompt(engine, first, logprobs));
+        self.tables.iter_mut().skip(ticket * self.n).take(self.n).for_each(|table| table.add_prompt(engine, first, logprobs));
     }
 
-    fn chunk(&mut self, ticket: usize, index: usize, text: &str, finish: Option<&str>, more: Value, out: &mut Out) {
-        let index = ticket * self.n + index;
-        let Some(waiting) = self.waiting.get_mut(index) else { return };
-        let mut chunk = self.head.clone();
-        chunk["choices"] = json!([{"index": index, "text": text, "logprobs": waiting.take(), "finish_reason": finish}]);
-        merge(&mut chunk["choices"][0], &more);
-        if self.usage {
-            chunk["usage"] = Value::Null;
-        }
-        out.json(&chunk);
+    /// Sends a piece of a text. `done` is the complete text if the piece is its last.
+    fn chunk(&mut self, index: usize, text: &str, done: Option<&Completion>, out: &mut Out) {
+        let Some(table) = self.tables.get_mut(index) else { return };
+        let (finish_reason, end) = (done.map(FinishReason::of), done.map(End::of).unwrap_or_default());
+        self.stream.send(TextChoice { index, text: text.into(), logprobs: table.take(), finish_reason, end }, out);
     }
 }
 
 impl Lines for Chunks {
     fn event(&mut self, ticket: usize, event: &Event, engine: &Engine, out: &mut Out) {
+        let first = ticket * self.n;
         match event {
-            Event::Text { index, text } => self.chunk(ticket, *index, text, None, Value::Null, out),
+            Event::Text { index, text } => self.chunk(first + index, text, None, out),
             Event::Logprobs { index, logprobs } => {
-                let at = ticket * self.n + index;
-                self.waiting.get_mut(at).into_iter().for_each(|table| table.add(engine, logprobs));
+                self.tables.get_mut(first + index).into_iter().for_each(|table| table.add(engine, logprobs));
             }
             // An empty prompt after a state has no log-probabilities.
             Event::Started { prompt_tokens: 0, .. } => self.add_prompt(ticket, None, &[], engine),
             Event::Prompt { first, logprobs } => self.add_prompt(ticket, *first, logprobs, engine),
             Event::Done(done) => {
-                self.sum.add(done);
-                let more = end_of_choice(done);
-                self.chunk(ticket, done.index, "", Some(finish_reason(done)), more, out);
+                self.stream.usage.add(done);
+                self.chunk(first + done.index, "", Some(done), out);
             }
             _ => {}
         }
     }
 
     fn end(&mut self, out: &mut Out) {
-        if self.usage {
-            let mut chunk = self.head.clone();
-            (chunk["choices"], chunk["usage"]) = (json!([]), self.sum.json());
-            out.json(&chunk);
-        }
-        out.done();
+        self.stream.end::<TextChoice>(out);
     }
 }

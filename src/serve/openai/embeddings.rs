@@ -1,6 +1,6 @@
 //! `POST /v1/embeddings`: computes vectors of texts.
 
-use super::prompts::{Prompts, check_ids, of_input};
+use super::prompts::{Prompts, check_ids};
 use crate::engine::{Event, Input, Request};
 use crate::serve::app::App;
 use crate::serve::body::Body;
@@ -13,8 +13,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -26,16 +25,12 @@ const MAX_TEXTS: usize = 2048;
 pub struct EmbeddingBody {
     pub input: Prompts,
     /// The name of a model. By default, the server's embedding model, or the first model that generates text if the server has no embedding model.
-    #[serde(default)]
     pub model: Option<String>,
     /// The encoding of a vector: float (default) or base64 (of little-endian f32).
-    #[serde(default)]
     pub encoding_format: Option<Encoding>,
     /// The length of a vector. Must equal the length of the model's vectors.
-    #[serde(default)]
     pub dimensions: Option<u32>,
     /// The hidden state that becomes the vector: of the last token (last, default), or the mean over all tokens (mean). Not for embedding models.
-    #[serde(default)]
     pub pooling: Option<WirePooling>,
 }
 
@@ -53,7 +48,38 @@ pub enum WirePooling {
     Mean,
 }
 
-pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Value>> {
+#[derive(Serialize, ToSchema)]
+pub struct EmbeddingList {
+    object: &'static str,
+    data: Vec<Embedding>,
+    model: String,
+    usage: EmbeddingUsage,
+}
+
+/// The vector of an input.
+#[derive(Serialize, ToSchema)]
+pub struct Embedding {
+    object: &'static str,
+    /// The number of the input, from 0.
+    index: usize,
+    embedding: Vector,
+}
+
+/// A vector in the encoding that the request asks for.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum Vector {
+    Float(Vec<f32>),
+    Base64(String),
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct EmbeddingUsage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<EmbeddingList>> {
     let asked: EmbeddingBody = body.parse()?;
     let name = asked.model.as_deref();
     // If the server has only this model, any name selects the model.
@@ -74,20 +100,23 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let pooling = asked.pooling.map(|pooling| if pooling == WirePooling::Mean { Pooling::Mean } else { Pooling::Last });
     let request = Request { pooling, ..Request::vectors(texts) };
     let opened = Ticket::open(&app, &model, &caller, "/v1/embeddings", request, &Kept::default()).await;
-    let done = opened.map_err(|failure| of_input(failure, &path))?.finish(|event| {
+    let done = opened.map_err(|e| e.renamed(&["prompt", "tokens", "input[0]"], &path))?.finish(|event| {
         if let Event::Vector { index, vector } = event {
             vectors[index] = vector;
         }
     });
     let n_tokens = done.await?.usage.prompt_tokens;
-    let encoded = |vector: &Vec<f32>| match asked.encoding_format {
-        Some(Encoding::Base64) => Value::from(STANDARD.encode(bytemuck::cast_slice::<f32, u8>(vector))),
-        _ => json!(vector),
+    let encoded = |vector: Vec<f32>| match asked.encoding_format {
+        Some(Encoding::Base64) => Vector::Base64(STANDARD.encode(bytemuck::cast_slice::<f32, u8>(&vector))),
+        _ => Vector::Float(vector),
     };
-    let data: Vec<Value> =
-        vectors.iter().enumerate().map(|(i, vector)| json!({"object": "embedding", "index": i, "embedding": encoded(vector)})).collect();
-    let usage = json!({"prompt_tokens": n_tokens, "total_tokens": n_tokens});
-    Ok(Json(json!({"object": "list", "data": data, "model": model.name, "usage": usage})))
+    let entry = |(index, vector)| Embedding { object: "embedding", index, embedding: encoded(vector) };
+    Ok(Json(EmbeddingList {
+        object: "list",
+        data: vectors.into_iter().enumerate().map(entry).collect(),
+        model: model.name.clone(),
+        usage: EmbeddingUsage { prompt_tokens: n_tokens, total_tokens: n_tokens },
+    }))
 }
 
 /// Returns the inputs, each with its path in the request.

@@ -10,8 +10,8 @@ use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::ids::new_id;
 use crate::serve::tickets::Kept;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -19,15 +19,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct StreamOptions {
     /// If true, the stream ends with a chunk that contains the usage: the numbers of tokens.
-    #[serde(default)]
     pub include_usage: Option<bool>,
-}
-
-impl StreamOptions {
-    /// Returns whether the stream ends with the counts of tokens.
-    pub fn has_usage(options: Option<&StreamOptions>) -> bool {
-        options.is_some_and(|options| options.include_usage == Some(true))
-    }
 }
 
 /// The format that an answer must have.
@@ -43,11 +35,12 @@ pub enum ResponseFormat {
     },
 }
 
-/// The JSON schema that an answer must match, in the form of OpenAI's `json_schema`. The name of the schema is ignored.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
+/// The JSON schema that an answer must match, in the form of OpenAI's `json_schema`.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub struct NamedSchema {
+    /// Has no effect.
+    pub name: Option<String>,
     /// The schema. Without it, any JSON value is allowed.
-    #[serde(default)]
     #[schema(value_type = Object)]
     pub schema: Option<Value>,
 }
@@ -58,41 +51,34 @@ impl ResponseFormat {
         match self {
             ResponseFormat::Text => None,
             ResponseFormat::JsonObject => Some(Rules::Object),
-            ResponseFormat::JsonSchema { json_schema } => Some(schema_rules(json_schema.schema.as_ref())),
+            ResponseFormat::JsonSchema { json_schema } => Some(json_schema.rules()),
         }
     }
 }
 
-/// Returns the rules of a schema. Without a schema, any JSON value is allowed.
-pub fn schema_rules(schema: Option<&Value>) -> Rules {
-    schema.map_or(Rules::Value, |schema| Rules::Schema(schema.to_string()))
+impl NamedSchema {
+    /// Returns the rules that make an answer match the schema.
+    pub fn rules(&self) -> Rules {
+        self.schema.as_ref().map_or(Rules::Value, |schema| Rules::Schema(schema.to_string()))
+    }
 }
 
 /// Sets the rules of a request's answer. `field` is the field of the body from which `rules` come, and `key` is the key of the schema in this field.
-/// Returns the path of the schema, or `None` if `rules` is `None`.
+/// Returns the path of the schema in the body. The engine names `json_schema` in every error about a schema.
 ///
 /// # Errors
 /// 400 if the request also has a grammar or a schema in another field.
-pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str, key: &str) -> Answer<Option<String>> {
+pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str, key: &str) -> Answer<String> {
     match (rules, &request.follows) {
-        (None, _) => Ok(None),
+        (None, _) => Ok("json_schema".into()),
         (Some(_), Some(Follows::Rules(_))) => {
             Err(Failure::field(field, "the request also has a grammar or a schema in another field; use only one of them"))
         }
         (Some(rules), _) => {
             request.follows = Some(Follows::Rules(rules));
-            Ok(Some(format!("{field}.{key}")))
+            Ok(format!("{field}.{key}"))
         }
     }
-}
-
-/// Replaces the field name `json_schema` of an error by `path`, the result of [`follow`]. The engine names `json_schema` in every error about a
-/// schema, but the caller sent the schema in another field. Returns the failure unchanged if `path` is `None` or the error is about another field.
-pub fn of_schema(failure: Failure, path: Option<&str>) -> Failure {
-    let rest = failure.error.field.as_deref().filter(|_| failure.error.field_name() == Some("json_schema"));
-    let Some((path, rest)) = path.zip(rest.and_then(|field| field.strip_prefix("json_schema"))) else { return failure };
-    let field = Some(format!("{path}{rest}").into());
-    Failure { error: Box::new(Error { field, ..*failure.error }), ..failure }
 }
 
 /// Fields of a body that the engine must not read as settings. The server reads or ignores these fields.

@@ -9,10 +9,8 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub struct WireMessage {
     pub role: WireRole,
-    #[serde(default)]
     pub content: Option<Content>,
     /// The tool calls in an assistant's message.
-    #[serde(default)]
     pub tool_calls: Option<Vec<WireCall>>,
 }
 

@@ -12,6 +12,7 @@ pub mod rerank;
 pub mod responses;
 mod stream;
 
+pub use answer::Choices;
 pub use extras::checked_name;
 pub use messages::{WireMessage, read as read_messages};
 pub use prompts::check_tokens;

@@ -1,41 +1,79 @@
 //! `GET /v1/models`: the models of the server.
 
-use super::answer::merge;
-use crate::serve::address::Name;
+use crate::error::{Error, short};
 use crate::serve::app::App;
+use crate::serve::body::Name;
 use crate::serve::failure::{Answer, Failure};
-use crate::serve::hosted::Hosted;
+use crate::serve::hosted::{Hosted, ServedTask};
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use axum::http::StatusCode;
+use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
-pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
-    Json(json!({"object": "list", "data": all(&app)}))
+#[derive(Serialize, ToSchema)]
+pub struct ModelList {
+    object: &'static str,
+    data: Vec<ModelEntry>,
 }
 
-pub async fn one(State(app): State<Arc<App>>, Name(name): Name) -> Answer<Json<Value>> {
-    let found = all(&app).into_iter().find(|model| model["id"] == name.as_str());
-    found.map(Json).ok_or_else(|| Failure::not_found("model_not_found", format!("unknown model {:?}", crate::error::short(&name, 60))))
+/// A model of the server.
+#[derive(Serialize, ToSchema)]
+pub struct ModelEntry {
+    /// The name of the model.
+    id: String,
+    object: &'static str,
+    /// The time when the server started, in seconds since 1970.
+    created: u64,
+    owned_by: &'static str,
+    task: ServedTask,
+    #[serde(flatten)]
+    status: ModelStatus,
 }
 
-fn all(app: &App) -> Vec<Value> {
-    app.models.iter().map(|model| described(model)).collect()
+/// The phase of a model. Only a model that is ready is described.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "status", rename_all = "lowercase")]
+pub enum ModelStatus {
+    Loading,
+    Ready {
+        architecture: String,
+        /// The number of parameters.
+        parameters: u64,
+        /// The most tokens of prompt and answer. `null` if the model has no limit.
+        context: Option<usize>,
+        layers: usize,
+        /// The number of tokens in the vocabulary.
+        vocabulary: usize,
+        dtype: String,
+        device: String,
+        slots: usize,
+    },
 }
 
-fn described(hosted: &Hosted) -> Value {
-    let (id, created, task) = (&hosted.name, hosted.created, hosted.task.name());
-    let mut entry = json!({"id": id, "object": "model", "created": created, "owned_by": "wingbeat", "task": task});
-    let Some(engine) = hosted.ready() else {
-        entry["status"] = "loading".into();
-        return entry;
-    };
-    let (model, stats) = (engine.model(), engine.stats());
-    let facts = model.facts();
-    let more = json!({
-        "status": "ready", "architecture": facts.architecture, "parameters": model.n_params(), "context": model.context(), "layers": facts.n_layer,
-        "vocabulary": facts.n_vocab, "dtype": model.dtype(), "device": model.device().name, "slots": stats.slots,
+pub async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
+    Json(ModelList { object: "list", data: app.models.iter().map(|model| described(model)).collect() })
+}
+
+pub async fn one(State(app): State<Arc<App>>, Name(name): Name) -> Answer<Json<ModelEntry>> {
+    let unknown = || Failure::new(StatusCode::NOT_FOUND, "model_not_found", Error::input(format!("unknown model {:?}", short(&name, 60))));
+    app.models.iter().find(|model| model.name == name).map(|model| Json(described(model))).ok_or_else(unknown)
+}
+
+fn described(hosted: &Hosted) -> ModelEntry {
+    let status = hosted.ready().map_or(ModelStatus::Loading, |engine| {
+        let (model, facts) = (engine.model(), engine.model().facts());
+        ModelStatus::Ready {
+            architecture: facts.architecture.into(),
+            parameters: model.n_params(),
+            context: model.context(),
+            layers: facts.n_layer,
+            vocabulary: facts.n_vocab,
+            dtype: model.dtype().into(),
+            device: model.device().name.clone(),
+            slots: engine.stats().slots,
+        }
     });
-    merge(&mut entry, &more);
-    entry
+    ModelEntry { id: hosted.name.clone(), object: "model", created: hosted.created, owned_by: "wingbeat", task: hosted.task, status }
 }

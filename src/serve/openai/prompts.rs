@@ -1,7 +1,6 @@
 //! The prompts of `/v1/completions` and the inputs of `/v1/embeddings`.
 
 use crate::engine::Input;
-use crate::error::Error;
 use crate::serve::failure::{Answer, Failure};
 use crate::session::Model;
 use serde::Deserialize;
@@ -51,13 +50,4 @@ pub fn check_tokens(path: &str, tokens: &[u32], model: &Model) -> Answer<()> {
         Some(i) => Err(Failure::field(&format!("{path}[{i}]"), format!("expected a token id below {n_vocab}, found {}", tokens[i]))),
         None => Ok(()),
     }
-}
-
-/// Replaces the field name of an error about the input by `path`. The engine knows only the fields `prompt`, `tokens` and `input[…]`. Returns failures about
-/// other fields unchanged.
-pub fn of_input(failure: Failure, path: &str) -> Failure {
-    let Some(field) = failure.error.field_name() else { return failure };
-    let Some(rest) = ["prompt", "tokens", "input[0]"].iter().find_map(|name| field.strip_prefix(name)) else { return failure };
-    let field = Some(format!("{path}{rest}").into());
-    Failure { error: Box::new(Error { field, ..*failure.error }), ..failure }
 }

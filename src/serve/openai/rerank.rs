@@ -9,8 +9,7 @@ use crate::serve::guard::Caller;
 use crate::serve::tickets::{Kept, Ticket};
 use axum::extract::State;
 use axum::{Extension, Json};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -23,13 +22,10 @@ pub struct RerankBody {
     pub query: String,
     pub documents: Vec<Document>,
     /// The name of a model with a reranker. By default, the server's first embedding model.
-    #[serde(default)]
     pub model: Option<String>,
     /// How many documents the answer contains, best first. By default, all documents.
-    #[serde(default)]
     pub top_n: Option<u32>,
     /// If true, the results contain the texts of the documents.
-    #[serde(default)]
     pub return_documents: Option<bool>,
 }
 
@@ -49,7 +45,31 @@ impl Document {
     }
 }
 
-pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Value>> {
+/// The scores of documents, best first.
+#[derive(Serialize, ToSchema)]
+pub struct Ranking {
+    object: &'static str,
+    model: String,
+    results: Vec<Ranked>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Ranked {
+    /// The number of the document in the request, from 0.
+    index: usize,
+    /// From 0 to 1.
+    relevance_score: f64,
+    /// Only if the request sets `return_documents`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<RankedDocument>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct RankedDocument {
+    text: String,
+}
+
+pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Ranking>> {
     let asked: RerankBody = body.parse()?;
     let n = asked.documents.len();
     if !(1..=MAX_DOCUMENTS).contains(&n) {
@@ -72,12 +92,10 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     // Documents with the same score keep their order.
     order.sort_by(|(i, a), (j, b)| b.total_cmp(a).then(i.cmp(j)));
     order.truncate(asked.top_n.map_or(usize::MAX, |n| n as usize));
-    let result = |(index, logit): (usize, f32)| {
-        let mut result = json!({"index": index, "relevance_score": 1.0 / (1.0 + (-f64::from(logit)).exp())});
-        if let Some(text) = returned.get(index) {
-            result["document"] = json!({"text": text});
-        }
-        result
+    let result = |(index, logit): (usize, f32)| Ranked {
+        index,
+        relevance_score: 1.0 / (1.0 + (-f64::from(logit)).exp()),
+        document: returned.get(index).map(|text| RankedDocument { text: text.clone() }),
     };
-    Ok(Json(json!({"object": "list", "model": model.name, "results": order.into_iter().map(result).collect::<Vec<_>>()})))
+    Ok(Json(Ranking { object: "list", model: model.name.clone(), results: order.into_iter().map(result).collect() }))
 }

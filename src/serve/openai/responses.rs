@@ -6,17 +6,16 @@ mod items;
 mod lines;
 mod record;
 
-use super::extras::{follow, kept, of_schema, read, think};
+use super::extras::{follow, kept, read, think};
 use super::stream::{collect, respond};
 use crate::engine::{Input, Request};
-use crate::error::Error;
-use crate::serve::address::Name;
+use crate::error::{Error, short};
 use crate::serve::app::App;
-use crate::serve::body::Body;
+use crate::serve::body::{Body, Name};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::hosted::ServedTask;
-use crate::serve::ids::{new_id, now};
+use crate::serve::ids::new_id;
 use crate::serve::states::OF_RESPONSES;
 use crate::serve::tickets::{Kept, Ticket};
 use crate::template::Message;
@@ -25,11 +24,14 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 pub use body::ResponseBody;
-use items::Head;
+pub use items::ResponseObject;
+pub use lines::ResponseEvent;
 use lines::ResponseLines;
 use record::Record;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
     // The engine has another format of tools. A request for a response has no `n`.
@@ -37,7 +39,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let model = app.model(asked.model.as_deref())?;
     let (engine, _) = model.engine()?;
     let previous = match &asked.previous_response_id {
-        Some(id) => Some(Record::read(&app, &engine, &caller, id).await?.ok_or_else(|| unknown(id, Some("previous_response_id")))?),
+        Some(id) => Some(Record::read(&app, &engine, &caller, id).await?.ok_or_else(|| unknown(id).in_field("previous_response_id"))?),
         None => None,
     };
     let mut messages = previous.map(|record| record.messages).unwrap_or_default();
@@ -57,18 +59,26 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());
     kept.is_conversation = true;
     kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| of_schema(e, schema.as_deref()))?;
-    let head = Head { id, created: now(), model: model.name.clone(), echoed: asked.echoed() };
+    let ticket =
+        Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| e.renamed(&["json_schema"], &schema))?;
+    let begun = ResponseObject::begun(&asked, id, &model.name);
     let record = is_stored.then(|| Record::begin(&app, &engine, &caller, messages));
     if asked.stream == Some(true) {
-        return Ok(respond(vec![ticket], ResponseLines::new(head, record), &caller.request_id));
+        return Ok(respond(vec![ticket], ResponseLines::new(begun, record), &caller.request_id));
     }
     let done = collect(vec![ticket]).await?.remove(0).into_iter().next().ok_or_else(|| Error::device("the engine returned no answer"))?;
-    let answer = head.response(&done);
+    let answer = begun.answered(&done);
     if let Some(record) = record {
-        record.write(&head.id, &done, &answer).await?;
+        record.write(&done, &answer).await?;
     }
     Ok(Json(answer).into_response())
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct DeletedResponse {
+    id: String,
+    object: &'static str,
+    deleted: bool,
 }
 
 pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<Value>> {
@@ -77,19 +87,18 @@ pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
             return Ok(Json(record.response));
         }
     }
-    Err(unknown(&id, None))
+    Err(unknown(&id))
 }
 
-pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<Value>> {
+pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<DeletedResponse>> {
     for engine in app.models_for(ServedTask::Text).into_iter().filter_map(|model| model.ready()) {
         if Record::delete(&app, &engine, &caller, &id).await? {
-            return Ok(Json(json!({"id": id, "object": "response.deleted", "deleted": true})));
+            return Ok(Json(DeletedResponse { id, object: "response.deleted", deleted: true }));
         }
     }
-    Err(unknown(&id, None))
+    Err(unknown(&id))
 }
 
-fn unknown(id: &str, field: Option<&str>) -> Failure {
-    let e = Error::input(format!("unknown response {:?}", crate::error::short(id, 100)));
-    Failure { status: StatusCode::NOT_FOUND, code: Some("response_not_found"), ..field.map_or(e.clone(), |field| e.field(field)).into() }
+fn unknown(id: &str) -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "response_not_found", Error::input(format!("unknown response {:?}", short(id, 100))))
 }

@@ -1,19 +1,22 @@
 //! Streams events of tickets as server-sent events.
 
+use super::answer::{Choices, End, Head, Usage};
+use super::extras::StreamOptions;
 use crate::engine::{Completion, Engine, Event};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::tickets::Ticket;
+use axum::Json;
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
-use serde_json::Value;
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// After this time without an event, a comment is sent, so that proxies keep the connection open.
+/// Proxies close a silent connection. So the stream sends a comment after this time without an event.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Converts events to the lines of a stream.
@@ -38,19 +41,65 @@ pub struct Out(VecDeque<Line>);
 
 impl Out {
     /// Adds a line with JSON.
-    pub fn json(&mut self, data: &Value) {
-        self.0.push_back(Line::default().data(data.to_string()));
+    pub fn json(&mut self, data: &impl Serialize) {
+        self.add(Line::default(), data);
     }
 
     /// Adds a line with the name of an event and JSON.
-    pub fn named(&mut self, name: &str, data: &Value) {
-        self.0.push_back(Line::default().event(name).data(data.to_string()));
+    pub fn named(&mut self, name: &str, data: &impl Serialize) {
+        self.add(Line::default().event(name), data);
+    }
+
+    fn add(&mut self, line: Line, data: &impl Serialize) {
+        // No answer has a map whose keys are not text, the only data that cannot be JSON.
+        self.0.extend(line.json_data(data));
     }
 
     /// Adds the line that ends a stream.
     pub fn done(&mut self) {
         self.0.push_back(Line::default().data("[DONE]"));
     }
+}
+
+/// Writes chunks of `/v1/chat/completions` and `/v1/completions`.
+pub struct ChunkStream {
+    head: Head,
+    wants_usage: bool,
+    pub usage: Usage,
+}
+
+impl ChunkStream {
+    pub fn new(head: Head, options: Option<StreamOptions>) -> ChunkStream {
+        let wants_usage = options.and_then(|options| options.include_usage).unwrap_or(false);
+        ChunkStream { head, wants_usage, usage: Usage::default() }
+    }
+
+    /// Adds a chunk with a piece of one choice.
+    pub fn send<C: Serialize>(&self, choice: C, out: &mut Out) {
+        out.json(&self.chunk(vec![choice], None));
+    }
+
+    /// Adds the lines after the last choice.
+    pub fn end<C: Serialize>(&self, out: &mut Out) {
+        if self.wants_usage {
+            out.json(&self.chunk::<C>(Vec::new(), Some(self.usage)));
+        }
+        out.done();
+    }
+
+    fn chunk<C>(&self, choices: Vec<C>, usage: Option<Usage>) -> Choices<C> {
+        Choices { head: self.head.clone(), choices, usage: self.wants_usage.then_some(usage), end: End::default() }
+    }
+}
+
+/// Returns an answer that is not streamed. `all` has the continuations of each ticket, and `choice` gets the number of the ticket.
+pub fn whole<C: Serialize>(head: Head, all: &[Vec<Completion>], choice: impl Fn(usize, &Completion) -> C) -> Response {
+    let mut usage = Usage::default();
+    all.iter().flatten().for_each(|done| usage.add(done));
+    let choices = all.iter().enumerate().flat_map(|(ticket, all)| all.iter().map(move |done| (ticket, done)));
+    let choices = choices.map(|(ticket, done)| choice(ticket, done)).collect();
+    let end = all.iter().flatten().next().map(|done| End { seed: None, ..End::of(done) }).unwrap_or_default();
+    Json(Choices { head, choices, usage: Some(Some(usage)), end }).into_response()
 }
 
 /// The events of several tickets, each with the index of its ticket.

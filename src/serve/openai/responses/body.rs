@@ -3,10 +3,10 @@
 use crate::chat::{Message, Tool};
 use crate::engine::{Rules, ToolChoice};
 use crate::serve::failure::{Answer, Failure};
-use crate::serve::openai::extras::schema_rules;
+use crate::serve::openai::extras::NamedSchema;
 use crate::serve::openai::messages::{Content, WireMessage, arguments, read};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// A request for a response. Sampler settings, rules and names of states are further fields of the same object.
@@ -14,63 +14,48 @@ use utoipa::ToSchema;
 pub struct ResponseBody {
     pub input: ResponseInput,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
-    #[serde(default)]
     pub model: Option<String>,
     /// The system message of this response. Later responses that continue this response do not have the system message.
-    #[serde(default)]
     pub instructions: Option<String>,
     /// The id of the response that this response continues.
-    #[serde(default)]
     pub previous_response_id: Option<String>,
     /// If true (the default), the server keeps the response and its state.
-    #[serde(default)]
     pub store: Option<bool>,
-    #[serde(default)]
     pub stream: Option<bool>,
-    #[serde(default)]
     pub max_output_tokens: Option<u32>,
-    #[serde(default)]
     #[schema(value_type = Vec<Object>)]
     pub tools: Option<Vec<Value>>,
     /// auto, none, required, or an object with the name of a function.
-    #[serde(default)]
     #[schema(value_type = Object)]
     pub tool_choice: Option<Value>,
-    #[serde(default)]
     pub text: Option<TextOptions>,
-    #[serde(default)]
     pub reasoning: Option<Reasoning>,
     /// Values of the caller's own, which the response repeats.
-    #[serde(default)]
     #[schema(value_type = Object)]
     pub metadata: Option<Map<String, Value>>,
 }
 
 /// Options for the text of the response.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub struct TextOptions {
-    #[serde(default)]
     pub format: Option<TextFormat>,
 }
 
-#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TextFormat {
     Text,
     JsonObject,
-    JsonSchema {
-        #[serde(default)]
-        #[schema(value_type = Object)]
-        schema: Option<Value>,
-    },
+    JsonSchema(NamedSchema),
 }
 
 /// How much the model thinks.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 pub struct Reasoning {
     /// none, minimal, low, medium or high.
-    #[serde(default)]
     pub effort: Option<String>,
+    /// Ignored: a response has the whole thought.
+    pub summary: Option<String>,
 }
 
 /// A text, or items of a conversation.
@@ -169,25 +154,15 @@ impl ResponseBody {
 
     /// Returns the rules that `text.format` sets, or `None` for plain text.
     pub fn rules(&self) -> Option<Rules> {
-        match self.text.as_ref()?.format.as_ref()? {
+        match self.format()? {
             TextFormat::Text => None,
             TextFormat::JsonObject => Some(Rules::Object),
-            TextFormat::JsonSchema { schema } => Some(schema_rules(schema.as_ref())),
+            TextFormat::JsonSchema(schema) => Some(schema.rules()),
         }
     }
 
-    /// Returns the fields that the response repeats.
-    pub fn echoed(&self) -> Value {
-        let format = match self.text.as_ref().and_then(|text| text.format.as_ref()) {
-            None | Some(TextFormat::Text) => json!({"type": "text"}),
-            Some(TextFormat::JsonObject) => json!({"type": "json_object"}),
-            Some(TextFormat::JsonSchema { schema }) => json!({"type": "json_schema", "name": "schema", "schema": schema}),
-        };
-        json!({
-            "instructions": self.instructions, "max_output_tokens": self.max_output_tokens, "previous_response_id": self.previous_response_id,
-            "store": self.store != Some(false), "tools": self.tools.clone().unwrap_or_default(),
-            "tool_choice": self.tool_choice.clone().unwrap_or_else(|| "auto".into()), "text": {"format": format},
-            "metadata": self.metadata.clone().unwrap_or_default(), "reasoning": {"effort": self.reasoning.as_ref().and_then(|r| r.effort.clone()), "summary": null},
-        })
+    /// Returns the format that the request asks for.
+    pub fn format(&self) -> Option<&TextFormat> {
+        self.text.as_ref()?.format.as_ref()
     }
 }

@@ -1,79 +1,238 @@
 //! The response object and the items of its output.
 
+use super::body::{Reasoning, ResponseBody, TextFormat, TextOptions};
 use crate::engine::Completion;
-use crate::serve::ids::new_id;
-use crate::serve::openai::answer::{add_end, finish_reason, merge};
-use serde_json::{Value, json};
+use crate::serve::ids::{new_id, now};
+use crate::serve::openai::answer::{CachedTokens, End, FinishReason, ReasoningTokens};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
-/// The fields of a response that are known before the model writes its output.
-pub struct Head {
+/// A response. Fields of the request are repeated.
+#[derive(Clone, Serialize, ToSchema)]
+pub struct ResponseObject {
     pub id: String,
-    pub created: u64,
+    pub object: &'static str,
+    /// The time of the request, in seconds since 1970.
+    pub created_at: u64,
+    pub status: ResponseStatus,
+    pub error: Option<ResponseError>,
+    pub incomplete_details: Option<IncompleteDetails>,
     pub model: String,
-    /// Fields of the request that the response repeats.
-    pub echoed: Value,
+    pub output: Vec<OutputItem>,
+    pub parallel_tool_calls: bool,
+    /// Always `null`.
+    pub temperature: Option<f32>,
+    /// Always `null`.
+    pub top_p: Option<f32>,
+    pub truncation: &'static str,
+    /// `null` until the response is complete.
+    pub usage: Option<ResponseUsage>,
+    pub background: bool,
+    /// Always `null`.
+    pub user: Option<String>,
+    pub instructions: Option<String>,
+    pub max_output_tokens: Option<u32>,
+    pub previous_response_id: Option<String>,
+    pub store: bool,
+    #[schema(value_type = Vec<Object>)]
+    pub tools: Vec<Value>,
+    pub tool_choice: Value,
+    pub text: TextOptions,
+    #[schema(value_type = Object)]
+    pub metadata: Map<String, Value>,
+    pub reasoning: Reasoning,
+    #[serde(flatten)]
+    pub end: End,
 }
 
-impl Head {
-    /// Returns the response object with this status and output.
-    pub fn object(&self, status: &str, output: Vec<Value>) -> Value {
-        let mut response = json!({
-            "id": self.id, "object": "response", "created_at": self.created, "status": status, "error": null, "incomplete_details": null,
-            "model": self.model, "output": output, "parallel_tool_calls": true, "temperature": null, "top_p": null, "truncation": "disabled",
-            "usage": null, "background": false, "user": null,
-        });
-        merge(&mut response, &self.echoed);
-        response
-    }
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResponseStatus {
+    InProgress,
+    Completed,
+    Incomplete,
+    Failed,
+}
 
-    /// Returns the response object of a complete answer, with new ids for its items.
-    pub fn response(&self, done: &Completion) -> Value {
-        let thought = done.thought.iter().map(|thought| reasoning(&new_id("rs_"), thought));
-        let text = (!done.text.is_empty() || done.calls.is_empty()).then(|| message(&new_id("msg_"), &done.text, "completed"));
-        let calls = done.calls.iter().map(|call| function_call(&new_id("fc_"), &new_id("call_"), &call.name, &call.arguments, "completed"));
-        let mut output: Vec<Value> = thought.chain(text).chain(calls).collect();
-        if let Some(last) = output.last_mut().filter(|last| last["status"].is_string()) {
-            last["status"] = last_status(done).into();
+impl ResponseStatus {
+    /// Returns the status of a complete answer, and of its last item. A client must not run a call that was cut.
+    pub fn of(done: &Completion) -> ResponseStatus {
+        if FinishReason::of(done) == FinishReason::Length { ResponseStatus::Incomplete } else { ResponseStatus::Completed }
+    }
+}
+
+#[derive(Clone, Serialize, ToSchema)]
+pub struct ResponseError {
+    pub code: &'static str,
+    pub message: String,
+}
+
+#[derive(Clone, Serialize, ToSchema)]
+pub struct IncompleteDetails {
+    reason: &'static str,
+}
+
+#[derive(Clone, Serialize, ToSchema)]
+pub struct ResponseUsage {
+    input_tokens: usize,
+    input_tokens_details: CachedTokens,
+    output_tokens: usize,
+    output_tokens_details: ReasoningTokens,
+    total_tokens: usize,
+}
+
+impl ResponseObject {
+    /// Returns the response of a request, without output.
+    pub fn begun(asked: &ResponseBody, id: String, model: &str) -> ResponseObject {
+        ResponseObject {
+            id,
+            object: "response",
+            created_at: now(),
+            status: ResponseStatus::InProgress,
+            error: None,
+            incomplete_details: None,
+            model: model.into(),
+            output: Vec::new(),
+            parallel_tool_calls: true,
+            temperature: None,
+            top_p: None,
+            truncation: "disabled",
+            usage: None,
+            background: false,
+            user: None,
+            instructions: asked.instructions.clone(),
+            max_output_tokens: asked.max_output_tokens,
+            previous_response_id: asked.previous_response_id.clone(),
+            store: asked.store != Some(false),
+            tools: asked.tools.clone().unwrap_or_default(),
+            tool_choice: asked.tool_choice.clone().unwrap_or_else(|| "auto".into()),
+            text: TextOptions { format: asked.format().cloned().or(Some(TextFormat::Text)) },
+            metadata: asked.metadata.clone().unwrap_or_default(),
+            reasoning: asked.reasoning.clone().unwrap_or_default(),
+            end: End::default(),
         }
-        self.complete(done, output)
     }
 
-    /// Returns the response object of a complete answer with these items.
-    pub fn complete(&self, done: &Completion, output: Vec<Value>) -> Value {
-        let is_cut = finish_reason(done) == "length";
-        let mut response = self.object(if is_cut { "incomplete" } else { "completed" }, output);
-        if is_cut {
-            response["incomplete_details"] = json!({"reason": "max_output_tokens"});
+    /// Returns the response of a complete answer, with new ids for its items.
+    pub fn answered(&self, done: &Completion) -> ResponseObject {
+        let thought = done.thought.iter().map(|thought| Draft::new(Kind::Thought, thought));
+        let text = (!done.text.is_empty() || done.calls.is_empty()).then(|| Draft::new(Kind::Text, &done.text));
+        let calls = done.calls.iter().enumerate().map(|(i, call)| Draft::new(Kind::call(i, &call.name), &call.arguments));
+        let mut drafts: Vec<Draft> = thought.chain(text).chain(calls).collect();
+        let last = drafts.pop();
+        let output = drafts.iter().map(|draft| draft.item(ResponseStatus::Completed));
+        self.complete(done, output.chain(last.map(|draft| draft.item(ResponseStatus::of(done)))).collect())
+    }
+
+    /// Returns the response of a complete answer with these items.
+    pub fn complete(&self, done: &Completion, output: Vec<OutputItem>) -> ResponseObject {
+        let (status, usage) = (ResponseStatus::of(done), &done.usage);
+        let usage = ResponseUsage {
+            input_tokens: usage.prompt_tokens,
+            input_tokens_details: CachedTokens { cached_tokens: usage.cached_tokens },
+            output_tokens: usage.completion_tokens,
+            output_tokens_details: ReasoningTokens { reasoning_tokens: usage.reasoning_tokens },
+            total_tokens: usage.prompt_tokens + usage.completion_tokens,
+        };
+        let incomplete_details = (status == ResponseStatus::Incomplete).then_some(IncompleteDetails { reason: "max_output_tokens" });
+        ResponseObject { status, output, usage: Some(usage), incomplete_details, end: End::of(done), ..self.clone() }
+    }
+}
+
+/// A thought, a message or a call.
+#[derive(Clone, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum OutputItem {
+    Reasoning {
+        id: String,
+        /// Always empty.
+        summary: Vec<Value>,
+        content: Vec<Part>,
+    },
+    Message {
+        id: String,
+        status: ResponseStatus,
+        role: &'static str,
+        content: Vec<Part>,
+    },
+    FunctionCall {
+        id: String,
+        call_id: String,
+        name: String,
+        arguments: String,
+        status: ResponseStatus,
+    },
+}
+
+/// The text of a thought or of a message.
+#[derive(Clone, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Part {
+    ReasoningText {
+        text: String,
+    },
+    OutputText {
+        text: String,
+        /// Always empty.
+        annotations: Vec<Value>,
+        /// Always empty.
+        logprobs: Vec<Value>,
+    },
+}
+
+/// An item that is being written.
+pub struct Draft {
+    pub kind: Kind,
+    pub id: String,
+    pub text: String,
+}
+
+#[derive(PartialEq, Eq)]
+pub enum Kind {
+    Thought,
+    Text,
+    Call { number: usize, call_id: String, name: String },
+}
+
+impl Kind {
+    /// Returns the kind of a new call. `number` is the number of the call in the answer.
+    pub fn call(number: usize, name: &str) -> Kind {
+        Kind::Call { number, call_id: new_id("call_"), name: name.into() }
+    }
+}
+
+impl Draft {
+    /// Returns an item with a new id.
+    pub fn new(kind: Kind, text: &str) -> Draft {
+        let prefix = match &kind {
+            Kind::Thought => "rs_",
+            Kind::Text => "msg_",
+            Kind::Call { .. } => "fc_",
+        };
+        Draft { kind, id: new_id(prefix), text: text.into() }
+    }
+
+    /// Returns the item with this status. An item in progress has no content yet.
+    pub fn item(&self, status: ResponseStatus) -> OutputItem {
+        let content = self.part().into_iter().filter(|_| status != ResponseStatus::InProgress).collect();
+        let (id, text) = (self.id.clone(), self.text.clone());
+        match &self.kind {
+            Kind::Thought => OutputItem::Reasoning { id, summary: Vec::new(), content },
+            Kind::Text => OutputItem::Message { id, status, role: "assistant", content },
+            Kind::Call { call_id, name, .. } => {
+                OutputItem::FunctionCall { id, call_id: call_id.clone(), name: name.clone(), arguments: text, status }
+            }
         }
-        let usage = &done.usage;
-        response["usage"] = json!({
-            "input_tokens": usage.prompt_tokens, "input_tokens_details": {"cached_tokens": usage.cached_tokens},
-            "output_tokens": usage.completion_tokens, "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        });
-        add_end(&mut response, done);
-        response["seed"] = done.seed.into();
-        response
     }
-}
 
-/// Returns the status of the last item of a complete answer. A client must not run a call that was cut.
-pub fn last_status(done: &Completion) -> &'static str {
-    if finish_reason(done) == "length" { "incomplete" } else { "completed" }
-}
-
-pub fn reasoning(id: &str, thought: &str) -> Value {
-    json!({"type": "reasoning", "id": id, "summary": [], "content": [{"type": "reasoning_text", "text": thought}]})
-}
-
-pub fn message(id: &str, text: &str, status: &str) -> Value {
-    json!({"type": "message", "id": id, "status": status, "role": "assistant", "content": [output_text(text)]})
-}
-
-pub fn output_text(text: &str) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
-}
-
-pub fn function_call(id: &str, call_id: &str, name: &str, arguments: &str, status: &str) -> Value {
-    json!({"type": "function_call", "id": id, "call_id": call_id, "name": name, "arguments": arguments, "status": status})
+    /// Returns the text so far. A call has no text.
+    pub fn part(&self) -> Option<Part> {
+        let text = self.text.clone();
+        match &self.kind {
+            Kind::Thought => Some(Part::ReasoningText { text }),
+            Kind::Text => Some(Part::OutputText { text, annotations: Vec::new(), logprobs: Vec::new() }),
+            Kind::Call { .. } => None,
+        }
+    }
 }

@@ -1,51 +1,82 @@
 //! The events of a streamed response.
 
-use super::items::{Head, function_call, last_status, message, output_text, reasoning};
+use super::items::{Draft, Kind, OutputItem, Part, ResponseError, ResponseObject, ResponseStatus};
 use super::record::Begun;
 use crate::engine::{Completion, Engine, Event};
 use crate::serve::failure::{Answer, Failure};
-use crate::serve::ids::new_id;
-use crate::serve::openai::answer::merge;
 use crate::serve::openai::stream::{Lines, Out};
 use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+/// An event of a streamed response.
+#[derive(Serialize, ToSchema)]
+pub struct ResponseEvent {
+    #[serde(flatten)]
+    event: EventData,
+    /// The number of the event in the stream, from 0.
+    sequence_number: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "type")]
+pub enum EventData {
+    #[serde(rename = "response.created")]
+    Created { response: ResponseObject },
+    #[serde(rename = "response.in_progress")]
+    InProgress { response: ResponseObject },
+    #[serde(rename = "response.output_item.added")]
+    ItemAdded { output_index: usize, item: OutputItem },
+    #[serde(rename = "response.content_part.added")]
+    PartAdded { item_id: String, output_index: usize, content_index: usize, part: Part },
+    #[serde(rename = "response.reasoning_text.delta")]
+    ThoughtDelta { item_id: String, output_index: usize, content_index: usize, delta: String },
+    #[serde(rename = "response.output_text.delta")]
+    TextDelta { item_id: String, output_index: usize, content_index: usize, delta: String, logprobs: Vec<Value> },
+    #[serde(rename = "response.function_call_arguments.delta")]
+    ArgumentsDelta { item_id: String, output_index: usize, delta: String },
+    #[serde(rename = "response.reasoning_text.done")]
+    ThoughtDone { item_id: String, output_index: usize, content_index: usize, text: String },
+    #[serde(rename = "response.output_text.done")]
+    TextDone { item_id: String, output_index: usize, content_index: usize, text: String, logprobs: Vec<Value> },
+    #[serde(rename = "response.function_call_arguments.done")]
+    ArgumentsDone { item_id: String, output_index: usize, name: String, arguments: String },
+    #[serde(rename = "response.content_part.done")]
+    PartDone { item_id: String, output_index: usize, content_index: usize, part: Part },
+    #[serde(rename = "response.output_item.done")]
+    ItemDone { output_index: usize, item: OutputItem },
+    #[serde(rename = "response.completed")]
+    Completed { response: ResponseObject },
+    #[serde(rename = "response.incomplete")]
+    Incomplete { response: ResponseObject },
+    #[serde(rename = "response.failed")]
+    Failed { response: ResponseObject },
+}
 
 /// Writes the events of a response.
 pub struct ResponseLines {
-    head: Head,
+    /// The response without output.
+    begun: ResponseObject,
     record: Option<Begun>,
     /// Items that are complete.
-    output: Vec<Value>,
-    open: Option<Open>,
+    output: Vec<OutputItem>,
+    /// The item that is being written.
+    open: Option<Draft>,
     done: Option<Box<Completion>>,
     number: u64,
 }
 
-/// The item that is being written.
-struct Open {
-    kind: Kind,
-    id: String,
-    text: String,
-}
-
-#[derive(PartialEq, Eq)]
-enum Kind {
-    Thought,
-    Text,
-    /// A call: its number, its id and the name of the function.
-    Call(usize, String, String),
-}
-
 impl ResponseLines {
-    pub fn new(head: Head, record: Option<Begun>) -> ResponseLines {
-        ResponseLines { head, record, output: Vec::new(), open: None, done: None, number: 0 }
+    pub fn new(begun: ResponseObject, record: Option<Begun>) -> ResponseLines {
+        ResponseLines { begun, record, output: Vec::new(), open: None, done: None, number: 0 }
     }
 
-    fn send(&mut self, name: &str, mut data: Value, out: &mut Out) {
-        (data["type"], data["sequence_number"]) = (name.into(), self.number.into());
+    fn send(&mut self, event: EventData, out: &mut Out) {
+        let event = json!(ResponseEvent { event, sequence_number: self.number });
         self.number += 1;
-        out.named(name, &data);
+        out.named(event["type"].as_str().unwrap_or_default(), &event);
     }
 
     /// Finishes the open item and begins an item of this kind. Does nothing if the open item is of the same kind.
@@ -53,86 +84,45 @@ impl ResponseLines {
         if self.open.as_ref().is_some_and(|open| open.kind == kind) {
             return;
         }
-        self.finish_item("completed", out);
-        let at = self.output.len();
-        let id = new_id(match &kind {
-            Kind::Thought => "rs_",
-            Kind::Text => "msg_",
-            Kind::Call(..) => "fc_",
-        });
-        let item = match &kind {
-            Kind::Thought => json!({"type": "reasoning", "id": id, "summary": [], "content": []}),
-            Kind::Text => json!({"type": "message", "id": id, "status": "in_progress", "role": "assistant", "content": []}),
-            Kind::Call(_, call_id, name) => function_call(&id, call_id, name, "", "in_progress"),
-        };
-        self.send("response.output_item.added", json!({"output_index": at, "item": item}), out);
-        let part = match &kind {
-            Kind::Thought => Some(json!({"type": "reasoning_text", "text": ""})),
-            Kind::Text => Some(output_text("")),
-            Kind::Call(..) => None,
-        };
-        if let Some(part) = part {
-            self.send("response.content_part.added", json!({"item_id": id, "output_index": at, "content_index": 0, "part": part}), out);
+        self.finish_item(ResponseStatus::Completed, out);
+        let (draft, output_index) = (Draft::new(kind, ""), self.output.len());
+        self.send(EventData::ItemAdded { output_index, item: draft.item(ResponseStatus::InProgress) }, out);
+        if let Some(part) = draft.part() {
+            self.send(EventData::PartAdded { item_id: draft.id.clone(), output_index, content_index: 0, part }, out);
         }
-        self.open = Some(Open { kind, id, text: String::new() });
+        self.open = Some(draft);
     }
 
     /// Sends the next piece of the open item.
     fn push(&mut self, text: &str, out: &mut Out) {
-        let at = self.output.len();
+        let output_index = self.output.len();
         let Some(open) = &mut self.open else { return };
         open.text.push_str(text);
-        let id = open.id.clone();
-        match open.kind {
-            Kind::Thought => self.send(
-                "response.reasoning_text.delta",
-                json!({"item_id": id, "output_index": at, "content_index": 0, "delta": text}),
-                out,
-            ),
-            Kind::Text => {
-                self.send(
-                    "response.output_text.delta",
-                    json!({"item_id": id, "output_index": at, "content_index": 0, "delta": text, "logprobs": []}),
-                    out,
-                );
-            }
-            Kind::Call(..) => {
-                self.send("response.function_call_arguments.delta", json!({"item_id": id, "output_index": at, "delta": text}), out)
-            }
-        }
+        let (item_id, delta) = (open.id.clone(), text.into());
+        let event = match open.kind {
+            Kind::Thought => EventData::ThoughtDelta { item_id, output_index, content_index: 0, delta },
+            Kind::Text => EventData::TextDelta { item_id, output_index, content_index: 0, delta, logprobs: Vec::new() },
+            Kind::Call { .. } => EventData::ArgumentsDelta { item_id, output_index, delta },
+        };
+        self.send(event, out);
     }
 
     /// Finishes the open item, if any, with this status.
-    fn finish_item(&mut self, status: &str, out: &mut Out) {
-        let at = self.output.len();
-        let Some(Open { kind, id, text }) = self.open.take() else { return };
-        let place = json!({"item_id": id, "output_index": at, "content_index": 0});
-        let with = |more: Value| {
-            let mut data = place.clone();
-            merge(&mut data, &more);
-            data
+    fn finish_item(&mut self, status: ResponseStatus, out: &mut Out) {
+        let output_index = self.output.len();
+        let Some(draft) = self.open.take() else { return };
+        let (part, item) = (draft.part(), draft.item(status));
+        let (item_id, text) = (draft.id.clone(), draft.text);
+        let event = match draft.kind {
+            Kind::Thought => EventData::ThoughtDone { item_id, output_index, content_index: 0, text },
+            Kind::Text => EventData::TextDone { item_id, output_index, content_index: 0, text, logprobs: Vec::new() },
+            Kind::Call { name, .. } => EventData::ArgumentsDone { item_id, output_index, name, arguments: text },
         };
-        let item = match &kind {
-            Kind::Thought => {
-                self.send("response.reasoning_text.done", with(json!({"text": text})), out);
-                self.send("response.content_part.done", with(json!({"part": {"type": "reasoning_text", "text": text}})), out);
-                reasoning(&id, &text)
-            }
-            Kind::Text => {
-                self.send("response.output_text.done", with(json!({"text": text, "logprobs": []})), out);
-                self.send("response.content_part.done", with(json!({"part": output_text(&text)})), out);
-                message(&id, &text, status)
-            }
-            Kind::Call(_, call_id, name) => {
-                self.send(
-                    "response.function_call_arguments.done",
-                    json!({"item_id": id, "output_index": at, "name": name, "arguments": text}),
-                    out,
-                );
-                function_call(&id, call_id, name, &text, status)
-            }
-        };
-        self.send("response.output_item.done", json!({"output_index": at, "item": item}), out);
+        self.send(event, out);
+        if let Some(part) = part {
+            self.send(EventData::PartDone { item_id: draft.id, output_index, content_index: 0, part }, out);
+        }
+        self.send(EventData::ItemDone { output_index, item: item.clone() }, out);
         self.output.push(item);
     }
 }
@@ -141,9 +131,8 @@ impl Lines for ResponseLines {
     fn event(&mut self, _: usize, event: &Event, _: &Engine, out: &mut Out) {
         match event {
             Event::Started { .. } => {
-                let response = self.head.object("in_progress", Vec::new());
-                self.send("response.created", json!({"response": response}), out);
-                self.send("response.in_progress", json!({"response": response}), out);
+                self.send(EventData::Created { response: self.begun.clone() }, out);
+                self.send(EventData::InProgress { response: self.begun.clone() }, out);
             }
             Event::Thought { text, .. } => {
                 self.begin(Kind::Thought, out);
@@ -153,14 +142,13 @@ impl Lines for ResponseLines {
                 self.begin(Kind::Text, out);
                 self.push(text, out);
             }
-            Event::Call { call, name, .. } => self.begin(Kind::Call(*call, new_id("call_"), name.clone()), out),
+            Event::Call { call, name, .. } => self.begin(Kind::call(*call, name), out),
             Event::Arguments { text, .. } => self.push(text, out),
             Event::Done(done) => {
-                self.finish_item(last_status(done), out);
-                if self.output.is_empty() {
+                if self.output.is_empty() && self.open.is_none() {
                     self.begin(Kind::Text, out);
-                    self.finish_item(last_status(done), out);
                 }
+                self.finish_item(ResponseStatus::of(done), out);
                 self.done = Some(done.clone());
             }
             _ => {}
@@ -170,7 +158,7 @@ impl Lines for ResponseLines {
     fn before_end(&mut self) -> BoxFuture<'_, Answer<()>> {
         Box::pin(async {
             if let (Some(record), Some(done)) = (self.record.take(), &self.done) {
-                record.write(&self.head.id, done, &self.head.complete(done, self.output.clone())).await?;
+                record.write(done, &self.begun.complete(done, self.output.clone())).await?;
             }
             Ok(())
         })
@@ -178,15 +166,18 @@ impl Lines for ResponseLines {
 
     fn end(&mut self, out: &mut Out) {
         let Some(done) = self.done.take() else { return };
-        let response = self.head.complete(&done, self.output.clone());
-        let name = if response["status"] == "completed" { "response.completed" } else { "response.incomplete" };
-        self.send(name, json!({"response": response}), out);
+        let response = self.begun.complete(&done, std::mem::take(&mut self.output));
+        let event = match response.status {
+            ResponseStatus::Completed => EventData::Completed { response },
+            _ => EventData::Incomplete { response },
+        };
+        self.send(event, out);
     }
 
     fn failed(&mut self, failure: &Failure, _: &str, out: &mut Out) {
-        let mut response = self.head.object("failed", self.output.clone());
-        response["error"] = json!({"code": error_code(failure), "message": failure.message()});
-        self.send("response.failed", json!({"response": response}), out);
+        let error = Some(ResponseError { code: error_code(failure), message: failure.message() });
+        let response = ResponseObject { status: ResponseStatus::Failed, error, output: self.output.clone(), ..self.begun.clone() };
+        self.send(EventData::Failed { response }, out);
     }
 }
 

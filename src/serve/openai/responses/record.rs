@@ -1,5 +1,6 @@
 //! Stores responses. The state after a response is stored in the same folder.
 
+use super::items::ResponseObject;
 use crate::engine::{Completion, Engine};
 use crate::error::Error;
 use crate::serve::app::App;
@@ -8,7 +9,7 @@ use crate::serve::guard::Caller;
 use crate::serve::states::{OF_RESPONSES, folder};
 use crate::template::Message;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A stored response, and the conversation with which a later request continues.
@@ -54,15 +55,15 @@ impl Record {
 
 impl Begun {
     /// Stores the response.
-    pub async fn write(self, id: &str, done: &Completion, response: &Value) -> Answer<()> {
+    pub async fn write(self, done: &Completion, response: &ResponseObject) -> Answer<()> {
         let Begun { app, engine, caller, mut messages } = self;
         if !done.text.is_empty() || done.calls.is_empty() {
             messages.push(Message::assistant(&done.text));
         }
         messages.extend(done.calls.iter().map(|call| Message::call(&call.name, &call.arguments)));
-        let content = serde_json::to_vec(&Record { response: response.clone(), messages });
+        let content = serde_json::to_vec(&Record { response: json!(response), messages });
         let content = content.map_err(|e| Error::file(format!("the response could not be stored: {e}")))?;
-        app.states.put(&folder(&engine, &caller), &file(id), content.into()).await
+        app.states.put(&folder(&engine, &caller), &file(&response.id), content.into()).await
     }
 }
 

@@ -1,0 +1,76 @@
+//! Endpoints for operators: `GET /health`, `/metrics` and `/slots`.
+
+use crate::engine::EngineStats;
+use crate::serve::app::App;
+use crate::serve::guard::Caller;
+use crate::serve::ledger::OpenRequest;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// The media type of metrics.
+pub const METRICS: &str = "application/openmetrics-text";
+
+#[derive(Serialize, ToSchema)]
+pub struct Health {
+    status: HealthStatus,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum HealthStatus {
+    Ok,
+    Loading,
+    Stopping,
+}
+
+/// Reports whether the server can answer requests.
+pub async fn health(State(app): State<Arc<App>>) -> (StatusCode, Json<Health>) {
+    let is_ready = app.models.iter().all(|model| model.ready().is_some());
+    let (code, status) = match (app.is_stopping(), is_ready) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, HealthStatus::Stopping),
+        (false, true) => (StatusCode::OK, HealthStatus::Ok),
+        (false, false) => (StatusCode::SERVICE_UNAVAILABLE, HealthStatus::Loading),
+    };
+    (code, Json(Health { status }))
+}
+
+/// Returns metrics for Prometheus.
+pub async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, format!("{METRICS}; version=1.0.0; charset=utf-8"))], app.metrics.text(&app.models))
+}
+
+/// All models that are ready.
+#[derive(Serialize, ToSchema)]
+pub struct Slots(Vec<ModelSlots>);
+
+/// The slots of a model, and the open requests of the caller.
+#[derive(Serialize, ToSchema)]
+struct ModelSlots {
+    model: String,
+    slots: usize,
+    free_slots: usize,
+    /// Requests that have slots.
+    running: usize,
+    /// Requests that wait for slots.
+    waiting: usize,
+    /// Running requests that pause because their clients are slow.
+    paused: usize,
+    /// Entries of the prefix cache.
+    cached: usize,
+    requests: Vec<OpenRequest>,
+}
+
+/// Lists slots and open requests.
+pub async fn slots(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Json<Slots> {
+    let ready = app.models.iter().filter_map(|model| Some((model.name.clone(), model.ready()?.stats())));
+    let slots = ready.map(|(model, EngineStats { slots, free_slots, running, waiting, paused, cached, .. })| {
+        let requests = app.ledger.of(&caller.namespace, &model);
+        ModelSlots { model, slots, free_slots, running, waiting, paused, cached, requests }
+    });
+    Json(Slots(slots.collect()))
+}
