@@ -16,8 +16,8 @@ pub struct EngineOptions {
     /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. A value below `queue` keeps one caller
     /// from filling the queue. `None` sets no bound other than `queue`.
     pub queue_per_namespace: Option<usize>,
-    /// The most time that the rules of one text (a grammar or a schema) may take to compute in all. After it, the text ends with an error. The time is
-    /// that of other threads: the other texts go on. `None` sets no bound.
+    /// The most time that the rules of one text (a grammar or a schema) may take to compute in all. Then the text ends with an error. Other
+    /// threads compute them, so the other texts go on meanwhile. `None` sets no bound.
     pub rules_time: Option<Duration>,
     /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest mean time of a step while prompts
     /// are prefilled, as a multiple of the time of a step that only decodes. At 2.0, decoding becomes at most about twice as slow during a prefill,

@@ -12,7 +12,7 @@ use std::fmt;
 /// The most fields that an object may have.
 const MAX_FIELDS: usize = 100;
 
-/// The fields of an object: names, and values as JSON text. If several fields have the same name, the last field counts, as in most JSON parsers.
+/// The fields of an object: names, and values as JSON text. Every name occurs once.
 #[derive(Debug)]
 pub struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
@@ -20,7 +20,7 @@ impl<'a> Fields<'a> {
     /// Reads a JSON object. Skips a byte order mark at the beginning.
     ///
     /// # Errors
-    /// `Input` if the bytes are not a JSON object, or the object has more than 100 fields.
+    /// `Input` if the bytes are not a JSON object, or if the object has more than 100 fields or a field twice.
     pub fn read(json: &'a [u8]) -> Result<Fields<'a>> {
         let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
         serde_json::from_slice(json).map_err(|e| {
@@ -66,7 +66,9 @@ impl<'de> Deserialize<'de> for Fields<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Fields<'de>, A::Error> {
                 let mut found: Vec<(String, &RawValue)> = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
-                    found.retain(|(known, _)| *known != name);
+                    if found.iter().any(|(known, _)| *known == name) {
+                        return Err(serde::de::Error::custom(format_args!("the field {:?} is given twice", short(&name, 40))));
+                    }
                     found.push((name, value));
                     if found.len() > MAX_FIELDS {
                         return Err(serde::de::Error::custom(format_args!("the object has more than {MAX_FIELDS} fields")));

@@ -5,6 +5,7 @@ use super::body::discard;
 use super::failure::{Failure, INTERNAL};
 use super::guard::{self, Caller};
 use super::log::Record;
+use super::visitors::Visitor;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -27,6 +28,10 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_string();
     let checked = admitted(&app, &request, &request_id);
     let key = checked.as_ref().ok().and_then(|caller| caller.key.clone());
+    let open = request.extensions().get::<Arc<Visitor>>().map(|visitor| {
+        key.iter().for_each(|_| visitor.show_key());
+        visitor.begin()
+    });
     let mut response = match checked {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -59,7 +64,10 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
         milliseconds: began.elapsed().as_secs_f64() * 1e3,
         error: error.as_deref(),
     });
-    response
+    match open {
+        Some(open) => open.until_sent(response),
+        None => response,
+    }
 }
 
 fn admitted(app: &App, request: &Request, request_id: &str) -> Result<Caller, Failure> {

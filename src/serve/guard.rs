@@ -127,12 +127,14 @@ pub fn authorize(headers: &HeaderMap, options: &ServeOptions) -> Answer<Option<O
     }
 }
 
-/// Returns the host of `host:port` or `[v6]:port`, without brackets.
+/// Returns the host of `host:port` or `[v6]:port`, without brackets. Returns the whole text if it has another form.
 fn without_port(host: &str) -> &str {
-    if let Some(rest) = host.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or_default();
-    }
-    host.rsplit_once(':').map_or(host, |(name, _)| name)
+    let split = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']'),
+        None => Some(host.split_at(host.rfind(':').unwrap_or(host.len()))),
+    };
+    let is_port = |rest: &str| rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    split.filter(|(_, rest)| is_port(rest)).map_or(host, |(name, _)| name)
 }
 
 #[cfg(test)]
@@ -150,7 +152,16 @@ mod tests {
         for host in ["127.0.0.1:8080", "localhost", "LocalHost:1", "[::1]:80", "10.0.0.7:8080", "box.lan:8080"] {
             assert!(is_allowed(host), "{host}");
         }
-        for host in ["evil.example:8080", "", "127.0.0.1.evil.example", "localhost.evil.example:80"] {
+        for host in [
+            "evil.example:8080",
+            "",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:80",
+            "[::1]evil.example",
+            "[::1",
+            "127.0.0.1:8080@evil",
+            "localhost:80x",
+        ] {
             assert!(!is_allowed(host), "{host}");
         }
     }

@@ -78,5 +78,22 @@ impl App {
 
 /// Writes a line in one piece, so that lines of several threads do not mix. An error is ignored: nobody could read a message about it.
 fn write_line(line: &str) {
-    let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+    let _ = std::io::stderr().lock().write_all(format!("{}\n", shown(line)).as_bytes());
+}
+
+/// Replaces control characters by escapes of JSON. A terminal takes U+009B, which JSON may contain, for the beginning of a command.
+fn shown(line: &str) -> String {
+    let escape = |c: char| if c.is_control() { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    line.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_line_has_no_control_characters() {
+        let text = "a\u{9b}31m\u{7f}\u{1b}é\n";
+        let line = super::shown(&serde_json::json!({ "body": text }).to_string());
+        assert_eq!(line, r#"{"body":"a\u009b31m\u007f\u001bé\n"}"#);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["body"], text);
+    }
 }

@@ -23,6 +23,8 @@ mod run;
 mod states;
 mod store;
 mod tickets;
+mod visitors;
+mod watched;
 
 pub use hosted::{LoadEngine, ServedModel, ServedTask};
 pub use keys::Keys;

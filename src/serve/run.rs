@@ -4,8 +4,12 @@ use super::app::App;
 use super::guard::{MAX_FIELDS, MAX_HEADER, check_options};
 use super::hosted::ServedModel;
 use super::options::ServeOptions;
+use super::visitors::Visitors;
+use super::watched::Watched;
 use crate::error::{Error, Kind, Result};
 use axum::Router;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -14,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
 /// How often the server checks whether it should end.
@@ -84,13 +87,9 @@ async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, s
     // Hyper refuses a large header without an error object. So hyper's limits are above the limits of `guard::check_size`.
     http.max_buf_size(2 * MAX_HEADER).max_headers(2 * MAX_FIELDS);
     let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(options.max_connections));
+    let visitors = Visitors::new(options.max_connections);
     let mut stop = std::pin::pin!(stop);
     loop {
-        let place = tokio::select! {
-            place = places.clone().acquire_owned() => place,
-            () = &mut stop => break,
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut stop => break,
@@ -104,18 +103,30 @@ async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, s
                 continue;
             }
         };
+        let place = tokio::select! {
+            place = visitors.clone().enter() => place,
+            () = &mut stop => break,
+        };
+        let (visitor, handlers) = (place.visitor.clone(), TowerToHyperService::new(router.clone()));
+        let handle = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(visitor.clone());
+            handlers.call(request)
+        });
         // Sends each packet at once: the packet of a token must not wait for the next token.
         let _ = stream.set_nodelay(true);
-        let mut stream = TimeoutStream::new(stream);
+        let watched = Watched::new(stream);
+        let mut stream = TimeoutStream::new(watched.clone());
         stream.set_write_timeout(Some(UNREAD));
-        let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router.clone()));
+        let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), handle);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
-            // An error means that the client sent nonsense or left. Nobody can receive an answer.
-            if let Err(e) = connection.await {
-                log::debug!("connection: {e}");
+            // After the client has left, dropping the connection cancels its requests.
+            tokio::select! {
+                // An error means that the client sent nonsense or left. Nobody can receive an answer.
+                done = connection => done.unwrap_or_else(|e| log::debug!("connection: {e}")),
+                () = watched.left() => {}
+                () = place.visitor.asked_to_leave() => {}
             }
-            drop(place);
         });
     }
     drop(listener);

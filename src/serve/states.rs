@@ -88,7 +88,7 @@ impl States {
     /// Checks an uploaded state and stores it.
     ///
     /// # Errors
-    /// 400 if the file is not a state of this model, or has numbers that are not finite; 413 if the quota is full; 507 if the server cannot store the
+    /// 400 if the file is not a state of this model, or has numbers that are too large; 413 if the quota is full; 507 if the server cannot store the
     /// file.
     pub async fn upload(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<StateInfo> {
         file(name)?;
@@ -220,6 +220,18 @@ fn file(name: &str) -> Answer<String> {
     Ok(format!("{name}{EXTENSION}"))
 }
 
+/// Checks that a name can be the name of a new state of a caller.
+///
+/// # Errors
+/// 400 that names `field` if the name is not valid, or belongs to a response.
+pub fn check_new_name(name: &str, field: &str) -> Answer<()> {
+    if name.starts_with(OF_RESPONSES) {
+        let e = Error::input(format!("the names that begin with {OF_RESPONSES} belong to /v1/responses"));
+        return Err(e.field(field).hint("choose another name").into());
+    }
+    crate::engine::check_state_name(name).map_err(|e| e.field(field).into())
+}
+
 /// Returns the failure for a temporary file that cannot be written or read.
 fn unstored(e: std::io::Error, path: &Path) -> Failure {
     Failure::from(Error::io(e, path)).unstored()
@@ -255,7 +267,7 @@ async fn exported(engine: &Engine, caller: &Caller, name: &str, is_foreign: bool
         exported.map_err(|e| Failure::from(e).unstored())?;
         let content = std::fs::read(&path).map_err(|e| unstored(e, &path))?;
         if is_foreign {
-            check_finite(&content)?;
+            check_numbers(&content)?;
         }
         Ok(content.into())
     };
@@ -276,19 +288,26 @@ fn header_tokens(content: &[u8]) -> Option<usize> {
     header["__metadata__"]["n_tokens"].as_str()?.parse().ok()
 }
 
-/// Checks that all numbers of a state's file are finite.
-fn check_finite(content: &[u8]) -> Answer<()> {
+/// The largest magnitude of a number in an uploaded state. A norm squares the numbers that follow from the state, in f32.
+const LARGEST: f32 = 1e15;
+/// A number in the states of RWKV-4 that have seen no token: the exponent of a weight of zero.
+const NO_WEIGHT: f32 = -1e30;
+
+/// Checks that a model can compute with all numbers of a state's file.
+fn check_numbers(content: &[u8]) -> Answer<()> {
     let invalid = |text: String| Failure::new(StatusCode::BAD_REQUEST, "invalid_state", Error::input(text));
     let file = safetensors::SafeTensors::deserialize(content).map_err(|e| invalid(format!("the state is damaged: {e}")))?;
     for (name, tensor) in file.tensors() {
-        let is_finite = match tensor.dtype() {
-            safetensors::Dtype::F32 => tensor.data().chunks_exact(4).all(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]]).is_finite()),
+        let fits = |x: f32| x.abs() <= LARGEST || x == NO_WEIGHT;
+        let all_fit = match tensor.dtype() {
+            safetensors::Dtype::F32 => tensor.data().chunks_exact(4).all(|x| fits(f32::from_le_bytes([x[0], x[1], x[2], x[3]]))),
             safetensors::Dtype::F16 => tensor.data().chunks_exact(2).all(|x| half::f16::from_le_bytes([x[0], x[1]]).is_finite()),
             _ => true,
         };
-        // A state of RWKV-4 that has seen no token contains -1e30, which is finite.
-        if !is_finite {
-            return Err(invalid(format!("expected finite numbers, found NaN or infinity in {name}")));
+        if !all_fit {
+            return Err(invalid(format!(
+                "expected numbers from -{LARGEST:e} to {LARGEST:e}, found larger numbers, infinity or NaN in {name}"
+            )));
         }
     }
     Ok(())

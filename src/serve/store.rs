@@ -7,13 +7,20 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The age from which a temporary file counts as left behind.
+const OLD: Duration = Duration::from_secs(3600);
 
 /// A storage of files.
 #[derive(Debug, Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     root: Path,
+    /// The folder, if the storage is one.
+    local: Option<PathBuf>,
 }
 
 /// Identifies the content of a file: two versions are equal if the file did not change.
@@ -40,7 +47,7 @@ impl Store {
     /// # Errors
     /// `Usage` if the URL is wrong or its kind is not supported; `File` if the folder cannot be made.
     pub fn open(url: Option<&str>) -> Result<Store> {
-        let Some(url) = url else { return Ok(Store { inner: Arc::new(InMemory::new()), root: Path::default() }) };
+        let Some(url) = url else { return Ok(Store { inner: Arc::new(InMemory::new()), root: Path::default(), local: None }) };
         if !url.contains("://") || url.starts_with("file://") {
             return Self::folder(url.strip_prefix("file://").unwrap_or(url));
         }
@@ -55,21 +62,25 @@ impl Store {
             let e = expected(&e);
             if cfg!(feature = "cloud") { e } else { e.hint("object storage needs a program that was built with the feature `cloud`") }
         })?;
-        Ok(Store { inner: inner.into(), root })
+        Ok(Store { inner: inner.into(), root, local: None })
     }
 
     fn folder(path: &str) -> Result<Store> {
         let folder = std::path::Path::new(path);
-        let made = || {
-            std::fs::create_dir_all(folder)?;
-            // A state reveals its text, so only the owner may read the folder.
-            #[cfg(unix)]
-            std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
-            Ok(())
-        };
-        made().map_err(|e| Error::io(e, folder).field("states"))?;
+        let is_new = !folder.exists();
+        make_private(folder).map_err(|e| Error::io(e, folder).field("states"))?;
+        if !is_new && others_may_write(folder) {
+            log::warn!("other users may write to the folder of states {}: they can replace states", folder.display());
+        }
+        sweep(folder);
         let inner = LocalFileSystem::new_with_prefix(folder).map_err(|e| Error::file(e.to_string()).field("states"))?;
-        Ok(Store { inner: Arc::new(inner), root: Path::default() })
+        Ok(Store { inner: Arc::new(inner), root: Path::default(), local: Some(folder.into()) })
+    }
+
+    /// Returns whether a file is missing or regular. Opening a pipe would wait for ever, and a link can lead out of the folder.
+    fn is_plain(&self, folder: &str, name: &str) -> bool {
+        let kind = self.local.as_ref().map(|local| std::fs::symlink_metadata(local.join(folder).join(name)));
+        kind.is_none_or(|kind| kind.map_or(true, |kind| kind.is_file()))
     }
 
     fn at(&self, folder: &str, name: &str) -> Path {
@@ -78,11 +89,18 @@ impl Store {
 
     /// Writes a file. A reader sees either the old or the new content, even if the process is killed while it writes.
     pub async fn put(&self, folder: &str, name: &str, content: Bytes) -> Result<()> {
+        if let Some(local) = &self.local {
+            let folder = local.join(folder);
+            make_private(&folder).map_err(|e| Error::io(e, &folder))?;
+        }
         self.inner.put(&self.at(folder, name), content.into()).await.map(drop).map_err(failed)
     }
 
     /// Reads a file. Returns `None` if the file does not exist.
     pub async fn get(&self, folder: &str, name: &str) -> Result<Option<(Bytes, Version)>> {
+        if !self.is_plain(folder, name) {
+            return Ok(None);
+        }
         let Some(found) = found(self.inner.get(&self.at(folder, name)).await)? else { return Ok(None) };
         let version = version(&found.meta);
         Ok(Some((found.bytes().await.map_err(failed)?, version)))
@@ -96,6 +114,9 @@ impl Store {
 
     /// Returns the version of a file, or `None` if the file does not exist.
     pub async fn version(&self, folder: &str, name: &str) -> Result<Option<Version>> {
+        if !self.is_plain(folder, name) {
+            return Ok(None);
+        }
         Ok(found(self.inner.head(&self.at(folder, name)).await)?.map(|meta| version(&meta)))
     }
 
@@ -107,6 +128,7 @@ impl Store {
             Some(Stored { name: meta.location.filename()?.into(), bytes: meta.size, modified: meta.last_modified.timestamp() })
         };
         let mut all: Vec<Stored> = all.iter().filter_map(stored).collect();
+        all.retain(|stored| self.is_plain(folder, &stored.name));
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }
@@ -117,6 +139,35 @@ impl Store {
             return Ok(false);
         }
         Ok(found(self.inner.delete(&self.at(folder, name)).await)?.is_some())
+    }
+}
+
+/// Makes a folder, and its parents, that only the user may read: a state reveals its text. An existing folder keeps its mode.
+fn make_private(folder: &std::path::Path) -> std::io::Result<()> {
+    let mut make = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
+    make.recursive(true).create(folder)
+}
+
+fn others_may_write(folder: &std::path::Path) -> bool {
+    #[cfg(unix)]
+    return folder.metadata().is_ok_and(|found| std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o022 != 0);
+    #[cfg(not(unix))]
+    false
+}
+
+/// Deletes the temporary files that a killed server has left in the folder. A file that another server writes at the moment is younger than an hour.
+fn sweep(folder: &std::path::Path) {
+    let entries = |folder: &std::path::Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = |folder: &std::path::Path| entries(folder).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    for file in folders(folder).flat_map(|model| folders(&model.path())).flat_map(|owner| entries(&owner.path())) {
+        // The crate object_store writes to `NAME#NUMBER` and renames.
+        let is_temporary = file.file_name().to_str().and_then(|name| name.rsplit_once('#')).is_some_and(|(_, n)| n.parse::<u64>().is_ok());
+        let age = file.metadata().and_then(|found| found.modified()).ok().and_then(|time| time.elapsed().ok());
+        if is_temporary && age.is_some_and(|age| age > OLD) {
+            std::fs::remove_file(file.path()).unwrap_or_else(|e| log::warn!("{}: {e}", file.path().display()));
+        }
     }
 }
 
@@ -166,6 +217,34 @@ mod tests {
             assert_eq!(names, [("w".into(), 0), ("x".into(), 7)]);
             assert!(store.delete("a/b", "x").await.unwrap() && store.delete("a/b", "w").await.unwrap());
         }
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_folder_has_modes_and_no_foreign_files() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o750)).unwrap();
+        let open = || Store::open(folder.path().to_str()).unwrap();
+        open().put("a/b", "x", Bytes::from_static(b"1")).await.unwrap();
+        let at = folder.path().join("a/b");
+        assert_eq!((mode(folder.path()), mode(&folder.path().join("a")), mode(&at)), (0o750, 0o700, 0o700));
+        // A link and a pipe are neither listed nor read.
+        std::os::unix::fs::symlink("/etc/hostname", at.join("link")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at.join("pipe")).status().unwrap().success());
+        let store = open();
+        assert_eq!(store.list("a/b").await.unwrap().len(), 1);
+        for name in ["link", "pipe"] {
+            assert!(store.get("a/b", name).await.unwrap().is_none() && store.version("a/b", name).await.unwrap().is_none(), "{name}");
+        }
+        // Only old temporary files are left-overs.
+        for (name, hours) in [("old#1", 2), ("new#2", 0), ("named#x", 2)] {
+            let file = std::fs::File::create(at.join(name)).unwrap();
+            file.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600 * hours)).unwrap();
+        }
+        open();
+        assert_eq!(["old#1", "new#2", "named#x"].map(|name| at.join(name).exists()), [false, true, true]);
     }
 
     #[test]

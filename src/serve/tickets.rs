@@ -6,6 +6,7 @@ use super::guard::Caller;
 use super::hosted::Hosted;
 use super::ids::new_id;
 use super::ledger::Line;
+use super::states::check_new_name;
 use crate::engine::{Completion, Engine, Event, Generation, Request};
 use crate::error::{Error, Kind, Result};
 use axum::http::StatusCode;
@@ -68,9 +69,11 @@ impl Ticket {
         {
             request.state = Some(name.clone());
         }
+        if let Some(name) = &request.save_state {
+            check_new_name(name, "save_state")?;
+        }
         let save_as = request.save_state.take().or_else(|| kept.save.clone());
-        if let Some(name) = &save_as {
-            crate::engine::check_state_name(name).map_err(|e| e.field("save_state"))?;
+        if save_as.is_some() {
             // The engine saves the state under a name of its own. So only a state that the storage has gets the caller's name.
             request.save_state = Some(new_id("saving-"));
         }

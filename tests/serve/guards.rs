@@ -2,6 +2,7 @@
 
 use super::{Server, keys};
 use serde_json::json;
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -82,6 +83,39 @@ fn a_full_queue_is_429_and_a_client_that_leaves_frees_its_slot() {
     drop((second, first));
     server.until(|slots| slots["free_slots"] == 1);
     server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 2})).ok();
+}
+
+#[test]
+fn a_client_that_leaves_bytes_behind_frees_its_slot() {
+    let server = Server::with_engine(ServeOptions::default(), EngineOptions { slots: 4, ..EngineOptions::default() });
+    // Hyper does not read the byte after the body before the response is complete, so it does not see the end of the connection.
+    let gone = ["\n", "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"].map(|more| {
+        let mut stream = server.open("/v1/completions", &json!({"prompt": "a", "max_tokens": -1, "ignore_eos": true}));
+        stream.write_all(more.as_bytes()).unwrap();
+        stream
+    });
+    server.until(|slots| slots["running"] == 2);
+    drop(gone);
+    server.until(|slots| slots["free_slots"] == 4);
+    // A pipelined request of a client that stays gets its response.
+    let request = "GET /health HTTP/1.1\r\nhost: localhost\r\n";
+    let both = server.exchange(format!("{request}\r\n{request}connection: close\r\n\r\n").as_bytes());
+    assert_eq!(both.matches("HTTP/1.1 200").count(), 2, "{both}");
+}
+
+#[test]
+fn connections_that_only_wait_keep_no_key_out() {
+    let server = Server::with(ServeOptions { keys: keys(), max_connections: 3, ..ServeOptions::default() });
+    let connect = || TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    let mut waiting: Vec<TcpStream> = (0..3).map(|_| connect()).collect();
+    // One of them has begun a header.
+    waiting[1].write_all(b"POST /v1/completions HTTP/1.1\r\nhost: loc").unwrap();
+    let ada = server.as_caller("key-of-ada");
+    for _ in 0..4 {
+        let stream = ada.begin("/v1/completions", &json!({"prompt": "a", "max_tokens": 2, "stream": true}));
+        waiting.push(stream);
+        waiting.push(connect());
+    }
 }
 
 #[test]

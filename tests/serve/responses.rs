@@ -60,15 +60,21 @@ fn events_of_a_stream_are_in_order() {
 }
 
 #[test]
-fn a_failed_response_has_a_code_of_openai() {
+fn an_answer_that_cannot_be_stored_is_sent_with_the_reason() {
     let server = Server::with(ServeOptions { state_quota: 100, ..ServeOptions::default() });
     let answer = server.post("/v1/responses", &json!({"input": "light", "max_output_tokens": 2, "stream": true}));
     let last = answer.text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap();
     let event: Value = serde_json::from_str(last).unwrap();
-    assert_eq!((&event["type"], &event["response"]["status"]), (&json!("response.failed"), &json!("failed")), "{event}");
-    let error = &event["response"]["error"];
-    assert_eq!(error["code"], "rate_limit_exceeded", "{error}");
-    assert!(error["message"].as_str().unwrap().contains("the quota of"), "{error}");
+    assert_eq!(event["type"], "response.incomplete", "{event}");
+    let whole = server.post("/v1/responses", &json!({"input": "light", "max_output_tokens": 2})).ok();
+    for response in [&event["response"], &whole] {
+        let (text, error) = (&response["output"][0]["content"][0]["text"], &response["store_error"]);
+        assert!(text.as_str().is_some_and(|text| !text.is_empty()) && response["store"] == false, "{response}");
+        assert_eq!(error["code"], "rate_limit_exceeded", "{response}");
+        assert!(error["message"].as_str().unwrap().contains("the quota of"), "{error}");
+        let id = response["id"].as_str().unwrap();
+        assert_eq!(server.get(&format!("/v1/responses/{id}")).status, 404);
+    }
 }
 
 #[test]

@@ -84,12 +84,15 @@ fn a_hostile_upload_is_refused() {
     let file = server.download("/v1/states/good/content");
     let put = |name: &str, content: &[u8]| server.send("PUT", &format!("/v1/states/{name}/content"), &[], content);
     // NaN in a number of the first layer.
-    let mut nan = file.clone();
+    let (mut nan, mut huge) = (file.clone(), file.clone());
     let n_header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&file[8..8 + n_header]).unwrap();
     let at = 8 + n_header + header["blocks.0.att.wkv"]["data_offsets"][0].as_u64().unwrap() as usize;
     nan[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
-    for (content, what) in [(&nan[..], "finite"), (&file[..file.len() / 2], ""), (b"nonsense", ""), (b"", "")] {
+    huge[at..at + 4].copy_from_slice(&3e38f32.to_le_bytes());
+    for (content, what) in
+        [(&nan[..], "infinity or NaN"), (&huge[..], "found larger numbers"), (&file[..file.len() / 2], ""), (b"nonsense", ""), (b"", "")]
+    {
         let answer = put("bad", content);
         assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("invalid_state")), "{}", answer.text);
         assert!(answer.text.contains(what) && !answer.text.contains("/tmp"), "{}", answer.text);

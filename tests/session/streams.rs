@@ -93,7 +93,7 @@ fn a_stream_that_needs_the_host_does_not_change_others() {
 
 #[test]
 fn streams_sample_on_the_device_once_none_needs_the_host() {
-    if draws_ahead("session::continuations::streams_sample_on_the_device_once_none_needs_the_host") {
+    if draws_ahead("session::streams::streams_sample_on_the_device_once_none_needs_the_host") {
         let mut options = options("cpu");
         options.deterministic = true;
         // On a software adapter a step may take longer than the time limit of a submission. Then each submission has only one step.

@@ -50,7 +50,6 @@ mod tests {
         let (id, request) = read(r#"{"id":"a","prompt":"x","max_tokens":3}"#).unwrap();
         assert_eq!((id, request), ("\"a\"".into(), Request::text("x").max_tokens(3)));
         assert_eq!(read(r#"{"id":-7,"tokens":[1]}"#).unwrap().0, "-7");
-        assert_eq!(read(r#"{"id":1,"id":2,"prompt":"x"}"#).unwrap().0, "2", "the second counts");
     }
 
     #[test]
@@ -58,6 +57,7 @@ mod tests {
         for (line, want) in [
             ("{", "invalid JSON, found \"{\""),
             (r#"{"prompt":"x"}"#, "id: the field id is missing"),
+            (r#"{"id":1,"id":2,"prompt":"x"}"#, "the field \"id\" is given twice"),
             (r#"{"id":1.5,"prompt":"x"}"#, "id: expected a string or a whole number, found 1.5"),
             (r#"{"id":1}"#, "expected exactly one of the fields prompt, messages and tokens, found none of them"),
             (r#"{"id":1,"prompt":7}"#, "prompt: expected a string, found 7"),

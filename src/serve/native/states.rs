@@ -8,8 +8,9 @@ use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::hosted::Hosted;
 use crate::serve::native::openapi::BYTES;
-use crate::serve::openai::{WireMessage, check_tokens, checked_name, read_messages};
+use crate::serve::openai::{WireMessage, check_tokens, read_messages};
 use crate::serve::states::Listed;
+use crate::serve::states::check_new_name;
 use crate::serve::tickets::{Kept, Ticket, unknown_state};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
@@ -106,7 +107,9 @@ pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
     let asked: StateBody = body.parse()?;
     let model = app.model(asked.model.as_deref())?;
     let engine = model.engine()?.0;
-    checked_name(&asked.name, "name")?;
+    if asked.action != Action::Delete {
+        check_new_name(&asked.name, "name")?;
+    }
     let info = match asked.action {
         Action::Save => save(&app, &model, &caller, asked).await?,
         Action::Delete => return Ok(Json(Acted::Deleted(remove(&app, &engine, &caller, asked.name).await?))),
@@ -114,7 +117,7 @@ pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
             let Some(from) = asked.from.as_deref() else {
                 return Err(Failure::field("from", "expected the name of an existing state, found no name"));
             };
-            checked_name(from, "from")?;
+            crate::engine::check_state_name(from).map_err(|e| e.field("from"))?;
             let forked = app.states.fork(&engine, &caller, from, &asked.name).await?;
             let info = forked.ok_or_else(|| unknown_state(from).in_field("from"))?;
             if asked.action == Action::Rename && from != asked.name {
@@ -168,7 +171,7 @@ pub async fn download(Name(name): Name, at: OfModel) -> Answer {
 pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answer<(StatusCode, Json<StateEntry>)> {
     let OfModel { app, caller, model, engine } = at;
     // Many clients only look at the response once they have sent the body, so a wrong name is refused after the body was read.
-    let checked = checked_name(&name, "name");
+    let checked = check_new_name(&name, "name");
     let most = if checked.is_ok() { app.states.room(&engine, &caller, &name).await? } else { app.options.max_body as u64 };
     // No code closes the semaphore.
     let _place = app.uploads.acquire().await;

@@ -2,13 +2,13 @@
 
 use crate::chat::Thinking;
 use crate::engine::{Fields, Follows, Input, Request, Rules};
-use crate::error::Error;
 use crate::serve::ServeOptions;
 use crate::serve::app::App;
 use crate::serve::body::{Body, parse};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::ids::new_id;
+use crate::serve::states::check_new_name;
 use crate::serve::tickets::Kept;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -153,7 +153,7 @@ pub fn think(request: &mut Request, field: &str, effort: Option<&str>, kwargs: O
 pub fn kept(request: &Request, caller: &Caller, session_id: Option<String>, return_state: bool) -> Answer<Kept> {
     let session = session_id.or_else(|| caller.session.clone());
     if let Some(name) = &session {
-        checked_name(name, "session_id")?;
+        check_new_name(name, "session_id")?;
         if request.n > 1 {
             return Err(Failure::field("session_id", format!("expected n = 1 together with session_id, found n = {}", request.n)));
         }
@@ -163,12 +163,4 @@ pub fn kept(request: &Request, caller: &Caller, session_id: Option<String>, retu
     }
     let save = session.clone().or_else(|| (return_state && request.save_state.is_none()).then(|| new_id("state-")));
     Ok(Kept { is_conversation: session.is_some(), resume: session, save })
-}
-
-/// Checks that a name can be the name of a state.
-///
-/// # Errors
-/// 400 that names `field` if the name is not valid.
-pub fn checked_name(name: &str, field: &str) -> Answer<()> {
-    crate::engine::check_state_name(name).map_err(|e: Error| e.field(field).into())
 }

@@ -13,6 +13,5 @@ pub mod responses;
 mod stream;
 
 pub use answer::Choices;
-pub use extras::checked_name;
 pub use messages::{WireMessage, read as read_messages};
 pub use prompts::check_tokens;

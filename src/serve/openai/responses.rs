@@ -67,9 +67,12 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         return Ok(respond(vec![ticket], ResponseLines::new(begun, record), &caller.request_id));
     }
     let done = collect(vec![ticket]).await?.remove(0).into_iter().next().ok_or_else(|| Error::device("the engine returned no answer"))?;
-    let answer = begun.answered(&done);
-    if let Some(record) = record {
-        record.write(&done, &answer).await?;
+    let mut answer = begun.answered(&done);
+    // The answer exists, so it is sent even if it cannot be stored.
+    if let Some(record) = record
+        && let Err(failure) = record.write(&done, &answer).await
+    {
+        answer.not_stored(&failure);
     }
     Ok(Json(answer).into_response())
 }

@@ -73,6 +73,23 @@ pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
             l.made(builtin.call(state, &args)?, true)
         });
     }
+    for (name, builtin) in choosing() {
+        let l = limits.clone();
+        environment.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
+            let args = args.into_values();
+            let Some((list, rest)) = args.split_first().filter(|(list, _)| !list.is_undefined() && !list.is_none()) else {
+                return builtin.call(state, &args);
+            };
+            // A test of one item can be long, such as `in` with a large list. So the clock is looked at before each.
+            let mut chosen = Vec::new();
+            for item in list.try_iter()? {
+                l.in_time()?;
+                let one = [&[Value::from(vec![item])], rest].concat();
+                chosen.extend(builtin.call(state, &one)?.try_iter()?);
+            }
+            Ok(Value::from(chosen))
+        });
+    }
     // Chat templates do not need these filters, whose results have no predictable size.
     for name in ["batch", "slice", "pprint"] {
         environment.remove_filter(name);
@@ -111,6 +128,16 @@ fn checks(environment: &mut Environment<'static>, limits: &Arc<RenderLimits>) {
         }
         Ok(pair)
     });
+}
+
+/// Returns the filters of minijinja that test each item of a list.
+fn choosing() -> [(&'static str, Value); 4] {
+    [
+        ("select", Value::from_function(filters::select)),
+        ("reject", Value::from_function(filters::reject)),
+        ("selectattr", Value::from_function(filters::selectattr)),
+        ("rejectattr", Value::from_function(filters::rejectattr)),
+    ]
 }
 
 /// Returns the filters of minijinja whose results can be much larger than their arguments.

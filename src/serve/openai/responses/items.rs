@@ -2,8 +2,10 @@
 
 use super::body::{Reasoning, ResponseBody, TextFormat, TextOptions};
 use crate::engine::Completion;
+use crate::serve::failure::Failure;
 use crate::serve::ids::{new_id, now};
 use crate::serve::openai::answer::{CachedTokens, End, FinishReason, ReasoningTokens};
+use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -35,6 +37,9 @@ pub struct ResponseObject {
     pub max_output_tokens: Option<u32>,
     pub previous_response_id: Option<String>,
     pub store: bool,
+    /// The reason why the complete response could not be stored. `store` is then false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_error: Option<ResponseError>,
     #[schema(value_type = Vec<Object>)]
     pub tools: Vec<Value>,
     pub tool_choice: Value,
@@ -66,6 +71,18 @@ impl ResponseStatus {
 pub struct ResponseError {
     pub code: &'static str,
     pub message: String,
+}
+
+impl ResponseError {
+    /// Returns the error with a code of OpenAI's API for responses, which has fewer codes than other errors.
+    pub fn of(failure: &Failure) -> ResponseError {
+        let code = match (failure.code, failure.status) {
+            (Some("quota_exceeded"), _) | (_, StatusCode::TOO_MANY_REQUESTS) => "rate_limit_exceeded",
+            (_, status) if status.is_client_error() => "invalid_prompt",
+            _ => "server_error",
+        };
+        ResponseError { code, message: failure.message() }
+    }
 }
 
 #[derive(Clone, Serialize, ToSchema)]
@@ -105,6 +122,7 @@ impl ResponseObject {
             max_output_tokens: asked.max_output_tokens,
             previous_response_id: asked.previous_response_id.clone(),
             store: asked.store != Some(false),
+            store_error: None,
             tools: asked.tools.clone().unwrap_or_default(),
             tool_choice: asked.tool_choice.clone().unwrap_or_else(|| "auto".into()),
             text: TextOptions { format: asked.format().cloned().or(Some(TextFormat::Text)) },
@@ -112,6 +130,12 @@ impl ResponseObject {
             reasoning: asked.reasoning.clone().unwrap_or_default(),
             end: End::default(),
         }
+    }
+
+    /// Notes that the response could not be stored.
+    pub fn not_stored(&mut self, failure: &Failure) {
+        self.store = false;
+        self.store_error = Some(ResponseError::of(failure));
     }
 
     /// Returns the response of a complete answer, with new ids for its items.
@@ -233,6 +257,27 @@ impl Draft {
             Kind::Thought => Some(Part::ReasoningText { text }),
             Kind::Text => Some(Part::OutputText { text, annotations: Vec::new(), logprobs: Vec::new() }),
             Kind::Call { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Kind};
+
+    #[test]
+    fn a_failed_response_has_a_code_of_openai() {
+        let quota = Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "quota_exceeded", Error::input("x"));
+        for (failure, code) in [
+            (Error::new(Kind::Busy, "x").into(), "rate_limit_exceeded"),
+            (quota.clone(), "rate_limit_exceeded"),
+            (Error::input("x").into(), "invalid_prompt"),
+            (Error::device("x").into(), "server_error"),
+            (quota.unstored(), "rate_limit_exceeded"),
+            (Failure::from(Error::file("x")).unstored(), "server_error"),
+        ] {
+            assert_eq!(ResponseError::of(&failure).code, code, "{failure:?}");
         }
     }
 }

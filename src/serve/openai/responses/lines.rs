@@ -5,7 +5,6 @@ use super::record::Begun;
 use crate::engine::{Completion, Engine, Event};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::openai::stream::{Lines, Out};
-use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -158,7 +157,10 @@ impl Lines for ResponseLines {
     fn before_end(&mut self) -> BoxFuture<'_, Answer<()>> {
         Box::pin(async {
             if let (Some(record), Some(done)) = (self.record.take(), &self.done) {
-                record.write(done, &self.begun.complete(done, self.output.clone())).await?;
+                // The answer exists, so it is sent even if it cannot be stored.
+                if let Err(failure) = record.write(done, &self.begun.complete(done, self.output.clone())).await {
+                    self.begun.not_stored(&failure);
+                }
             }
             Ok(())
         })
@@ -175,38 +177,8 @@ impl Lines for ResponseLines {
     }
 
     fn failed(&mut self, failure: &Failure, _: &str, out: &mut Out) {
-        let error = Some(ResponseError { code: error_code(failure), message: failure.message() });
+        let error = Some(ResponseError::of(failure));
         let response = ResponseObject { status: ResponseStatus::Failed, error, output: self.output.clone(), ..self.begun.clone() };
         self.send(EventData::Failed { response }, out);
-    }
-}
-
-/// Returns the code of a failed response in OpenAI's API, which has fewer codes than other errors.
-fn error_code(failure: &Failure) -> &'static str {
-    match (failure.code, failure.status) {
-        (Some("quota_exceeded"), _) | (_, StatusCode::TOO_MANY_REQUESTS) => "rate_limit_exceeded",
-        (_, status) if status.is_client_error() => "invalid_prompt",
-        _ => "server_error",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::{Error, Kind};
-
-    #[test]
-    fn a_failed_response_has_a_code_of_openai() {
-        let quota = Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "quota_exceeded", Error::input("x"));
-        for (failure, code) in [
-            (Error::new(Kind::Busy, "x").into(), "rate_limit_exceeded"),
-            (quota.clone(), "rate_limit_exceeded"),
-            (Error::input("x").into(), "invalid_prompt"),
-            (Error::device("x").into(), "server_error"),
-            (quota.unstored(), "rate_limit_exceeded"),
-            (Failure::from(Error::file("x")).unstored(), "server_error"),
-        ] {
-            assert_eq!(error_code(&failure), code, "{failure:?}");
-        }
     }
 }

@@ -192,6 +192,9 @@ fn time_has_an_end() {
     let compares = "{% set s = 'a' * 500000 %}{% set t = s ~ 'b' %}{% set u = s ~ 'c' %}\
         {% for a in range(100000) %}{% for b in range(100000) %}{% if t in u or t == u %}{% endif %}{% endfor %}{% endfor %}";
     assert!(said(compares).contains("runs too long"), "{}", said(compares));
+    // Each test compares an item with up to 100 000 others, and no instruction lies between two tests.
+    let tests = "{% set l = range(100000) | list %}{{ l | reject('in', l) | list | length }}";
+    assert!(said(tests).contains("runs too long"), "{}", said(tests));
 }
 
 #[test]
