@@ -3,8 +3,8 @@
 use super::{ARCHS, Blueprint, Shapes};
 use crate::error::{Error, Result, short};
 
-/// Unsupported models, each with a part of a tensor name by which it is recognised. [`detect`] checks this list first, because most of these
-/// models also have the tensors of a supported model. It searches all layers, because some of the names occur in one layer only.
+/// Unsupported models, each with a part of a tensor name by which it is recognised. [`detect`] checks this list first, because most of these models
+/// also have the tensors of a supported model. The check searches all layers, because some of the names occur in one layer only.
 const REFUSED: &[(&str, &str)] = &[
     (".ffn.enn.", "an RWKV-8 release candidate"),
     (".rosa.", "an RWKV-8 ROSA experiment"),

@@ -233,7 +233,8 @@ impl Glm4 {
     /// Records one block. `name` maps a tensor's name within the layer to its full name.
     fn block(&self, t: &mut Tape, name: &dyn Fn(&str) -> String, x: Var) {
         let (h, f, c) = (self.n_embd, self.n_ffn, &self.config);
-        // Attention kernels need heads whose size is a multiple of 8. Zeros at the end of each head of q, k and v change no score and no output.
+        // Attention kernels need heads whose size is a multiple of 8. So each head of q, k and v is padded with zeros, which change no score and no
+        // output.
         let heads = Heads::padding(c.head_size);
         let head_size = heads.map_or(c.head_size, |heads| heads.padded);
         let of = Attention { n_heads: c.n_head, n_kv_heads: c.n_kv_head, head_size, padding: head_size - c.head_size };

@@ -94,8 +94,8 @@ pub trait Architecture: Sync {
 /// A published variant of an architecture: the model's full name, such as `rwkv7a-0.1b`, and a function that returns its hyper-parameters.
 pub type Variant = (&'static str, fn() -> Box<dyn Blueprint>);
 
-/// All supported architectures. [`detect()`] takes the first that recognises a file, so an architecture precedes the older ones whose
-/// tensor names it also uses.
+/// All supported architectures. [`detect()`] takes the first architecture that recognises a file. So an architecture precedes the older architectures
+/// whose tensor names it also uses.
 pub static ARCHS: &[&dyn Architecture] = &[&glm4::Glm4Arch, &rwkv7::Rwkv7Arch, &rwkv6::Rwkv6Arch, &rwkv5::Rwkv5Arch, &rwkv4::Rwkv4Arch];
 
 /// The hyper-parameters of one model, from which its tape is recorded.

@@ -20,7 +20,7 @@ pub enum Purpose {
     },
     /// A score for a query and a document. The input is the state matrices of an embedding model after both texts.
     Reranker {
-        /// For each layer of the reranker, the layer of the embedding model whose state matrices it begins with.
+        /// For each layer of the reranker, a layer of the embedding model. The reranker's layer begins with the state matrices of that layer.
         layers: Vec<usize>,
     },
 }
@@ -60,7 +60,7 @@ impl Task {
     }
 }
 
-/// The tensor that every reranker has: the last matrix, which returns the score.
+/// The name of a tensor that every reranker has: the last matrix, which computes the score.
 const SCORE: &str = "head.2.weight";
 /// The metadata key for the embedding model's layers from which a reranker takes its initial states: layer indices with commas between them.
 pub use crate::weights::RERANKER_LAYERS;

@@ -26,7 +26,7 @@ pub struct Base {
     /// The number S of channels per head. The time mix, whose width is A, has A / S heads. In RWKV-4, every channel has its own state, so S is
     /// 1.
     pub head_size: usize,
-    /// The epsilon of the group norm in the time mix, whose groups are the heads.
+    /// The epsilon of the group norm in the time mix. The heads are the groups.
     pub group_norm_eps: f32,
     /// The epsilon of all layer norms.
     pub layer_norm_eps: f32,
@@ -192,7 +192,7 @@ impl Base {
     }
 }
 
-/// Returns the vectors `PREFIX.weight` and `PREFIX.bias` of a norm. The bias is zero if the model has no such biases.
+/// Returns the vectors `PREFIX.weight` and `PREFIX.bias` of a norm. If `has_bias` is false, the file may lack the bias, and then the bias is zero.
 fn norm(prefix: &str, has_bias: bool) -> [VectorPart; 2] {
     let bias = format!("{prefix}.bias");
     [vector(format!("{prefix}.weight")), if has_bias { vector(bias) } else { optional_vector(bias) }]
@@ -335,9 +335,9 @@ impl Lerps<'_> {
         self.push(mix, matrix, activation)
     }
 
-    /// Adds a projection that reads x̂ itself, not a lerp. Returns the index of its column, as [`project`](Self::project) does. x̂ is the lerp
-    /// with a mix of zeros. Files have no such mix, so another one, `full`, is loaded with zeros in place of its elements. Call this function
-    /// after all calls of `project`.
+    /// Adds a projection that reads x̂ itself, not a lerp. Returns the index of its column, as [`project`](Self::project) does. x̂ is the lerp with a
+    /// mix of zeros. Files have no such mix, so the mix `full` is loaded with zeros in place of its elements. Call this function after all calls of
+    /// `project`.
     pub fn project_unshifted(&mut self, full: VectorPart, matrix: MatrixPart, activation: Activation) -> usize {
         self.mixes.push(full.map(|_| 0.0));
         self.push(self.mixes.len() - 1, matrix, activation)

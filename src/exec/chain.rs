@@ -1,5 +1,5 @@
-//! A model in several parts. A part has consecutive layers, all on one device. The parts play a step in order. Each part passes its carried
-//! variables (`Tape::carried`) to the next part: later layers read these activations.
+//! A model in several parts. A part has consecutive layers, all on one device. The parts play a step in order. Each part passes its carried variables
+//! (`Tape::carried`), the activations that later layers read, to the next part.
 //!
 //! Activations pass through host memory. So the devices may have different makers and drivers, and the CPU may be one of the devices.
 
@@ -25,7 +25,7 @@ pub struct Link {
 }
 
 impl Chain {
-    /// Creates a chain of parts. The parts' sections must be the sections that [`Section::cut`] returns for the parts' layers.
+    /// Creates a chain of parts, in the order of their layers. The parts' sections must be cut from one tape by [`Section::cut`].
     ///
     /// # Errors
     /// `Usage` if `links` is empty, or if the sections together are not the whole tape.
@@ -110,7 +110,7 @@ enum ChainWork {
     Nothing,
     /// A step, which the part with this index plays now.
     Part(usize),
-    /// A readback of excerpts. For each excerpt, the index of the part that has the excerpt.
+    /// A readback of excerpts. For each excerpt, the index of the part that owns it.
     Read(Vec<usize>),
 }
 
@@ -248,8 +248,8 @@ impl Executor for ChainExecutor {
         self.begin_draws(&[], &[])
     }
 
-    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the last part. The last part
-    /// has values for the carried variables and for the variables of its own words only.
+    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the last part. The last part has values only for
+    /// the carried variables and for the variables of its own words.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();

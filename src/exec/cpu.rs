@@ -63,7 +63,7 @@ fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostP
     if let Some((k, scales)) = stored
         && let Some(Bytes { owner, range }) = source.share(&part.tensor, &part.shape())?
     {
-        // If the matrix is a slice of a tensor, its rows are consecutive rows of the tensor.
+        // If the matrix is a slice of a tensor, its rows are consecutive rows of the tensor. So its codes are one range of bytes.
         let row = part.format.size_bytes(k);
         let start = range.start + part.first_row() * row;
         let codes = Bytes { owner, range: start..start + part.rows * row };

@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// The float format of the matrices that a [`QuantPlan`] does not quantise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FloatChoice {
-    /// f16 if every finite element of these matrices in a stack is in the range of f16, otherwise f32.
+    /// For each stack: f16 if all finite elements of its unquantised matrices are in the range of f16, otherwise f32.
     #[default]
     Auto,
     Exactly(Float),
@@ -43,8 +43,8 @@ impl FromStr for FloatChoice {
 
 /// Determines the format of each matrix. A plan is parsed from a name and optional exceptions, such as `i4,head=i8,att.output=f16`.
 ///
-/// With the default plan, which belongs to an empty option `quant`, matrices that the file stores in a quantised format of [`quant::FORMATS`] keep
-/// this format. All other matrices become floats, also matrices in a block type of a GGUF file.
+/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`]. All
+/// other matrices become floats, including matrices in a block type of a GGUF file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QuantPlan {
     /// The text that the plan was parsed from, or an empty text.
@@ -95,12 +95,11 @@ const NAMED: [(&str, &str); 2] = [
     ("i8rc", "i8rc,embedding=f16,low-rank=f16"),
 ];
 
-/// Limit on the average number of bits per weight of the plan `i4-mixed`.
+/// The plan `i4-mixed` limits the average number of bits per weight to this number.
 const BUDGET: f64 = 5.5;
 
 impl QuantPlan {
-    /// The name of the plan that keeps the block types of GGUF files quantised. All other matrices get the format that the
-    /// default plan gives them.
+    /// The name of the plan that keeps the block types of GGUF files quantised. All other matrices have the format that the default plan chooses.
     pub const KEEP: &'static str = "keep";
 
     /// Returns the names of all plans that quantise matrices, without [`KEEP`](Self::KEEP).
@@ -114,14 +113,14 @@ impl QuantPlan {
         coded.chain([("i4-mixed", "4 bits, and 8 bits for the most sensitive matrices")])
     }
 
-    /// Returns the plan with one more exception: matrices of this kind are floats.
+    /// Returns the plan with one more exception: matrices of the kind `kind` are floats.
     pub fn but(mut self, kind: MatrixKind) -> QuantPlan {
         self.asked.push((Which::Kind(kind), None));
         self
     }
 
-    /// Returns the quantised format of the matrix `part`, or `None` if the matrix is stored as floats. If the plan has no format for the matrix,
-    /// returns the quantised format in which `source` stores the matrix.
+    /// Returns the quantised format of the matrix `part`, or `None` if it is stored as floats. If the plan has no format for the matrix, returns the
+    /// quantised format in which `source` stores it.
     pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> FormatChoice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
@@ -188,7 +187,8 @@ impl fmt::Display for QuantPlan {
     }
 }
 
-/// Returns the name of the format for matrices in a block type of a GGUF file, or `None` if the type has no blocks.
+/// Returns the name of the format to which [`KEEP`](QuantPlan::KEEP) converts matrices in a block type of a GGUF file. Returns `None` if `dtype` has
+/// no blocks.
 ///
 /// All errors below are relative root mean squares. No format holds the weights of a block type exactly: the formats have one scale per 64 weights,
 /// the block types one scale per 16 or 32 weights. The conversion to `i8` adds an error of 0.6 % of the weights. The conversion to `i4` is acceptable
@@ -258,7 +258,7 @@ fn unknown(word: &str) -> Error {
 pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: FloatChoice, plan: &QuantPlan) -> Result<()> {
     let (f16, f32) = (Float::F16.format(), Float::F32.format());
     let plan = plan.clone().fitted(matrices, source)?;
-    // Several matrices may be slices of one tensor. Each tensor is read once.
+    // Several matrices may be slices of one tensor. The answers are kept here, so that each tensor is read once.
     let mut known = HashMap::new();
     let mut fits = |part: &MatrixPart| match known.get(&part.tensor) {
         Some(&fits) => Ok(fits),

@@ -24,7 +24,7 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
     if part.format.scaling() != Scaling::Affine {
         return Ok(None);
     }
-    // Affine scales do not depend on the axis.
+    // Affine scales do not depend on the axis, so either axis is right here.
     match StoredMatrix::of(part, Axis::Row, source)? {
         StoredMatrix::Coded(halves) => return Ok(Some(Affine::from_stored(&halves, part.rows, part.k))),
         StoredMatrix::Transposed(halves) => return Ok(Some(Affine::from_stored(&halves, part.k, part.rows).transposed())),
@@ -118,8 +118,8 @@ fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows:
 
 /// Returns how many rows of the matrix `part` are loaded at once, at most `rows`.
 fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
-    // The rows of a transposed matrix are columns of a row-major tensor, which memory delivers in whole cache lines. Larger blocks of rows use
-    // more of each line.
+    // The rows of a transposed matrix are columns of a row-major tensor. Memory delivers whole cache lines of its rows, and larger blocks use more of
+    // each line.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
     n.next_multiple_of(WEIGHTS_PER_BLOCK).clamp(1, rows.max(1))
 }

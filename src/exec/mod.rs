@@ -62,13 +62,12 @@ pub trait Loaded: Send + Sync {
     /// the number of bytes of host memory, including mapped files.
     fn device_bytes(&self) -> u64;
 
-    /// Returns the size in bytes of the matrices that kernels read sparsely: for a token, only the columns whose input is not zero. Returns
-    /// 0 on the CPU.
+    /// Returns the size in bytes of the matrices that kernels read sparsely: for each token, they read only the columns whose input is not zero.
+    /// Returns 0 on the CPU.
     fn sparse_bytes(&self) -> u64;
 
-    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences. On one GPU the result is `true` if
-    /// the buffers for sampling fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides
-    /// this.
+    /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences. On one GPU the result is `true` if the buffers
+    /// for sampling fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides this choice.
     ///
     /// # Errors
     /// `Usage` if the environment variable has an unknown value.
@@ -91,11 +90,11 @@ pub struct WordTime {
     /// The number of dispatches, or 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// The number of bytes of the matrices that the word reads. An embedding table counts as one row.
+    /// The size in bytes of the matrices that the word reads. An embedding table counts as one row.
     pub weight_bytes: u64,
 }
 
-/// Returns the number of bytes of the matrices that these dispatches read. An embedding table counts as one row.
+/// Returns the size in bytes of the matrices that `dispatches` read. An embedding table counts as one row.
 fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     let bindings = dispatches.iter().flat_map(|d| &d.bindings);
     let read: BTreeSet<Matrix> = bindings
@@ -139,9 +138,10 @@ fn mean(x: &[f64]) -> Option<f64> {
 pub enum Excerpt<'a> {
     /// One page of a state, by its index. If the state's pages have two halves, one half page: half h of page p has the index 2 p + h.
     State(State, usize),
-    /// The keys or values of the first `n` tokens in these blocks of a cache, `[n, n_heads, head_size]`.
+    /// The first n keys or values in a cache, `[n, n_heads, head_size]`. The fields are the cache, the blocks that hold the slot's tokens in order,
+    /// and n.
     Cache(Cache, &'a [u32], usize),
-    /// The first `rows` rows of a variable as the last step left them, `[planes, rows, stride]`.
+    /// The first n rows of each plane of a variable, `[planes, n, stride]`, as the last step left them. The second field is n.
     Var(Var, usize),
 }
 
@@ -171,13 +171,13 @@ pub trait Executor: Send {
         self.finish(logits)
     }
 
-    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Call [`Sampler::accept`]
-    /// with the next token of each run before `begin_draws`. `exempt` has one bit per id, set for tokens that do not count in penalties. If
-    /// it is empty, all tokens count.
+    /// Sets the samplers for [`begin_ahead`](Self::begin_ahead), one per run (the tokens of one slot in a step). Call [`Sampler::accept`] with the
+    /// next token of each run before `begin_draws`. `exempt` has one bit per id, set for tokens that do not count in penalties. If `exempt` is empty,
+    /// all tokens count.
     fn begin_draws(&mut self, samplers: &[&Sampler], exempt: &[u32]) -> Result<()>;
 
-    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first and has one token and one output per run. After each step, the
-    /// device samples one token per run, which the next step reads. The tokens after the last step are only returned.
+    /// Begins to play `n` steps, at most [`MAX_AHEAD`]. `step` is the first step, with one token and one output per run. After each step, the device
+    /// samples one token per run. The next step reads these tokens. No step reads the tokens that are sampled after the last step.
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()>;
 
     /// Takes the result of [`begin_ahead`](Self::begin_ahead). `ids` becomes `[n, runs]`. An id is [`NOTHING`] if no token was
@@ -193,7 +193,7 @@ pub trait Executor: Send {
         self.finish_ahead(ids)
     }
 
-    /// Begins to read back the excerpts, as they are after all work that was begun before.
+    /// Begins to read back the excerpts. The results show the memory after all work that was begun before.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()>;
 
     /// Takes the result of [`begin_read`](Self::begin_read): the values of each excerpt, in the order of the excerpts.
@@ -213,12 +213,13 @@ pub trait Executor: Send {
         self.read(Excerpt::State(state, page))
     }
 
-    /// Reads back the keys or values of the first `n` tokens in blocks of a cache, `[n, n_heads, head_size]`. Blocks.
+    /// Reads back the first `n` keys or values of a slot from `cache`, `[n, n_heads, head_size]`. `blocks` are the slot's cache blocks in order.
+    /// Waits for the result.
     fn read_cache(&mut self, cache: Cache, blocks: &[u32], n: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::Cache(cache, blocks, n))
     }
 
-    /// Reads back the first `rows` rows of a variable, `[planes, rows, stride]`. Blocks.
+    /// Reads back the first `rows` rows of every plane of a variable: the planes one after another, each with `rows` rows of `stride` floats. Blocks.
     fn read_var(&mut self, var: Var, rows: usize) -> Result<Vec<f32>> {
         self.read(Excerpt::Var(var, rows))
     }
@@ -227,7 +228,7 @@ pub trait Executor: Send {
     /// no task is woken: poll again, or call [`wait`](Self::wait).
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// Blocks until a `finish` method would not wait. Optional, because every `finish` method waits for its result.
+    /// Blocks until a `finish` method would not wait. Calling `wait` is optional, because every `finish` method waits for its result.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish).
@@ -236,13 +237,14 @@ pub trait Executor: Send {
     /// Drops the result of work that was begun and not finished. The device still plays the work.
     fn cancel(&mut self);
 
-    /// Writes one page of a state. If pages of the state have two halves, writes one half page, as [`Excerpt::State`] counts half pages.
+    /// Writes one page of a state. If pages of the state have two halves, `page` is the index of a half page, as in [`Excerpt::State`].
     ///
     /// # Errors
     /// `Input` if the length of `values` differs from the length of the state.
     fn write_state(&mut self, state: State, page: usize, values: &[f32]) -> Result<()>;
 
-    /// Writes the keys or values of a slot's first `n` tokens, `[n, n_heads, head_size]`, to these blocks of a cache.
+    /// Writes `values` to a cache: the keys or values of a slot's first n tokens, `[n, n_heads, head_size]`. `blocks` are the slot's cache blocks in
+    /// order.
     fn write_cache(&mut self, cache: Cache, blocks: &[u32], values: &[f32]) -> Result<()>;
 
     /// Copies block `from` of every cache to block `to`.
@@ -251,7 +253,7 @@ pub trait Executor: Send {
     /// Makes room for the activations of a step. Values that are written to variables afterwards stay until the step is played.
     fn make_room(&mut self, step: &Step) -> Result<()>;
 
-    /// Writes the first rows of a variable, `[planes, rows, stride]`.
+    /// Writes `values` to the first rows of every plane of a variable. `values` has the planes one after another, with rows of `stride` floats.
     fn write_var(&mut self, var: Var, values: &[f32]) -> Result<()>;
 
     /// Plays a step word by word and returns the time of each word. States and caches change as in [`run`](Self::run). Blocks.

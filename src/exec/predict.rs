@@ -21,7 +21,7 @@ const SCATTERED: f64 = 0.5;
 const ZEROS: f64 = 0.88;
 /// The share of a GPU's rate of f32 operations that the tiled product reaches.
 const TILED: f64 = 0.33;
-/// The share of a GPU's rate of f32 operations that the product of few tokens reaches.
+/// The share of a GPU's rate of f32 operations that the product for few tokens reaches.
 const FEW: f64 = 0.5;
 /// The time in seconds that a workgroup of rwkv/wkv takes for a token.
 const WKV_TOKEN: f64 = 0.3e-6;
@@ -193,7 +193,7 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
         _ => FEW * gpu.tflop_s,
     };
     let operations = if is_sparse { 0.0 } else { 2.0 * weights * cx.tokens as f64 };
-    // A grid that is no multiple of the number of cores leaves cores idle in its last round.
+    // If a grid is no multiple of the number of cores, some cores are idle in the last round. Only tiled products count this idle time.
     let groups: f64 = dispatch.grid.iter().map(|&n| f64::from(n)).product();
     let rounds = groups / gpu.cores as f64;
     let idle = if dispatch.shader.starts_with("linear/tiled") { rounds.ceil().max(1.0) / rounds } else { 1.0 };
@@ -207,8 +207,8 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
 fn waits(dispatch: &Dispatch, gpu: &Gpu, load: StepLoad, width: usize) -> f64 {
     let constant = |wanted: &str| dispatch.constants.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value as usize);
     match dispatch.shader {
-        // The product computes its input, such as a norm. Before that, each workgroup reads the whole row of x, 256 elements at a time. Then its
-        // lanes add up twice, as in a layer norm.
+        // Before the product, each workgroup computes the product's input, such as a norm. It reads the whole row of x, 256 elements at a time. Then
+        // its lanes add up twice, as in a layer norm.
         "linear/matvec" if dispatch.modules.iter().any(|(slot, module)| *slot == "input" && module != "linear::input") => {
             width.div_ceil(256) as f64 * gpu.cache + 0.4e-6
         }
@@ -217,7 +217,7 @@ fn waits(dispatch: &Dispatch, gpu: &Gpu, load: StepLoad, width: usize) -> f64 {
             let units: usize = dispatch.params.iter().filter(|(name, _)| *name == "lora").map(|(_, value)| rows(value, ahead)).sum();
             units as f64 * (gpu.memory + gpu.cache) / 2.0 + 3.5e-6
         }
-        // The tokens of a run are computed one after another.
+        // The tokens of a run are computed one after another, so their times add up.
         "rwkv/wkv" => load.n_tokens as f64 * WKV_TOKEN,
         "rwkv/wkv_span" => {
             let groups: f64 = dispatch.grid.iter().map(|&n| f64::from(n)).product();

@@ -1,9 +1,10 @@
 //! Strategy strings: which layers run on which device, and in which format their weights are kept. Grammar and placement follow ChatRWKV;
-//! users read `docs/strategies.md`. This module opens no device. The only property of a model that this module uses is the number of layers.
+//! `docs/strategies.md` describes them for users. This module opens no device. The only property of a model that this module uses is the number of
+//! layers.
 //!
-//! A model of L blocks has L + 1 layers: the first includes the embedding, the last is the final norm and the head. The `rwkv` package
-//! follows the same rules, with one exception: if one segment requests no layers (`*0`) and another segment has no number, the package fails with
-//! a division by zero. This module accepts such a strategy.
+//! A model of L blocks has L + 1 layers: the first includes the embedding, the last is the final norm and the head. The `rwkv` package follows the
+//! same rules, with one exception: if one segment requests no layers (`*0`) and another segment has no number, the package fails with a division by
+//! zero. This module accepts such a strategy.
 
 mod parse;
 #[cfg(test)]
@@ -150,7 +151,7 @@ pub struct PlacedLayers {
 }
 
 impl PlacedLayers {
-    /// Returns whether these layers run on the CPU.
+    /// Returns whether the layers run on the CPU.
     pub fn is_on_cpu(&self) -> bool {
         self.device == "cpu"
     }

@@ -33,7 +33,7 @@ struct MeasuredAdapter {
 /// The errors of [`Device::open_async`].
 pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
     let mut device = Device::open_async(adapter, batch_invariant).await?;
-    // Software adapters compile a kernel when the kernel first runs. They return no compiled data that a file could keep.
+    // Software adapters compile a kernel when the kernel first runs. They return no compiled data, so they have no file of kernels.
     if let Some(folder) = cache.filter(|_| adapter.kind != AdapterKind::Cpu) {
         device.keep_kernels(file(adapter, &device.caps, folder, "kernels", "bin"));
     }

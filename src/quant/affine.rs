@@ -163,7 +163,8 @@ impl Survey {
     }
 }
 
-/// Returns the divisor for a scale, which is 1 for the scale 0. A row of equal weights has this scale, because its offset alone determines them.
+/// Returns the divisor for a scale: the scale itself, or 1 for the scale 0. A row of equal weights has the scale 0, because its offset alone
+/// determines the weights.
 fn divisor(scale: f32) -> f32 {
     if scale == 0.0 { 1.0 } else { scale }
 }

@@ -55,7 +55,7 @@ pub struct Coded<'a> {
     pub k: usize,
     bytes: &'a [u8],
     is_scaled: bool,
-    /// All decoded weights, filled by the first call of [`at`](Coded::at), which is for small matrices only.
+    /// All decoded weights. The first call of [`at`](Coded::at) fills this field, so `at` is for small matrices only.
     whole: Arc<OnceLock<Vec<f32>>>,
 }
 
@@ -86,8 +86,8 @@ impl<'a> Coded<'a> {
         Ok(Coded { coding, rows, k, bytes, is_scaled: true, whole: Arc::default() })
     }
 
-    /// Returns the matrix without its scales: [`read`](Self::read) then returns the unscaled values of the codes, which encode to the same codes
-    /// again.
+    /// Returns the matrix without its scales: [`read`](Self::read) then returns the unscaled values of the codes. Encoding these values gives the
+    /// same codes again.
     pub fn unscaled(&self) -> Coded<'a> {
         Coded { is_scaled: false, whole: Arc::default(), ..self.clone() }
     }

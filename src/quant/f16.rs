@@ -32,7 +32,7 @@ impl Codes for F16 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(units.cast())) }
     }
 
-    /// Uses assembly, because the standard library has functions for these instructions only since Rust 1.94.
+    /// Uses assembly, because the standard library has functions for NEON's f16 conversions only since Rust 1.94.
     #[cfg(has_neon)]
     #[inline(always)]
     unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {

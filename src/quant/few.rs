@@ -19,7 +19,7 @@ const AHEAD: usize = 12 << 10;
 pub struct Rows<'a> {
     /// The number of rows, a multiple of [`STRIP`].
     pub n: usize,
-    /// The codes from the first of these rows on. Codes of later rows may follow; they are only prefetched into the cache.
+    /// The codes of the rows. Codes of later rows may follow; they are only prefetched into the cache.
     pub codes: &'a [u8],
     pub row_bytes: usize,
     pub factors: RowFactors<'a>,

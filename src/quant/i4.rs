@@ -94,8 +94,8 @@ impl Format for I4 {
     }
 
     /// Tries one preliminary scale per entry of `TRIED`: it maps the weight with the largest magnitude to entry / 8, and every weight x to the
-    /// nearest value q of a code. The best scale for these q is Σ xq / Σ q², with the squared error Σ x² − (Σ xq)² / Σ q². Returns the one with
-    /// the smallest error, or 0 if all weights are 0.
+    /// nearest value q of a code. The best scale for these q is Σ xq / Σ q², with the squared error Σ x² − (Σ xq)² / Σ q². Returns the scale with the
+    /// smallest error, or 0 if all weights are 0.
     fn scale(&self, numbers: &[f32]) -> f32 {
         const TRIED: [f32; 9] = [-9.0, -8.5, -8.0, -7.5, -7.0, 7.0, 7.25, 7.5, 8.0];
         let most = numbers.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });

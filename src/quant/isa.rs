@@ -11,7 +11,7 @@ pub enum Isa {
     /// Registers of 8 numbers, with FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// Registers of 4 numbers. Every CPU of these targets has them.
+    /// Registers of 4 numbers. Every CPU of a target with `has_neon` has these registers.
     #[cfg(has_neon)]
     Neon,
     /// Plain loops, which the compiler may vectorise.

@@ -84,7 +84,7 @@ pub trait Format: Send + Sync {
     /// Returns the largest unscaled value of a code.
     fn largest(&self) -> f32;
 
-    /// Returns the scale of a block of weights. Only formats with [`Scaling::Blocks`] have to implement this.
+    /// Returns the scale of a block of weights. Only formats with [`Scaling::Blocks`] have to implement this function.
     fn scale(&self, _numbers: &[f32]) -> f32 {
         1.0
     }
@@ -126,8 +126,8 @@ pub fn floats() -> impl Iterator<Item = &'static dyn Format> {
     FORMATS.iter().copied().filter(|f| f.scaling() == Scaling::None)
 }
 
-/// Encodes a row of keys, values or states. Elements beyond the largest value of the format are clamped to it, because one infinite key
-/// would make the attention of all later tokens NaN.
+/// Encodes a row of keys, values or states. Elements beyond the largest value of the format are clamped to this value, because one infinite key would
+/// make the attention of all later tokens NaN.
 ///
 /// `format` is one of [`floats`].
 pub fn encode_within(format: &dyn Format, row: &[f32]) -> Vec<u8> {

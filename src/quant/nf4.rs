@@ -122,7 +122,7 @@ impl Format for Nf4 {
     }
 
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        // The nearest code equals the number of midpoints below x. A midpoint is halfway between two adjacent table entries.
+        // The code of the nearest value equals the number of midpoints below x. A midpoint is halfway between two adjacent table entries.
         let nearest = |x: f32| TABLE.windows(2).filter(|w| (w[0] + w[1]) / 2.0 < x).count() as u32;
         nibbles::pack(row.iter().map(|&x| nearest(x)), out);
         Ok(())

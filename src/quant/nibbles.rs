@@ -57,7 +57,7 @@ pub unsafe fn look_up_two(units: *const u8, table: std::arch::x86_64::__m512) ->
         let words = _mm512_castsi128_si512(_mm_loadl_epi64(units.cast()));
         let words = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1), words);
         let shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-        // The look-up reads the lowest four bits of each lane.
+        // The look-up reads only the lowest four bits of each lane, so the other bits need not be cleared.
         _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), table)
     }
 }

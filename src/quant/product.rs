@@ -13,8 +13,8 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// The number of rows per task of the thread pool. It divides 64, the rows of a block along a column, so that all rows of a task share the
-/// blocks.
+/// The number of rows per task of the thread pool. Blocks along a column have 64 rows, a multiple of this number, so all rows of a task are in the
+/// same blocks.
 pub const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK) && TASK.is_multiple_of(STRIP));
 /// The number of columns that are decoded at a time. The cuts are the same in every product, because they determine the order of additions and
@@ -24,7 +24,7 @@ const _: () = assert!(DEPTH.is_multiple_of(WEIGHTS_PER_BLOCK) && DEPTH.is_multip
 /// The largest number of tokens in a group. A panel is multiplied by one group after the other. With AVX-512, [`tile`] keeps the sums of a group
 /// in registers.
 const TOKENS: usize = 6;
-/// Up to this number of tokens, a panel has only [`STRIP`] rows, and stays in the first-level cache. For more tokens, it has all rows of the
+/// Up to this number of tokens, a panel has only [`STRIP`] rows, and stays in the first-level cache. For more tokens, the panel has all rows of the
 /// task.
 const FEW: usize = 16;
 /// Products with fewer multiplications in total run on one thread, because starting other threads would take longer.

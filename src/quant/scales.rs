@@ -76,7 +76,7 @@ pub enum RowFactors<'a> {
 }
 
 impl<'a> Factors<'a> {
-    /// Returns the factors of the values after `u` units.
+    /// Returns the factors for the values that follow the first `u` units.
     pub(super) fn after_units(self, u: usize) -> Factors<'a> {
         match self {
             Factors::One => Factors::One,

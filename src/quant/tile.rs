@@ -198,7 +198,8 @@ mod arm {
 
     type Sums<const T: usize> = [[float32x4_t; STRIP]; T];
 
-    /// Returns lane l plus lane l + 8, for four lanes l from `first` on, of the sum of each row of a strip and each of `T` tokens.
+    /// Computes eight of the sixteen lanes of each sum, for each row of a strip and each of `T` tokens. Returns lane l plus lane l + 8, for the four
+    /// lanes l from `first` on.
     #[inline(always)]
     unsafe fn halves<const T: usize>(first: usize, w: *const f32, depth: usize, x: *const f32, x_stride: usize) -> Sums<T> {
         // SAFETY: the caller guarantees `depth` floats per row.

@@ -133,7 +133,7 @@ pub struct BatchReport {
     pub incomplete: usize,
     pub interrupted: bool,
     pub slots: usize,
-    /// The seed of the run. A line without its own seed derives one from it and from the line's id.
+    /// The seed of the run. The seed of a line without its own seed is derived from the run's seed and the line's id.
     pub seed: u64,
     /// The sum of the token counts of all lines that this run has done.
     pub usage: Usage,

@@ -13,7 +13,7 @@ pub struct GenerateReport {
     pub prompt_tokens: usize,
     #[serde(flatten)]
     pub first: ChoiceReport,
-    /// All continuations of the prompt, including the first, if several were asked for. Empty for a single continuation.
+    /// All continuations of the prompt, including the first. Empty if the caller asked for only one continuation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<ChoiceReport>,
     pub timings: TimingsReport,
@@ -86,8 +86,8 @@ impl TimingsReport {
     }
 }
 
-/// One generated token, and the text that can be printed after it. Text is held back while a character or a possible stop text is
-/// incomplete, and comes with a later token.
+/// One generated token, and the text that can be printed after this token. Text is held back while a character or a possible stop text is incomplete,
+/// and comes with a later token.
 #[derive(Debug, Clone, Serialize)]
 pub struct TokenLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

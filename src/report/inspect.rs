@@ -43,8 +43,8 @@ pub struct InspectReport {
     pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of weight bytes that decoding one token reads, for each weight format that the matrices can be stored in.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// The memory that the model needs, with matrices quantised as in the file or by the option `quant`, and all others in f16. `None` if the
-    /// model cannot run.
+    /// The memory that the model needs. Matrices are quantised as in the file, or as the option `quant` says; all other matrices are f16. `None` if
+    /// the model cannot run.
     pub memory: Option<MemoryReport>,
     /// The weight formats that `memory` assumes, joined by `+`.
     pub weights: String,
@@ -183,7 +183,7 @@ fn vector_bytes(tape: &Tape) -> u64 {
 }
 
 /// Sets the format of all matrices of `tape` (the model's recorded program). Returns how many weight bytes one decoded token reads. An embedding
-/// counts as one row, because a token reads only its own.
+/// counts as one row, because a token reads only its own row.
 fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
     tape.store_as(format);
     let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };

@@ -63,14 +63,14 @@ use step::{Flight, OnEvent, Teller};
 /// A batcher owns its session, or borrows it: `Batcher::new(&mut session)`.
 pub struct Batcher<S = Session> {
     session: S,
-    /// The running jobs, without those that wait in [`Sequence::followers`].
+    /// The running jobs, without the jobs that wait in [`Sequence::followers`].
     sequences: Vec<Sequence>,
     /// Indices of the sequences that take part in the current step.
     order: Vec<usize>,
     ahead: Ahead,
     /// True if the device has up-to-date copies of the samplers of all running sequences.
     has_samplers: bool,
-    /// The number of jobs that were added so far. The next job gets this number as its id.
+    /// The number of jobs that were added so far. This number is also the id of the next job.
     n_jobs: u64,
     /// Bound on prefill while other sequences decode. `None` means no bound.
     prefill: Option<PrefillBound>,
@@ -80,7 +80,7 @@ pub struct Batcher<S = Session> {
     prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
     /// Results that [`Batcher::take_pooled`] will return.
     pooled: Vec<(JobId, Vec<f32>)>,
-    /// Threads that draw under constraints. `None` draws on the thread of the step.
+    /// Threads that draw tokens under constraints. If `None`, the thread that runs the step draws them.
     #[cfg(not(target_arch = "wasm32"))]
     aside: Option<aside::Aside>,
     /// The step that was begun and not finished yet. Until this step is finished, no sequence is removed.
@@ -116,7 +116,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// Returns the session for work between two steps, such as opening slots and loading states. During a step, slots may be opened, forked and
     /// closed. Any other device work during a step makes the step end with an error.
     pub fn session_mut(&mut self) -> &mut Session {
-        // The caller may replace the samplers on the device.
+        // The caller may replace the samplers on the device, so they are sent again before the device samples.
         self.has_samplers = false;
         self.session.borrow_mut()
     }
@@ -152,7 +152,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.add_in(slot, job)
     }
 
-    /// Adds a job to an open slot, which then belongs to the job. Closes the slot after an error.
+    /// Adds a job to an open slot. The slot then belongs to the job. Closes the slot after an error.
     fn add_in(&mut self, slot: Slot, job: Job) -> Result<JobId> {
         self.begin(slot, job).inspect_err(|_| self.session.borrow_mut().close(slot).unwrap_or(()))
     }
@@ -216,7 +216,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(self.push(sequence))
     }
 
-    /// Creates the continuation of a job in `slot`, which must still read the prompt. Also returns the prompt.
+    /// Creates the continuation of a job in `slot`. Also returns the prompt, which `slot` must still read.
     fn continuation(&mut self, slot: Slot, job: Job) -> Result<(Continuation, Vec<u32>)> {
         let Job {
             prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, grace, counts_every_token, keeps, owner, ..
@@ -313,7 +313,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     }
 
     /// Draws under constraints on other threads from now on, so that a slow constraint delays its own text alone. `wake` is called when a draw has
-    /// ended. `most` is the most time that the constraint of one text may take in all; then the text ends with an error.
+    /// ended. `most` limits the time that the constraint of one text may take in total. A text whose constraint exceeds the limit ends with an error.
     #[cfg(not(target_arch = "wasm32"))]
     pub(crate) fn draw_aside(&mut self, wake: std::sync::Arc<dyn Fn() + Send + Sync>, most: Option<std::time::Duration>) {
         self.aside = Some(aside::Aside::new(wake, most));
@@ -329,12 +329,12 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     }
 
     /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step. Jobs of
-    /// one [`add_alike`](Self::add_alike) call share a prefill, which one of them runs. Until the prompt is read, all of them pause and resume with
-    /// that job.
+    /// one [`add_alike`](Self::add_alike) call share a prefill, which one of them runs. Until the prompt is read, all these jobs pause and resume
+    /// with that job.
     pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
         for sequence in &mut self.sequences {
             let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));
-            // The device has the samplers of the last step's jobs. They are outdated if other jobs take part now.
+            // The device has the samplers of the last step's jobs. These samplers are outdated if other jobs take part now.
             self.has_samplers &= sequence.is_paused == was_paused;
         }
     }
@@ -387,7 +387,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         }
     }
 
-    /// Removes the jobs that have ended. Returns those that were not cancelled.
+    /// Removes the jobs that have ended. Returns the sequences of all removed jobs that were not cancelled.
     fn retire(&mut self) -> Result<Vec<Sequence>> {
         let mut all = Vec::new();
         while let Some(i) = self.sequences.iter().position(Sequence::has_ended) {

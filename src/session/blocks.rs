@@ -1,5 +1,5 @@
-//! Blocks of the KV cache (64 tokens each), with the number of slots that use each block. Forked slots share blocks. A slot that writes to a
-//! shared block gets a copy first.
+//! Blocks of the KV cache (64 tokens each), with the number of slots that use each block. Forked slots share blocks. A slot that writes to a shared
+//! block first replaces the block by a copy.
 
 use crate::tape::TOKENS_PER_BLOCK;
 

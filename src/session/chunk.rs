@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Time limit of a step. Drivers limit single dispatches, and a step has tens or hundreds of them, so this limit leaves a wide margin.
 const LONGEST_STEP: Duration = Duration::from_millis(2000);
-/// The most tokens of the first step on a device whose driver may abort long dispatches.
+/// Limit on the tokens of the first step, on a device whose driver may abort long dispatches.
 const FIRST: usize = 32;
 
 /// The current number of prompt tokens per step (the chunk size), and the requested number.

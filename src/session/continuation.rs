@@ -1,4 +1,5 @@
-//! A continuation is one text that is generated in a slot. It samples tokens on the host, collects the text, and decides when to end it.
+//! A continuation is one text that is generated in a slot. A continuation samples tokens on the host, collects the text, and decides when to end the
+//! text.
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +16,9 @@ use web_time::Instant;
 /// Conditions that end a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The most tokens of the text.
+    /// Limit on the number of tokens in the text.
     pub max_tokens: usize,
-    /// The text ends before the first occurrence of one of these texts.
+    /// Stop texts: the text ends before the first occurrence of a stop text.
     pub stop_texts: Vec<String>,
     /// Token ids that end the text and are not part of it. `None` means the stop ids of the model's family.
     pub stop_ids: Option<Vec<u32>>,
@@ -113,7 +114,7 @@ pub struct Continuation {
     /// True if every token counts in penalties; the host then samples. If false, tokens of digits and blanks are recorded as seen, but with a count
     /// of 0.
     pub counts_every_token: bool,
-    /// The most tokens beyond the limit that the text may have to complete its last character.
+    /// The number of tokens by which the text may exceed its limit to complete its last character.
     pub grace: usize,
     /// The number of bytes of `text` that events have reported.
     n_told_text: usize,
@@ -122,7 +123,7 @@ pub struct Continuation {
     is_closing: bool,
     /// The number of `tokens` that were passed to the constraint.
     n_told: usize,
-    /// The most tokens of the text: the smaller of `max_tokens` and the room in the context.
+    /// Limit on the number of tokens in the text: the smaller of `max_tokens` and the room in the context.
     limit: usize,
     /// The reason that is reported if the text ends at `limit`: `Length` or `Context`.
     at_limit: Finish,
@@ -131,14 +132,14 @@ pub struct Continuation {
     utf8: Utf8Stream,
     stops: StopTexts,
     scratch: Vec<f32>,
-    /// The namespace of the caller, whose constraints share the time of one thread if they are slow.
+    /// The namespace of the caller. Slow constraints of one namespace share the time of one thread.
     pub(super) owner: Arc<str>,
-    /// True between `begin_draw` and `end_draw`. The constraint is then away.
+    /// True between `begin_draw` and `end_draw`. During this time, the [`Draw`] owns the constraint.
     is_drawing: bool,
     spent: Duration,
 }
 
-/// Draws one token under a constraint. Owns all that this needs, so that any thread can do it.
+/// Draws one token under a constraint. Owns everything that drawing needs, so any thread can draw.
 pub(super) struct Draw {
     constraint: Box<dyn Constraint>,
     sampler: Sampler,
@@ -147,7 +148,7 @@ pub(super) struct Draw {
     /// Tokens of the text that the constraint has not accepted yet.
     untold: Vec<u32>,
     stop_ids: Vec<u32>,
-    /// The most tokens that the text may still have.
+    /// The number of tokens by which the text may still grow.
     left: usize,
     is_closing: bool,
     /// True if the constraint has accepted the token that was drawn.
@@ -169,7 +170,8 @@ impl Draw {
             .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows only tokens that are banned or have no probability"))?;
         self.is_closing = drawn.is_closing;
         if let Some(token) = drawn.token.filter(|token| *left == 1 && !stop_ids.contains(token)) {
-            // The text ends at its limit, which asks whether it may. The constraint computes this here, because it may take long.
+            // This token reaches the text's limit, so the caller will ask whether the text may end. The answer may take long, so the constraint
+            // computes it here and keeps it.
             constraint.accept(token)?;
             self.has_told_last = true;
             let _ = constraint.allowed();
@@ -210,7 +212,7 @@ impl Continuation {
         }
     }
 
-    /// Creates a continuation whose text has ended: a placeholder for one that is moved out.
+    /// Creates a continuation whose text has ended: a placeholder for a continuation that is moved out.
     pub(super) fn ended(slot: Slot) -> Continuation {
         let continuation = Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &Limits::new(0));
         Continuation { finish: Some(Finish::Interrupted), ..continuation }
@@ -285,7 +287,7 @@ impl Continuation {
         Ok(Some(drawn))
     }
 
-    /// Takes from the continuation what drawing the next token under its constraint needs. Returns `None` without a constraint. Until
+    /// Moves everything that drawing the next token under the constraint needs out of the continuation. Returns `None` without a constraint. Until
     /// [`end_draw`](Self::end_draw), only [`end`](Self::end) may be called.
     pub(super) fn begin_draw(&mut self, logits: &[f32]) -> Option<Draw> {
         let constraint = self.constraint.take()?;
@@ -306,7 +308,7 @@ impl Continuation {
         })
     }
 
-    /// Puts back what [`begin_draw`](Self::begin_draw) has taken, and returns the token. `took` is the time of the draw.
+    /// Puts back everything that [`begin_draw`](Self::begin_draw) moved out, and returns the token. `took` is the time of the draw.
     pub(super) fn end_draw(&mut self, draw: Draw, result: Result<Option<u32>>, took: Duration, logits: &[f32]) -> Result<Option<u32>> {
         (self.constraint, self.sampler, self.scratch) = (Some(draw.constraint), draw.sampler, draw.logits);
         self.n_told = self.tokens.len() + usize::from(draw.has_told_last);
@@ -379,7 +381,8 @@ impl Continuation {
     pub(super) fn end(&mut self, finish: Finish) {
         self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
         let is_whole = |(may_end, _)| may_end || finish == Finish::Eos;
-        // A draw has the constraint, and a slow constraint would delay the other texts. The text then counts as incomplete.
+        // The constraint cannot be asked during a draw, and a slow constraint would delay the other texts. In both cases the text counts as
+        // incomplete.
         let is_unknown = self.is_drawing || self.constraint.is_some() && self.n_told < self.tokens.len() && self.is_slow();
         self.complete = if is_unknown { Some(false) } else { self.may_end().map(is_whole) };
         if self.keeps_end && finish != Finish::Eos {

@@ -98,11 +98,11 @@ fn record(blueprint: &dyn Blueprint, options: &Options) -> Tape {
     tape
 }
 
-/// Returns notes for the user on a checkpoint: tensors that the model does not read, number types that are converted, and warnings about the
+/// Returns notes for the user about a checkpoint: tensors that the model does not read, number types that are converted, and warnings about the
 /// configuration. `stored` names the formats of the weights in memory.
 pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> {
     let read: HashSet<&str> = tape.tensors().into_iter().map(|(name, ..)| name).collect();
-    // Some trainers save these tensors, which no model reads.
+    // Some trainers save tensors that no model reads. No note mentions these tensors.
     let is_left_over = |name: &str| name.contains(".ln0.") || ["v0", "v1", "v2"].iter().any(|n| name == format!("blocks.0.att.{n}"));
     // If steps return hidden states, the tape reads no tensor of the head. Embedding models and rerankers read their head on the host.
     let is_head = |name: &str| tape.ends_hidden && ["head.", "lm_head.", "score."].iter().any(|prefix| name.starts_with(prefix));
@@ -138,8 +138,8 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     notes
 }
 
-/// Returns a note if the context length of a GGUF file is not used, otherwise `None`. It is replaced if it is out of range, or equals the model's
-/// width, which one converter writes by mistake.
+/// Returns a note if the context length in a GGUF file is not used, otherwise `None`. The context length is replaced if it is out of range or equals
+/// the model's width: one converter writes the width by mistake.
 fn context_note(metadata: &BTreeMap<String, String>) -> Option<String> {
     let used = Glm::parse(metadata.get(GLM)?).ok()?.max_context;
     let key = format!("{}.context_length", metadata.get("general.architecture")?);

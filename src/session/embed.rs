@@ -44,7 +44,7 @@ pub struct Embedder {
 
 impl Embedder {
     /// Creates an embedder that reads up to `n_slots` texts at a time. A model that was opened with [`Output::Hidden`](super::Output) is faster,
-    /// because no step computes logits. The vectors are the same. A browser supports only models that return hidden states.
+    /// because no step computes logits. The vectors do not depend on this choice. A browser supports only models that return hidden states.
     ///
     /// # Errors
     /// The errors of [`VectorRule::new`] and [`Session::new`].

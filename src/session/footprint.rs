@@ -26,9 +26,9 @@ pub struct LayerBytes {
 pub struct Sizes {
     /// The numbers of pages (recurrent states) and blocks (KV cache), and the context.
     pub room: Room,
-    /// The most tokens that one step reads.
+    /// The largest number of tokens that one step reads.
     pub tokens: usize,
-    /// The most rows of logits that one step returns.
+    /// The largest number of rows of logits that one step returns.
     pub outputs: usize,
 }
 
@@ -75,7 +75,7 @@ impl Footprint {
     }
 
     /// Sets [`LayerBytes::mapped`] of the layers on the CPU. `mapped(matrix)` returns how many bytes of a matrix are read from the memory-mapped
-    /// checkpoint file. It is not called for other layers, because it may have to read scales from the file. Returns the errors of `mapped`.
+    /// checkpoint file. `mapped` is not called for other layers, because it may have to read scales from the file. Returns the errors of `mapped`.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[PlacedLayers], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
             let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];

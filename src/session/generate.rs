@@ -34,7 +34,7 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
 /// Times and numbers of tokens. [`Session::continue_many`] sums them over its continuations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
-    /// The time in the engine's queue, in milliseconds: from the end of `submit` until the request gets its slots. 0 without an engine.
+    /// The time in the engine's queue, in milliseconds: from the end of `submit` until the request receives its slots. 0 without an engine.
     pub queue_ms: f64,
     /// The time of prefill in milliseconds. With an engine, it ends when the first token is sampled.
     pub prefill_ms: f64,
@@ -157,8 +157,8 @@ impl Session {
     }
 
     /// Continues all continuations in one batch, each from its slot's logits, until all have finished. Calls `on_event` for each token and each new
-    /// piece of text. Afterwards, each slot has read its whole text, including the last token, but not the stop id. Returns the time and the number
-    /// of tokens of decode.
+    /// piece of text. Afterwards, each slot has read its whole text, including the last token, but not the stop id. Returns how long decoding took,
+    /// and how many tokens were decoded.
     ///
     /// A GPU also samples, several tokens ahead of the caller. Some continuations need the host: those with a processor, a constraint,
     /// log-probabilities, or settings that the kernel does not support ([`Sampler::fits_device`]). Until they have ended, the host samples for all.

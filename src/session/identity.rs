@@ -5,9 +5,10 @@ use crate::error::Result;
 use crate::tape::{Source, Tape};
 use sha2::{Digest, Sha256};
 
-/// The most blocks of weights that enter the hash. A block is a range of consecutive weights of one tensor. Each block is from a different tensor.
+/// The largest number of blocks of weights that enter the hash. A block is a range of consecutive weights of one tensor. Each block is from a
+/// different tensor.
 const BLOCKS: usize = 64;
-/// The most weights of a block.
+/// The largest number of weights in a block.
 const NUMBERS: usize = 256;
 
 /// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some weights from up to 64 tensors.

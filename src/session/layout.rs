@@ -17,9 +17,9 @@ use crate::quant;
 use crate::tape::{MatrixKind, MatrixPart, MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
 use crate::tensor::DType;
 
-/// The devices of a model's layers, with notes.
+/// The devices that run a model's layers, and notes for the user about this choice.
 pub struct Layout {
-    /// Groups of consecutive layers with their devices; empty if all layers are on the device of the options.
+    /// Groups of consecutive layers with their devices. Empty if all layers are on the device that the options name.
     pub parts: Vec<PartOn>,
     /// Notes for the user.
     pub notes: Vec<String>,
@@ -122,7 +122,7 @@ pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context
         Ok(Candidate { dtype: format!("{float}{quant}"), footprint: Footprint::of(tape, &sizes, &bytes) })
     };
     let candidates = TRIED.iter().map(candidate).collect::<Result<Vec<_>>>()?;
-    // A software adapter is slower than the CPU executor.
+    // A software adapter is slower than the CPU executor, so `auto` ignores software adapters.
     let real = adapters_async(options.backend).await.into_iter().enumerate().filter(|(_, a)| a.kind != AdapterKind::Cpu);
     let adapters = real.map(|(i, a)| (format!("gpu:{i}"), a.memory().and_then(|m| m.free))).collect();
     let machine = Machine { adapters, host: host_memory().and_then(|m| m.free), speeds: Speeds::default() };

@@ -1,7 +1,7 @@
 //! Sessions: load models on devices, keep each sequence in a slot, prefill prompts in chunks and decode token by token.
 //!
-//! All higher layers use models through this module. It does not depend on shaders or on the formats of weight files. It defines the format of state
-//! files.
+//! All higher layers use models through this module. The module does not depend on shaders or on the formats of weight files. It defines the format
+//! of state files.
 
 mod batcher;
 mod blocks;
@@ -90,12 +90,12 @@ use work::{Cut, Scratch, Wanted};
 pub struct Idle {
     /// The number of extra slots.
     pub slots: usize,
-    /// The most tokens that all extra slots together may hold in the KV cache of a model with attention. The caller must close slots before this
-    /// number is exceeded. [`Session::held_tokens`] counts the tokens of slots. Has no effect for a model without attention.
+    /// Limit on the tokens that all extra slots together hold in the KV cache of a model with attention. The caller must close slots before the limit
+    /// is exceeded. [`Session::held_tokens`] counts the tokens of slots. Has no effect for a model without attention.
     pub tokens: usize,
 }
 
-/// The most slots that a session can have, its extra slots ([`Idle`]) included.
+/// The largest number of slots in a session, including its extra slots ([`Idle`]).
 pub const MAX_SLOTS: usize = 1024;
 
 /// A loaded model with slots. Each slot holds one sequence of tokens. One step computes tokens of one or several slots. A session is `Send`, but not

@@ -1,4 +1,4 @@
-//! Loaded models. Their weights are on one or several devices. They come from a file or from the program itself, or are random.
+//! Loaded models. A model's weights are on one or several devices. The weights come from a file or from the program itself, or are random.
 
 use super::definition::{Definition, notes};
 use super::footprint::{Footprint, Sizes, as_assigned, by_device};
@@ -166,7 +166,7 @@ impl Model {
             Choice::Missing { .. } => None,
         }
     }
-    /// Returns a hint: which vocabulary the model needs, and where to get it. `None` if the model has one.
+    /// Returns a hint: which vocabulary the model needs, and where to get it. `None` if the model has a vocabulary.
     pub fn vocab_hint(&self) -> Option<&str> {
         match &self.0.vocab {
             Choice::Found(_) => None,
@@ -226,7 +226,7 @@ impl Model {
         let footprint = Footprint::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
         footprint.slots(0..footprint.layers.len())
     }
-    /// Returns the hash of the weights. State files store it, so that states of other weights can be refused.
+    /// Returns the hash of the weights. State files store this hash, so that states of other weights can be refused.
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
     }
@@ -245,7 +245,7 @@ impl Model {
     pub(super) fn state_orientation(&self) -> StateOrientation {
         self.0.state_orientation
     }
-    /// Returns the most tokens that a slot can read. `None` for a recurrent model without attention, which has no limit.
+    /// Returns the largest number of tokens that a slot can read. `None` for a recurrent model without attention, which has no limit.
     pub fn context(&self) -> Option<usize> {
         self.0.context
     }

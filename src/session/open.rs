@@ -86,7 +86,7 @@ impl Options {
         Options { progress: Some(Arc::new(Mutex::new(on_load))), ..self }
     }
 
-    /// Loads a model with these options. Blocks until it is loaded.
+    /// Loads a model with these options. Blocks until the model is loaded.
     ///
     /// # Errors
     /// The errors of [`Model::load_async`].

@@ -20,7 +20,8 @@ pub enum ModelSource {
     /// The tiny model that is embedded in the program.
     #[cfg(feature = "embedded-model")]
     Embedded,
-    /// Random weights from a fixed seed. The text names a published model, such as `rwkv7-0.1b`, whose sizes the synthetic model gets.
+    /// Random weights from a fixed seed. The text names a published model, such as `rwkv7-0.1b`. The synthetic model has the sizes of this published
+    /// model.
     Synthetic(String),
 }
 
@@ -43,7 +44,7 @@ pub const LONG_CHUNK: usize = 512;
 /// Callback for the progress of loading: the bytes of weights loaded so far, and all bytes.
 pub(crate) type OnLoad = Arc<Mutex<dyn FnMut(u64, u64) + Send>>;
 
-/// Options to open a model with. Start from `Options::default()`.
+/// Options for opening a model. Start from `Options::default()`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
@@ -64,10 +65,11 @@ pub struct Options {
     /// Path of a vocabulary file. `None` chooses the vocabulary in the model's own file (GGUF). If that file has no usable vocabulary, the model's
     /// number of embeddings determines the choice: a built-in vocabulary, or a file in the model's folder.
     pub vocab: Option<PathBuf>,
-    /// The most prompt tokens that one step computes. `None` means [`LONG_CHUNK`] on discrete GPUs with enough free memory, otherwise [`CHUNK`].
+    /// The largest number of prompt tokens that one step computes. `None` means [`LONG_CHUNK`] on discrete GPUs with enough free memory, otherwise
+    /// [`CHUNK`].
     pub chunk: Option<usize>,
-    /// The most tokens that a slot of a model with attention can read. `None` means the context that the model was trained with, but at most
-    /// [`DEFAULT_CONTEXT`].
+    /// The largest number of tokens that a slot of a model with attention can read. `None` means the context that the model was trained with, but at
+    /// most [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
     /// The format of the KV cache.
     pub cache_dtype: Float,
@@ -100,7 +102,7 @@ pub struct Options {
     pub(crate) progress: Option<OnLoad>,
 }
 
-/// The longest context that a model gets if `context` is not set, in tokens.
+/// Limit on a model's context if the option `context` is not set, in tokens.
 pub const DEFAULT_CONTEXT: usize = 8192;
 
 impl Default for Options {
@@ -131,8 +133,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the most tokens that a slot can read, for a model with these facts. `None` for a recurrent model without attention, which has
-    /// no limit.
+    /// Returns the largest number of tokens that a slot can read, for the model that `facts` describe. `None` for a recurrent model without
+    /// attention, which has no limit.
     pub fn context_of(&self, facts: &Facts) -> Option<usize> {
         facts.context.map(|trained| self.context.unwrap_or(trained.min(DEFAULT_CONTEXT)))
     }

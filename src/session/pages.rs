@@ -87,8 +87,8 @@ impl Pages {
     }
 
     /// Plans a step of a slot that uses `page`. If no other slot uses `page`, the step writes to `page`, otherwise to a new page. [`Pages::finish`]
-    /// or [`Pages::cancel`] must follow. The number of users of `page` changes only then. So two slots that share a page and step together each write
-    /// to a new page of their own.
+    /// or [`Pages::cancel`] must follow. Until then, the number of users of `page` does not change. So two slots that share a page and step together
+    /// each write to a new page of their own.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {

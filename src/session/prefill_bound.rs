@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A step that may read prompt tokens may read at least this many, unless it would take too long (see [`PEAK`]). On some devices the first prompt
 /// token makes a step much longer, because other kernels run. Larger steps pay this cost less often.
 const LEAST: usize = 64;
-/// The most prompt tokens of a step before the time of a prompt token is known.
+/// Limit on the prompt tokens of a step as long as the time per prompt token is unknown.
 const FIRST: usize = 16;
 /// To read up to [`LEAST`] prompt tokens, a step may exceed the mean time that `slowdown` allows, by at most about this factor.
 const PEAK: f64 = 2.0;
@@ -13,7 +13,8 @@ const PEAK: f64 = 2.0;
 const NEW: f64 = 0.3;
 /// After this many steps with prompt tokens, one step reads none, to measure decoding alone again.
 const MEASURE: usize = 32;
-/// The most successive steps in which prompts wait because earlier steps took too long. This limit ensures that a prompt always progresses.
+/// Limit on the number of successive steps in which prompts wait because earlier steps took too long. This limit ensures that a prompt always
+/// progresses.
 const MOST_WAITS: usize = 16;
 
 /// Limits the prompt tokens per step, from measured times of steps. While prompts are prefilled, the mean time of a step is at most about `slowdown`
@@ -113,7 +114,7 @@ mod tests {
         slowdown: f64,
         /// The time of the longest step, as a multiple of the time of a step without prompt tokens.
         peak: f64,
-        /// The most successive steps without prompt tokens.
+        /// The largest number of successive steps without prompt tokens.
         longest_wait: usize,
     }
 

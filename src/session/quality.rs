@@ -16,7 +16,7 @@ pub struct Windows<'a> {
     pub start: &'a [u32],
     /// Tokens of the text.
     pub tokens: &'a [u32],
-    /// The most tokens of a window, the tokens of `start` included.
+    /// The largest number of tokens in a window, including the tokens of `start`.
     pub len: usize,
 }
 
@@ -173,7 +173,7 @@ fn compare(p: &[f32], q: &[f32], next: u32) -> Result<Predicted> {
         let log_p = f64::from(p) - p_sum;
         log_p.exp() * (log_p - (f64::from(q) - q_sum))
     };
-    // Rounding may make the sum slightly negative.
+    // Rounding may make the sum slightly negative, although a KL divergence never is.
     let kl = p.iter().zip(q).map(term).sum::<f64>();
     if !kl.is_finite() {
         return Err(not_finite(next));

@@ -62,18 +62,18 @@ impl Reading<'_> {
         self.session.ready().await
     }
 
-    /// Blocks until the device is done. A slot whose listed tokens have all been read then has the logits after the last one.
+    /// Blocks until the device is done. Afterwards, each slot whose listed tokens have all been read has the logits after the last token.
     ///
     /// # Errors
-    /// `Device` if the device failed; then the content of the slots is undefined. In a browser, returns the same error if the device is not
-    /// done yet, so await [`ready`](Self::ready) first.
+    /// `Device` if the device failed; then the content of the slots is undefined. In a browser, returns the same error if the device is not done yet,
+    /// so await [`ready`](Self::ready) first.
     pub fn finish(self) -> Result<()> {
         self.session.finish_read()
     }
 
     /// Does what [`finish`](Self::finish) does, and then calls `each(t, logits)`: `t` is a token's index in its slot's list, and `logits`, `[vocab]`,
-    /// are the logits after it. After [`begin_score`](Session::begin_score), calls `each` for every token that was read. Otherwise calls it only for
-    /// the last token of each list, if that token was read.
+    /// are the logits after this token. After [`begin_score`](Session::begin_score), calls `each` for every token that was read. Otherwise calls
+    /// `each` only for the last token of each list, if that token was read.
     ///
     /// # Errors
     /// The errors of [`finish`](Self::finish); the errors of `each`.
@@ -270,8 +270,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for the submission of [`begin_read`](Self::begin_read) and copies its logits to the slots. A slot that was closed or has read
-    /// other tokens since then gets no logits.
+    /// Waits for the submission of [`begin_read`](Self::begin_read) and copies its logits to the slots. A slot that was closed or has read other
+    /// tokens since then receives no logits.
     pub(super) fn finish_read(&mut self) -> Result<()> {
         self.check_failure()?;
         let Scratch { step, parts, rows, logits, .. } = &mut self.scratch;
@@ -339,7 +339,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the most tokens of a step that returns the `wanted` logits. `usize::MAX` means no limit.
+    /// Returns the largest number of tokens in a step that returns the `wanted` logits. `usize::MAX` means no limit.
     fn max_rows(&self, wanted: Wanted) -> usize {
         match wanted {
             Wanted::Last => usize::MAX,
@@ -347,8 +347,8 @@ impl Session {
         }
     }
 
-    /// Returns the most tokens of a step that returns the logits after every token. The logits take at most 64 MiB; the result is at least 1
-    /// and at most 256.
+    /// Returns the largest number of tokens in a step that returns the logits after every token. The logits of this step take at most 64 MiB, unless
+    /// one token needs more. The result is from 1 to 256.
     pub(super) fn max_scored(&self) -> usize {
         ((64 << 20) / (4 * self.model.n_outputs())).clamp(1, 256)
     }

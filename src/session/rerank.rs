@@ -20,7 +20,8 @@ const TOKEN: u32 = 0;
 /// Scores texts, given the state of the embedding model after each text.
 pub(crate) struct Scorer {
     session: Session,
-    /// Pairs of a state of the reranker and a state of the embedding model. The second becomes the initial value of the first.
+    /// Pairs of a state of the reranker and a state of the embedding model. The embedding model's state becomes the initial value of the reranker's
+    /// state.
     states: Vec<(State, State)>,
     first: Vec<f32>,
     bias: Vec<f32>,
@@ -161,8 +162,8 @@ impl Reranker {
         Ok(Documents(documents.map(|((text, tokens), state)| Document { text: text.to_string(), tokens, state }).collect()))
     }
 
-    /// Scores documents that were read before. The scores differ from those of [`score`](Self::score) by rounding only. For each document, reads only
-    /// the tokens of the query. If the query changes how the end of the document is tokenized, reads the whole text again.
+    /// Scores documents that were read before. The scores differ from the scores of [`score`](Self::score) by rounding only. For each document, reads
+    /// only the tokens of the query. If the query changes how the end of the document is tokenized, reads the whole text again.
     ///
     /// # Errors
     /// The errors of [`score`](Self::score); `Input` if the documents were read with another model.
@@ -232,8 +233,8 @@ pub(crate) fn encode_pair(model: &Model, query: &str, document: &str) -> Result<
     Ok(tokens)
 }
 
-/// Returns the token ids of a document's text before the query, as far as most queries share them. A query can change the last of these ids: a colon
-/// and the blank after it may be one token or two.
+/// Returns the token ids of the text before the query, as far as they agree for several sample queries. A query can change the last of these ids: a
+/// colon and the blank after the colon may be one token or two.
 fn before_any_query(model: &Model, document: &str) -> Result<Vec<u32>> {
     let mut tokens = encode_pair(model, "a", document)?;
     for query in ["1", "Who", "\n"] {
@@ -243,7 +244,7 @@ fn before_any_query(model: &Model, document: &str) -> Result<Vec<u32>> {
     Ok(tokens)
 }
 
-/// Documents that a [`Reranker`] has read, for several queries.
+/// Documents that a [`Reranker`] has read once, and can then score for several queries.
 pub struct Documents(Vec<Document>);
 
 struct Document {

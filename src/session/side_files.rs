@@ -17,12 +17,12 @@ const COPIED: [&str; 8] = [
     "tools_generation_config.json",
 ];
 
-/// The most bytes that a copied file may have.
+/// Limit on the bytes of a copied file.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Returns the files that a converted Hugging Face folder gets beside the weights, as names and contents. These are copies of the files in `COPIED`
-/// that are in the folder of `input`'s `config.json`. If `vocab` uses greedy longest match, as RWKV's World vocabulary does, the files of `vocab` for
-/// Hugging Face programs are added. Files of `vocab` replace copies with the same name.
+/// Returns the files to write beside the weights of a converted Hugging Face folder, as names and contents: copies of the files in `COPIED` that are
+/// in the folder of `input`'s `config.json`. If `vocab` uses greedy longest match, as RWKV's World vocabulary does, the files of `vocab` for Hugging
+/// Face programs are added. Files of `vocab` replace copies with the same name.
 ///
 /// # Errors
 ///

@@ -79,7 +79,7 @@ impl Slots {
         self.places.iter().filter(|place| place.contents.is_none()).count()
     }
 
-    /// Opens the first free slot with these contents.
+    /// Opens the first free slot with the given contents.
     ///
     /// # Errors
     /// `Input` if no slot is free.

@@ -57,7 +57,7 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// A copy of a slot's contents to host memory that is not complete yet. Dropping this value cancels the copy.
+/// An unfinished copy of a slot's contents to host memory. Dropping this value cancels the copy.
 pub struct Copying<'s> {
     session: &'s mut Session,
     /// The snapshot without states and caches.

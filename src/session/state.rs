@@ -16,9 +16,9 @@ use std::path::Path;
 
 const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
-/// The most tokens that a state file may declare as read. The limit keeps sums with this number from overflowing.
+/// Limit on the number of read tokens that a state file may declare. Sums with a number up to this limit do not overflow.
 const MAX_TOKENS: usize = usize::MAX >> 8;
-/// The most token ids that a state file may list.
+/// Limit on the number of token ids that a state file may list.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
 /// Metadata key of the pending bytes, in hexadecimal digits. Later tokens decide whether these bytes become text: they are an incomplete character,
 /// or the beginning of a stop text. Older files lack this key.
@@ -55,7 +55,7 @@ pub struct LoadedState {
 }
 
 impl LoadedState {
-    /// Restores the sampler state of the file. A given `seed` replaces the saved one and restarts the random stream. If the file has no sampler
+    /// Restores the sampler state of the file. A given `seed` replaces the saved seed and restarts the random stream. If the file has no sampler
     /// state, `sampler` reads the saved tokens instead, and `seed` has no effect.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         let tokens = self.tokens.as_deref().unwrap_or_default();
@@ -63,7 +63,7 @@ impl LoadedState {
         if let Some(seed) = seed {
             (memory.seed, memory.draws) = (seed, 0);
         }
-        // The saved sampler kept only as many tokens as its own settings need. `sampler` may need more.
+        // The saved sampler kept only as many tokens as its own settings need. `sampler` may need more, so it receives all saved tokens.
         if memory.recent.len() < tokens.len() {
             memory.recent = tokens.to_vec();
         }
@@ -72,12 +72,12 @@ impl LoadedState {
 }
 
 impl Snapshot {
-    /// Writes a state file, which can be loaded into any model with the same weights. If the model has attention and `extras` has no tokens,
-    /// the file gets the tokens that the snapshot has recorded.
+    /// Writes a state file. The file can be loaded into any model with the same weights. If the model has attention and `extras` has no tokens, the
+    /// file stores the tokens that the snapshot has recorded.
     ///
     /// # Errors
-    /// `Model` if the snapshot belongs to other weights; `File` if the file cannot be written; `Input` if `path` is an existing file that is
-    /// not a state file.
+    /// `Model` if the snapshot belongs to other weights; `File` if the file cannot be written; `Input` if `path` is an existing file that is not a
+    /// state file.
     pub fn save(&self, model: &Model, path: &Path, extras: StateExtras<'_>) -> Result<()> {
         let StateExtras { tokens, sampler, pending, metadata } = extras;
         self.check_model(model)?;

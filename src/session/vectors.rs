@@ -27,8 +27,8 @@ pub struct EmbedOptions {
     /// How hidden states become a vector. `None` means [`Pooling::Last`]. Must be `None` for an embedding model, which always uses the end-of-text
     /// tokens.
     pub pooling: Option<Pooling>,
-    /// The task of an embedding model, which selects the layers after pooling. `None` means [`Task::Retrieval`]. Must be `None` for any other
-    /// model.
+    /// The task for which vectors are computed. The task selects the layers that an embedding model runs after pooling. `None` means
+    /// [`Task::Retrieval`]. Must be `None` for any other model.
     pub task: Option<Task>,
     /// True if vectors are scaled to the Euclidean length 1.
     pub normalise: bool,
@@ -49,7 +49,8 @@ pub struct VectorRule {
 /// Selects the hidden states whose mean becomes the vector.
 enum Rows {
     Pooled(Pooling),
-    /// The rule of EmbeddingRWKV: the hidden states after every token with this id. The layers of a task then transform their mean.
+    /// The rule of EmbeddingRWKV: the hidden states after every end-of-text token. The fields are the id of that token, and the layers that transform
+    /// the mean.
     Ends(u32, TaskLayers),
 }
 
@@ -120,7 +121,7 @@ impl VectorRule {
         Ok(tokens)
     }
 
-    /// Checks that the tokens of a text have a vector.
+    /// Checks that the rule can compute a vector from the tokens.
     pub(super) fn check(&self, model: &Model, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::input("expected at least one token, found none"));
@@ -158,7 +159,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Returns a pool for a text with these tokens.
+    /// Returns a pool for a text with the given tokens.
     pub fn new(rule: Arc<VectorRule>, tokens: &[u32]) -> Pool {
         let before = tokens.split_last().map_or(&[][..], |(_, before)| before);
         let needs_all = before.iter().any(|token| rule.takes(*token, false));

@@ -123,7 +123,7 @@ impl MatrixPart {
         MatrixPart { input_heads, ..self }
     }
 
-    /// Returns whether the padding of heads adds rows or columns of zeros, which the checkpoint lacks.
+    /// Returns whether the matrix has padded heads. Their padding adds rows or columns of zeros, which the checkpoint does not contain.
     pub fn has_padded_heads(&self) -> bool {
         self.row_heads.is_some() || self.input_heads.is_some()
     }
@@ -175,7 +175,8 @@ pub struct MatrixSpec {
 
 /// The size of a window in bytes. A window is a uniform binding of 64 KiB, the largest size that every WebGPU device supports.
 pub const WINDOW_BYTES: usize = 65536;
-/// Windows that one dispatch binds for the tiles of a block. WebGPU guarantees 12 uniform bindings; parameters and vectors need some, too.
+/// The number of windows that one dispatch binds for the tiles of a block. WebGPU guarantees 12 uniform bindings; parameters and vectors need some,
+/// too.
 pub const WINDOWS: usize = 8;
 /// A window begins at a multiple of this many bytes in its buffer.
 pub const WINDOW_ALIGN: usize = 256;

@@ -80,8 +80,8 @@ pub struct VarSpec {
     pub planes: usize,
     /// `true` if only kernels use the activation, and no twin reads or writes it.
     pub device_only: bool,
-    /// `true` if only the word that writes the activation reads it. Some kernels of that word leave it unwritten, so tests do not compare
-    /// it with the twin's.
+    /// `true` if only the word that writes the activation reads it. Some kernels of that word do not write the activation, so tests do not compare it
+    /// with the twin's activation.
     pub is_internal: bool,
 }
 
@@ -390,7 +390,7 @@ impl Tape {
             Initial::Tensor(name) => Some((name.as_str(), s.shape.clone(), false)),
             _ => None,
         });
-        // Several declarations may name one tensor.
+        // Several declarations may name one tensor. Each name is returned once.
         let mut seen = std::collections::HashSet::new();
         matrices.chain(vectors).chain(states).filter(|(name, ..)| seen.insert(*name)).collect()
     }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use std::ops::{Index, Range};
 use std::sync::Arc;
 
-/// How many words, weights and states a tape had at one moment of its recording.
+/// The numbers of words, weights and states that a tape had at one moment of its recording.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mark {
     words: usize,

@@ -13,7 +13,7 @@ pub struct State(pub(crate) usize);
 pub struct StateSpec {
     /// The name of the tensor that holds the state in a state file.
     pub name: String,
-    /// The shape of the state of one slot, which is stored in one page.
+    /// The shape of one slot's state. A page stores the state of one slot.
     pub shape: Vec<usize>,
     /// `true` if a page has two halves. A step reads one half and writes the other half. Two halves are needed for a vector that one dispatch both
     /// reads and writes: no workgroup may overwrite an element that another workgroup still reads.
@@ -31,7 +31,7 @@ pub enum Initial {
     Zeros,
     /// One initial value per row. All elements of a row begin with this value.
     Rows(Vec<f32>),
-    /// The elements of a tensor in the checkpoint, which has the shape of the state. The field is the tensor's name.
+    /// The elements of a tensor in the checkpoint. The field is the tensor's name. The tensor has the shape of the state.
     Tensor(String),
 }
 
@@ -68,7 +68,7 @@ impl StateSpec {
         pages * if self.halves { 2 } else { 1 }
     }
 
-    /// Returns the width of a row, and its width on a device, which pads rows with zeros. A state without matrices is one row.
+    /// Returns the width of a row without padding, and its width on a device. Devices pad rows with zeros. A state without matrices is one row.
     fn row(&self) -> (usize, usize) {
         match self.shape[..] {
             [_, _, size] => (size, padded(size)),
@@ -76,7 +76,7 @@ impl StateSpec {
         }
     }
 
-    /// Returns the size of the state on a device, in bytes: of a page, or of a half page if pages have two halves.
+    /// Returns how many bytes one page of the state takes on a device. If pages have two halves, returns the bytes of one half.
     pub fn page_bytes(&self) -> usize {
         let (width, stored) = self.row();
         self.len() / width.max(1) * self.format.size_bytes(stored)

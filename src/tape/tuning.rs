@@ -113,7 +113,7 @@ pub struct Tuning {
     /// The number of matrix rows per workgroup if the workgroup also computes the product's input. All these rows share the input.
     pub input_rows: usize,
     /// `true` if a workgroup that computes the input of one token loads weights before it computes the input. The early loads hide the latency of the
-    /// memory. They take registers, so fewer workgroups run at the same time.
+    /// memory. But early loads take registers, so fewer workgroups run at the same time.
     pub early_weights: bool,
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],

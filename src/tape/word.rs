@@ -12,7 +12,7 @@ pub trait Word: Send + Sync {
     /// Returns the dispatches that compute the word on a device. The dispatches are correct for every step within the upper bounds in `cx`.
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch>;
 
-    /// Computes the word on the CPU. This is its reference implementation, so the loops are as simple as possible.
+    /// Computes the word on the CPU. This function is the word's reference implementation, so the loops are as simple as possible.
     fn twin(&self, host: &mut Host);
 
     /// Returns the input that is mostly zeros: an activation, and the range of floats in each of its rows. Returns `None` if the word has no
@@ -21,8 +21,8 @@ pub trait Word: Send + Sync {
         None
     }
 
-    /// Returns whether the word computes only rows for outputs: the logits, or the hidden state if the tape ends with it. A step without outputs
-    /// skips such a word.
+    /// Returns whether the word computes only rows for outputs: the logits, or the hidden state if the tape ends with the hidden state. A step
+    /// without outputs skips such a word.
     fn is_head(&self) -> bool {
         false
     }
@@ -90,8 +90,8 @@ impl Caps {
         ("sums", if self.adds_by_subgroups() { "lib::sums_subgroup" } else { "lib::sums" })
     }
 
-    /// Returns [`Region::modules`], adapted to products: on GPUs they decode nf4 with a table in workgroup memory. `lines` is the number of rows
-    /// plus tokens per workgroup. From 256 on, the memory has no room for the table, and nf4 is decoded without it.
+    /// Returns [`Region::modules`], adapted to products: on GPUs they decode nf4 with a table in workgroup memory. `lines` is the number of rows plus
+    /// tokens per workgroup. From 256 lines on, workgroup memory has no room for the table, and nf4 is decoded without the table.
     pub fn product_modules(&self, region: &Region, lines: usize) -> Vec<(&'static str, String)> {
         let mut modules = region.modules();
         if self.class == Class::Groups && lines < 256 {
@@ -137,13 +137,14 @@ pub struct Lowering<'a> {
 
 impl Lowering<'_> {
     /// Returns whether results must be exact: products must not round activations to f16, and recurrences must take one token after the other.
-    /// This holds under `batch_invariant`, and for more outputs than runs. The caller then wants exact logits of many tokens, not only the next
-    /// token.
+    /// Results must be exact under `batch_invariant`, and if a step has more outputs than runs: the caller then wants exact logits of many tokens,
+    /// not only the next token.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }
 
-    /// Returns the largest number of rows within these bounds, for an activation with one row per token, per output, or a fixed number.
+    /// Returns an upper bound on the number of rows of an activation. `rows` says whether the activation has one row per token, one row per output,
+    /// or a fixed number.
     pub fn n_rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

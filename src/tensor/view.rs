@@ -30,7 +30,7 @@ impl<'a> View<'a> {
         Self::strided(dtype, shape, &dense_strides(shape), bytes)
     }
 
-    /// Returns a view of a tensor that has these strides, in elements.
+    /// Returns a view of a tensor with the given strides, in elements.
     ///
     /// # Errors
     /// `File` if an element would be outside `bytes`, if the shape overflows, or if shape and strides differ in length.
@@ -58,8 +58,8 @@ impl<'a> View<'a> {
         Ok(View { dtype, shape: shape.to_vec(), strides: strides.to_vec(), bytes, scale: 1.0, coded: None })
     }
 
-    /// Returns a tensor of `shape` whose rows are read from a quantised matrix. If `matrix.coding.transposed` is true, the matrix has the rows
-    /// of the tensor with its last two dimensions swapped.
+    /// Returns a tensor of `shape` whose rows are read from a quantised matrix. If `matrix.coding.transposed` is true, the rows of the matrix are the
+    /// columns of the tensor.
     ///
     /// # Errors
     /// `File` if the number of rows or the width of the matrix does not match the shape.
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
         Ok(if transposed { view.transposed() } else { view })
     }
 
-    /// Returns a view that multiplies every element by `by` when it is read, to undo a division by the program that wrote the file. `by` is a
+    /// Returns a view that multiplies every element by `by` when it is read. This undoes the division with which some programs write files. `by` is a
     /// power of two, so the multiplication is exact.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }

@@ -48,8 +48,8 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
     (!described.is_empty()).then(|| (KEY.to_string(), json()))
 }
 
-/// Removes the metadata entry that describes quantised tensors, if there is one, and sets the coding, type and original shape of each tensor in
-/// it.
+/// Removes the metadata entry that describes quantised tensors, and sets the coding, type and original shape of each tensor in the entry. Does
+/// nothing if the metadata have no such entry.
 ///
 /// # Errors
 ///

@@ -72,7 +72,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         lora.check(input)?;
     }
     let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-    // Shapes do not determine these two values, so the new file's metadata must have them.
+    // Shapes do not determine the two epsilons, so the new file's metadata must have them.
     let epsilons = [config::GROUP_NORM_EPS, config::LAYER_NORM_EPS].into_iter().filter_map(|key| input.metadata().get_key_value(key));
     metadata.extend(epsilons.map(|(key, value)| (key.clone(), value.clone())));
     if layout == Layout::Official {
@@ -94,7 +94,8 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     for (name, view) in views().filter(|(name, _)| !coded.is_some_and(|c| c.codings.contains_key(*name))) {
         let wanted = match layout {
             Layout::Official | Layout::HuggingFace if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
-            // The block formats of GGUF files cannot be written. web-rwkv reads F16.
+            // By default, F16 replaces the block formats of GGUF files, which cannot be written. In web-rwkv's layout, the default is F16 for all
+            // tensors, because web-rwkv reads F16.
             _ => dtype.unwrap_or(DType::F16),
         };
         let hf_name = if layout == Layout::HuggingFace { hf_folder::name_of(name)? } else { None };
@@ -123,8 +124,8 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     write_safetensors(out, &metadata, entries, progress)
 }
 
-/// Returns the file entry of a tensor. If `repeat` is more than 1, each element is written `repeat` times, and the shape gets a last dimension
-/// of size `repeat`.
+/// Returns the file entry of a tensor. If `repeat` is more than 1, each element is written `repeat` times, and the shape has an additional last
+/// dimension of size `repeat`.
 fn entry<'a>(name: String, view: View<'a>, dtype: DType, repeat: usize) -> NewTensor<'a> {
     let mut shape = view.shape().to_vec();
     let data: WriteData<'a> = if repeat == 1 {

@@ -1,6 +1,6 @@
 //! Encodes a view's elements as little-endian bytes of a chosen type, in small blocks.
 //!
-//! If the view already stores elements of this type in row-major order without gaps, the bytes are copied unchanged.
+//! If the view already stores elements of the chosen type in row-major order without gaps, the bytes are copied unchanged.
 
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// The most bytes of tensors in one shard. A tensor that is larger gets a shard of its own. `transformers` uses the same limit.
+/// Limit on the bytes of tensors in one shard. A larger tensor has a shard of its own. `transformers` uses the same limit.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
 /// A small file that belongs to a model: its name and its content.

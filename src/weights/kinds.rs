@@ -72,7 +72,7 @@ fn is_vocabulary(text: &str) -> bool {
     is_number(first) && second.starts_with(['\'', '"', 'b']) || first.ends_with('=') && is_number(second) && !is_more
 }
 
-/// The most bytes of a JSON file that are read to detect what the file is. No tokenizer.json is larger.
+/// To detect the kind of a JSON file, at most this many bytes of the file are read. No tokenizer.json is larger.
 const MAX_JSON_BYTES: usize = 64 << 20;
 
 /// The top-level keys by which kinds of JSON files are recognised. A key that the file lacks is `None`.

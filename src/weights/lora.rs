@@ -64,8 +64,8 @@ impl Lora {
         Ok(lora)
     }
 
-    /// Replaces web-rwkv's names of vectors by official names. The file does not show which names it uses, so a name is replaced only if the
-    /// model has the official one and not web-rwkv's.
+    /// Replaces web-rwkv's names of vectors by official names. The file does not show which names it uses, so a name is replaced only if the model
+    /// has the official name and not web-rwkv's name.
     fn rename(&mut self, model: &Checkpoint) {
         let official = |target: String| match model.tensor(&target) {
             Some(_) => target,

@@ -1,10 +1,10 @@
 //! Checkpoints: reads files as named tensors over memory maps, and writes named tensors to files.
 //!
-//! Tensors of every file format get the same *canonical* names and orientations: those of RWKV's official `.pth` or, for a GLM, of
-//! `transformers`. So no other module depends on file formats.
+//! Tensors of every file format have the same *canonical* names and orientations, as in RWKV's official `.pth` or, for a GLM, in `transformers`. So
+//! no other module depends on file formats.
 //!
-//! Every file is treated as hostile: nothing in it is executed, and every size is checked before it is used. This module knows no
-//! architecture: `arch` determines which tensors a model needs, and what they mean.
+//! Every file is treated as hostile: nothing in it is executed, and every size is checked before it is used. This module knows no architecture:
+//! `arch` determines which tensors a model needs, and what they mean.
 
 mod archive;
 mod coded;
@@ -103,7 +103,7 @@ trait ModelFamily: Sync {
 /// All families. The first that recognises a file is chosen. RWKV is last, because it accepts any names.
 static FAMILIES: &[&dyn ModelFamily] = &[&families::glm::GlmFiles, &families::rwkv::RwkvFiles];
 
-/// Adds a hint to an error of kind `File`, unless it has one: the file is damaged or unsupported. Other errors stay unchanged.
+/// Adds the hint that the file is damaged or unsupported, if the error has the kind `File` and no hint. Other errors stay unchanged.
 fn or_damaged(e: Error) -> Error {
     if e.kind == Kind::File { e.hint("the file is damaged or unsupported: download the file again") } else { e }
 }

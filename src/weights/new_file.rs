@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 const PREFIX: &str = ".wingbeat-";
 const SUFFIX: &str = ".part";
 
-/// The most attempts to create a temporary file. An attempt fails if another process removes the file before this process locks it.
+/// The largest number of attempts to create a temporary file. An attempt fails if another process removes the file before this process locks it.
 const ATTEMPTS: usize = 16;
 
 /// The users that may read a new file. A file that replaces another keeps the permissions of the replaced file.
@@ -171,7 +171,7 @@ pub(crate) fn try_lock(_: &File) -> Lock {
     Lock::Unknown
 }
 
-/// Returns the free bytes of the folder's disk, or `None` if unknown, which some file systems report as 0.
+/// Returns the free bytes of the folder's disk, or `None` if unknown. A report of 0 counts as unknown, because some file systems always report 0.
 #[cfg(any(unix, windows))]
 fn free_bytes(folder: &Path) -> Option<u64> {
     fs4::free_space(folder).ok().filter(|&free| free > 0)
@@ -194,8 +194,8 @@ fn set_mode(_: &File, _: Permissions) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the folder, which contains the new name, to the disk. Errors are ignored: some file systems do not support this, and the file's data
-/// are already on the disk.
+/// Writes the list of names in the folder to the disk, so that the new name survives a crash. Errors are ignored: some file systems do not support
+/// this, and the file's data are already on the disk.
 fn sync_folder(folder: &Path) {
     if cfg!(unix) {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
@@ -220,7 +220,7 @@ impl Drop for UnfinishedPath {
     }
 }
 
-/// Removes the temporary files of this process, which is about to end. From then on, threads that create temporary files block forever.
+/// Removes the temporary files of this process, shortly before the process ends. From then on, threads that create temporary files block forever.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished() {
     let unfinished = unfinished();
@@ -228,8 +228,8 @@ pub(crate) fn remove_unfinished() {
     std::mem::forget(unfinished);
 }
 
-/// Removes the temporary files of this process. Neither waits nor allocates, so a signal handler may call it. So files stay if another thread
-/// has locked the list, or if their paths are long, because the standard library allocates for long paths.
+/// Removes the temporary files of this process. Neither waits nor allocates, so a signal handler may call it. Files stay if another thread has locked
+/// the list. Files with long paths stay, too, because the standard library allocates for long paths.
 #[cfg(feature = "cli")]
 pub(crate) fn remove_unfinished_at_once() {
     const LONGEST: usize = 256;

@@ -27,7 +27,7 @@ const PAIRS: [(&str, &str); 6] = [
     (".att.g1", ".att.g2"),
 ];
 
-/// Returns true if web-rwkv's own converter swaps the last two dimensions of this canonical tensor.
+/// Returns true if web-rwkv's own converter swaps the last two dimensions of the tensor with the canonical name `name`.
 pub(super) fn swapped_by_web(name: &str) -> bool {
     partner(name).is_some() || name.ends_with(".lora_A") || name.ends_with(".time_state")
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// The size of the largest header, in bytes. A header of a hundred thousand tensors is smaller.
 pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
 const AGAIN: &str = "the download may be incomplete: download the file again";
-/// The hint for a truncated state file, which is not a download.
+/// The hint for a truncated state file. States are saved and not downloaded, so the hint for downloads does not fit.
 const STATE: &str = "the state file is incomplete: save the state again";
 const DAMAGED: &str = "the file is damaged: download the file again";
 /// A metadata key that only state files have.
@@ -90,7 +90,7 @@ fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error
     match error {
         E::InvalidHeader(e) => Error::file("the safetensors header is not UTF-8 text").hint(DAMAGED).caused_by(e),
         E::InvalidHeaderDeserialization(e) | E::JsonError(e) => {
-            // The header's JSON begins at byte 8 of the file.
+            // The column counts from the beginning of the JSON, so the error gives a byte of the header and not of the file.
             let said = e.to_string();
             let unknown = said.strip_prefix("unknown variant `").and_then(|rest| rest.split('`').next());
             let message = match unknown {

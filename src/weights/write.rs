@@ -28,13 +28,13 @@ pub struct NewTensor<'a> {
 
 /// Writes a safetensors file under a temporary name, then renames it to `path`. After an error, no new file remains.
 ///
-/// Tensors are written in the order of their bytes per element, most first, and otherwise in the given order. `progress` is called with the
-/// bytes written so far and the bytes in total. A new file gets its permissions from the umask.
+/// Tensors with more bytes per element are written first; otherwise, the order of the entries is kept. `progress` is called with the bytes written so
+/// far and the bytes in total. The umask determines the permissions of a new file.
 ///
 /// # Errors
 ///
-/// `Input` if two entries have the same name, if a type has no fixed size per element, or if a shape or the header is too large. `File` if the
-/// disk is full, if the file cannot be written, or if an entry writes a wrong number of bytes. The error of an entry names the entry's tensor.
+/// `Input` if two entries have the same name, if a type has no fixed size per element, or if a shape or the header is too large. `File` if the disk
+/// is full, if the file cannot be written, or if an entry writes a wrong number of bytes. The error of an entry names the entry's tensor.
 pub fn write_safetensors(
     path: &Path,
     metadata: &BTreeMap<String, String>,

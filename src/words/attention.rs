@@ -30,12 +30,13 @@ pub struct Attention {
     pub n_kv_heads: usize,
     /// D, the number of channels of a head with its padding, a multiple of 8.
     pub head_size: usize,
-    /// The number of channels at the end of each head that are always zero. The factor for q does not count these channels: it is 1/√(D − padding).
+    /// The number of channels at the end of each head that are always zero. The factor for q, 1/√(head_size − padding), does not count these
+    /// channels.
     pub padding: usize,
 }
 
 impl Attention {
-    /// Returns the factor for q, 1/√(D − padding).
+    /// Returns the factor for q, 1/√(head_size − padding).
     fn scale(&self) -> f32 {
         1.0 / ((self.head_size - self.padding) as f32).sqrt()
     }
@@ -50,13 +51,13 @@ pub struct LimitedAttention {
     pub value_size: usize,
     /// The factor that multiplies q before the limit is applied.
     pub scale: f32,
-    /// L: a score is L tanh(q · k scale).
+    /// The limit L of a score, which is L tanh(q · k scale).
     pub limit: f32,
 }
 
 struct Attend {
     of: Attention,
-    /// The number of tiles per value vector. A workgroup sums the channels of one tile, and computes the head's scores again.
+    /// The number of tiles per value vector. Each workgroup sums the channels of one tile, so the workgroups of all tiles compute the same scores.
     tiles: usize,
     /// The number of channels of a tile.
     value_size: usize,
@@ -125,7 +126,7 @@ impl Tape {
         self.record(Attend { of, tiles, value_size, scale, limit, qkv, keys, values, splits, y: x, adds: true });
     }
 
-    /// Declares the caches of keys and values. `keys` and `values` are the number of heads and the number of channels per head.
+    /// Declares the caches of keys and values. `keys` and `values` are pairs: the number of heads, and the number of channels per head.
     fn key_and_value(&mut self, name: &str, keys: (usize, usize), values: (usize, usize)) -> [Cache; 2] {
         [("k", keys), ("v", values)].map(|(end, (n_heads, head_size))| {
             self.cache(CacheSpec { name: format!("{name}.{end}"), n_heads, head_size, is_keys: end == "k" })

@@ -35,9 +35,9 @@ struct DeepEmbedWord {
     rank: usize,
     /// The activation with the columns k and q.
     kq: Var,
-    /// z = W x0, `[T, R R]`.
+    /// The product z = W x0, `[T, R R]`.
     residual: Stack,
-    /// k ← k ⊙ (b + V y), with y = q M, `[T, R]`.
+    /// The product that updates k: k ← k ⊙ (b + V y). Its input is y = q M, `[T, R]`.
     gate: Stack,
 }
 

@@ -17,7 +17,7 @@ use crate::tape::{
     Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, State, Tape, Var, Vector, VectorPart, Word, vector,
 };
 
-/// The weights of keys, or of values. `width` is D for keys and C for values. C is the width of x, R the rank of the low-rank pair.
+/// The weights of keys, or of values. `width` is the width of a key, or of a value. C is the width of x, R the rank of the low-rank pair.
 pub struct TokenColumn {
     /// The low-rank pair: `[R, C]`, then `[width, R]`.
     pub pair: [MatrixPart; 2],
@@ -29,7 +29,7 @@ pub struct TokenColumn {
 
 /// The weights of the word `deep_embed_qkv`.
 pub struct DeepEmbedQkv {
-    /// W_q, `[D, C]`.
+    /// The matrix W_q, `[width of a query, width of x]`.
     pub query: MatrixPart,
     pub keys: TokenColumn,
     pub values: TokenColumn,

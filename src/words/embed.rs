@@ -21,7 +21,7 @@ impl Tape {
         self.embed_into("x", table, norm)
     }
 
-    /// Records the lookup of embeddings like [`Tape::embed`] and returns a new activation called `name`, `[tokens, width]`.
+    /// Does what [`Tape::embed`] does, but returns a new activation, called `name`.
     pub fn embed_into(&mut self, name: &'static str, table: Matrix, norm: Option<Norm>) -> Var {
         let width = self.matrix_spec(table).parts[0].k;
         let out = self.var(name, Rows::Tokens, &[width]);

@@ -14,9 +14,9 @@ use super::testing::{Case, steps};
 use crate::tape::{MatrixKind, MatrixPart, Rows, Tape, Var, VectorPart, vector};
 
 impl Tape {
-    /// Records the output head, logits = W norm(x) + b. Returns the logits, which become the tape's `logits`, while norm(x) becomes its
-    /// `hidden`. Both have one row per requested output. `part` is W. `bias` is b, or `None` if the head has no bias. If [`Tape::ends_hidden`]
-    /// is true, only the norm is recorded, and norm(x) becomes both.
+    /// Records the output head, logits = W norm(x) + b. Returns the logits. Sets the tape's `logits` to the logits and its `hidden` to norm(x), each
+    /// with one row per requested output. `part` is W. `bias` is b, or `None` if the head has no bias. If [`Tape::ends_hidden`] is true, records only
+    /// the norm, and sets both fields to norm(x).
     pub fn head(&mut self, x: Var, norm: Norm, part: MatrixPart, bias: Option<VectorPart>) -> Var {
         let normed = self.var("x_out", Rows::Outputs, &[part.k]);
         if self.ends_hidden {

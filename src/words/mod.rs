@@ -1,7 +1,7 @@
-//! Words: the fused operations that make up a layer. Each has dispatches for a GPU, and a reference implementation on the CPU, its *twin*.
+//! Words: the fused operations that make up a layer. Each word has dispatches for a GPU, and a reference implementation on the CPU, its *twin*.
 //!
-//! A word knows the names of its shaders and the layout of host memory, but no device API, no files and no architecture. To add one, write
-//! a file here, a shader, and two lines below: the `mod` line and the entry in [`WORDS`].
+//! A word knows the names of its shaders and the layout of host memory, but no device API, no files and no architecture. To add a word, write a file
+//! here, a shader, and two lines below: the `mod` line and the entry in [`WORDS`].
 
 mod attention;
 mod deep_embed;

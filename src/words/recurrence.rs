@@ -99,13 +99,13 @@ const HEAD_LANES: usize = 64;
 /// The number of units (eight weights) of a low-rank matrix that a lane of rwkv/head loads before it uses the first unit. On GPUs with few
 /// registers, a lane loads one unit of a quantised matrix.
 const AHEAD: usize = 4;
-/// State rows per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
+/// The number of state rows per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
 const ROWS: usize = 64;
-/// State rows per workgroup of rwkv/wkv with the module rwkv/feed_window: the module's constant LANES.
+/// The number of state rows per workgroup of rwkv/wkv with the module rwkv/feed_window: the module's constant LANES.
 const WINDOW_ROWS: usize = 8;
 /// The largest number of tokens whose vectors rwkv/wkv keeps in workgroup memory.
 const STAGE: usize = 4;
-/// The most bytes of workgroup memory for these vectors, unless one token needs more.
+/// Limit on the bytes of workgroup memory in which rwkv/wkv keeps the vectors of tokens. The vectors of a single token may exceed the limit.
 const STAGE_BYTES: usize = 8 << 10;
 
 /// How the recurrence reads the vectors of a token.
@@ -155,7 +155,7 @@ impl Recurrence {
         let mut modules = vec![("head", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
         let mut ahead = AHEAD;
-        // Without low-rank matrices, these modules only fill the shader slots. The kernel does not call them.
+        // Without low-rank matrices, the kernel does not call the following modules. They only fill the shader slots.
         let mut matrix = vec![("weight", "weight::f16".into()), ("scale", "scale::none".into()), ("matrix", "matrix::rows".into())];
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
             let spec = tape.matrix_spec(stack.matrix);
@@ -164,7 +164,7 @@ impl Recurrence {
                 lora[segment.part] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
             }
             matrix = pieces[0].segments[0].region.modules();
-            // Decoding weights takes registers, and a lane also keeps a row of the state in registers.
+            // Decoding weights takes registers, and a lane also keeps a row of the state in registers. So the lane then loads only one unit ahead.
             if pieces[0].format.scaling() != Scaling::None && cx.caps.tuning.few_registers {
                 ahead = 1;
             }
@@ -172,7 +172,7 @@ impl Recurrence {
             bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
         }
         modules.extend(matrix);
-        // In RWKV-7, the gate is a low-rank product and not a column of `proj`.
+        // In RWKV-7, the gate is a low-rank product and not a column of `proj`, so this value is `None`.
         let gate = self.gate.filter(|g| g.of == head.proj);
         Some(Dispatch {
             shader: "rwkv/head",

@@ -11,8 +11,8 @@ use crate::tape::{Binding, Class, Dispatch, Lowering, Run, Step};
 
 /// The number of tokens of a span: the constant SPAN of rwkv/spans.
 pub const SPAN: usize = 16;
-/// Steps use spans from this bound [`Lowering::tokens`] on. Bounds are powers of two, so such a step has at least 65 tokens. Spans need one more
-/// dispatch, and pay from about 54 tokens on, by estimate.
+/// Steps use spans if [`Lowering::tokens`] is at least this number. `tokens` is a power of two and an upper bound, so such a step has at least 65
+/// tokens. Spans need one more dispatch. By estimate, they are faster from about 54 tokens on.
 const LEAST: usize = 128;
 /// The number of rows of the state per workgroup: the constant ROWS of rwkv/wkv_chain.
 const ROWS: usize = 16;
@@ -36,7 +36,7 @@ impl Recurrence {
             StateRule::Decay => "rwkv::wkv6_span",
             StateRule::Delta => "rwkv::wkv7_span",
         };
-        // The last span of every run may be shorter.
+        // The last span of every run may be shorter, so each run may add one span.
         let n_spans = cx.tokens / SPAN + cx.runs;
         Dispatch {
             shader: "rwkv/wkv_span",
@@ -56,7 +56,7 @@ impl Recurrence {
     /// Returns the dispatch that takes the spans of each run in order, and computes the terms that depend on the state, and the new state.
     fn chain(&self, cx: &Lowering<'_>) -> Dispatch {
         let mut constants = self.sizes();
-        // The number of elements of a row that a lane loads before it uses the first one.
+        // The number of elements of a row that a lane loads before it uses the first element.
         let ahead = if (self.head_stride() / 4).is_multiple_of(4) { 4 } else { 2 };
         constants.extend([("DELTA", u32::from(self.rule == StateRule::Delta)), ("AHEAD", ahead)]);
         Dispatch {

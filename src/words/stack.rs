@@ -62,7 +62,7 @@ impl Activation {
     fn apply_to(self, z: &mut [f32]) {
         match self {
             Activation::None => {}
-            // Without a call per element, the compiler vectorises this loop.
+            // This arm calls no function per element, so the compiler vectorises its loop.
             Activation::ReluSquared => z.iter_mut().for_each(|z| *z = z.max(0.0) * z.max(0.0)),
             _ => z.iter_mut().for_each(|z| *z = self.apply(*z)),
         }
@@ -188,7 +188,7 @@ pub struct Stack {
 const MAX_SEGMENTS: usize = 8;
 /// With fewer rows of y, the host uses one thread.
 const ROWS_ALONE: usize = 8;
-/// How a product gets its input: a shader module with its parameters and bindings. The module `linear::input` reads rows of x. Other
+/// The code that provides a product's input: a shader module with its parameters and bindings. The module `linear::input` reads rows of x. Other
 /// modules compute the input in every workgroup, which saves a dispatch.
 pub struct ProductInput {
     /// The WGSL module that fills the shader slot `input`.

@@ -10,7 +10,7 @@ use half::f16;
 /// The seed of synthetic models. Models in files and models in memory use the same seed, so they have the same weights.
 pub const MODEL_SEED: u64 = 42;
 
-/// A source of f16 weights, which are computed when a tensor is read. They depend on the seed, the tensor's name and its shape.
+/// A source of f16 weights. The weights are computed when a tensor is read, from the seed, the tensor's name and its shape.
 #[derive(Debug, Clone, Copy)]
 pub struct Synthetic {
     pub seed: u64,
@@ -32,13 +32,13 @@ fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
     let last = name.rsplit('.').next().unwrap_or(name);
     let matrix = |fan_in: usize| (1.0 / (fan_in as f32).sqrt(), 0.0);
     match (last, shape) {
-        // A row of this table of RWKV-7a is a square matrix.
+        // A row of this table of RWKV-7a is a square matrix, so the number of inputs is the square root of the row's length.
         ("weight", [.., n]) if name.ends_with("s_emb.weight") => (1.0 / (*n as f32).sqrt().sqrt(), 0.0),
         ("s0", _) => (0.1, 1.0),
         // Tables of RWKV-7b. The norms of queries and keys, in the next line, have large weights, so that scores come near their limit.
         ("weight", [_, _]) if [".k_emb.weight", ".v_emb.weight"].iter().any(|end| name.ends_with(end)) => (0.5, 0.0),
         ("weight", [_]) if [".lnq.weight", ".lnk.weight"].iter().any(|end| name.ends_with(end)) => (0.5, 4.0),
-        // The matrices of a low-rank pair are stored as inputs x outputs.
+        // The matrices of a low-rank pair are stored as inputs x outputs, so the number of inputs is the last dimension but one.
         ("w1" | "a1" | "v1" | "g1" | "s1" | "k1" | "w2" | "a2" | "v2" | "g2" | "s2" | "k2", [.., fan_in, _]) => matrix(*fan_in),
         ("time_maa_w1" | "time_maa_w2" | "time_decay_w1" | "time_decay_w2", [.., fan_in, _]) => matrix(*fan_in),
         ("w0", _) => (2.0, 0.0),

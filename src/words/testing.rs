@@ -33,8 +33,8 @@ impl Case {
     }
 }
 
-/// Returns six steps of 1 to 70 tokens. The first four have one to three slots. The last two have one slot, and request the logits of its last
-/// token, or of several tokens. In some steps a slot reads one page and writes another. Token ids are below `vocab`.
+/// Returns six steps of 1 to 70 tokens. The first four have one to three slots. The last two have one slot: the first requests the logits of the last
+/// token, the second the logits of several tokens. In some steps a slot reads one page and writes another page. Token ids are below `vocab`.
 pub fn steps(vocab: usize) -> Vec<Step> {
     let run = |first_row, len, page_in, page_out, shift_in, shift_out| Run {
         first_row,
@@ -66,7 +66,7 @@ pub fn steps(vocab: usize) -> Vec<Step> {
     ]
 }
 
-/// Returns steps of one slot whose only output is the last token. Their numbers of tokens make products use each of their kernels.
+/// Returns steps of one slot whose only output is the last token. The numbers of tokens are chosen so that products use each of their kernels.
 pub fn batches() -> Vec<Step> {
     let run = |n| Run { first_row: 0, len: n, page_in: 3, page_out: 3, shift_in: 6, shift_out: 7, ..Run::default() };
     let step = |n: u32| Step { tokens: vec![0; n as usize], runs: vec![run(n)], outputs: vec![n - 1], ..Step::default() };

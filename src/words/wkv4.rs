@@ -147,7 +147,7 @@ pub fn cases() -> Vec<Case> {
         let state = tape.wkv4_state("wkv".into(), width);
         let x = tape.var("x", Rows::Tokens, &[width + 3]);
         tape.wkv4_linear_add(proj, vectors, state, MatrixPart::new("w", width + 3, width), x);
-        // A state of random numbers could have denominators that are negative or near zero.
+        // A state of random numbers could have denominators that are negative or near zero, so these cases start from the initial state.
         cases.push(Case { from_nothing: true, ..Case::new(format!("wkv4_linear_add/{width}"), tape, steps(2), 1e-9) });
     }
     cases

@@ -46,7 +46,7 @@ pub struct Wkv7 {
     pub state: State,
 }
 
-/// The second matrix of a low-rank pair, `[width of the time mix, rank]`, and the bias of its output.
+/// The second matrix of a low-rank pair, `[width of the time mix, rank]`, and the bias that is added to the product with this matrix.
 pub struct Expansion {
     pub matrix: MatrixPart,
     pub bias: VectorPart,
@@ -194,7 +194,7 @@ impl Word7 {
         let [kappa, b, key, value, rk] = std::array::from_fn(|_| vectors.next().expect("scratch has five vectors"));
 
         value.copy_from_slice(v);
-        // In layer 0, v_first is v.
+        // In layer 0, v_first is v, so mixing would change nothing.
         if !self.is_first_layer {
             let (mix, v_first) = (column(host, self.gates.y, MIX, t, at, n), column(host, self.v_first, 0, t, at, n));
             value.iter_mut().zip(v_first).zip(mix).for_each(|((v, first), mix)| *v += (first - *v) * mix);

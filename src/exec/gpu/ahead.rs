@@ -1,6 +1,7 @@
 //! Several steps in one submission, each followed by sampling. All ids are read back together.
 //!
-//! The commands of `n` steps are the same in every submission, because only the cursor changes. So the next submission is encoded while the device works on the current submission.
+//! A submission with the same steps has the same commands, because only the cursor changes. So the next submission is encoded while the device works
+//! on the current one.
 
 use super::Device;
 use super::draws::{DrawSizes, Draws};
@@ -56,7 +57,7 @@ impl Ahead {
     }
 
     /// Submits the steps. Then encodes the commands of the same steps again, while the device works. The next call of `submit` uses these commands if
-    /// it gets equal `steps`.
+    /// its `steps` are equal.
     pub fn submit(&mut self, device: &Device, plan: &Plan, steps: Steps) {
         self.cancel();
         let ready = self.next.take().filter(|(of, _)| *of == steps);

@@ -80,7 +80,7 @@ impl Device {
         };
         adapter.inner.request_device(&descriptor).await.map_err(|e| {
             let text = format!("cannot open {} ({}): {e}", adapter.name, adapter.backend);
-            // wgpu does not expose the kind of this error.
+            // wgpu does not expose the kind of this error, so the text decides.
             let found = match e.to_string().contains("Not enough memory") {
                 true => Error::memory(text).hint("close other programs, or use `device=cpu`"),
                 false => Error::device(text).hint("update its driver, or choose another `device`"),
@@ -133,7 +133,8 @@ impl Device {
     /// other threads that use the device at the same time do not count.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
-        // A scope belongs to the thread that opened it. Outside a browser, its result is ready at once.
+        // A scope belongs to the thread that opened it, so errors of other threads are not caught here. Outside a browser, the result of a scope is
+        // ready at once.
         let filters = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));
         let made = make();

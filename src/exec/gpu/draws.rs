@@ -47,7 +47,7 @@ impl DrawSizes {
         4 * 4 * self.quads() * 2 * self.n_slots
     }
 
-    /// Returns whether the kernel supports rows of these sizes.
+    /// Returns whether the kernels support these sizes.
     pub fn is_possible(&self) -> bool {
         (1..=MAX_VOCAB).contains(&self.n_vocab) && self.n_vocab <= self.stride && self.stride.is_multiple_of(4)
     }
@@ -150,9 +150,8 @@ impl Draws {
         &self.sizes
     }
 
-    /// Copies settings, counts, biases and the number of draws of these samplers to the first slots, and counts steps from 0 again.
-    /// `exempt` has one bit per id, 1 if a token does not count in penalties. Call `begin` before the steps are submitted. The steps may be
-    /// encoded before `begin`.
+    /// Copies the settings, counts, biases and numbers of draws of `samplers` to the first slots, and counts steps from 0 again. `exempt` has one bit
+    /// per id, 1 if a token does not count in penalties. Call `begin` before the steps are submitted. The steps may be encoded before `begin`.
     pub fn begin(&mut self, device: &Device, samplers: &[&Sampler], exempt: &[u32]) -> Result<()> {
         if samplers.len() > self.sizes.n_slots {
             return Err(Error::device(format!("{} samplers do not fit {} slots", samplers.len(), self.sizes.n_slots)));

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::tape::{Caps, MatrixPart, Rows, Tape};
 
-    /// Loads two layers with the same product. The steps of one, 32 and 256 tokens use three different kernels for it.
+    /// Loads two layers with the same product. The steps of one, 32 and 256 tokens use three different kernels for this product.
     #[test]
     fn each_kernel_of_the_first_steps_is_compiled_once() {
         let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());

@@ -59,7 +59,7 @@ pub struct GpuExecutor {
     caches: PerHandle<wgpu::Buffer>,
     /// Scratch for copies of one cache block: WebGPU cannot copy within a buffer.
     passing: wgpu::Buffer,
-    /// The lists of cache blocks of all slots of the step.
+    /// For each slot of the step, the list of its cache blocks.
     blocks: wgpu::Buffer,
     /// Angles of the rotary embedding for each position.
     angles: wgpu::Buffer,
@@ -134,7 +134,7 @@ impl GpuExecutor {
         Ok(executor)
     }
 
-    /// Makes room for steps of this size. If buffers must grow, drops the activations of earlier steps, all plans and `ahead`.
+    /// Makes room for steps of the size `size`. If buffers must grow, drops the activations of earlier steps, all plans and `ahead`.
     fn grow(&mut self, size: StepSize) -> Result<()> {
         if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
             return Ok(());
@@ -154,7 +154,7 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Makes a plan for steps of this size, unless `plans` already has such a plan.
+    /// Makes a plan for steps of the size `size`, unless `plans` already has such a plan.
     fn plan(&mut self, size: StepSize) -> Result<()> {
         self.grow(size)?;
         if !self.plans.contains_key(&size) {
@@ -347,7 +347,7 @@ impl Executor for GpuExecutor {
         let PendingWork::Ahead = self.done()? else { return Err(nothing_begun()) };
         let taken = self.ahead.as_mut().ok_or_else(nothing_begun)?.take(ids);
         if taken.is_err() {
-            // The readback buffer of `ahead` may stay mapped.
+            // After an error, the readback buffer of `ahead` may stay mapped, so `ahead` cannot be used again.
             self.ahead = None;
         }
         taken

@@ -56,8 +56,8 @@ impl Kernels {
         self.places.lock().unwrap().values().filter(|place| place.lock().unwrap().is_some()).count()
     }
 
-    /// Builds the kernels of these recipes on several threads, each once, in this order. Does nothing if fewer than two kernels are missing, because
-    /// [`get`](Self::get) builds a single kernel as fast. Errors are ignored as in [`build_next`](Self::build_next).
+    /// Builds the kernels of `recipes` on several threads, each once, in the order of `recipes`. Does nothing if fewer than two kernels are missing,
+    /// because [`get`](Self::get) builds a single kernel as fast. Errors are ignored as in [`build_next`](Self::build_next).
     #[cfg(not(target_arch = "wasm32"))]
     pub fn build_all<'a>(&self, device: &Device, recipes: impl Iterator<Item = &'a Recipe>) {
         let mut known = HashSet::new();
@@ -102,7 +102,7 @@ pub fn n_threads() -> usize {
 /// Composes and parses a shader.
 ///
 /// # Errors
-/// `Device` if the shader cannot be composed, or if naga refuses a line. The message then has this line.
+/// `Device` if the shader cannot be composed, or if naga refuses a line, which the message then contains.
 pub fn parse(recipe: &Recipe) -> Result<naga::Module> {
     let text = compose(recipe)?;
     naga::front::wgsl::parse_str(&text).map_err(|e| {
@@ -141,8 +141,9 @@ fn pipeline(
     });
     let source = wgpu::ShaderModuleDescriptor { label: Some(recipe.shader), source: wgpu::ShaderSource::Naga(Cow::Owned(module)) };
     let module = if device.trusted {
-        // SAFETY: the shaders are our own. Every index is inside its binding: the tape determines both the sizes in the shader and
-        // the sizes of buffers. Tests compare each kernel with its twin, with guard rows after each output, with and without checks.
+        // SAFETY: the shaders are our own. Every index is inside its binding: the tape determines both the sizes in the shader and the sizes of
+        // buffers. Tests compare each kernel with its twin, both with and without bounds checks. Guard rows after each output reveal writes beyond
+        // the output.
         unsafe { device.device.create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
     } else {
         device.device.create_shader_module(source)

@@ -36,7 +36,8 @@ impl StepSize {
         StepSize { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 
-    /// Returns the number of rows that an activation has in a step of this size. `rows` is the meaning of one row.
+    /// Returns the number of rows that an activation has in a step of this size. `rows` says whether it has one row per token, one row per output, or
+    /// a fixed number.
     pub fn rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }
@@ -86,13 +87,13 @@ impl Plan {
         self.ops.iter().for_each(|placed| placed.op.encode(pass));
     }
 
-    /// Encodes these words of the tape as one compute pass. The output head is encoded only if `with_head` is true.
+    /// Encodes the dispatches of `words`, a range of the tape's words, as one compute pass. The output head is encoded only if `with_head` is true.
     pub fn encode_words(&self, encoder: &mut wgpu::CommandEncoder, words: &Range<usize>, with_head: bool) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         self.of(words, with_head).for_each(|placed| placed.op.encode(&mut pass));
     }
 
-    /// Returns the dispatches of these words. The dispatches of the output head are returned only if `with_head` is true.
+    /// Returns the dispatches of `words`, a range of the tape's words. The dispatches of the output head are returned only if `with_head` is true.
     fn of(&self, words: &Range<usize>, with_head: bool) -> impl Iterator<Item = &PlacedDispatch> {
         let at = |word: usize| self.ops.partition_point(|op| op.word < word);
         self.ops[at(words.start)..at(words.end)].iter().filter(move |op| with_head || !op.is_head)

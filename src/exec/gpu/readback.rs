@@ -70,8 +70,7 @@ impl SubmittedWork {
 /// The largest buffer of a [`Readback`], in bytes.
 const PART_BYTES: usize = 64 << 20;
 
-/// Buffers that the host can read, used as one buffer. After an error the buffers may stay mapped: drop the readback and create another
-/// readback.
+/// Buffers that the host can read, used as one buffer. After an error the buffers may stay mapped: drop the readback and create another one.
 pub struct Readback {
     /// Each buffer but the last holds `part_bytes` bytes.
     parts: Vec<wgpu::Buffer>,
@@ -120,7 +119,7 @@ impl Readback {
     /// Requests the first `bytes` bytes. The commands of the submission `index` must copy these bytes to the buffers.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn ask(&mut self, bytes: usize, index: wgpu::SubmissionIndex) {
-        // A callback with captures would allocate memory for every token.
+        // The callback captures nothing, because a callback with captures would allocate memory for every token.
         self.slices(bytes).for_each(|slice| slice.map_async(wgpu::MapMode::Read, |_| ()));
         self.asked = Some((bytes, SubmittedWork { index }));
     }
@@ -142,7 +141,7 @@ impl Readback {
         self.asked.as_ref().map(|(_, submitted)| submitted)
     }
 
-    /// Cuts the requested bytes, which must have arrived, into pieces of these sizes in bytes. Returns the result of `decode(index, piece)` for
+    /// Cuts the requested bytes into pieces with the lengths `sizes`. The bytes must have arrived. Returns the result of `decode(index, piece)` for
     /// each piece.
     ///
     /// # Errors
@@ -155,7 +154,7 @@ impl Readback {
         let mut taken = Vec::new();
         for slice in self.slices(bytes) {
             let mapped = slice.get_mapped_range().map_err(|e| {
-                // wgpu's text has one line per cause. The last line is the most specific.
+                // wgpu's text has one line per cause. The last line is the most specific, so the message contains only this line.
                 let why = e.to_string();
                 let why = why.trim().lines().last().unwrap_or_default().trim();
                 Error::device(format!("cannot read the results back from the device: {why}")).caused_by(e)

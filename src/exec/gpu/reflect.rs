@@ -129,7 +129,12 @@ fn fields(module: &naga::Module, ty: naga::Handle<naga::Type>, shader: &str) -> 
                 found.extend(inner.into_iter().map(|f| Field { offset: offset + f.offset, ..f }));
                 continue;
             }
-            _ => return Err(Error::device(format!("Params.{name} has a type that Rust cannot fill")).at(shader)),
+            _ => {
+                return Err(Error::device(format!(
+                    "the field Params.{name} has an unsupported type: use u32, f32 or an array of vec4<u32>"
+                ))
+                .at(shader));
+            }
         };
         found.push(Field { name, offset, kind });
     }

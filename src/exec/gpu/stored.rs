@@ -28,7 +28,8 @@ impl StoredKernels {
         let file = std::fs::read(&path).ok();
         let data = file.as_deref().and_then(checked);
         let descriptor = wgpu::PipelineCacheDescriptor { label: None, data, fallback: true };
-        // SAFETY: the hash shows that the data are what `drop` wrote, and `drop` wrote data of `get_data`.
+        // SAFETY: the data must have been returned by `get_data`. `drop` writes only such data, and the hash shows that the file has not changed
+        // since then.
         let cache = unsafe { device.create_pipeline_cache(&descriptor) };
         Some(StoredKernels { cache, path, hash: data.map(hash) })
     }

@@ -83,8 +83,8 @@ pub struct StreamTurn<'a> {
 }
 
 impl StreamTurn<'_> {
-    /// Writes a layer's weights to its set, for the next submission. First waits for the last submission that reads the set. The queue
-    /// alone would keep the order, but would not bound the staging memory.
+    /// Writes a layer's weights to its set, for the next submission. First waits for the last submission that reads the set. Without the wait, the
+    /// queue would keep the order, but wgpu's staging memory would have no bound.
     pub fn write(&mut self, device: &Device, layer: usize) -> Result<()> {
         if let Some(reader) = self.readers[layer % 2].take() {
             device.wait_for(reader)?;

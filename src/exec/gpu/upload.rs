@@ -58,7 +58,7 @@ impl<'a> Upload<'a> {
         Upload { device, pending: 0, done: 0, total, progress }
     }
 
-    /// Writes a matrix in the layout that the device's kernels read. Returns the sinks in order, one per buffer. Each buffer holds a part of the
+    /// Writes a matrix in the layout that the device's kernels read. Returns the targets in order, one per buffer. Each buffer holds a part of the
     /// matrix.
     pub fn matrix<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         if self.device.caps.in_blocks(spec) {
@@ -70,7 +70,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Writes a matrix row-major, cut into pieces of consecutive rows. Each piece fits a storage binding and has its own sink.
+    /// Writes a matrix row-major, cut into pieces of consecutive rows. Each piece fits a storage binding and has its own target.
     fn pieces<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let surveys = spec.parts.iter().map(|p| survey(p, source)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::new();
@@ -107,8 +107,8 @@ impl<'a> Upload<'a> {
         self.write(to, (s.scales + before.scale_words()) * WORD_BYTES, &region.place_scales(&encoded.scales))
     }
 
-    /// Writes a matrix column-major: a stored row has the weights of one input channel. Each sink holds the weights of all input channels
-    /// for a range of output channels.
+    /// Writes a matrix column-major: a stored row has the weights of one input channel. Each target holds the weights of all input channels for a
+    /// range of output channels.
     fn columns<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
         let affine = survey(&spec.parts[0], source)?.map(Affine::transposed);
         let (part, axis) = (spec.parts[0].transposed(), spec.axis().transposed());
@@ -152,7 +152,8 @@ impl<'a> Upload<'a> {
         for group in blocks.chunk_by(|a, b| a.part == b.part) {
             let part = &spec.parts[group[0].part];
             let affine = survey(part, source)?;
-            // `encode_part` delivers any number of rows at a time. A block is written once `codes` has the block's last row.
+            // `encode_part` delivers any number of rows at a time, so `codes` collects the rows of a block. The block is written once its last row is
+            // there.
             let (mut codes, mut scales) = (Vec::new(), Vec::new());
             let mut left = group.iter().peekable();
             encode_part(part, spec.axis(), affine.as_ref(), 0, part.rows, source, &mut |_, encoded| {
@@ -192,7 +193,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// Writes bytes to a sink, from byte `at` on. After every [`UPLOAD_BATCH`] bytes, waits for the device and reports progress.
+    /// Writes bytes to a target, from byte `at` on. After every [`UPLOAD_BATCH`] bytes, waits for the device and reports progress.
     pub fn write(&mut self, to: &mut impl UploadTarget, at: usize, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());

@@ -34,7 +34,7 @@ impl Weights {
         let split = section.layers.start + section.n_resident;
         let resident = tape.extent(&(section.layers.start..split));
         let in_host = tape.has_tables_in_host(&section.layers, section.n_resident);
-        // Each executor has its own buffers for rows of a table in host memory.
+        // A table in host memory is not uploaded here: each executor has its own buffers for the rows that a step reads.
         let is_in_host = |m: &usize| in_host && tape.matrices[*m].is_table();
         let tables = section.own.matrices.clone().filter(is_in_host).map(|m| HostTable::load(device, tape, m, source, upload));
         let tables = tables.collect::<Result<Vec<_>>>()?;
@@ -45,7 +45,7 @@ impl Weights {
         }
         let mut device_bytes: u64 = matrices.iter().flatten().map(wgpu::Buffer::size).sum();
         let mut stages = vec![Stage { words: resident.words, streamed: None }];
-        // The pieces of each streamed layer, and the number of pieces of each of their matrices.
+        // For each streamed layer, the pieces of its weights, and the number of pieces of each of its matrices.
         let (mut layers, mut n_pieces) = (Vec::new(), Vec::new());
         for layer in split..section.layers.end {
             let own = tape.extent(&(layer..layer + 1));
@@ -109,7 +109,7 @@ impl HostTable {
         Ok(buffers)
     }
 
-    /// Writes the rows `ids` to `buffers`, in this order.
+    /// Writes the rows `ids` to `buffers`, in the order of `ids`.
     fn write(&self, device: &Device, buffers: &[wgpu::Buffer], ids: &[u32]) {
         for (to, &id) in ids.iter().enumerate() {
             let ((piece, at), (from, from_at)) = (self.place(to), self.place(id as usize));
@@ -130,8 +130,8 @@ impl HostTable {
     }
 }
 
-/// Writes the rows that the step reads to the buffers of each table, each row once. `buffers` has one entry per table. Returns a copy of the
-/// step whose tokens are indices of these rows.
+/// Writes the rows that the step reads to the buffers of each table, each row once. `buffers` has one entry per table. Returns a copy of the step in
+/// which each token is the index of its row in the buffers.
 pub fn write_rows(device: &Device, tables: &[HostTable], buffers: &[Vec<wgpu::Buffer>], step: &Step) -> Step {
     let mut ids = step.tokens.clone();
     ids.sort_unstable();

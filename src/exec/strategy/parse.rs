@@ -27,7 +27,7 @@ pub fn strategy(text: &str) -> Result<Strategy> {
     Ok(Strategy { segments, notes })
 }
 
-/// Returns the notes of [`Strategy::notes`]. `aliases` are the other names that the text uses for `gpu`.
+/// Returns the notes for [`Strategy::notes`]. `aliases` are the other names that the text uses for `gpu`.
 fn notes(segments: &[Segment], aliases: &[&str]) -> Vec<String> {
     let mut notes = Vec::new();
     if !aliases.is_empty() {

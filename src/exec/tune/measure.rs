@@ -34,7 +34,7 @@ pub fn measure_once(adapter: &Adapter, folder: &Path, progress: &mut dyn FnMut(u
     }
     let io = |e: std::io::Error| Error::io(e, folder);
     let mut found = || {
-        // The file is created before the measurement, because the results would be lost without a file.
+        // The file is created before the measurement: if this fails, no time is spent on results that cannot be kept.
         std::fs::create_dir_all(folder).map_err(io)?;
         let place = NewFile::create(&path, Readers::Umask)?;
         let device = settle(Device::open(adapter, false)?)?;
@@ -78,7 +78,7 @@ fn measure(device: &Arc<Device>, kind: AdapterKind, progress: &mut dyn FnMut(usi
     let on = |tuning: &Tuning| device.with_caps(Caps { tuning: tuning.clone(), ..device.caps.clone() });
     let first = device.caps.tuning.clone();
     let mut best = first.clone();
-    // With cooperative matrices, larger steps use other kernels, which are not tuned.
+    // With cooperative matrices, larger steps use kernels whose sizes are not tuned.
     let n_steps = if device.caps.cooperative.is_some() { 4 } else { STEPS.len() };
     for (i, &n) in STEPS[..n_steps].iter().enumerate() {
         progress(i, n_steps + sparse::FORMATS.len());
@@ -112,8 +112,8 @@ fn measure(device: &Arc<Device>, kind: AdapterKind, progress: &mut dyn FnMut(usi
     Ok(best)
 }
 
-/// Compares all products with their twins in f16. Also compares products of inputs that are mostly zeros in each other format for which the choice
-/// between sparse and dense differs from the choice in `first`. Returns a description of the first wrong product.
+/// Compares all products with their twins in f16. Other formats are compared only if the device's tuning and `first` choose differently between
+/// sparse and dense, and only for products whose inputs are mostly zeros. Returns a description of the first wrong product.
 fn wrong(device: &Arc<Device>, first: &Tuning) -> Option<String> {
     let chosen = device.caps.tuning.dense_from;
     let changed = |name: &&str| quant::find(name).is_ok_and(|f| chosen.of(f) != first.dense_from.of(f));
@@ -129,7 +129,7 @@ mod tests {
     use crate::exec::tune::open;
     use crate::tape::DenseFrom;
 
-    /// Returns an adapter and a folder with a tuning file for it.
+    /// Returns an adapter, and a folder with a tuning file for this adapter.
     fn kept(found: &MeasuredAdapter) -> Option<(Adapter, tempfile::TempDir, std::path::PathBuf)> {
         let Some(adapter) = crate::exec::gpu::adapters(Default::default()).into_iter().next() else {
             eprintln!("SKIPPED: there is no adapter");

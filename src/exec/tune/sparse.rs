@@ -25,7 +25,7 @@ const ZEROS: f32 = 0.9;
 
 /// Measures, for each format, the number of tokens from which products are dense. Uses the kernel sizes in `device.caps.tuning`. A format that cannot
 /// be measured keeps its number in `device.caps.tuning.dense_from`. `other_weights` is played between the measured steps, so that the GPU's caches do
-/// not have the measured weights. `progress` is called with the number of measured formats.
+/// not hold the measured weights. `progress` is called with the number of measured formats.
 pub fn dense_from(device: &Arc<Device>, other_weights: &mut Timer, kind: AdapterKind, progress: &mut dyn FnMut(usize)) -> DenseFrom {
     let mut found = device.caps.tuning.dense_from;
     for (i, format) in FORMATS.into_iter().enumerate() {
@@ -93,7 +93,7 @@ fn measure(device: &Arc<Device>, other_weights: &mut Timer, kind: AdapterKind, f
     Ok(ALWAYS_SPARSE)
 }
 
-/// Returns whether dense products are used, from the seconds of the sparse and of the dense product. The kind that is used without a measurement
+/// Returns whether to use dense products. `sparse` and `dense` are the times of both products in seconds. The kind that is used without a measurement
 /// is replaced only if the other kind is clearly faster.
 fn dense_wins(is_dense_now: bool, [sparse, dense]: [f64; 2]) -> bool {
     if is_dense_now { sparse >= GAIN * dense } else { dense < GAIN * sparse }

@@ -1,8 +1,8 @@
 //! Sampling on the device: one submission has several steps, and the host reads the ids of all steps together.
 //!
 //! A submission writes new pages and leaves the current ones unchanged. (A page is the device memory of one slot's recurrent states.) A text may end
-//! before the last step: at a stop id, at a stop text, or because the caller ends it. Its slot then keeps the old page, and reads the tokens of the
-//! text again.
+//! before the last step: at a stop id, at a stop text, or because the caller ends it. The slot of such a text keeps the old page, and reads the
+//! tokens of the text again.
 
 use super::Batcher;
 use super::step::{Flight, Hear, Teller};
@@ -37,7 +37,7 @@ impl Pace {
     }
 }
 
-/// The number of steps of the next submission, and the last submission. Its buffers are reused.
+/// The number of steps of the next submission, and the last submission, whose buffers are reused.
 #[derive(Default)]
 pub struct Ahead {
     pace: Pace,
@@ -89,8 +89,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         session.executor.begin_draws(&samplers, &exempt)
     }
 
-    /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and adds the sampled tokens to the texts. Afterwards, the one unread token
-    /// of a text that continues is its last token. A text that has ended may have several.
+    /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and adds the sampled tokens to the texts. Afterwards, a text that continues
+    /// has one unread token, its last token. A text that has ended may have several unread tokens.
     pub(super) fn finish_drawing(&mut self, hear: &mut Hear<'_>) -> Result<()> {
         let Batcher { session, sequences, order, ahead, prefill, has_samplers, .. } = self;
         let session: &mut Session = session.borrow_mut();

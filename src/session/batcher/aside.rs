@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// How long a step waits for the draws of owners that are not slow. A draw that comes later joins the next step.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// The most threads. One of them at a time runs draws of slow owners: these must not take the processor from the steps.
+/// The largest number of threads. At most one thread at a time draws for slow owners, so that these draws do not take the processor from the steps.
 const MAX_THREADS: usize = 32;
 /// How long a thread without work lives.
 const IDLE: Duration = Duration::from_secs(10);
@@ -19,9 +19,9 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Threads that draw for one batcher.
 pub struct Aside {
     lanes: Arc<Lanes>,
-    /// Is called when a draw has ended.
+    /// A function that is called when a draw has ended.
     wake: Arc<dyn Fn() + Send + Sync>,
-    /// The most time that the constraint of one text may take in all.
+    /// Limit on the time that the constraint of one text may take in total. `None` means no limit.
     most: Option<Duration>,
     /// The mean time of a draw, for each owner.
     means: HashMap<Arc<str>, Duration>,
@@ -63,7 +63,8 @@ struct Queues {
 }
 
 impl Aside {
-    /// `wake` is called after each draw, on the thread that has drawn. `most` is the most time that the constraint of one text may take in all.
+    /// Creates the queues. The first draws start the threads. `wake` is called after each draw, on the thread that has drawn. `most` limits the time
+    /// that the constraint of one text may take in total.
     pub fn new(wake: Arc<dyn Fn() + Send + Sync>, most: Option<Duration>) -> Aside {
         Aside { lanes: Arc::default(), wake, most, means: HashMap::new() }
     }
@@ -84,7 +85,7 @@ impl Aside {
             let result = caught(|| draw.run());
             lanes.n_ended.fetch_add(1, Ordering::SeqCst);
             if sender.send(DrawnAside { draw, result, took: began.elapsed() }).is_err() {
-                // The text has ended meanwhile.
+                // The text has ended meanwhile, so no call of `take` will count this draw down.
                 lanes.n_ended.fetch_sub(1, Ordering::SeqCst);
             }
             wake();
@@ -93,8 +94,8 @@ impl Aside {
         Some(Drawing { result, begun, is_slow })
     }
 
-    /// Returns the token of a draw that has ended, or `None` if it runs on. The token is `None` if the constraint allows no further token. Waits
-    /// for at most 5 ms after the beginning of the draw, if the owner is not slow.
+    /// Returns the result of a draw that has ended, or `None` if the draw still runs. In the result, `None` in place of a token means that the
+    /// constraint allows no further token. If the owner is not slow, waits for the draw until 5 ms after its beginning.
     ///
     /// # Errors
     /// The error of the constraint; `Input` if the constraint has taken too much time.
@@ -132,7 +133,7 @@ impl Lanes {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a task. Runs it on this thread if there is no other.
+    /// Queues a task. If no thread could be started, runs all queued tasks on this thread.
     fn add(self: &Arc<Self>, task: Task, is_slow: bool) {
         let mut queues = self.lock();
         let Queues { quick, slow, .. } = &mut *queues;

@@ -32,11 +32,11 @@ pub struct Job {
     /// log-probability is reported, too. [`Batcher::take_prompt_logprobs`](super::Batcher::take_prompt_logprobs) returns them. `None` reports no
     /// log-probabilities of the prompt.
     pub n_prompt_logprobs: Option<usize>,
-    /// The most tokens beyond the limit that the text may have to complete its last character, as in [`Continuation::grace`].
+    /// The number of tokens by which the text may exceed its limit to complete its last character, as in [`Continuation::grace`].
     pub grace: usize,
     /// True if every token counts in penalties, as in [`Continuation::counts_every_token`].
     pub counts_every_token: bool,
-    /// The most prompt tokens of this job that one step reads. `usize::MAX`, the default, sets no limit other than the size of a chunk.
+    /// The largest number of prompt tokens of this job that one step reads. `usize::MAX`, the default, sets no limit other than the size of a chunk.
     pub chunk: usize,
     /// Requests the vector of the prompt that this rule computes. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns it. To compute only
     /// the vector, set a limit of 0 tokens: the job still reads its prompt. `None` requests no vector.
@@ -57,19 +57,19 @@ pub struct Keeps {
     pub end: bool,
     /// True if the kept slot must have read the whole prompt and the whole text. If false, it may lack the last tokens of the text.
     pub whole: bool,
-    /// Determines where uncertain bytes go when the text ends: an incomplete character, or the beginning of a stop text. If true, they go to
+    /// Determines where uncertain bytes go when the text ends: an incomplete character, or the beginning of a stop text. If true, these bytes go to
     /// [`JobOutput::pending`]. If false, they become the end of the text.
     pub pending: bool,
 }
 
-/// The fate of a job's slot at the job's end.
+/// Determines what happens to a job's slot when the job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtEnd {
     /// The slot is closed.
     Close,
-    /// The caller gets the slot ([`Keeps::end`]), which may lack the last tokens of the text.
+    /// The caller receives the slot ([`Keeps::end`]). The slot may lack the last tokens of the text.
     Keep,
-    /// The caller gets the slot, which first reads the rest of the text ([`Keeps::whole`]).
+    /// The slot first reads the rest of the text ([`Keeps::whole`]). Then the caller receives the slot.
     KeepWhole,
     /// The slot is the caller's own. It stays open, and first reads the rest of the text.
     Stay,
@@ -113,13 +113,13 @@ impl Job {
         Job { pooling: Some(rule), ..Job::new(tokens, Sampler::new(Sampling::greedy(0)), Limits::new(0)) }
     }
 
-    /// Creates a job that only reads a text. The caller gets the slot after the text ([`Keeps::end`]).
+    /// Creates a job that only reads a text. The caller receives the slot after the text ([`Keeps::end`]).
     pub fn read(tokens: Vec<u32>) -> Job {
         let keeps = Keeps { end: true, pending: true, ..Keeps::default() };
         Job { keeps, ..Job::new(tokens, Sampler::new(Sampling::greedy(0)), Limits::new(0)) }
     }
 
-    /// Returns what happens to the job's slot at its end.
+    /// Returns what happens to the job's slot when the job ends.
     pub(super) fn at_end(&self) -> AtEnd {
         match self.keeps {
             Keeps { end: true, whole: true, .. } => AtEnd::KeepWhole,

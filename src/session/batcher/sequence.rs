@@ -21,20 +21,20 @@ pub struct Sequence {
     pub continuation: Continuation,
     /// Tokens that the slot must read before the next sampling: the rest of the prompt, or the token that was sampled last.
     pub unread: Vec<u32>,
-    /// Jobs with the same prompt. When this job has read it, each of them continues in a fork of this job's slot.
+    /// Jobs with the same prompt. When this job has read the prompt, each follower continues in a fork of this job's slot.
     pub followers: Vec<Follower>,
     /// Positions at which the slot is forked for [`Batcher::take_kept`](super::Batcher::take_kept), as numbers of prompt tokens that are unread
     /// there, in ascending order. The slot reaches the last entry first.
     pub marks: Vec<usize>,
-    /// The number of most likely tokens to report for each prompt token. `None` if the job requests no log-probabilities of the prompt, or has them
-    /// all.
+    /// The number of most likely tokens to report for each prompt token. `None` if the job requests no log-probabilities of the prompt, or already
+    /// has all of them.
     pub n_prompt_logprobs: Option<usize>,
     /// Log-probabilities of the prompt tokens that were read so far. The first token of the prompt has none.
     pub prompt_logprobs: Vec<Logprobs>,
-    /// Collects the hidden states of the prompt. `None` if the job wants no vector, or has it.
+    /// Collects the hidden states of the prompt. `None` if the job requests no vector, or already has its vector.
     pub pool: Option<Pool>,
     pub at_end: AtEnd,
-    /// The most prompt tokens that one step reads.
+    /// The largest number of prompt tokens that one step reads.
     pub chunk: usize,
     /// True if the prompt must be read even if the job may generate no token, because the caller keeps the state.
     pub reads_prompt: bool,
@@ -45,11 +45,11 @@ pub struct Sequence {
     pub is_paused: bool,
     /// True if the receiver of the text's events has asked to end the text.
     pub is_broken: bool,
-    /// True if the job was cancelled during a step. It has no result.
+    /// True if the job was cancelled during a step. A cancelled job has no result.
     pub is_cancelled: bool,
     /// The error that ends the job.
     pub error: Option<Error>,
-    /// The draw of the next token on another thread. Until it has ended, the job takes part in no step.
+    /// The draw of the next token on another thread. Until this draw has ended, the job takes part in no step.
     #[cfg(not(target_arch = "wasm32"))]
     pub drawing: Option<Drawing>,
 }
@@ -131,7 +131,7 @@ impl Sequence {
     }
 
     /// Returns whether the device can sample the next tokens. A step in which it samples returns neither logits nor hidden states, and does not
-    /// handle the end of a prompt. It cannot stop where a slot will be forked.
+    /// handle the end of a prompt. Such a step cannot stop where a slot will be forked.
     pub fn samples_on_device(&self) -> bool {
         let is_shared = !self.followers.is_empty() || !self.marks.is_empty();
         self.unread.len() == 1 && !self.is_stuck && !is_shared && !self.has_to_read() && !self.continuation.needs_host()

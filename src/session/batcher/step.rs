@@ -172,7 +172,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         })
     }
 
-    /// Does what [`finish_step`](Self::finish_step) does. `hear` can end a text exactly at the event that it gets.
+    /// Does what [`finish_step`](Self::finish_step) does. `hear` can end a text exactly at the event that it receives.
     pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(JobId, TokenEvent<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
         Ok(self.land(hear)?.into_iter().map(Sequence::done).collect())
     }
@@ -300,7 +300,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let mut teller = Teller { vocab: session.model().vocab(), hear, is_broken: false };
         for &i in order.iter() {
             let sequence = &mut sequences[i];
-            // A cancelled job, and a job with a limit of 0 tokens, have already ended.
+            // A cancelled job, and a job with a limit of 0 tokens, have already ended, so nothing is sampled for them.
             if !sequence.is_live() {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! Decodes ggml blocks of elements x, whose 4-bit codes q are indices of a table V of 16 unequally spaced values. n has two codes per byte: 16 bytes
-//! hold 32 codes, the first 16 in the low nibbles, the next 16 in the high nibbles. d is a little-endian f16 scale.
+//! Decodes ggml blocks whose elements come from a table V of 16 unequally spaced values. An element x has a 4-bit code q, which is an index of V. In
+//! the table below, d is a little-endian f16 scale, and n are bytes with two codes each: 16 bytes hold 32 codes, the first 16 in the low nibbles, the
+//! next 16 in the high nibbles.
 //!
 //! | type | bytes in this order | x |
 //! |---|---|---|

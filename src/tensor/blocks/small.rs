@@ -1,5 +1,5 @@
-//! Decodes ggml blocks of 32 elements x[0..32] with a scale d. Blocks of Q4_1 and Q5_1 also have a minimum m. d and m are little-endian f16.
-//! q[j] is the integer code of x[j]. n has 16 bytes with two nibbles each, h has 32 bits.
+//! Decodes ggml blocks of 32 elements x[0..32] with a scale d. Blocks of Q4_1 and Q5_1 also have a minimum m. d and m are little-endian f16. q[j] is
+//! the integer code of x[j]. In the table below, n are 16 bytes with two nibbles each, and h are 32 bits.
 //!
 //! | type | bytes in this order | x[j] | q[j] |
 //! |---|---|---|---|

@@ -152,7 +152,7 @@ fn transformers(keys: ConfigKeys, model_type: &str, rope: Rope) -> Result<GlmCon
     let or = |key: &'static str, default: usize| Ok::<_, Error>(SizeKey(key, keys.size(key)?.unwrap_or(default)));
     let (width, heads) = (or("hidden_size", 4096)?, or("num_attention_heads", 32)?);
     let vocab = or("vocab_size", 151552)?;
-    // Without head_dim, a head has 128 channels at any width. If it is null, the heads share the width equally, as in Llama.
+    // Without head_dim, a head has 128 channels at any width. If head_dim is null, the heads share the width equally, as in Llama.
     let head_size = if keys.is_null("head_dim") { divided(width, heads)? } else { or("head_dim", 128)?.1 };
     let has = |id: u32| (id as usize) < vocab.1;
     let glm = Glm {
@@ -222,8 +222,8 @@ struct Rope {
     theta: f64,
     /// The fraction of a head's channels that are rotated. `None` if the key is missing.
     factor: Option<f64>,
-    /// The numbers of rotated pairs that use an image's position in time, height and width. A text token has the same position in all three, so
-    /// they have no effect on texts. `None` if the key is missing.
+    /// The numbers of rotated pairs that use an image's position in time, height and width. A text token has the same position in all three, so these
+    /// numbers have no effect on texts. `None` if the key is missing.
     sections: Option<Vec<u32>>,
 }
 

@@ -48,7 +48,7 @@ const EOS: [&str; 3] = ["eos", "eot", "eom"];
 /// `File` if a key is missing or contradicts the tensors. `Model` if the variant is not supported.
 pub fn read(architecture: &str, header: &Header) -> Result<(Vec<LocatedTensor>, Glm)> {
     let values = Values { architecture, metadata: &header.metadata };
-    // A file with this key is the text part of a model with vision. The rows of its queries and keys have another order.
+    // A file with this key is the text part of a model with vision, and is refused: the rows of its queries and keys have another order.
     if header.has(&values.key("rope.dimension_sections")) {
         return Err(Error::model("GLM with vision is not supported: the metadata have rope.dimension_sections"));
     }
@@ -62,7 +62,7 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<LocatedTensor>, 
     }
     let listed = header.tensors()?;
     let mut glm = values.glm(listed.iter().any(|t| ["attn_qkv.bias", "attn_q.bias"].iter().any(|end| t.name.ends_with(end))))?;
-    // llama.cpp's converter does not write the id of `<|observation|>`, which ends a tool call.
+    // llama.cpp's converter does not write the id of `<|observation|>`, which ends a tool call. So the id is added here.
     let [_, user, observation] = DEFAULT_EOS;
     let is_glm4 = listed.iter().any(|t| t.name == TOP[0].0 && t.shape[0] == N_VOCAB);
     if is_glm4 && glm.eos.contains(&user) && !glm.eos.contains(&observation) {
@@ -120,8 +120,8 @@ impl Values<'_> {
         self.get(key)?.ok_or_else(missing)
     }
 
-    /// Returns the configuration in the metadata. A missing key has llama.cpp's default. If llama.cpp has no default, it is an error.
-    /// `attention_bias` is true if the file has biases of queries, keys and values.
+    /// Returns the configuration in the metadata. A missing key has llama.cpp's default, or is an error if llama.cpp has no default. `attention_bias`
+    /// is true if the file has biases of queries, keys and values.
     ///
     /// The converter of `chatglm` writes no `attention.key_length`, because it assumes that the heads share the width equally. As
     /// `rope.dimension_count` it writes half the number of a head's channels. The converter of `glm4` writes both keys if the model has a `head_dim`.
@@ -161,15 +161,15 @@ impl Values<'_> {
             pad: id("padding")?,
             labels: vec![],
         };
-        // llama.cpp's converter misses some keys of `-hf` models, such as glm-4-9b-chat-hf, which have other names there. It then writes
-        // defaults: the width as context length, ε = 1e-5, base 10000. Such a file gets the type `glm`, so that `Glm::warnings` reports the
-        // wrong values.
+        // In `-hf` models such as glm-4-9b-chat-hf, some keys have other names, so llama.cpp's converter misses them. It then writes defaults: the
+        // width as context length, ε = 1e-5, base 10000. The model type of such a file becomes `glm`, so that `Glm::warnings` reports the wrong
+        // values.
         let as_hf = Glm { model_type: "glm".to_string(), ..glm.clone() };
         let is_lossy = self.architecture == "chatglm" && self.is_width_as_context(width)? && as_hf.is_of_a_lossy_gguf();
         if is_lossy { as_hf.check() } else { glm.check() }
     }
 
-    /// Returns the file's context length, or [`SAFE_CONTEXT`] if it is out of range or equals the width: llama.cpp's converter of `chatglm`
+    /// Returns the file's context length, or [`SAFE_CONTEXT`] if the length is out of range or equals the width: llama.cpp's converter of `chatglm`
     /// writes the width if it does not find the model's context length.
     fn context(&self, width: usize) -> Result<usize> {
         let said: u64 = self.need("context_length")?;

@@ -80,7 +80,7 @@ impl<'a> Header<'a> {
     pub fn read(file: &'a [u8]) -> Result<Header<'a>> {
         let mut reader = GgufReader { file, at: 0 };
         if reader.take(4)? != b"GGUF" {
-            return Err(Error::file("expected a GGUF file, whose first bytes are GGUF"));
+            return Err(Error::file("expected a GGUF file: its first four bytes must be `GGUF`"));
         }
         match reader.u32()? {
             2 | 3 => {}

@@ -1,7 +1,7 @@
-//! Reads GGUF files of llama.cpp. Tensors get their canonical names and orientations.
+//! Reads GGUF files of llama.cpp. Tensors receive their canonical names and orientations.
 //!
-//! Each [family](super::ModelFamily) has a file here, which maps GGUF names to canonical names and GGUF keys to canonical metadata. Only the
-//! header is read: tensors stay in the file, in its format. `token_lists` reads the lists of the vocabulary when they are needed.
+//! Each [family](super::ModelFamily) has a file here, which maps GGUF names to canonical names and GGUF keys to canonical metadata. Only the header
+//! is read: tensors stay in the file, in its format. `token_lists` reads the lists of the vocabulary when they are needed.
 
 pub(super) mod glm;
 mod header;

@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 4;
 pub const DAMAGED: &str = "the file is damaged, or needs a newer version of wingbeat: download the file again";
 /// The hint for a truncated file.
 pub const AGAIN: &str = "the download may be incomplete: download the file again";
-/// The most items that an array may have if its items are read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
+/// The largest number of items in an array whose items are read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
 const MAX_ITEMS: u64 = 1 << 20;
 const U32: u32 = 4;
 const I32: u32 = 5;

@@ -39,11 +39,11 @@ const KEPT: [(&str, &str); 11] = [
 /// The official form of a tensor, and how the tensor in a GGUF file may differ from this form.
 #[derive(Clone, Copy)]
 enum TensorForm {
-    /// A vector with the shape `[1, 1, C]`, which the file may store with fewer dimensions. C is the width of the model.
+    /// A vector with the shape `[1, 1, C]`. C is the width of the model. The file may store the vector with fewer dimensions.
     Vector,
     /// A matrix of a low-rank pair. The file stores this matrix with its last two dimensions swapped.
     Swapped,
-    /// A matrix with one row per head, which the file may store as one vector.
+    /// A matrix with one row per head. The file may store the matrix as one vector.
     Heads,
 }
 use TensorForm::{Heads, Swapped, Vector};
@@ -55,7 +55,7 @@ struct RwkvVersion {
     own: &'static [(&'static str, &'static str, TensorForm)],
     /// The official names of the vectors in the fused tensor `time_mix_lerp_fused`, in the order of its rows.
     fused: &'static [&'static str],
-    /// The smallest number of rows of `time_mix_lerp_fused`, in which the last vectors of `fused` may be missing.
+    /// The smallest number of rows of `time_mix_lerp_fused`. The last vectors of `fused` may be missing in the file.
     fused_least: usize,
     /// The GGUF names of tensors of block 0 that the model does not use. The reader skips these tensors.
     unused: &'static [&'static str],

@@ -4,10 +4,10 @@
 use super::Header;
 use crate::error::{Error, Result};
 
-/// The value of `tokenizer.ggml.token_type` for a normal token, which text may contain.
+/// The number of the type "normal" in the list `tokenizer.ggml.token_type`. If a file lacks this list, all tokens are normal.
 const NORMAL: i32 = 1;
 
-/// The lists of a vocabulary in a GGUF file, as the file has them. The texts borrow the file's map.
+/// The lists of a vocabulary in a GGUF file, unchanged. The texts borrow the file's memory map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLists<'a> {
     /// The kind of the vocabulary, `tokenizer.ggml.model`: `rwkv`, `gpt2`, `llama`, …

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// The metadata key of a [`Glm`] as JSON.
 pub const GLM: &str = "wingbeat.glm";
 
-/// The model types: `chatglm` for ChatGLM's own files, `glm` for the same models in `transformers`, `glm4` for GLM-4-0414, which has two more
-/// norms per layer, and [`VISION`].
+/// The model types: `chatglm` for ChatGLM's own files, `glm` for the same models in `transformers`, `glm4` for GLM-4-0414 (with two more norms per
+/// layer), and [`VISION`].
 pub(super) const MODEL_TYPES: [&str; 4] = ["chatglm", "glm", "glm4", VISION];
 /// The model type of the text half of a model that also reads images, such as GLM-4.1V. The layers of the text half are the layers of `glm4`.
 pub(super) const VISION: &str = "glm4v";

@@ -1,4 +1,4 @@
-//! The names of GLM. Those of `transformers` are canonical. Names of ChatGLM's own code are converted, and its fused tensors are split into q, k
+//! The names of GLM. The names in `transformers` are canonical. Names of ChatGLM's own code are converted, and its fused tensors are split into q, k
 //! and v.
 //!
 //! Each of q, k and v is a range of the fused tensor's rows, so no elements are copied. Some files have a table of rotary frequencies (`inv_freq`).

@@ -25,8 +25,8 @@ pub(super) fn slots(mut tensors: Vec<LocatedTensor>) -> Vec<TensorSlot> {
     let v6 = any(".att.time_maa_w1") || any(".att.time_mix_w1");
     let raw_bonus = any(".att.ln_x.weight") && !any(".att.r_k");
     for t in &mut tensors {
-        // One converter of RWKV-6 uses RWKV-5's names for the mixes, but with RWKV-6's meaning: they weight the previous token, not the current
-        // one.
+        // One converter of RWKV-6 uses RWKV-5's names for the mixes, but with RWKV-6's meaning: these mixes weight the previous token, not the
+        // current token.
         if v6 {
             t.name = t.name.replace(".time_mix_", ".time_maa_");
         }

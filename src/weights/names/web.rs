@@ -25,7 +25,7 @@ pub(super) fn to_official(tensors: &mut [LocatedTensor]) -> bool {
 }
 
 /// Returns true if the bonus has one element per channel. RWKV-5's official `time_first` has one element per head, the logarithm of the bonus.
-/// web-rwkv's `time_first` has one per channel, the bonus itself, which is officially called `time_faaaa`.
+/// web-rwkv's `time_first` has one element per channel, the bonus itself. The official name of that tensor is `time_faaaa`.
 pub(super) fn is_per_channel(bonus: &LocatedTensor) -> bool {
     bonus.shape.len() >= 2 && bonus.shape.last().is_some_and(|&size| size > 1)
 }

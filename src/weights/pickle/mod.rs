@@ -185,7 +185,7 @@ impl<'a> Machine<'a> {
                 let storage = self.arena.storage(id)?;
                 self.make(storage)?;
             }
-            // BUILD sets attributes such as `_metadata` of a state dict, which are not read.
+            // BUILD sets attributes, such as `_metadata` of a state dict. No attribute is needed, so the value is dropped.
             b'b' => drop(self.pop()?),
             other => {
                 return Err(Error::file(format!(
@@ -269,7 +269,7 @@ impl<'a> Machine<'a> {
         self.push(id)
     }
 
-    /// Pops an object above the innermost open MARK. Those below it belong to an outer container.
+    /// Pops an object above the innermost open MARK. Objects below this MARK belong to an outer container.
     fn pop(&mut self) -> Result<Id> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {

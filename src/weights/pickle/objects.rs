@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 /// The index of an object in the arena.
 pub(super) type Id = u32;
 
-/// The most bytes of memory that the values of one pickle may take. A checkpoint of 10 000 tensors takes 16 MB.
+/// Limit on the memory that the values of one pickle take, in bytes. A checkpoint of 10 000 tensors takes 16 MB.
 const MAX_BYTES: usize = 256 << 20;
 const MAX_RANK: usize = 8;
 /// The length of the longest list of numbers that is read. Longer lists are left out.
@@ -134,7 +134,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes bytes from the budget. They never return to it, so the budget also limits the work.
+    /// Takes bytes from the budget. Freed memory does not return to the budget, so the budget also limits the work.
     ///
     /// # Errors
     ///

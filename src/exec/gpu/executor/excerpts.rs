@@ -10,7 +10,7 @@ use crate::tape::{TOKENS_PER_BLOCK, Tape};
 const LARGE: usize = 8 << 20;
 
 impl GpuExecutor {
-    /// Submits copies of these excerpts to buffers that the host can read.
+    /// Submits copies of `excerpts` to buffers that the host can read.
     pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<PendingWork> {
         let tape = self.model.tape().clone();
         let bytes = excerpts.iter().map(|excerpt| size_bytes(excerpt, &tape)).sum();
@@ -64,7 +64,7 @@ impl GpuExecutor {
         self.readback = Some(readback).filter(|readback| !readback.holds(LARGE));
     }
 
-    /// Submits `encoder` with a copy of the first `bytes` bytes of `from`. Blocks until the copy has arrived, and calls `read` with it.
+    /// Submits `encoder` with a copy of the first `bytes` bytes of `from`. Blocks until the copy has arrived, and calls `read` with its bytes.
     pub(super) fn read_now(
         &mut self,
         mut encoder: wgpu::CommandEncoder,
@@ -88,7 +88,7 @@ pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-/// Returns the excerpt without its list of blocks, which only the copy needs.
+/// Returns the excerpt with an empty list of blocks: only the copy needs the list.
 fn without_blocks(excerpt: &Excerpt<'_>) -> Excerpt<'static> {
     match *excerpt {
         Excerpt::State(state, page) => Excerpt::State(state, page),

@@ -19,7 +19,7 @@ impl Arrival {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.has_arrived = true;
         let waker = state.waker.take();
-        // The woken task may poll at once, and polling takes the lock.
+        // The woken task may poll at once, and polling takes the lock. So the lock is released first.
         drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
