@@ -82,15 +82,15 @@ pub struct Error {
     pub message: String,
     /// The place of the fault: a path, a tensor, a line, a shader and its binding. `None` if the place is unknown.
     pub place: Option<String>,
-    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. A place in its value may follow, as in `grammar: line 1,
-    /// column 12`. [`field_name`](Self::field_name) returns the name alone.
+    /// The wrong option, or the wrong field of a request, by its library name: `top_p`. A place in the value of the field may follow, as in `grammar:
+    /// line 1, column 12`. [`field_name`](Self::field_name) returns the name alone.
     pub field: Option<Box<str>>,
     /// Advice on what the user can do, or `None`. Options and items of the library are between backticks.
     pub hint: Option<String>,
     /// Two lines: the text with the fault, and carets under the faulty part. `None` if the fault is not in a line of text. `Display` omits the
     /// excerpt.
     pub excerpt: Option<Box<str>>,
-    /// The underlying error, which `source()` returns, or `None`. `message` describes the fault without it.
+    /// The underlying error, which `source()` returns, or `None`. `message` describes the fault without this error.
     pub(crate) cause: Option<Arc<Cause>>,
 }
 
@@ -131,8 +131,8 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
-    /// Adds a place before the earlier places: `model.pth` before `tensor w1` gives `model.pth: tensor w1`. An empty place, or one that is already
-    /// first, is not added.
+    /// Adds a place before the earlier places: `model.pth` before `tensor w1` gives `model.pth: tensor w1`. An empty place, or a place that is
+    /// already first, is not added.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         let place = one_line(place.to_string(), MAX_PLACE);
         if place.is_empty() {
@@ -146,8 +146,9 @@ impl Error {
         self
     }
 
-    /// Sets the wrong option or field to `name`. An earlier field becomes a part of it: `content`, then `messages[2]` gives `messages[2].content`.
-    /// An earlier place becomes a place in its value: `grammar: line 1`. A field that already has this name stays unchanged.
+    /// Sets the wrong option or field to `name`. An earlier field becomes a part of the new field: `content`, then `messages[2]` gives
+    /// `messages[2].content`. An earlier place becomes a place in the value of the field: `grammar: line 1`. A field that already has this name stays
+    /// unchanged.
     pub fn field(mut self, name: &str) -> Self {
         let name = one_line(name.to_string(), MAX_PLACE);
         let path = match (self.field.take(), self.place.take()) {
@@ -256,8 +257,8 @@ const MAX_MESSAGE: usize = 1000;
 /// place in the file.
 const MAX_PLACE: usize = 5000;
 
-/// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, its
-/// middle is removed: parsers quote names of any length and print the expected names at the end.
+/// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, the middle of
+/// the result is removed: parsers quote names of any length and print the expected names at the end.
 fn one_line(s: String, most: usize) -> String {
     let s = if s.chars().any(char::is_control) {
         s.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()

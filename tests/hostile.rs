@@ -114,9 +114,9 @@ fn text_without_end_is_refused() {
         let line = format!("{limits}; head -c 3G /dev/zero | \"$0\" {args}; exit $?");
         Command::new("sh").args(["-c", &line, env!("CARGO_BIN_EXE_wingbeat")]).env("WINGBEAT_DEVICE", "cpu").output().unwrap()
     };
-    refused(&soon("a pipe", || zeros("true", "tokenize")), 1, "standard input: expected at most 1.00 GiB, found more");
+    refused(&soon("a pipe", || zeros("true", "tokenize")), 1, "standard input: expected a text of at most 1.00 GiB, found a longer one");
     refused(&soon("a pipe under a limit", || zeros("ulimit -v 600000", "tokenize")), 4, "out of memory");
-    refused(&run(&["tokenize", "-f", "/dev/zero"]), 1, "/dev/zero: expected at most 1.00 GiB, found more");
+    refused(&run(&["tokenize", "-f", "/dev/zero"]), 1, "/dev/zero: expected a text of at most 1.00 GiB, found a longer one");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Texts and schemas of the tool calls that a request demands. The caller makes a grammar from them, so that the model must write a tool call.
+//! Texts and schemas of the tool calls that a request demands. The caller makes a grammar from these texts and schemas, so that the model must write
+//! a tool call.
 
 use crate::error::{Error, Result, short};
 use crate::template::{Template, Tool};

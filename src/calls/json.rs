@@ -182,7 +182,7 @@ pub fn list(text: &str, is_end: bool, declared: &Declared) -> Reading {
     }
 }
 
-/// Returns `reading` with `n` added to its number of bytes, for a text that `n` bytes precede.
+/// Returns `reading` with `n` added to its number of bytes. Call it if the text that was read begins `n` bytes after the beginning of the whole text.
 pub fn shifted(reading: Reading, n: usize) -> Reading {
     match reading {
         Reading::Calls(calls, bytes) => Reading::Calls(calls, n + bytes),

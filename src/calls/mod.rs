@@ -1,7 +1,7 @@
 //! Tool calls in answers: the forms in which models write calls, and the texts of calls that a request demands.
 //!
-//! Text counts as a call only if it names a declared tool and has a JSON object of arguments; in GLM-4's form, any text can be the arguments. All
-//! other text stays text. This module does not depend on the module `chat`.
+//! Text counts as a call only if it names a declared tool and has a JSON object of arguments; in GLM-4's form, any text can be the arguments.
+//! Everything else stays text. This module does not depend on the module `chat`.
 
 mod bare;
 mod demand;
@@ -28,7 +28,7 @@ pub trait Form: Sync {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading;
 }
 
-/// The forms that can occur anywhere in an answer. If several could read a call, the first one does.
+/// The forms that can occur anywhere in an answer. If several forms could read a call, the first of them reads it.
 const FORMS: &[&dyn Form] = &[&written::WrittenForm, &fenced::FencedForm, &tagged::TaggedForm, &listed::ListedForm, &bare::BareForm];
 
 /// The result of reading a form at the beginning of a text.
@@ -54,7 +54,7 @@ impl Declared {
         Declared(messages.iter().flat_map(|message| &message.tools).map(|tool| tool.name().to_string()).collect())
     }
 
-    /// Returns the names of these tools.
+    /// Returns the names of `tools`.
     pub fn of(tools: &[Tool]) -> Declared {
         Declared(tools.iter().map(|tool| tool.name().to_string()).collect())
     }

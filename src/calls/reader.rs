@@ -27,7 +27,7 @@ pub struct CallReader {
 const FIRST: [char; 4] = ['*', '`', '<', '{'];
 
 impl CallReader {
-    /// Makes a reader for calls of these tools. Without tools, all text stays text.
+    /// Makes a reader for calls of the `declared` tools. Without tools, all text stays text.
     pub fn new(declared: Declared) -> CallReader {
         CallReader { declared, held: String::new() }
     }

@@ -23,10 +23,9 @@ pub struct Question {
     pub sampling: Sampling,
     /// Ids of the tokens that end the answer. `None` means the model's own stop tokens.
     pub stop_ids: Option<Vec<u32>>,
-    /// Texts that end the answer. Do not use them for an answer with a constraint, which determines the end itself.
+    /// Texts that end the answer. Do not use them for an answer with a constraint: the constraint determines the end itself.
     pub stop_texts: Vec<String>,
-    /// The most tokens of the answer, from `max_new_tokens` of the model's `generation_config.json`. `None` if the file sets no
-    /// limit.
+    /// The maximum number of tokens in the answer, from `max_new_tokens` of the model's `generation_config.json`. `None` if the file sets no limit.
     pub max_new_tokens: Option<usize>,
     pub(crate) place: AnswerPlace,
     start: ReplyStart,
@@ -37,7 +36,7 @@ pub struct Question {
     declared: Declared,
 }
 
-/// The kind of format that rendered a prompt. It determines how a reader splits the answer.
+/// The kind of format that rendered a prompt. The kind determines how a reader splits the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// A format of lines.
@@ -110,8 +109,9 @@ impl Question {
         })
     }
 
-    /// Returns a constraint for the whole text that the model writes. It restricts the answer, but not a thought before it. `make(between)` returns
-    /// the constraint of the answer alone, which must allow the text `between` first: the text between the prompt and the answer, usually a blank.
+    /// Returns a constraint for the whole text that the model writes. The constraint restricts the answer, but not the thought before the answer.
+    /// `make(between)` returns the constraint of the answer alone. `between` is the text between the prompt and the answer, usually a blank; the
+    /// constraint of the answer must allow it first.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary; the errors of `make`.
@@ -144,8 +144,8 @@ impl Question {
         }
     }
 
-    /// Returns how many tokens this prompt shares with the conversation's next prompt. The next prompt has the answer where this one begins a
-    /// thought.
+    /// Returns how many tokens this prompt shares with the conversation's next prompt. Where this prompt begins a thought, the next prompt has the
+    /// answer.
     pub(crate) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
         let (before, own) = self.tokens.split_at(self.n_before);
         let text = vocab.decode(own);
@@ -159,7 +159,7 @@ impl Question {
         counts.into_iter().try_fold(own.len(), |least, n| Ok(least.min(n?))).map(|n| before.len() + n)
     }
 
-    /// Returns whether the session must search for the stop texts, because the reader ignores them.
+    /// Returns whether the session must search for the stop texts, because the reader ignores stop texts.
     pub(crate) fn is_text(&self) -> bool {
         self.source != Source::Segments
     }

@@ -43,13 +43,13 @@ impl AnswerReader {
         AnswerReader { splitter: Splitter::new(start, stop_texts), segments: None, declared: Declared::default(), is_call: false }
     }
 
-    /// Makes a reader for an answer that is one text and can call these tools.
+    /// Makes a reader for an answer that is one text and can call the `declared` tools.
     pub(super) fn of_text(start: ReplyStart, declared: Declared) -> AnswerReader {
         let splitter = Splitter::new(start, Vec::new()).with_calls(declared);
         AnswerReader { splitter, segments: None, declared: Declared::default(), is_call: false }
     }
 
-    /// Makes a reader for the answer to a prompt with special tokens, which a GLM template rendered.
+    /// Makes a reader for the answer to a prompt that a GLM template rendered with special tokens.
     pub(super) fn of_message(
         vocab: &Vocab,
         prompt: &[u32],

@@ -133,7 +133,7 @@ struct Thought {
     read: Vec<u8>,
     /// One bit per token, set if the token has a text.
     texts: Vec<u32>,
-    /// Tokens with text after a `>`. They could both end the thought and begin the answer.
+    /// Tokens with text after a `>`. Such tokens could both end the thought and begin the answer.
     closers: Vec<u32>,
 }
 
@@ -153,7 +153,8 @@ impl Thought {
         Thought { read: opening.into(), texts, closers }
     }
 
-    /// Writes the allowed tokens to `ids`, one bit per token: all with a text, except those that would both end the thought and begin the answer.
+    /// Writes the allowed tokens to `ids`, one bit per token: all tokens with a text, except the tokens that would both end the thought and begin the
+    /// answer.
     fn allowed(&self, vocab: &Vocab, ids: &mut Vec<u32>) {
         self.texts.clone_into(ids);
         for &id in &self.closers {

@@ -10,11 +10,11 @@ pub struct Settings {
     pub chat_len_short: usize,
     /// `CHAT_LEN_LONG`: after this number of tokens in a reply, the logits of newlines get a positive bias that grows.
     pub chat_len_long: usize,
-    /// `CHAT_LEN_MAX`: the most tokens of a reply.
+    /// `CHAT_LEN_MAX`: the maximum number of tokens in a reply.
     pub chat_len_max: usize,
     /// `FREE_GEN_LEN`: a free text (outside the conversation) has at most one token more than this. Up to 99 further tokens may complete a character.
     pub free_gen_len: usize,
-    /// `CHUNK_LEN`: the most prompt tokens per prefill step.
+    /// `CHUNK_LEN`: the maximum number of prompt tokens per prefill step.
     pub chunk_len: usize,
     /// `AVOID_REPEAT`: characters that must not occur twice in succession. Only characters that are one token of the vocabulary count.
     pub avoid_repeat: String,

@@ -92,7 +92,7 @@ impl Splitter {
         }
     }
 
-    /// Returns the splitter with a reader for calls of these tools.
+    /// Returns the splitter with a reader for calls of the `declared` tools.
     pub fn with_calls(self, declared: Declared) -> Splitter {
         Splitter { calls: (!declared.is_empty()).then(|| CallReader::new(declared)), ..self }
     }

@@ -54,7 +54,8 @@ Examples:
   wingbeat batch prompts.jsonl -o texts.jsonl --slots 32 --seed 1 --deterministic
   make-prompts | wingbeat batch - | jq -r .text";
 
-/// The longest wait for an input line or for an event. The main loop waits for them in turn, so a long wait for one would delay the other.
+/// The longest wait for an input line or for an event. The main loop waits for lines and for events in turn, so a long wait for a line would delay
+/// the events.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Continue many prompts from a file
@@ -137,7 +138,7 @@ pub fn run(mut args: Args) -> Outcome {
     let is_stopped = || stop.load(Ordering::Relaxed);
     while !is_stopped() {
         while is_open && run.n_free() > 0 && !is_stopped() {
-            // While texts are being generated, do not wait for a line.
+            // While texts are being generated, do not wait for a line: the wait would delay their events.
             match lines.next(if run.is_idle() { PATIENCE } else { Duration::ZERO })? {
                 Next::Line(line) => run.take(line)?,
                 Next::Wait => break,
@@ -163,7 +164,7 @@ pub fn request_of(line: &[u8]) -> crate::error::Result<Request> {
 }
 
 impl Args {
-    /// Returns a request with the settings of the flags. The fields of an input line override these settings.
+    /// Returns a request with the settings from the flags. The fields of an input line override these settings.
     fn defaults(&self, rules: Option<NamedRules>) -> Request {
         let mut request = Request::new(Input::Tokens(Vec::new())).max_tokens(self.max_tokens);
         request.stop = Some(self.sampling.stop.clone());

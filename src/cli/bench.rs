@@ -352,7 +352,8 @@ fn measure(
     })
 }
 
-/// Returns the number of parameters of the embedding and the head. Prefill does not multiply every prompt token by these matrices.
+/// Returns the number of parameters of the embedding and the head. The rate of operations leaves these parameters out, because prefill does not
+/// multiply every prompt token by these matrices.
 fn table_params(model: &Model) -> u64 {
     2 * model.facts().n_vocab as u64 * model.facts().n_embd as u64
 }
@@ -372,7 +373,7 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
     session.continue_many(&mut continuations, &limits, &mut |event| {
-        // One submission to the GPU may sample several tokens, which share its time equally.
+        // One submission to the GPU may sample several tokens. These tokens share the time of the submission equally.
         n_came += usize::from(event.continuation == 0);
         if n_came == event.n_together {
             let each = last.elapsed().as_secs_f64() * 1e3 / event.n_together as f64;

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 const KEY: &str = "WINGBEAT_API_KEY";
 /// The time that a server may take to load its model.
 const LOADING: Duration = Duration::from_secs(60);
-/// The time between two checks of the stop flag, or of the server's readiness.
+/// The time between two checks of the stop flag, and between two checks of whether the server is ready.
 const TICK: Duration = Duration::from_millis(50);
 /// The token limit of the unmeasured requests before each measurement.
 const WARM_UP: usize = 4;

@@ -9,7 +9,7 @@ use crate::exec::products::Products;
 use crate::tape::{MatrixPart, Rows, Tape};
 use std::sync::Arc;
 
-/// The number of rows of a matrix. A matrix has `ROWS` rows and `K` columns, and takes 64 MiB in f16. This is less than any adapter's limit on
+/// The number of rows in each measured matrix. A matrix has `ROWS` rows and `K` columns, and takes 64 MiB in f16: less than any adapter's limit on
 /// the size of one buffer binding. All matrices of a measurement together are larger than the caches of a GPU.
 const ROWS: usize = 8192;
 const K: usize = 4096;

@@ -132,7 +132,7 @@ pub fn run(args: Args) -> Outcome {
         chat.show_last_turns();
     }
     let ended = chat.turns();
-    // A chat that ends with an error is saved, too, unless its device failed and the state is lost.
+    // A chat that ends with an error is saved, too, unless the state is lost because the device failed.
     let is_lost = matches!(&ended, Err(Failure::Error(e)) if e.kind == Kind::Device);
     let target = chat.target.as_ref().filter(|_| !is_lost);
     let saved = target.map_or(Ok(()), |target| target.save(&mut |path| chat.conversation.save(path)));

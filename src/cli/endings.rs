@@ -23,7 +23,7 @@ impl Endings {
         endings
     }
 
-    /// Counts a text. `complete` is true if the text is complete under its grammar or schema, and `None` without a grammar or schema.
+    /// Adds a text to the counts. `complete` is true if the text is complete under its grammar or schema, and `None` without a grammar or schema.
     pub fn add(&mut self, finish: Finish, complete: Option<bool>) {
         self.all += 1;
         self.context += usize::from(finish == Finish::Context);

@@ -14,7 +14,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     [DEVICE, CACHE, THREADS].into_iter().chain(models::names())
 }
 
-/// Checks the values of wingbeat's variables. Prints a note about every other variable whose name looks like a typo of one of them.
+/// Checks the values of wingbeat's variables. Prints a note about every other variable whose name looks like a typo of one of wingbeat's variables.
 ///
 /// # Errors
 /// `Usage` if a value is wrong. The error names the variable.

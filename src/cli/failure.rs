@@ -131,7 +131,7 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
     found.at(args.iter().map(|arg| flag(arg)).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the flag in `given` that requires the flag `missing`, or `None` if no flag does. Clap's error does not name it, so this function
+/// Returns the flag in `given` that requires the flag `missing`, or `None` if no flag does. Clap's error names only `missing`, so this function
 /// parses the command with one flag at a time.
 fn needing<'a>(missing: &str, given: &'a [OsString]) -> Option<&'a str> {
     let is_flag = |arg: &OsString| arg.to_str().is_some_and(|arg| arg.starts_with('-'));
@@ -162,7 +162,7 @@ fn described(arg: &str) -> String {
     format!("{arg}{help}{values}")
 }
 
-/// Returns the name of a positional argument without its brackets, which show whether it is optional.
+/// Returns the name of a positional argument without its brackets. The brackets show whether the argument is optional.
 fn bare(arg: &str) -> &str {
     if arg.starts_with('-') { arg } else { arg.trim_matches(['<', '>', '[', ']', '.']) }
 }

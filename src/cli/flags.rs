@@ -1,7 +1,7 @@
 //! Maps the library's names of options and items to flags and commands.
 //!
-//! An error of the library names a field, such as `device`. Its hint names options between backticks. This module replaces these names by
-//! the flag, the environment variable or the command that a user types.
+//! An error of the library names a field, such as `device`. The error's hint names options between backticks. This module replaces these names by the
+//! flag, the environment variable or the command that a user types.
 
 use super::variables::DEVICE;
 use crate::error::{Error, renamed};

@@ -34,7 +34,7 @@ impl FormatArgs {
         self.add_bos
     }
 
-    /// Returns the format that `--format`, `--thinking` and `--add-bos` choose, or `None` without these flags.
+    /// Returns the format that `--format`, `--thinking` and `--add-bos` choose, or `None` if none of these flags is given.
     ///
     /// # Errors
     /// `Usage` if the model cannot use the format.

@@ -196,8 +196,8 @@ fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32]
     session.save_with(continuation.slot, path, beside)
 }
 
-/// Generates and prints all texts. Returns the timings, the milliseconds from `began` to the first token (`None` without a token), and any failure to
-/// print, after which the caller can still save the state.
+/// Generates and prints all texts. Returns the timings, the milliseconds from `began` to the first token (`None` without a token), and the error if
+/// printing failed. After such an error, the caller can still save the state.
 fn play(
     args: &Args,
     session: &mut Session,

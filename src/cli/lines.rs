@@ -14,7 +14,7 @@ pub const MAX_BYTES: usize = 16 << 20;
 /// The maximum number of lines that are read in advance.
 const MAX_WAITING: usize = 64;
 
-/// The most bytes of all lines that wait or are being processed. Without a limit, long lines would fill the memory.
+/// The maximum size in bytes of all lines that wait or are being processed. Without a limit, long lines would fill the memory.
 const MAX_HELD: usize = 64 << 20;
 
 /// A line of the input, and its number in the input, from 1.
@@ -50,7 +50,7 @@ impl Budget {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `bytes` more bytes fit into [`MAX_HELD`], and counts them. A line of any length fits if it is the only one.
+    /// Waits until `bytes` more bytes fit into [`MAX_HELD`], and counts these bytes. A line of any length fits if no other line is counted.
     fn hold(self: &Arc<Self>, bytes: usize) -> HeldBytes {
         let is_full = |used: &mut usize| *used > 0 && *used + bytes > MAX_HELD;
         let mut used = self.freed.wait_while(self.used(), is_full).unwrap_or_else(PoisonError::into_inner);

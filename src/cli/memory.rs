@@ -1,7 +1,7 @@
 //! Ends the program if the memory is exhausted: one line on stderr, with `--json` also an object on stdout, and exit code 4.
 //!
-//! Large allocations, whose size depends on a file or a user, return errors instead (`error::room`). This allocator handles the failure of all
-//! others. It belongs to the program, because a library must not choose its caller's allocator.
+//! Large allocations, whose size depends on a file or a user, return errors instead (`error::room`). This allocator handles the failure of all other
+//! allocations. It belongs to the program, because a library must not choose its caller's allocator.
 
 use crate::error::{Kind, MEMORY_HINT, is_handled};
 use crate::weights::new_file::remove_unfinished_at_once;

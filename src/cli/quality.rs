@@ -137,8 +137,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns two lists of token ids: the vocabulary's start tokens, such as a begin-of-text token, and the rest of the text. Every window begins
-/// with the start tokens. The first list is empty if the input does not begin with them.
+/// Returns two lists of token ids: the vocabulary's start tokens, such as a begin-of-text token, and the rest of the text. Every window begins with
+/// the start tokens. The first list is empty if the input does not begin with the start tokens.
 fn text(session: &Session, given: GivenInput) -> Result<(Vec<u32>, Vec<u32>)> {
     let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;

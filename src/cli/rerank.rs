@@ -117,7 +117,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the lines of a file of queries.
+/// Returns the queries in a file, one per line.
 fn queries(path: &Path) -> Result<Vec<String>> {
     let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
     let text = read_text(file).and_then(utf8).map_err(|e| e.at(path.display()))?;

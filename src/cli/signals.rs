@@ -1,7 +1,7 @@
 //! Handles signals. Ctrl-C, SIGTERM and SIGHUP end the program with exit code 130.
 //!
-//! Some subcommands can stop early: at the first signal they save their files and end, and a second Ctrl-C ends them at once. All others end at
-//! the first signal. No temporary file remains.
+//! Some subcommands can stop early: at the first signal they save their files and end, and a second Ctrl-C ends them at once. All other subcommands
+//! end at the first signal. No temporary file remains.
 
 #[cfg(unix)]
 mod unix;
@@ -40,8 +40,8 @@ pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
 }
 
-/// Registers `last`, which is called before a signal ends the program at once, for example to print results. `last` runs on the signal
-/// thread. Other signals wait until `last` returns.
+/// Registers `last`, for example to print results. If a signal ends the program at once, `last` is called first. `last` runs on the signal thread.
+/// Other signals wait until `last` returns.
 pub fn before_the_end(last: impl FnOnce() + Send + 'static) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last));
 }

@@ -9,8 +9,8 @@ use crate::session::Model;
 /// The maximum number of slots if the user gives no number. More slots gain little, because 16 tokens already share each read of the weights.
 const SLOTS: usize = 16;
 
-/// Returns the number of slots: `asked`, if so many fit the free memory. Without `asked`, as many as fit half of it, from 1 to 16. Unknown free
-/// memory counts as enough.
+/// Returns the number of slots: `asked`, if so many fit the free memory. Without `asked`, returns as many slots as fit into half of the free memory,
+/// from 1 to 16. Unknown free memory counts as enough.
 ///
 /// # Errors
 /// `Memory` if the slots do not fit. The error names `--slots`.

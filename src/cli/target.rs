@@ -109,8 +109,8 @@ impl StateTarget {
         self.may_replace |= is_same(&self.path, path);
     }
 
-    /// Calls `save` with the target's path. If the file cannot be written, tries the first free name of `NAME.1`, `NAME.2` and so on, then a
-    /// name in the folder for temporary files.
+    /// Calls `save` with the target's path. If the file cannot be written, tries the first free name among `NAME.1`, `NAME.2` and so on, then a name
+    /// in the folder for temporary files.
     ///
     /// # Errors
     /// The error of the first attempt. Its hint names the file to which the state was saved instead, or says that nothing is saved.

@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of bytes of a result. Further bytes are dropped.
+/// The maximum size of a result, in bytes. Further bytes are dropped.
 const MAX_BYTES: usize = 1 << 20;
 
 /// The time between two checks of whether the process has ended.
@@ -118,7 +118,7 @@ fn read_all(mut output: impl Read, to: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Returns the result that the model gets for a failed call: a JSON object with the reason `why`.
+/// Returns the result that the model receives for a failed call: a JSON object with the reason `why`.
 pub fn failure(why: &str) -> String {
     json!({ "error": why }).to_string()
 }

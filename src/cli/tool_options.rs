@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The maximum size of a file of tools in bytes.
+/// The maximum size, in bytes, of a file that declares tools.
 const MAX_BYTES: u64 = 4 << 20;
 
 #[derive(clap::Args)]

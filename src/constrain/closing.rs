@@ -15,19 +15,19 @@ use toktrie::{TokEnv, TokTrie};
 /// The largest number of bytes that a search may append to complete a text.
 const LONGEST: usize = 16 << 10;
 
-/// The most bytes that [`Closer::shorter`] may try in total. It runs once, at the beginning of a text.
+/// The maximum number of bytes that [`Closer::shorter`] tries in total. This function runs once, at the beginning of a text.
 const TRIES: usize = 4000;
 
 /// If more than this many bytes may come next, the search tries only the first `ALIKE` bytes of each [`rank`].
 const CHOICES: usize = 8;
-/// The number of bytes of equal rank that the search tries, for example two of the ten digits.
+/// How many bytes with the same rank the search tries, for example two of the ten digits.
 const ALIKE: usize = 2;
 
 /// Added to the rank of a byte that occurs only within longer tokens, so that the search tries it later.
 const WITHIN: usize = 5;
 
-/// The most bytes that may be dropped from the beginning of a known ending. An ending may begin with a value, such as a number, that the next token
-/// already contains.
+/// The maximum number of bytes that are dropped from the beginning of a known ending. An ending may begin with a value, such as a number, that the
+/// next token already contains.
 const REPLACED: usize = 12;
 
 /// An unfinished text under a grammar, with the shortest known bytes that complete the text.
@@ -50,8 +50,8 @@ struct Ending {
 }
 
 impl Closer {
-    /// Makes a closer for a new text, whose parser `bytes` has read nothing yet. Searches for a short complete text under the grammar, which is the
-    /// first ending. Returns `None` if the search fails, or if the vocabulary has no tokens for the ending.
+    /// Makes a closer for a new text, whose parser `bytes` has read nothing yet. Searches for a short complete text under the grammar, and uses this
+    /// text as the first ending. Returns `None` if the search fails, or if the vocabulary has no tokens for the ending.
     pub fn new(bytes: Parse, vocab: TokEnv) -> Option<Closer> {
         let order = Arc::new(ByteOrder::of(vocab.tok_trie()));
         let mut closer = Closer { bytes, vocab, order, ending: Arc::default(), next: None };
@@ -129,7 +129,7 @@ impl Closer {
     /// Splits a text into the fewest tokens. Returns `None` if the vocabulary has no tokens for the text.
     fn tokens_of(&self, text: &[u8]) -> Option<Vec<u32>> {
         let trie = self.vocab.tok_trie();
-        // for each offset in the text: the fewest tokens up to there, the last of them, and where it begins
+        // for each offset in the text: the fewest tokens up to there, the last of these tokens, and where this last token begins
         let mut best: Vec<Option<(usize, u32, usize)>> = vec![None; text.len() + 1];
         for from in 0..text.len() {
             let so_far = match best[from] {
@@ -158,8 +158,8 @@ impl Closer {
         Some(tokens)
     }
 
-    /// Searches for a shorter ending of the text that `start` has parsed. `text` is a known ending; the search tries other bytes at each of its
-    /// offsets. Returns the ending with the fewest tokens, which may be `text` itself, or `None` if the vocabulary has no tokens for any ending.
+    /// Searches for a shorter ending of the text that `start` has parsed. `text` is a known ending; the search tries other bytes at each offset of
+    /// `text`. Returns the ending with the fewest tokens, which may be `text` itself, or `None` if the vocabulary has no tokens for any ending.
     fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<Ending> {
         let size = |ending: &Ending| (ending.tokens.len(), ending.text.len());
         let (mut best, mut text) = (self.ending_of(text.clone()), text);
@@ -205,8 +205,8 @@ fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Opt
             return Some(text);
         }
         // For each set of allowed bytes, the search takes the first choice 16 times, then the second 32 times, the third 64 times and so on,
-        // cyclically. So it gives up a choice that does not end the text, while a choice that does has enough steps to close all open strings and
-        // brackets.
+        // cyclically. So the search gives up a choice that does not end the text, while a choice that does has enough steps to close all open strings
+        // and brackets.
         let n = visits.entry(place).or_default();
         let byte = *choices.get((*n / 16 + 1).ilog2() as usize % choices.len().max(1))?;
         *n += 1;

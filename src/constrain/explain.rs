@@ -72,7 +72,7 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
                 if begun.elapsed() > LIMIT {
                     break 'deeper;
                 }
-                // ignore errors of another kind: they come from references whose target the reduced schema lacks
+                // ignore errors of another kind: such errors come from references whose target the reduced schema lacks
                 let Some(error) = compile(&alone(root, &some)).filter(|e| kind(e) == kind(&said)) else { continue };
                 if let [(pointer, part)] = some.as_slice() {
                     (at, schema, said) = (pointer.clone(), part, error);
@@ -121,8 +121,7 @@ fn meaning(schema: &Value, said: &str) -> Error {
     }
 }
 
-/// Returns the known phrase in llguidance's error message, which identifies the kind of error. Returns `None` if the message contains no known
-/// phrase.
+/// Returns the phrase in llguidance's error message that identifies the kind of error. Returns `None` if the message contains no known phrase.
 fn kind(said: &str) -> Option<&'static str> {
     let all = OF_SCHEMA.iter().map(|(known, ..)| *known).chain(MEANT.iter().map(|(known, _)| *known));
     std::iter::once("nsatisfiable").chain(all).find(|known| said.contains(known))

@@ -17,7 +17,7 @@ use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTr
 /// The stack size, in bytes, of the thread that compiles a grammar. llguidance's compiler recurses as deeply as the grammar's rules are nested.
 const STACK_BYTES: usize = 256 << 20;
 
-/// The tokens of a vocabulary as a trie of their bytes. Create it once per model: it takes about 100 ms for 65 536 tokens.
+/// The tokens of a vocabulary as a trie of their bytes. Create the trie once per model: it takes about 100 ms for 65 536 tokens.
 #[derive(Clone)]
 pub struct Pieces {
     /// Creates parsers whose ids are the tokens of the vocabulary.
@@ -111,7 +111,7 @@ impl Ids {
     }
 }
 
-/// Returns the parser's limits. They allow a step more work than llguidance's defaults, because a slow step is better than an error.
+/// Returns the parser's limits. The limits allow a step more work than llguidance's defaults, because a slow step is better than an error.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 5_000_000,

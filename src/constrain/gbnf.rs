@@ -342,7 +342,7 @@ impl<'t> GbnfReader<'t> {
         code.and_then(char::from_u32).ok_or_else(|| self.refuse(begin..self.at, "this code is not a Unicode character"))
     }
 
-    /// Reads a name of letters, digits, `-` and `_`. Returns the byte range of the name, which is empty if no such character comes next.
+    /// Reads a name of letters, digits, `-` and `_`. Returns the byte range of the name. The range is empty if no such character comes next.
     fn name(&mut self) -> Range<usize> {
         self.while_it(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     }

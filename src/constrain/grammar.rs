@@ -109,7 +109,7 @@ impl Grammar {
     }
 
     /// Sets whether a text is completed before its token limit. If `closes` is true, the last tokens are chosen so that the text matches the whole
-    /// grammar; a limit that is too small for any complete text still cuts it. The default is true for JSON and false for GBNF.
+    /// grammar; if the limit is too small for any complete text, the text is still cut. The default is true for JSON and false for GBNF.
     #[must_use]
     pub fn close(self, closes: bool) -> Grammar {
         Grammar { closes, ..self }

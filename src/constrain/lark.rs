@@ -7,7 +7,8 @@ use super::parts::{GrammarParts, Node};
 use crate::error::{Error, Result, short};
 use std::fmt::Write;
 
-/// The largest number of rules in a chain in which each rule refers to the next rule. llguidance's compiler recurses for each rule.
+/// The largest number of rules in a chain in which each rule refers to the next rule. llguidance's compiler recurses for each rule, so a longer chain
+/// could exhaust its stack.
 const MAX_DEPTH: usize = 4000;
 
 /// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. Every expression and subexpression is a part with a number N, and becomes
@@ -36,14 +37,14 @@ pub fn write(rules: &Rules) -> Result<String> {
     Ok(writer.text)
 }
 
-/// Visits the parts in the order in which llguidance compiles them. Returns the first part that is nested too deeply, or `None` if every part is
-/// within the limit.
+/// Returns the first part that is nested too deeply, or `None` if every part is within the limit. Visits the parts in the order in which llguidance
+/// compiles them.
 fn too_deep(parts: &GrammarParts, is_lexeme: &[bool]) -> Option<usize> {
     let mut is_seen = vec![false; parts.all.len()];
     is_seen[parts.root] = true;
     let mut chain = vec![(parts.root, 0)];
     while let Some((part, next)) = chain.last_mut() {
-        // no part inside a lexeme is visited: a lexeme is a regular expression of limited depth
+        // a lexeme is a regular expression, whose depth has its own limit, so the parts inside a lexeme need no visit
         let below = if is_lexeme[*part] { &[] } else { parts.below(*part) };
         let Some(&child) = below.get(*next) else {
             chain.pop();

@@ -4,9 +4,9 @@
 //! is any word that ends with e. If `[a-z]*` were a lexeme, the lexer would take the final e, too.
 //!
 //! So a part becomes a lexeme only if the grammar still matches the same texts. The test takes a lexeme L and every lexeme S (L itself included),
-//! with the bytes that may follow S in the grammar. L fails if a match of S and then such a byte begin a match of L: the lexer would continue L where
-//! S should end. A part that fails is split into smaller parts. Single characters never fail, because no character's UTF-8 begins with another
-//! character's UTF-8.
+//! with the bytes that may follow S in the grammar. L fails if a match of S, followed by such a byte, is the beginning of a match of L: the lexer
+//! would continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because no character's UTF-8
+//! begins with another character's UTF-8.
 //!
 //! Long lexemes make the computation of masks fast. JSON's strings and numbers pass the test.
 
@@ -23,7 +23,7 @@ const FUEL: u64 = 100_000;
 const MAKE: u64 = 2_500;
 /// One unit of work is counted for this many pairs of lexemes that are looked at, but not compared.
 const LOOKS: usize = 16;
-/// The most characters of a part that is compared as a plain text. Longer parts are compared as regular expressions.
+/// The maximum length, in characters, of a part that is compared as a plain text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
 
 /// Returns, for each part of the grammar, whether it becomes a lexeme.
@@ -60,8 +60,8 @@ struct Finder<'p> {
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. Parts inside lexemes and parts that `root` does not reach are
-    /// none.
+    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. A part inside a lexeme is not a lexeme itself, and neither is a
+    /// part that `root` does not reach.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);

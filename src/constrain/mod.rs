@@ -75,7 +75,7 @@ pub trait Constraint: Send {
     /// Returns an error if no token may follow and the text may not end, or if the computation exceeds a limit.
     fn allowed(&mut self) -> Result<Allowed<'_>>;
 
-    /// Appends a token to the text. The token must be allowed. The session does not call it for an id that ends the text.
+    /// Appends a token to the text. The token must be allowed. The session does not call this method for an id that ends the text.
     ///
     /// # Errors
     /// Returns an error if the token is not allowed.
@@ -108,8 +108,8 @@ impl Allowed<'_> {
         self.may_end && self.ids.iter().all(|&word| word == 0)
     }
 
-    /// Masks all ids that are not allowed, by setting their logits to minus infinity. `logits` has one element per id. `ends` lists the ids
-    /// that end a text; they keep their logits if the text may end here, else they are masked, too.
+    /// Masks all ids that are not allowed, by setting their logits to minus infinity. `logits` has one element per id. `ends` lists the ids that end
+    /// a text; these ids keep their logits if the text may end here, else they are masked, too.
     pub fn mask(&self, logits: &mut [f32], ends: &[u32]) {
         let words = self.ids.iter().copied().chain(std::iter::repeat(0));
         let kept: Vec<(u32, f32)> = ends.iter().filter_map(|&id| Some((id, *logits.get(id as usize)?))).collect();
@@ -124,15 +124,15 @@ impl Allowed<'_> {
     }
 }
 
-/// The most tokens that are drawn and tested at one position. If the text could not be completed within its token limit after any of them, the first
-/// token of the constraint's [`closing`](Constraint::closing) sequence is used instead.
+/// The maximum number of tokens that are drawn and tested at one position. If none of them lets the text be completed within its token limit, the
+/// first token of the constraint's [`closing`](Constraint::closing) sequence is used instead.
 const DRAWS: usize = 4;
 
 /// The result of drawing a token under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The chosen token. `None` if the text must end here: it is complete, and after each drawn token it could not be completed again within the
-    /// token limit.
+    /// The chosen token. `None` if the text must end here: the text is complete, and after each drawn token the text could not be completed again
+    /// within the token limit.
     pub token: Option<u32>,
     /// `true` if the first drawn token was not used, because the text could not have been completed after it within the token limit.
     pub is_closing: bool,
@@ -140,8 +140,9 @@ pub struct Drawn {
 
 /// Draws the next token of a text under a constraint. The text may have at most `left` more tokens, including this token.
 ///
-/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), it still can after the chosen token. `logits` has
-/// one element per id and must already be masked; this function changes it. `ends` lists the ids that end a text. `draw` draws a token from logits.
+/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), the constraint can still do so after the chosen
+/// token. `logits` has one element per id and must already be masked; this function changes it. `ends` lists the ids that end a text. `draw` draws a
+/// token from logits.
 ///
 /// # Errors
 /// The error of the first call of `draw`. Errors of later calls are not returned.

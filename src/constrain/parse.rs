@@ -72,7 +72,7 @@ impl Parse {
         }
     }
 
-    /// Appends bytes, which the grammar must allow, to the text. Each id of this parser must be a byte.
+    /// Appends bytes to the text. The grammar must allow these bytes. Each id of this parser must be a byte.
     pub fn read(&mut self, ids: &[u8]) -> Result<()> {
         self.next = None;
         let ids: Vec<u32> = ids.iter().map(|&byte| byte.into()).collect();

@@ -8,8 +8,8 @@ use crate::error::{Error, Result, short};
 use extent::{NodeExtent, Operator, extents};
 use std::collections::HashMap;
 
-/// The most alternatives of a rule. All alternatives that are regular expressions count as one. llguidance compares each alternative with all others
-/// at every byte.
+/// The maximum number of alternatives in a rule. All alternatives that are regular expressions count as one. llguidance compares each alternative
+/// with all others at every byte.
 pub const MAX_CHOICES: usize = 2000;
 
 /// The largest number of elements in a sequence. Adjacent regular expressions together count as one.
@@ -200,7 +200,8 @@ impl GrammarParts {
         }
     }
 
-    /// Returns, for each part, the parts that use it, each once: the user's number, and the first index at which the part occurs in it.
+    /// Returns, for each part, the parts that use it, each once: the number of the using part, and the first index at which the used part occurs
+    /// there.
     fn users(&self) -> Vec<Vec<(usize, usize)>> {
         let mut users = vec![Vec::new(); self.all.len()];
         let mut last_user = vec![usize::MAX; self.all.len()];
@@ -226,8 +227,8 @@ impl GrammarParts {
         first.or(next)
     }
 
-    /// Returns, for each part, the bytes that may follow its match. A part for which `is_open` returns false passes no bytes to its children; they
-    /// get bytes only from other places where they occur.
+    /// Returns, for each part, the bytes that may follow its match. A part for which `is_open` returns false passes no bytes to its children; the
+    /// children get bytes only from other places in the grammar.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<ByteSet> {
         let mut follow = vec![ByteSet::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();
@@ -341,7 +342,7 @@ fn first_bytes(chars: &Chars) -> ByteSet {
     }
     let mut ranges = chars.ranges.clone();
     ranges.sort();
-    // the class consists of the gaps between the ranges
+    // a negated class consists of the gaps between the ranges
     let mut next = Some('\0');
     for (from, to) in ranges {
         if let Some(begin) = next.filter(|&n| n < from) {

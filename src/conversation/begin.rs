@@ -14,13 +14,13 @@ use crate::session::{Model, Snapshot};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The range for the number of states of a conversation with a recurrent model. Fewer do not suffice, and more are not useful.
+/// How many states a conversation with a recurrent model can have. A conversation cannot run with fewer states, and more states are not useful.
 const STATES: std::ops::RangeInclusive<u64> = 8..=32;
 
-/// The most bytes of device memory that the states may take, unless the fewest states of [`STATES`] need more.
+/// The maximum device memory for the states, in bytes, unless the fewest states of [`STATES`] need more.
 const STATES_BYTES: u64 = 256 << 20;
 
-/// The slots of an engine's session besides those of the cache: one for the conversation, and one for the beginning of a text.
+/// The slots of an engine's session besides the slots of the cache: one for the conversation, and one for the beginning of a text.
 const OTHER_SLOTS: u64 = 2;
 
 impl Conversation {
@@ -29,7 +29,8 @@ impl Conversation {
     pub fn engine_options(model: &Model) -> EngineOptions {
         let each = if model.context().is_some() { model.slot_bytes() } else { model.state_bytes() };
         let n = (STATES_BYTES / each.max(1)).clamp(*STATES.start(), *STATES.end());
-        // A model that can be rewound keeps one text, in the KV cache that the conversation uses anyway.
+        // A model that can be rewound keeps one text, in the KV cache that the conversation uses anyway. So its cache needs no device memory of its
+        // own.
         let device_bytes = if model.can_rewind() { 1 } else { (n - OTHER_SLOTS) * model.slot_bytes().max(1) };
         let cache = CacheOptions { device_bytes, ..CacheOptions::off() };
         EngineOptions { slots: 1, prefill_slowdown: None, pinned: n as usize, cache, ..EngineOptions::default() }
@@ -77,7 +78,7 @@ impl Conversation {
     }
 
     /// Restarts the conversation after a loaded state ([`Snapshot::load`]), without a system message. From now on, the conversation and free texts
-    /// begin in this state instead of the empty one. `tokens` are the tokens that the state has read; an empty list means unknown.
+    /// begin in this state instead of the empty state. `tokens` are the tokens that the state has read; an empty list means unknown.
     ///
     /// # Errors
     /// `Input` if the format is a template; `Model` if the state belongs to other weights; the errors of every [method that prefills](Self). After an

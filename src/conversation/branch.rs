@@ -1,4 +1,4 @@
-//! A branch of a conversation in lines (`Name: text`): prefills a message, samples the reply, and ends it so that the next turn can follow.
+//! A branch of a conversation in lines (`Name: text`): prefills a message, samples the reply, and ends the reply so that the next turn can follow.
 
 use super::Answer;
 use super::core::{Core, Draw, State};
@@ -27,8 +27,8 @@ pub struct Branch {
     pub chat: State,
     /// The last message. `None` before the first message, and if it cannot be answered again, for example after an undo.
     pub asked: Option<Asked>,
-    /// For each turn that can be taken back, oldest first: the state and the number of turns before it. The engine's number of states limits the
-    /// list.
+    /// For each turn that can be taken back, oldest first: the state and the number of turns before it. The number of states that the engine can hold
+    /// limits the list.
     pub undo: VecDeque<(State, usize)>,
     pub n_turns: usize,
 }
@@ -38,9 +38,9 @@ pub struct Branch {
 pub struct Asked {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: State,
-    /// The state from which a reply is prefilled again without its thought. It has read the prompt up to the beginning of a thought, such as `
-    /// <think`, that the format adds. The list has the tokens that are missing between this state and the reply's text, usually none. `None` if
-    /// replies end at a blank line, because those have no thought.
+    /// The state from which a reply is prefilled again without its thought. If the format ends the prompt with the beginning of a thought, such as
+    /// `<think`, the state has read the prompt only up to there. The list has the tokens between this state and the text of the reply, usually none.
+    /// `None` if replies end at a blank line, because such replies have no thought.
     pub lead: Option<(State, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
@@ -154,8 +154,8 @@ pub fn reply(
     Ok((state, Reply { answer, has_more }))
 }
 
-/// Returns the most tokens that a reply after `state` may have: the context must also have room for the blank line after it. Returns `usize::MAX` if
-/// the model has no context limit.
+/// Returns the maximum length, in tokens, of a reply after `state`. The context must also have room for the blank line after the reply. Returns
+/// `usize::MAX` if the model has no context limit.
 ///
 /// # Errors
 /// `Input` if the conversation fills the context.

@@ -40,7 +40,7 @@ pub struct Draw {
     /// True if the model's end-of-text token ends the answer, as it always does under a constraint.
     pub ends: bool,
     pub max_tokens: usize,
-    /// The most tokens beyond `max_tokens` that may be sampled to complete the last character, as in [`Job::grace`].
+    /// The maximum number of tokens beyond `max_tokens` that are sampled to complete the last character, as in [`Job::grace`].
     pub grace: usize,
 }
 
@@ -57,8 +57,8 @@ pub struct Core {
     pub start: State,
     /// True if `start` was loaded.
     pub is_after_state: bool,
-    /// The position in the random stream of the seed. In a conversation in lines, it is the number of tokens sampled so far. In messages, an
-    /// answer of n tokens adds n + 1, and the sum is added to the seed of the next answer.
+    /// The position in the random stream of the seed. In a conversation in lines, the position is the number of tokens sampled so far. In messages,
+    /// an answer of n tokens adds n + 1, and the sum is added to the seed of the next answer.
     pub draws: u64,
     pub stop: Arc<AtomicBool>,
 }
@@ -105,8 +105,8 @@ impl Core {
         sampling
     }
 
-    /// Returns a sampler for the next answer, at the current position in the random stream. It searches `tokens`, the text so far, for repeated
-    /// sequences. All other penalties begin without counts, so tokens of earlier answers do not count.
+    /// Returns a sampler for the next answer, at the current position in the random stream. The sampler searches `tokens`, the text so far, for
+    /// repeated sequences. All other penalties begin without counts, so tokens of earlier answers do not count.
     fn sampler(&self, tokens: &[u32]) -> Sampler {
         let sampling = self.sampling();
         let seed = sampling.seed;
@@ -141,8 +141,8 @@ impl Core {
         })
     }
 
-    /// Samples an answer that continues `state`. Returns the state after it. `on_text` receives each new text, without incomplete characters, and may
-    /// stop the answer. `read` holds the timings of the prompt's prefill. The caller must set `text`, `thought` and `is_kept` of the answer.
+    /// Samples an answer that continues `state`. Returns the state after the answer. `on_text` receives each new text, without incomplete characters,
+    /// and may stop the answer. `read` holds the timings of the prompt's prefill. The caller must set `text`, `thought` and `is_kept` of the answer.
     ///
     /// # Errors
     /// The errors of [`pass`](Self::pass).
@@ -191,7 +191,7 @@ impl Core {
         Ok((state, Answer { tokens, finish, complete, timings, ..answer }))
     }
 
-    /// Prefills tokens after `state`, in chunks. Returns the state after them, with `change` for the logits of the next token.
+    /// Prefills tokens after `state`, in chunks. Returns the state after the tokens, with `change` for the logits of the next token.
     ///
     /// # Errors
     /// The errors of [`pass`](Self::pass).

@@ -55,7 +55,7 @@ pub struct Loaded {
 }
 
 impl Record {
-    /// Makes a record. The caller must set the names, the first prompt, the messages and the tools if the conversation has them.
+    /// Makes a record. The caller must set the names, the first prompt, the messages and the tools if the conversation has such data.
     pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> Record {
         // `preset` is left out: it only sets other settings, which the record has.
         let settings = Settings::names().filter(|(name, _)| *name != "preset");

@@ -1,6 +1,6 @@
 //! Conversations in lines (`Name: text`), with the commands of ChatRWKV. Undo and retry return to kept states.
 //!
-//! As in ChatRWKV, five states are kept, under its names. Each branch has `chat_init` after the first prompt, `chat` after the last reply and
+//! As in ChatRWKV, five states are kept, under ChatRWKV's names. Each branch has `chat_init` after the first prompt, `chat` after the last reply and
 //! `chat_pre` before it. All branches share `gen_0` before the last free text (outside the conversation) and `gen_1` after it.
 
 use super::Answer;
@@ -22,10 +22,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use web_time::Instant;
 
-/// The most tokens that a free text may have beyond its length limit, to complete its last character.
+/// The maximum number of tokens that a free text has beyond its length limit, to complete its last character.
 const GRACE: usize = 99;
 
-/// Added to the newline's logit in the answer to a [`Task::QuestionAfterPrompt`].
+/// The number that is added to the newline's logit in the answer to a [`Task::QuestionAfterPrompt`].
 const ASKED: f32 = -2.0;
 
 pub struct InLines {
@@ -35,14 +35,14 @@ pub struct InLines {
     free: FreeText,
 }
 
-/// The last free text: an answer outside the conversation. When it is continued, a new constraint first accepts the tokens in `before`.
+/// The last free text: an answer outside the conversation. When this answer is continued, a new constraint first accepts the tokens in `before`.
 #[derive(Default)]
 struct FreeText {
     /// The text that the model writes between the prompt and the answer.
     lead: &'static str,
-    /// Tokens of the answer before its last part, which the last command sampled. The state `gen_0` has read them.
+    /// The tokens of the answer that earlier commands sampled. The state `gen_0` has read these tokens.
     before: Vec<u32>,
-    /// Tokens of the last part of the answer. Only the state `gen_1` has read them.
+    /// The tokens of the answer that the last command sampled. Only the state `gen_1` has read these tokens.
     last: Vec<u32>,
 }
 
@@ -109,7 +109,7 @@ impl InLines {
         uses.values().filter(|(spare, all)| spare == all).count()
     }
 
-    /// Samples a reply to the message `asked`, which replaces an earlier reply to it.
+    /// Samples a reply to the message `asked`, and replaces an earlier reply to this message.
     fn answer_to(&mut self, core: &mut Core, asked: &mut Asked, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;

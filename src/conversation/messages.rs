@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub struct InMessages {
     /// The conversation's entries in the engine's prefix cache.
     space: Arc<Space>,
-    /// The tokens of the conversation's newest cache entry, with which the next prompts begin.
+    /// The tokens of the conversation's newest cache entry. The next prompts begin with these tokens.
     stays: Vec<u32>,
     format: Format,
     branches: Branches<Branch>,
@@ -40,8 +40,8 @@ struct Branch {
     history: Vec<Message>,
     /// For each turn, the number of messages in `history` before the turn.
     turns: Vec<usize>,
-    /// The messages to which the last answer responds: the user's last message, or the last results of tools. The number counts the messages in
-    /// `history` before them. `None` before the first message and after an undo.
+    /// The messages to which the last answer responds: the user's last message, or the last results of tools. The number is how many messages in
+    /// `history` come before these messages. `None` before the first message and after an undo.
     query: Option<(Vec<Message>, usize)>,
     /// The tokens of the conversation, from the first prompt to the end of the last answer.
     tokens: Vec<u32>,
@@ -84,8 +84,8 @@ impl InMessages {
         sampling.guard = sampling.guard.or(template.family().guard());
         sampling.check(core.model().facts().n_vocab)?;
         let constraint = core.constraint(&question.place)?;
-        // Under a constraint the session gets no stop texts, because the constraint determines the end. With special tokens in the template, the
-        // reader below searches for the stop texts.
+        // Under a constraint the session gets no stop texts, because the constraint determines the end. With special tokens in the template, `reader`
+        // below searches for the stop texts.
         if question.is_text() && constraint.is_none() {
             limits.stop_texts.clone_from(&question.stop_texts);
         }
@@ -166,7 +166,7 @@ impl InMessages {
 }
 
 /// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers. Penalties on repeated sequences need these tokens in
-/// their order; for them, the engine passes the prompt to the sampler.
+/// their order, so the engine passes the prompt to the sampler for these penalties.
 fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);

@@ -1,7 +1,8 @@
 //! A conversation with a model: messages and answers, free texts (texts outside the conversation), branches, undo, files.
 //!
 //! The commands of ChatRWKV (the reference chat program) are methods here, and prefill exactly the same tokens. Where ChatRWKV saves a state, the
-//! [engine](crate::engine) holds it, so returning to a state is exact to the bit. This module neither reads from a terminal nor parses commands.
+//! [engine](crate::engine) holds the state. So returning to a state is exact to the bit. This module neither reads from a terminal nor parses
+//! commands.
 
 mod begin;
 mod branch;
@@ -32,7 +33,8 @@ use std::sync::{Arc, Mutex};
 /// An answer of the model, with its thought, its tool calls and its measurements.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The answer's text. In the conversation, it has no thought and no blanks at its ends. A free text (outside the conversation) is unchanged.
+    /// The answer's text. An answer in the conversation has no thought and no blanks at its ends. A free text (outside the conversation) is
+    /// unchanged.
     pub text: String,
     /// The thought before the answer; empty if there was no thought.
     pub thought: String,
@@ -82,13 +84,13 @@ pub struct Stats {
     pub total: Timings,
 }
 
-/// A conversation with one model. It runs on an [`Engine`](crate::engine::Engine): one of its own, or one that it shares with requests and other
-/// conversations.
+/// A conversation with one model. It runs on an [`Engine`](crate::engine::Engine): an engine of its own, or an engine that it shares with requests
+/// and other conversations.
 ///
 /// Callbacks run on the caller's thread, and the engine waits for them. So a callback must not wait for the same engine.
 ///
-/// The callback `on_part` or the stop flag can stop an answer. The conversation keeps its text. If there is no text, the conversation drops the
-/// message, but [`retry`](Self::retry) can answer it. Every method that samples clears the stop flag first.
+/// The callback `on_part` or the stop flag can stop an answer. The conversation keeps the text of a stopped answer. If the answer has no text, the
+/// conversation drops the message, but [`retry`](Self::retry) can answer it. Every method that samples clears the stop flag first.
 ///
 /// # Errors
 /// Methods that sample return `Interrupted` if the stop flag is set during a prefill, and `Memory` if the engine can hold no further state
@@ -283,14 +285,15 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets a function that changes the logits before each token of every answer is sampled. `None` removes it. It receives the answer's tokens so
-    /// far and the logits. In a format of lines (`Name: text`), these logits already have ChatRWKV's biases. Penalties are applied later.
+    /// Sets a function that changes the logits before each token of every answer is sampled. `None` removes the function. The function receives the
+    /// answer's tokens so far and the logits. In a format of lines (`Name: text`), these logits already have ChatRWKV's biases. Penalties are applied
+    /// later.
     pub fn set_processor(&mut self, processor: Option<Processor>) {
         self.core.processor = processor.map(|processor| Arc::new(Mutex::new(processor)));
     }
 
-    /// Constrains all further answers in every branch. `None` removes the constraint. A constrained answer ends where its constraint ends; stop texts
-    /// do not end it, except `stop_strings` in a GLM's `generation_config.json`. A thought before the answer is not constrained.
+    /// Constrains all further answers in every branch. `None` removes the constraint. A constrained answer ends where its constraint ends. Stop texts
+    /// do not end the answer, except `stop_strings` in a GLM's `generation_config.json`. A thought before the answer is not constrained.
     pub fn set_constraint(&mut self, make: Option<MakeConstraint>) {
         self.core.rules = make;
     }
@@ -298,7 +301,7 @@ impl Conversation {
     /// Takes back the last turn: the message and its answer.
     ///
     /// # Errors
-    /// `Input` if there is no turn, or if the state before it was dropped to make room for others.
+    /// `Input` if there is no turn, or if the state before the turn was dropped to make room for other states.
     pub fn undo(&mut self) -> Result<()> {
         self.mode.undo(&self.core)
     }
@@ -344,8 +347,8 @@ impl Conversation {
         Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
-    /// Returns the messages of all turns, oldest first. In a format of lines (`Name: text`), the conversation stores tokens instead of messages: they
-    /// are decoded and split at the names.
+    /// Returns the messages of all turns, oldest first. In a format of lines (`Name: text`), the conversation stores tokens instead of messages: the
+    /// tokens are decoded, and the text is split at the names.
     pub fn transcript(&self) -> Vec<Message> {
         self.mode.transcript(&self.core)
     }

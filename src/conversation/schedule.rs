@@ -6,7 +6,7 @@ use crate::chat::format::Ending;
 use crate::session::{Model, Processor};
 use std::sync::{Arc, Mutex};
 
-/// Bans a token if it is added to the token's logit or replaces it.
+/// Bans a token, whether this number is added to the logit of the token or replaces the logit.
 pub const BANNED: f32 = -999_999_999.0;
 
 /// The change that applies to the logits before one token is sampled.
@@ -37,8 +37,8 @@ impl Schedule {
     }
 
     /// Returns the change of the logits after token `i` of the text, counted from 0. In a reply, the end-of-text token is always banned, and newlines
-    /// are banned after token 0. Up to token `short`, newlines get a negative bias that rises to 0. After token `long`, their bias grows to 3, so
-    /// that the reply ends.
+    /// are banned after token 0. Up to token `short`, newlines get a negative bias that rises to 0. After token `long`, the bias of newlines grows to
+    /// 3, so that the reply ends.
     pub fn after(self, i: usize) -> Change {
         match self {
             Schedule::Same(change) => change,
@@ -123,10 +123,10 @@ pub fn processor(
     })
 }
 
-/// The processor of the caller, which all answers use.
+/// The caller's processor. All answers share it.
 pub type SharedProcessor = Arc<Mutex<Processor>>;
 
-/// Returns a processor for one answer, which calls the shared processor.
+/// Returns a processor for one answer. It calls the shared processor.
 pub fn lend(shared: &SharedProcessor) -> Processor {
     let shared = shared.clone();
     Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))

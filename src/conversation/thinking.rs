@@ -17,8 +17,8 @@ impl Conversation {
         self.adopt(&before)
     }
 
-    /// Changes the sampler settings to the format's. `before` holds the earlier format's settings: one that differs from it stays, because the caller
-    /// has changed it.
+    /// Changes the sampler settings to the format's. `before` has the settings of the earlier format. A setting that differs from `before` stays,
+    /// because the caller has changed it.
     pub(super) fn adopt(&mut self, before: &Sampling) -> Result<()> {
         let after = self.format().settings().sampling;
         let own = &mut self.core.settings.sampling;

@@ -75,7 +75,7 @@ impl Engine {
         })
     }
 
-    /// Returns the state after the longest beginning of `tokens` that the namespace has, and the number of these tokens.
+    /// Returns the state after the longest beginning of `tokens` that the namespace has, and the number of tokens in this beginning.
     ///
     /// # Errors
     /// The errors of [`Session::snapshot`] and [`Session::restore`].
@@ -147,7 +147,7 @@ pub(crate) fn no_room() -> Error {
     Error::memory("no memory for another branch: all slots of the session are in use").hint("remove a branch first")
 }
 
-/// Returns an error in a browser: the engine runs on the caller's thread there, which cannot wait for it.
+/// Returns an error in a browser. The engine runs on the caller's thread there, and this thread cannot wait for itself.
 fn not_in_a_browser() -> Result<()> {
     let is_browser = cfg!(target_arch = "wasm32");
     if is_browser { Err(Error::device("a conversation waits for its engine, which a browser does not allow")) } else { Ok(()) }

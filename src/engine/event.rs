@@ -14,8 +14,8 @@ pub enum Event {
     Started {
         /// The number of tokens in the prompt, or in all texts of the request.
         prompt_tokens: usize,
-        /// The number of tokens at the beginning of the prompt that are not prefilled. An entry of the prefix cache covers them, or the state of a
-        /// request with [`state_is_prefix`](super::Request::state_is_prefix).
+        /// The number of tokens at the beginning of the prompt that are not prefilled. These tokens are in an entry of the prefix cache, or in the
+        /// state of a request with [`state_is_prefix`](super::Request::state_is_prefix).
         cached_tokens: usize,
     },
     /// Log-probabilities of all prompt tokens except the first. Sent if the request sets both `echo` and `logprobs`.
@@ -69,7 +69,7 @@ pub enum Event {
     Vector {
         /// The number of the text within its request, from 0.
         index: usize,
-        /// The vector, `[n_embd]`, of the length 1 unless the engine's options say otherwise.
+        /// The vector, `[n_embd]`. Its Euclidean norm is 1 unless the engine's options say otherwise.
         vector: Vec<f32>,
     },
     /// The score of a document. The documents of one request may end in any order.
@@ -149,8 +149,8 @@ pub struct Completion {
 pub struct Usage {
     /// The number of tokens in the prompt.
     pub prompt_tokens: usize,
-    /// The number of tokens at the beginning of the prompt that were not prefilled. An entry of the prefix cache covered them, or the state of a
-    /// request with [`state_is_prefix`](super::Request::state_is_prefix).
+    /// The number of tokens at the beginning of the prompt that were not prefilled. These tokens were in an entry of the prefix cache, or in the
+    /// state of a request with [`state_is_prefix`](super::Request::state_is_prefix).
     pub cached_tokens: usize,
     /// The number of generated tokens.
     pub completion_tokens: usize,

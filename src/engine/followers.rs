@@ -6,7 +6,7 @@ use crate::constrain::{Follower, Pieces};
 use crate::error::{Error, Result};
 use crate::session::Model;
 
-/// The most rules that the cache keeps. The parser of a large grammar takes some megabytes.
+/// The maximum number of rules in the cache. The limit protects the memory: the parser of a large grammar takes some megabytes.
 const KNOWN: usize = 16;
 
 /// A cache of followers for one model.
@@ -51,7 +51,7 @@ fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, 
 
 /// A cache of the most recently used values.
 struct Recent<K, V> {
-    /// The most values that the cache keeps.
+    /// The maximum number of values in the cache.
     most: usize,
     /// Keys and values, the most recently used value first.
     all: Vec<(K, V)>,

@@ -21,7 +21,7 @@ pub struct Generation {
     pub(super) events: Reader,
     /// The number of continuations that are not complete.
     pub(super) n_left: usize,
-    /// The last field: dropping `events` cancels the request, and only then can the thread end.
+    /// The last field, because fields are dropped in order: dropping `events` cancels the request, and only then can the thread end.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) _thread: Arc<EngineThread>,
 }

@@ -173,8 +173,8 @@ impl Engine {
         all.pop().ok_or_else(gone)
     }
 
-    /// Checks a request as [`submit`](Self::submit) does, but does not queue it. Returns the token ids of its prompt, tokenized as if the request
-    /// began with an empty state.
+    /// Checks a request as [`submit`](Self::submit) does, but does not queue it. Returns the token ids of the request's prompt, tokenized as if the
+    /// request began with an empty state.
     ///
     /// # Errors
     /// An `Input` or `Usage` error that names the wrong field of the request.
@@ -190,8 +190,8 @@ impl Engine {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
         let (n, namespace) = (request.n, request.namespace.clone());
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
-        // The counts stay locked until the request is sent and counted. So no other request takes its place in the queue, and none enters the queue
-        // after a drain has begun.
+        // The counts stay locked until the request is sent and counted. So no other request takes the place of this one in the queue, and no request
+        // enters the queue after a drain has begun.
         let mut state = self.shared.check_room(&namespace)?;
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.queue.enter(&namespace);
@@ -279,15 +279,15 @@ impl Engine {
         self.shared.lock().stats
     }
 
-    /// Refuses new requests from now on, and blocks until all accepted requests are complete. If the prefix cache has a folder, its entries are then
-    /// in files.
+    /// Refuses new requests from now on, and blocks until all accepted requests are complete. If the prefix cache has a folder, this call also writes
+    /// all cache entries to files.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn drain(&self) {
         self.drain_within(Duration::MAX);
     }
 
-    /// Ends all running continuations after the current step, with [`Finish::Interrupted`](crate::session::Finish). Their texts so far and their
-    /// states are complete results. Requests without slots fail, and new requests are refused.
+    /// Ends all running continuations after the current step, with [`Finish::Interrupted`](crate::session::Finish). Each continuation returns its
+    /// text so far and its state as a complete result. Requests without slots fail, and new requests are refused.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn interrupt(&self) {
         let mut state = self.shared.lock();

@@ -11,27 +11,27 @@ use std::time::Duration;
 pub struct EngineOptions {
     /// The number of slots, 1 to 1022 with a prefix cache and 1 to 1023 without. Each slot runs one continuation at a time.
     pub slots: usize,
-    /// The most requests that may wait for slots; 0 counts as 1. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
+    /// The maximum number of requests that wait for slots; 0 counts as 1. A further request is refused with [`Kind::Busy`](crate::error::Kind::Busy).
     pub queue: usize,
-    /// The most requests of one [namespace](super::Request::namespace) that may wait for slots; 0 counts as 1. A value below `queue` keeps one caller
-    /// from filling the queue. `None` sets no bound other than `queue`.
+    /// The maximum number of requests of one [namespace](super::Request::namespace) that wait for slots; 0 counts as 1. A value below `queue` keeps
+    /// one caller from filling the queue. `None` sets no bound other than `queue`.
     pub queue_per_namespace: Option<usize>,
-    /// The most time that the rules of one text (a grammar or a schema) may take to compute in all. Then the text ends with an error. Other
-    /// threads compute them, so the other texts go on meanwhile. `None` sets no bound.
+    /// The maximum time for computing the rules (a grammar or a schema) of one text, over the whole text. After this time, the text ends with an
+    /// error. Other threads compute the rules, so other texts continue meanwhile. `None` sets no limit.
     pub rules_time: Option<Duration>,
     /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest mean time of a step while prompts
     /// are prefilled, as a multiple of the time of a step that only decodes. At 2.0, decoding becomes at most about twice as slow during a prefill,
     /// and a single step takes at most about four times as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
     /// throughput.
     pub prefill_slowdown: Option<f64>,
-    /// The most bytes of events that may wait for the reader of one request. At this limit the request pauses: it keeps its slots, but takes part
-    /// in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after
+    /// The maximum size in bytes of the events that wait for the reader of one request. At this limit the request pauses: it keeps its slots, but
+    /// takes part in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after
     /// [`Engine::drain`](super::Engine::drain) was called.
     pub event_bytes: usize,
     /// Limits of the prefix cache.
     pub cache: CacheOptions,
-    /// The most states that all conversations of the engine may hold together, for branches and undo steps.
-    /// These states share the device memory of the prefix cache, and otherwise take host memory.
+    /// The maximum number of states that all conversations of the engine hold together, for branches and undo steps. These states share the device
+    /// memory of the prefix cache, and otherwise take host memory.
     pub pinned: usize,
     /// Options of the storage of named states.
     pub states: StateOptions,
@@ -87,18 +87,18 @@ impl EngineOptions {
 /// recently used entry moves to a file.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// The most bytes of device memory that entries may take.
+    /// The maximum device memory for entries, in bytes.
     pub device_bytes: u64,
-    /// The most bytes of host memory that entries may take.
+    /// The maximum host memory for entries, in bytes.
     pub host_bytes: u64,
     /// The folder for the files of cache entries. `None` keeps no entry in a file. A later engine uses these files, too, if its weights, its number
     /// formats and its device are the same. [`Engine::drain`](super::Engine::drain) and the end of the engine write the entries in memory to the
     /// folder. The files contain the tokens of prompts. Only the user who runs the engine may read the files.
     pub folder: Option<PathBuf>,
-    /// The most bytes that the files of all cache entries may take together.
+    /// The maximum size of all entries' files together, in bytes.
     pub folder_bytes: u64,
-    /// The distance, in tokens, between the regular entries that a prompt leaves in the cache. It is doubled until the prompt leaves at most 8 of
-    /// them. Has no effect if the model has no recurrent state: such a model can continue from any prefix of an entry.
+    /// The distance, in tokens, between the regular entries that a prompt leaves in the cache. For a long prompt, the distance is doubled until the
+    /// prompt leaves at most 8 entries. Has no effect if the model has no recurrent state: such a model can continue from any prefix of an entry.
     pub every: usize,
 }
 
@@ -124,10 +124,10 @@ impl CacheOptions {
 pub struct StateOptions {
     /// The folder for state files. `None` keeps states in host memory until the engine ends.
     pub folder: Option<PathBuf>,
-    /// The most bytes that states may take in host memory. Without a folder, a state that would exceed this limit is refused, unless `forgets` is
-    /// true. With a folder, the least recently used states are removed from memory; their files stay.
+    /// The maximum size of the states in host memory, in bytes. Without a folder, a state that would exceed this limit is refused, unless `forgets`
+    /// is true. With a folder, the least recently used states are removed from memory; their files stay.
     pub bytes: u64,
-    /// True if, without a folder, the least recently used states are removed from memory when a new state needs room. For callers that store states
+    /// True if, without a folder, the least recently used states are removed from memory when a new state needs room. Set this if you store states
     /// elsewhere and can load them again.
     pub forgets: bool,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-/// Returns the two ends of a new queue. The engine pauses the request when the queue holds `max_bytes` of events. `wake` gets a message when the
+/// Returns the two ends of a new queue. The engine pauses the request when the queue holds `max_bytes` of events. `wake` receives a message when the
 /// reader has emptied the queue to half of `max_bytes`, and when the reader is dropped.
 pub fn queue(max_bytes: usize, wake: Sender<()>) -> (Outbox, Reader) {
     let (sender, receiver) = async_channel::unbounded();
@@ -23,7 +23,7 @@ pub fn queue(max_bytes: usize, wake: Sender<()>) -> (Outbox, Reader) {
 #[derive(Debug, Clone)]
 pub struct Outbox {
     sender: Sender<Result<Event>>,
-    /// The number of bytes of the events that the reader has not taken yet.
+    /// The size, in bytes, of the events that the reader has not taken yet.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }

@@ -55,7 +55,7 @@ impl Pinned {
         self.0.n_tokens
     }
 
-    /// Returns the number of handles of the state.
+    /// Returns how many handles the state has.
     pub fn n_handles(&self) -> usize {
         Arc::strong_count(&self.0)
     }
@@ -69,7 +69,7 @@ impl Drop for Pin {
     }
 }
 
-/// A namespace of the prefix cache that only its owner uses. Dropping it removes the entries.
+/// A namespace of the prefix cache that only its owner uses. Dropping this value removes the entries of the namespace.
 pub(crate) struct Space {
     pub(super) name: String,
     pub(super) post: Post,
@@ -88,14 +88,15 @@ fn warn(freed: Result<()>) {
 
 /// A text that a caller reads and generates step by step.
 pub(crate) struct Passage {
-    /// The prompt, and how to continue it; a limit of 0 tokens only reads. The engine sets `from`, `pending`, `keeps.end` and `keeps.whole`.
+    /// The prompt, and how to continue the prompt; a limit of 0 tokens only prefills it. The engine sets `from`, `pending`, `keeps.end` and
+    /// `keeps.whole`.
     pub job: Job,
     /// The state after which the prompt follows. `None` begins with an empty state.
     pub from: Option<Pinned>,
-    /// The namespace in which the engine finds states of the prompt and keeps new ones: at `job.keeps.at` for a recurrent model, else at the end.
-    /// `None` pins the state after the text instead.
+    /// The namespace in which the engine finds and keeps states of the prompt. With a recurrent model, the engine keeps the states at `job.keeps.at`,
+    /// else the state at the end. `None` pins the state after the text instead.
     pub space: Option<Arc<Space>>,
-    /// Ends the wait for a slot if it becomes true. Later, the caller's callbacks decide.
+    /// The engine ends the wait for a slot if this flag becomes true. Once the passage has a slot, the caller's callbacks decide when to stop.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -112,13 +113,13 @@ pub(crate) struct Passed {
 
 /// A message to the caller of a passage.
 pub(super) enum Heard {
-    /// Prompt tokens that were prefilled, and all prompt tokens to prefill.
+    /// The number of prompt tokens prefilled so far, and the number of all prompt tokens to prefill.
     Read(usize, usize),
     Event(Option<u32>, String),
     Done(Box<Result<Passed>>),
 }
 
-/// The engine's end of the line to the caller of a passage.
+/// The engine's end of the two channels to the caller of a passage.
 pub(super) struct Line {
     pub heard: Sender<Heard>,
     pub answers: Receiver<ControlFlow<()>>,
@@ -126,13 +127,13 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Passes on a message, and waits for the answer. `Break` if the caller is gone.
+    /// Sends a message to the caller and waits for the answer. Returns `Break` if the caller is gone.
     pub fn ask(&self, heard: Heard) -> ControlFlow<()> {
         let said = self.heard.send(heard).ok().and_then(|()| self.answers.recv().ok());
         said.unwrap_or(ControlFlow::Break(()))
     }
 
-    /// Ends the passage. The caller may be gone.
+    /// Sends the result to the caller, which may be gone.
     pub fn end(self, passed: Result<Passed>) {
         let _ = self.heard.send(Heard::Done(Box::new(passed)));
     }

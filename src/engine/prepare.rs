@@ -77,9 +77,9 @@ pub struct Preparer {
     followers: super::Followers,
 }
 
-/// The most stop texts of a request. Each byte of a text is compared with all stop texts.
+/// The maximum number of stop texts in a request. Each byte of a text is compared with all stop texts.
 const MAX_STOPS: usize = 64;
-/// The most bytes of all stop texts of a request together.
+/// The maximum size of all stop texts of a request together, in bytes.
 const MAX_STOP_BYTES: usize = 16 << 10;
 
 /// Checks the request's fields `n`, `echo`, `logprobs`, `stop`, `state`, `save_state` and `pooling`.

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 /// The bounds of a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// The most requests that wait.
+    /// The maximum number of waiting requests of all callers together.
     pub all: usize,
-    /// The most requests of one namespace that wait.
+    /// The maximum number of waiting requests of one namespace.
     pub per_namespace: usize,
 }
 
@@ -27,7 +27,7 @@ impl Queue {
     }
 
     /// Checks that one more request of a namespace may wait. Does not count `n_free` of the waiting requests, because the free slots will soon take
-    /// them.
+    /// these requests.
     ///
     /// # Errors
     /// `Busy` if one of the bounds is reached. The message says which bound.

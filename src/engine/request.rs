@@ -30,7 +30,7 @@ pub enum Input {
     Tokens(Vec<u32>),
     /// The messages of a conversation. The chat format converts the messages to a prompt that ends where the model's answer begins.
     Messages(Vec<Message>),
-    /// Texts and lists of token ids. The engine generates no text: it computes one vector per text, and sends each as
+    /// Texts and lists of token ids. The engine generates no text: it computes one vector per text, and sends each vector as
     /// [`Event::Vector`](super::Event).
     Vectors(Vec<Input>),
     /// Documents to score for a query. The engine generates no text: it sends one [`Event::Score`](super::Event) per document. Needs

@@ -66,7 +66,7 @@ impl Close {
 }
 
 impl Rules {
-    /// Returns the name of the JSON field of a request that contains these rules.
+    /// Returns the name of the JSON field that contains these rules in a request.
     pub fn field(&self) -> &'static str {
         match self {
             Rules::Gbnf(_) => "grammar",

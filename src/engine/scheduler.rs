@@ -93,7 +93,7 @@ pub(super) struct Scheduler {
     has_paused: bool,
     draining: Vec<SyncSender<()>>,
     n_requests: u64,
-    /// For each namespace, the number of the request of this namespace that last got slots.
+    /// For each namespace, the number of the request that last got slots.
     last_admitted: HashMap<String, u64>,
     /// The number of tokens sampled since the engine started.
     n_drawn: u64,
@@ -223,7 +223,7 @@ impl Scheduler {
         }
     }
 
-    /// Adds a request to the waiting requests, after those of the same priority.
+    /// Adds a request to the waiting requests, after the requests of the same priority.
     fn enqueue(&mut self, submission: Submission) {
         let at = self.waiting.partition_point(|other| other.request.priority >= submission.request.priority);
         self.waiting.insert(at, submission);
@@ -291,8 +291,8 @@ impl Scheduler {
 
     /// Runs one step of all continuations that are not paused, and sends the events.
     async fn step(&mut self) {
-        // Prompts in this step can leave forks for the cache, which need free slots. `session_mut` is called only if slots are missing, because after
-        // each call the batcher must send its samplers to the device again.
+        // Prompts in this step can leave forks for the cache, and each fork needs a free slot. `session_mut` is called only if slots are missing,
+        // because after each call the batcher must send its samplers to the device again.
         let n_reading = self.sequences.values().filter(|sequence| sequence.leaves_forks && sequence.first_token.is_none()).count();
         let n_reading = n_reading + self.passages.n_forking();
         if n_reading > self.batcher.n_free() {
@@ -377,8 +377,8 @@ impl Scheduler {
         let mut state = self.shared.lock();
         // A request counts as waiting until the number of free slots is also corrected.
         self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
-        // A request whose first texts have slots counts as running here. It still counts in the queue, so that a caller's requests cannot all run at
-        // once.
+        // A request whose first texts have slots counts as running here. Such a request still counts in the queue, so that a caller's requests cannot
+        // all run at once.
         let n_begun = self.waiting.iter().filter(|submission| submission.begun().is_some()).count();
         state.stats.waiting = state.queue.len().saturating_sub(n_begun);
         state.stats.running = self.running.len() + self.saving.len();

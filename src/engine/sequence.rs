@@ -29,14 +29,14 @@ pub struct Running {
     pub owner: String,
     /// The named state that the prompt follows. `None` if the request begins with an empty state.
     pub state: Option<Arc<State>>,
-    /// The namespace and the name under which the state after the text is saved. `None` if it is not saved.
+    /// The namespace and the name under which the state after the text is saved. `None` saves no state.
     pub saves: Option<(String, String)>,
     pub queue_ms: f64,
     /// The time at which the request got its slots.
     pub began: Instant,
     /// Log-probabilities of all prompt tokens except the first. Empty if the request does not set both `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
-    /// The vector of the prompt. `None` until the prompt is read, and if the request does not set `pooling`.
+    /// The vector of the prompt. `None` until the prompt is prefilled. Always `None` if the request does not set `pooling`.
     pub vector: Option<Vec<f32>>,
     /// The number of continuations that are not complete.
     pub n_left: usize,
@@ -55,7 +55,7 @@ pub struct Sequence {
     /// True if the continuation forks its slot at positions in the prompt, for the prefix cache.
     pub leaves_forks: bool,
     reader: Option<AnswerReader>,
-    /// Receives the result of saving the state after the text. `None` if it is not saved.
+    /// Receives the result of saving the state after the text. `None` if no state is saved.
     pub saved: Option<Receiver<Result<StateInfo>>>,
     text: String,
     thought: String,

@@ -1,7 +1,7 @@
 //! Named states: a request begins with a named state (`state`), or saves the state after its text under a name (`save_state`).
 //!
-//! A state consists of a slot's snapshot and the sampler's memory. With a folder, a separate thread also writes each state to a state file, which
-//! `wingbeat generate` can read, too.
+//! A state consists of a slot's snapshot and the sampler's memory. With a folder, a separate thread also writes each state to a state file. `wingbeat
+//! generate` can read such files, too.
 
 #[cfg(not(target_arch = "wasm32"))]
 mod writer;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Condvar;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most bytes that the name of a state may have.
+/// The maximum length of a state's name, in bytes.
 const MAX_NAME: usize = 100;
 
 /// A state from which a request can begin.
@@ -30,7 +30,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Restores the state's penalty counts, recent tokens and random stream in `sampler`. If `seed` is given, its random stream replaces the state's.
+    /// Restores the state's penalty counts, recent tokens and random stream in `sampler`. If `seed` is given, the random stream of this seed replaces
+    /// the state's.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         self.loaded.begin(sampler, seed);
     }
@@ -85,7 +86,7 @@ pub(super) struct States {
 struct Inner {
     model: Model,
     folder: Option<PathBuf>,
-    /// The most bytes that states may take in host memory.
+    /// The maximum size of the states in host memory, in bytes.
     bytes: u64,
     /// True if a state may be removed from memory although it has no file.
     forgets: bool,
@@ -112,7 +113,7 @@ struct Held {
 type Key = (String, String);
 
 impl States {
-    /// Opens the folder for state files if `options` has a folder. `wake` gets a message whenever a file has been written.
+    /// Opens the folder for state files if `options` has a folder. `wake` receives a message whenever a file has been written.
     ///
     /// # Errors
     /// `File` if the folder cannot be made; `Memory` if the thread that writes cannot be started.
@@ -196,12 +197,12 @@ impl States {
         saved.unwrap_or_else(|| Err(Error::device("the thread that writes states has ended")))
     }
 
-    /// Begins to keep a state under a name, and replaces an older state of that name. Returns a channel that gets the result: after the file is
+    /// Begins to keep a state under a name, and replaces an older state of that name. Returns a channel that receives the result: after the file is
     /// written, or at once if there is no folder. Blocks while eight states wait to be written.
     ///
     /// # Errors
-    /// The channel gets an error: `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if there is neither room
-    /// nor a folder; `File` if the file cannot be written.
+    /// The channel receives an error: `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if there is neither
+    /// room nor a folder; `File` if the file cannot be written.
     pub fn begin_put(&self, namespace: &str, name: &str, state: State) -> Receiver<Result<StateInfo>> {
         let (saved, is_saved) = async_channel::bounded(1);
         let checked = check_name(name).and_then(|()| state.snapshot.check_model(&self.inner.model));
@@ -376,7 +377,7 @@ fn key(namespace: &str, name: &str) -> Key {
     (namespace.into(), name.into())
 }
 
-/// The most names that the error of an unknown state lists.
+/// The maximum number of names in the error about an unknown state.
 const MAX_LISTED: usize = 20;
 
 fn info(name: &str, state: &State) -> StateInfo {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 use std::fmt;
 
-/// The most fields that an object may have.
+/// The maximum number of fields in an object.
 const MAX_FIELDS: usize = 100;
 
 /// The fields of an object: names, and values as JSON text. Every name occurs once.
@@ -96,13 +96,14 @@ pub(super) fn of<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -
 /// Parses the value of a field that contains objects, such as a list of messages.
 ///
 /// # Errors
-/// An `Input` error with the name of the field, the expected type and the mistake, which may be deep in the value.
+/// An `Input` error with the name of the field, the expected type and the mistake. The mistake may be deep in the value.
 pub(super) fn nested<T: DeserializeOwned>(name: &str, value: &str, expected: &str) -> Result<T> {
     serde_json::from_str(value).map_err(|e| mistaken(name, expected, e))
 }
 
 fn mistaken(name: &str, expected: &str, e: serde_json::Error) -> Error {
-    // The position in serde's message counts from the start of the field's value, which would mislead a user. So `in_words` removes it.
+    // The position in serde's message counts from the start of the field's value, not from the start of the line. This would mislead a user, so
+    // `in_words` removes the position.
     Error::input(format!("expected {expected}: {}", in_words(&e))).field(name).caused_by(e)
 }
 

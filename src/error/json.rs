@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Pairs: the parser's name of a found value, and the text for users. After a text that is empty or ends with a space, the value itself follows.
+/// Pairs: the parser's name of a found value, and the text for users. If the text for users is empty or ends with a space, the value itself follows.
 const FOUND: &[(&str, &str)] = &[
     ("integer ", "the number "),
     ("floating point ", "the number "),

@@ -7,8 +7,8 @@ pub(super) fn name(path: &str) -> &str {
     path.split([':', ',']).next().unwrap_or(path)
 }
 
-/// Replaces the names between backticks in a text. `rename` gets a name and, for `` `name=value` ``, the value. Its result replaces the name with its
-/// backticks; `None` leaves both unchanged.
+/// Replaces the names between backticks in a text. `rename` receives a name and, for `` `name=value` ``, the value. The result of `rename` replaces
+/// the text between the backticks and the backticks themselves; `None` leaves them unchanged.
 pub fn renamed(text: &str, rename: &dyn Fn(&str, Option<&str>) -> Option<String>) -> String {
     let mut parts = text.split('`');
     let mut out = parts.next().unwrap_or_default().to_string();

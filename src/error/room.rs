@@ -18,7 +18,7 @@ pub(crate) fn is_handled() -> bool {
     HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs `allocate`, which must handle a failed allocation itself, as `try_reserve` does. Returns its result.
+/// Runs `allocate`, which must handle a failed allocation itself, as `try_reserve` does. Returns the result of `allocate`.
 fn handling<T>(allocate: impl FnOnce() -> T) -> T {
     let before = HANDLES_FAILURE.replace(true);
     let done = allocate();
@@ -64,7 +64,7 @@ pub(crate) fn read_at_most(from: impl std::io::Read, limit: u64) -> Result<Vec<u
         _ => Error::of_io(e),
     })?;
     if bytes.len() as u64 > limit {
-        return Err(Error::input(format!("expected at most {}, found more", size(limit))).hint("cut the text into parts"));
+        return Err(Error::input(format!("expected a text of at most {}, found a longer one", size(limit))).hint("cut the text into parts"));
     }
     Ok(bytes)
 }
@@ -90,6 +90,6 @@ mod tests {
     fn a_text_without_end_is_refused() {
         assert_eq!(read_at_most(&b"abc"[..], 3).unwrap(), b"abc");
         let e = read_at_most(std::io::repeat(0), 1 << 20).unwrap_err();
-        assert_eq!((e.kind, e.message.as_str()), (Kind::Input, "expected at most 1.00 MiB, found more"));
+        assert_eq!((e.kind, e.message.as_str()), (Kind::Input, "expected a text of at most 1.00 MiB, found a longer one"));
     }
 }

@@ -47,7 +47,7 @@ impl Shortlist {
         self.ids.extend(0..keys.len() as u32);
         self.distances.clear();
         self.distances.extend(keys.iter().map(|&key| max - key));
-        // an excluded token has the largest distance
+        // the distance of an excluded token from `max` is `max - EXCLUDED`, and no other token is that far
         if keys.contains(&EXCLUDED) {
             self.retain(|_, distance| distance < max - EXCLUDED);
         }
@@ -63,7 +63,7 @@ impl Shortlist {
     }
 
     /// Keeps the most likely tokens until their masses sum to at least `p / 2^32` of the total, but at least one token. `ties` determines whether
-    /// tokens that are exactly as likely as the last one are kept, too.
+    /// tokens that are exactly as likely as the last kept token are kept, too.
     pub(super) fn top_p(&mut self, p: u32, scale: Scale, ties: Ties) {
         let total = self.weigh(scale);
         self.keep_mass(share_of(total, p), ties);
@@ -83,7 +83,7 @@ impl Shortlist {
     }
 
     /// Keeps the most likely tokens until their masses sum to at least `target`, which must be at most the sum of all masses. `ties` determines
-    /// whether tokens that are exactly as likely as the last one are kept, too.
+    /// whether tokens that are exactly as likely as the last kept token are kept, too.
     fn keep_mass(&mut self, target: u64, ties: Ties) {
         let distances = std::mem::take(&mut self.distances);
         let last = self.last_of(&distances, target);
@@ -93,8 +93,8 @@ impl Shortlist {
         }
     }
 
-    /// Finds the token at which the sum of masses reaches `target`. Returns its rank and id, or `None` if the sum of all masses is below `target`.
-    /// `ranks` has one sort key per token of the list. Masses are added by ascending rank; among equal ranks, by ascending id.
+    /// Finds the token at which the sum of masses reaches `target`. Returns the rank and the id of this token, or `None` if the sum of all masses is
+    /// below `target`. `ranks` has one sort key per token of the list. Masses are added by ascending rank; among equal ranks, by ascending id.
     fn last_of(&mut self, ranks: &[u32], target: u64) -> Option<(u32, u32)> {
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let shift = (u32::BITS - highest.leading_zeros()).saturating_sub(N_BINS.trailing_zeros());

@@ -35,7 +35,7 @@ pub fn count(x: f32) -> u32 {
     ((x * ONE) as u32).min(SEEN - 1)
 }
 
-/// Returns the weight of a token, 0 or 1: a draw adds it to the token's penalty count. `bytes` is the token's text.
+/// Returns the weight of a token, 0 or 1: a draw adds this weight to the token's penalty count. `bytes` is the token's text.
 ///
 /// The weight is 0 if the text is a substring of `" \t0123456789"`, such as a space, a digit, `12` or the empty text. So numbers and indentation
 /// may repeat. The official RWKV package uses the same rule.

@@ -3,7 +3,7 @@
 //!
 //! `shaders/sample/fixed.wgsl` has the same functions.
 
-/// The number 1 in fixed point, which is 2^20. Logits, penalties (both in nats) and counts are stored in units of 2^-20.
+/// The number 1 in fixed point: 2^20. Logits and penalties (both in nats) and counts are stored in units of 2^-20.
 pub const ONE: f32 = (1 << 20) as f32;
 
 /// The bound of logits in nats. Logits are clamped to `-LARGEST ..= LARGEST`.
@@ -77,8 +77,8 @@ impl Scale {
         }
     }
 
-    /// Returns the factor for a temperature: it converts a distance (largest logit minus logit) in units of 2^-20 nats to the exponent y of [`mass`]
-    /// in units of 2^-26.
+    /// Returns the factor for a temperature: the factor converts a distance (largest logit minus logit) in units of 2^-20 nats to the exponent y of
+    /// [`mass`] in units of 2^-26.
     pub fn of_temperature(temperature: f32) -> Scale {
         Scale::of(std::f64::consts::LOG2_E * 64.0 / f64::from(temperature))
     }

@@ -12,8 +12,8 @@ pub(super) struct OnHost {
     pub typical: Option<u32>,
     pub mirostat: Option<Mirostat>,
     pub dry: Option<Dry>,
-    /// The repeat penalty applies to this many tokens at the end of the text. `None` also if it applies to all generated tokens, which the kernel
-    /// supports.
+    /// The repeat penalty applies to this many tokens at the end of the text. Also `None` if the penalty applies to all generated tokens, because the
+    /// kernel supports this case.
     pub repeat_last_n: Option<usize>,
 }
 
@@ -31,13 +31,13 @@ impl OnHost {
         OnHost { dry: Dry::of(s), repeat_last_n: s.repeat_last_n.filter(|_| s.repeat_penalty != 1.0), ..filters }
     }
 
-    /// Returns whether all these settings are off, so that the kernel can draw.
+    /// Returns whether all settings that only the host supports are off. The kernel can then draw.
     pub fn is_off(&self) -> bool {
         let OnHost { typical, mirostat, dry, repeat_last_n } = self;
         typical.is_none() && mirostat.is_none() && dry.is_none() && repeat_last_n.is_none()
     }
 
-    /// Returns how many tokens at the end of the text DRY and the repeat penalty examine: the larger of their numbers.
+    /// Returns how many tokens at the end of the text DRY and the repeat penalty examine: the larger of the two numbers.
     pub fn looks_back(&self) -> usize {
         self.dry.map_or(0, |dry| dry.range()).max(self.repeat_last_n.unwrap_or(0))
     }

@@ -22,7 +22,7 @@ impl Mirostat {
         (tau > 0).then(|| Mirostat { tau, rate: Scale::of(f64::from(s.mirostat_rate)) })
     }
 
-    /// Returns the limit mu before the first draw, which is 2 tau.
+    /// Returns the limit mu before the first draw: 2 tau.
     pub fn first(self) -> i32 {
         self.tau.saturating_mul(2)
     }
@@ -31,7 +31,7 @@ impl Mirostat {
     /// kept tokens and returns their sum.
     pub fn cut(self, list: &mut Shortlist, mu: i32, scale: Scale) -> u64 {
         let total = list.weigh(scale);
-        // a token of mass 2^(31 - y) has the surprise log2(total) - 31 + y
+        // a token of mass 2^(31 - y) has the surprise log2(total) - 31 + y, so a limit on the surprise is a limit on y
         let most = i64::from(mu) - surprise(FULL_MASS, total);
         if most < 0 {
             list.top_k(1);

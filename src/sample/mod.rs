@@ -1,8 +1,8 @@
 //! Sampling on the host: from logits to one token id. The sampler on the GPU must draw the same ids, so all arithmetic is in fixed-point
 //! integers.
 //!
-//! This module has the settings, the memory between tokens (penalty counts, position in the random stream) and the chain of filters. It
-//! must not know models, vocabularies or stop rules: here, a token is only an id.
+//! This module has the settings, the memory between tokens (penalty counts, position in the random stream) and the chain of filters. This module must
+//! not know models, vocabularies or stop rules: here, a token is only an id.
 
 mod chain;
 mod check;

@@ -113,8 +113,8 @@ impl Sampler {
     /// Draws one id from `logits`, `[V]`, where V is the size of the vocabulary. Takes one number from the random stream, even with greedy
     /// sampling.
     ///
-    /// An id whose logit is not finite is never drawn, except by the [guard](Sampling::guard). Penalty counts do not change: call
-    /// [`accept`](Self::accept) to change them. Only the first call allocates memory of the vocabulary's size.
+    /// An id whose logit is not finite is never drawn, except by the [guard](Sampling::guard). Penalty counts do not change: only
+    /// [`accept`](Self::accept) changes them. Only the first call allocates memory of the vocabulary's size.
     ///
     /// # Errors
     /// `Model` if no logit is finite. `Usage` if `ban` and `logit_bias` exclude every finite logit.
@@ -200,7 +200,7 @@ impl Sampler {
         }
     }
 
-    /// Returns whether the GPU kernel supports these settings. If the result is false, the host must draw.
+    /// Returns whether the GPU kernel supports the settings of this sampler. If the result is false, the host must draw.
     pub fn fits_device(&self) -> bool {
         self.on_host.is_off()
     }
@@ -216,7 +216,7 @@ impl Sampler {
         self.breakers = Some(ids);
     }
 
-    /// Skips one number of the random stream: the GPU, or another sampler with the same memory, has used it.
+    /// Skips one number of the random stream: the GPU, or another sampler with the same memory, has used this number.
     pub fn skip(&mut self) {
         self.draws = self.draws.wrapping_add(1);
     }

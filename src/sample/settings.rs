@@ -61,10 +61,10 @@ pub struct Sampling {
     pub mirostat: f32,
     /// The learning rate of mirostat, at least 0.
     pub mirostat_rate: f32,
-    /// This number is subtracted from the logit of every token that was generated before. 0 is off.
+    /// The number that is subtracted from the logit of every token that was generated before. 0 is off.
     pub presence_penalty: f32,
-    /// This number times a token's penalty count is subtracted from the token's logit. The penalty count is how often the token was generated,
-    /// reduced by `penalty_decay`. 0 is off.
+    /// A factor: the factor times a token's penalty count is subtracted from the token's logit. The penalty count is how often the token was
+    /// generated, reduced by `penalty_decay`. 0 is off.
     pub frequency_penalty: f32,
     /// Multiplies all penalty counts after each token. In 0 ..= 1; 1 is off.
     pub penalty_decay: f32,
@@ -83,7 +83,7 @@ pub struct Sampling {
     pub dry_allowed_length: usize,
     /// The number of last tokens in which DRY looks for repetitions, including tokens of the prompt. 0 turns DRY off. `None` means all tokens.
     pub dry_range: Option<usize>,
-    /// Texts that end a repetition. A token that contains one of these texts ends a repetition, and has no DRY penalty itself.
+    /// Texts that end a repetition. A token that contains one of these texts ends a repetition, and gets no DRY penalty itself.
     pub dry_breakers: Vec<String>,
     /// Pairs of a token id and a number that is added to the token's logit. Negative infinity bans the id.
     pub logit_bias: Vec<(u32, f32)>,

@@ -16,7 +16,7 @@ pub(super) fn masses(distances: &[u32], scale: Scale, masses: &mut Vec<u32>) {
     each(distances, masses, Masses(scale))
 }
 
-/// A function from one number to a u32. It is a trait and not a closure, so that `x86::each` contains a copy of the function compiled for AVX2.
+/// A function from one number to a u32. `Map` is a trait and not a closure, so that `x86::each` contains a copy of the function compiled for AVX2.
 trait Map<T> {
     fn of(&self, x: T) -> u32;
 }

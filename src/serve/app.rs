@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Notify, Semaphore};
 
-/// The most requests that are tokenized and checked at the same time.
+/// The maximum number of requests that are tokenized and checked at the same time.
 const PREPARING: usize = 4;
 
 /// Data that all requests share.
@@ -27,7 +27,7 @@ pub struct App {
     pub ledger: Arc<Ledger>,
     /// Limits the work of [`prepare`](Self::prepare).
     preparing: Arc<Semaphore>,
-    /// Allows one upload of a state at a time: the file is in memory.
+    /// Allows one upload of a state at a time, because the whole file is in memory.
     pub uploads: Semaphore,
     /// True after the server was asked to end. New requests are refused.
     pub is_stopping: AtomicBool,
@@ -37,7 +37,7 @@ pub struct App {
 }
 
 impl App {
-    /// Returns the data of a server with these models, which are not loaded yet.
+    /// Creates the data of a server. The models are not loaded yet.
     ///
     /// # Errors
     /// The errors of [`Store::open`].
@@ -57,12 +57,13 @@ impl App {
         })
     }
 
-    /// Returns the models for a task.
+    /// Returns the models that have this task.
     pub fn models_for(&self, task: ServedTask) -> Vec<&Arc<Hosted>> {
         self.models.iter().filter(|model| model.task == task).collect()
     }
 
-    /// Returns the model for texts with this name, or the first one if `name` is `None`. If the server has only one, any name selects it.
+    /// Returns the model with this name that generates text. `None` selects the first such model. If the server has only one such model, any name
+    /// selects it.
     ///
     /// # Errors
     /// 404 if the server has no model that generates text, or several models but no model with this name.
@@ -85,7 +86,7 @@ impl App {
         }
     }
 
-    /// Returns the engine of [`model`](Self::model).
+    /// Returns the engine of the model that [`model`](Self::model) selects by this name.
     ///
     /// # Errors
     /// 404 if the model is unknown, 503 if it is not ready.
@@ -93,9 +94,10 @@ impl App {
         Ok(self.model(name)?.engine()?.0)
     }
 
-    /// Tokenizes or checks a request on a thread that may block.
+    /// Runs `work`, which tokenizes or checks a request, on a thread that may block. At most `PREPARING` calls work at the same time.
     pub async fn prepare<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        // The permit is part of the work, so a client that leaves does not free it early. No code closes the semaphore.
+        // The permit moves into the work, so a client that leaves does not free it early. An error would mean that the semaphore is closed, which no
+        // code does.
         let permit = self.preparing.clone().acquire_owned().await;
         blocking(move || {
             let _permit = permit;
@@ -104,8 +106,8 @@ impl App {
         .await
     }
 
-    /// Returns the model for vectors with this name, or the first one if `name` is `None`. If `accepts_any` is true and the server has only one, any
-    /// name selects it.
+    /// Returns the embedding model with this name, or `None` if the server has no such model. Without a name, returns the first embedding model. If
+    /// `accepts_any` is true and the server has only one embedding model, any name selects it.
     pub fn vectors(&self, name: Option<&str>, accepts_any: bool) -> Option<Arc<Hosted>> {
         let models = self.models_for(ServedTask::Embedding);
         let named = models.iter().find(|model| name.is_none_or(|name| model.name == name));
@@ -122,8 +124,8 @@ impl App {
         self.has_failed.notify_one();
     }
 
-    /// Handles the failure of the device of `model`'s engine. Loads the model again, or ends the server if a device failed within the last ten
-    /// minutes. `number` is the number of the engine. Does nothing if a newer engine has replaced this engine.
+    /// Handles a device failure of the engine number `number` of `model`. Loads the model again, or ends the server if this model's device already
+    /// failed within the last ten minutes. Does nothing if a newer engine has replaced the engine that failed.
     pub fn on_device_error(self: &Arc<Self>, model: &Arc<Hosted>, number: u32, e: &Error) {
         if self.is_stopping() {
             return;

@@ -1,5 +1,5 @@
-//! Reads the parts of a request: the body, the name in the path, the model in the query. A wrong part gets an error object, where the extractors of
-//! axum would return plain text.
+//! Reads the parts of a request: the body, the name in the path, the model in the query. If a part is wrong, the response has an error object; axum's
+//! own extractors would return plain text.
 
 use super::app::App;
 use super::failure::{Answer, Failure};
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The bytes of a body, at most [`ServeOptions::max_body`](super::ServeOptions).
+/// The bytes of a request's body. A body of more than [`ServeOptions::max_body`](super::ServeOptions) bytes is refused.
 pub struct Body(pub Bytes);
 
 impl FromRequest<Arc<App>> for Body {
@@ -26,7 +26,7 @@ impl FromRequest<Arc<App>> for Body {
     }
 }
 
-/// Reads a body of at most `most` bytes. A larger body is refused with this code.
+/// Reads a body of at most `most` bytes. A larger body is refused with the error code `code`.
 ///
 /// # Errors
 /// 413 if the body is larger, 408 if the client is too slow, 400 if the connection breaks.
@@ -35,7 +35,7 @@ pub async fn read_at_most(request: Request, most: usize, code: &'static str, app
         let e = Error::input(format!("expected a body of at most {most} bytes, found a larger body"));
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, code, e)
     };
-    // A body without a stated length has the lower bound 0.
+    // A body without a stated length has the lower bound 0, so its size is checked while it is read.
     if request.body().size_hint().lower() > most as u64 {
         discard(request, 4 << 20).await;
         return Err(too_large());
@@ -91,7 +91,7 @@ pub fn parse<T: DeserializeOwned>(fields: &Fields<'_>) -> Answer<T> {
     })
 }
 
-/// The only name in a request's path: `{name}`, `{id}` or `{file}` of the route.
+/// The name in a request's path: the value of `{name}`, `{id}` or `{file}` in the route.
 pub struct Name(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
@@ -104,7 +104,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// The caller's part of the model that the query selects with `?model=NAME`. Without `model`, the server's first model.
+/// The caller, and the model that the query selects with `?model=NAME`, with the model's engine. Without `model`, the first model that generates text
+/// is selected.
 pub struct OfModel {
     pub app: Arc<App>,
     pub caller: Caller,

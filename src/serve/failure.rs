@@ -1,4 +1,4 @@
-//! Errors as responses: a status and an error object of OpenAI's API.
+//! Errors as responses: a status, and an error object as in OpenAI's API.
 
 use crate::error::{Error, Kind};
 use crate::session::Panicked;
@@ -39,7 +39,7 @@ pub struct ErrorObject {
 /// The result of a handler.
 pub type Answer<T = Response> = Result<T, Failure>;
 
-/// The message after a panic.
+/// The message that a client receives after a panic.
 pub const INTERNAL: &str = "internal error of the server; its log has the details";
 
 impl Failure {
@@ -47,7 +47,7 @@ impl Failure {
         Failure { status, code: Some(code), error: Box::new(error), retry_after: None }
     }
 
-    /// Returns a failure with the status 400 that names a field.
+    /// Returns a failure with the status 400 and the name of the wrong field.
     pub fn field(field: &str, message: impl Into<String>) -> Failure {
         Error::input(message).field(field).into()
     }
@@ -57,17 +57,18 @@ impl Failure {
         Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, code, Error::new(Kind::Busy, message)) }
     }
 
-    /// Returns the failure of a request that comes while the server ends.
+    /// Returns the failure of a request that arrives while the server shuts down.
     pub fn stopping() -> Failure {
         Failure::unavailable("stopping", "the server is shutting down")
     }
 
-    /// Returns the failure with the name of the field that causes it.
+    /// Sets the field that causes the failure, as `Error::field` does.
     pub fn in_field(self, name: &str) -> Failure {
         Failure { error: Box::new(self.error.field(name)), ..self }
     }
 
-    /// Replaces the engine's name of a field by the path of the field in the body. Does nothing if the failure is about none of the fields `known`.
+    /// Replaces the engine's name of the wrong field by `path`, the path of the field in the body. `known` are the names that are replaced; a failure
+    /// with another field stays unchanged.
     pub fn renamed(mut self, known: &[&str], path: &str) -> Failure {
         let field = self.error.field.as_deref().unwrap_or_default();
         let rest =
@@ -88,8 +89,8 @@ impl Failure {
         Failure { status: StatusCode::INSUFFICIENT_STORAGE, code: Some("storage_failed"), error, ..self }
     }
 
-    /// Returns the text for the log: the text of an error of the server, or the code and the field of an error of the client. The message of a
-    /// client's error can quote the request, so the log must not contain this message.
+    /// Returns the text for the log. For an error of the server, the text is the whole error. For an error of the client, the text is only the code
+    /// and the field, because the message can quote the request.
     pub fn in_log(&self) -> String {
         if self.status.is_server_error() {
             return self.error.to_string();
@@ -153,7 +154,8 @@ pub async fn blocking<T: Send + 'static, E: From<Error> + Send + 'static>(
 }
 
 impl IntoResponse for Failure {
-    /// Returns a response without a body. [`around`](super::around) adds the error object, because the object contains the id of the request.
+    /// Returns a response without a body. The middleware [`around`](super::around) adds the error object, because the object contains the id of the
+    /// request.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         if let Some(seconds) = self.retry_after {

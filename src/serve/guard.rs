@@ -1,4 +1,5 @@
-//! Checks the header of a request: its size, and the fields `Host`, `Origin` and `Authorization`, which decide who may use the server.
+//! Checks the header of a request: first its size, then the fields `Host`, `Origin` and `Authorization`. These three fields determine who may use the
+//! server.
 
 use super::ServeOptions;
 use super::failure::{Answer, Failure};
@@ -20,9 +21,9 @@ pub struct Caller {
     pub session: Option<String>,
 }
 
-/// The most bytes of a request's address and header fields together.
+/// The maximum size of a request's address and header fields together, in bytes.
 pub const MAX_HEADER: usize = 64 << 10;
-/// The most header fields of a request.
+/// The maximum number of header fields in a request.
 pub const MAX_FIELDS: usize = 100;
 
 /// Checks the size of a request's header.
@@ -56,7 +57,7 @@ pub fn check_host(headers: &HeaderMap, options: &ServeOptions) -> Answer<()> {
     require(is_own, || e().hint("the server's operator can allow the name with the option `allow-host`"))
 }
 
-/// Returns a header field, or an empty text if the field is missing or is not text.
+/// Returns the value of a header field, or an empty text if the field is missing or is not text.
 fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
@@ -66,7 +67,7 @@ fn require(is_allowed: bool, e: impl FnOnce() -> Error) -> Answer<()> {
     if is_allowed { Ok(()) } else { Err(Failure { status: StatusCode::FORBIDDEN, ..e().into() }) }
 }
 
-/// Checks the origins of the option `cors`. A browser sends a scheme, a host and perhaps a port; any other text would never match.
+/// Checks that every origin of the option `cors` can match. A browser sends a scheme, a host and perhaps a port, so any other text would never match.
 ///
 /// # Errors
 /// `Usage` if a text is not an origin.
@@ -82,7 +83,7 @@ pub fn check_options(options: &ServeOptions) -> Result<()> {
     }
 }
 
-/// Returns whether a text has at least one character, and only ASCII letters, digits and characters of `more`.
+/// Returns whether a text has at least one character, and only ASCII letters, digits and the characters in `more`.
 fn is_word(text: &str, more: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
 }
@@ -127,7 +128,7 @@ pub fn authorize(headers: &HeaderMap, options: &ServeOptions) -> Answer<Option<O
     }
 }
 
-/// Returns the host of `host:port` or `[v6]:port`, without brackets. Returns the whole text if it has another form.
+/// Returns the host in `host:port` or `[v6]:port`, without brackets. Returns the whole text if it has another form.
 fn without_port(host: &str) -> &str {
     let split = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']'),

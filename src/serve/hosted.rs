@@ -17,9 +17,9 @@ pub type LoadEngine = Box<dyn Fn() -> Result<Engine> + Send + Sync>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServedTask {
-    /// Texts, and vectors if no model computes only vectors.
+    /// Generates texts. Also computes vectors if the server has no embedding model.
     Text,
-    /// Vectors, and scores if the engine has a reranker.
+    /// Computes vectors. Also computes scores if the engine has a reranker.
     Embedding,
 }
 
@@ -33,7 +33,7 @@ pub struct ServedModel {
     pub load: LoadEngine,
 }
 
-/// After this time without a lost device, a lost device may be opened again.
+/// If the device is lost twice within this time, the server ends. Otherwise, a lost device is opened again.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
 /// A model of a running server.
@@ -50,7 +50,7 @@ pub struct Hosted {
 
 enum Phase {
     Loading,
-    /// The engine, and the engine's number: how often the server had tried to load the model before.
+    /// The engine and its number: how many attempts to load the model came before.
     Ready(Engine, u32),
     Failed(Error),
 }
@@ -83,7 +83,7 @@ impl Hosted {
         result
     }
 
-    /// Returns the engine and its number, which [`lose`](Self::lose) takes.
+    /// Returns the engine and its number. If the device of the engine fails, pass this number to [`lose`](Self::lose).
     ///
     /// # Errors
     /// 503 if the model is not ready.
@@ -102,8 +102,8 @@ impl Hosted {
         self.engine().ok().map(|(engine, _)| engine)
     }
 
-    /// Takes the engine with this number out of service, because its device has failed. Returns `None` if this was done before. Dropping the last
-    /// handle of the engine waits for its thread, so drop the result where blocking is allowed.
+    /// Takes the engine with this number out of service, because its device has failed. Returns the engine, or `None` if the engine is already out of
+    /// service. Dropping the last handle of an engine waits for its thread, so drop the result where blocking is allowed.
     pub fn lose(&self, number: u32) -> Option<Engine> {
         let mut phase = self.lock();
         match std::mem::replace(&mut *phase, Phase::Loading) {
@@ -120,7 +120,7 @@ impl Hosted {
     }
 }
 
-/// Counts lost devices. A device is opened again once; after a second loss within ten minutes the server ends.
+/// Remembers when the device was last lost. A lost device is opened again, but a second loss within ten minutes ends the server.
 #[derive(Default)]
 pub struct Losses(Mutex<Option<Instant>>);
 

@@ -1,8 +1,8 @@
-//! Ids of requests, answers and calls, and the time at which they are made.
+//! Makes ids for requests, answers and tool calls, and returns the current time.
 
 use std::time::SystemTime;
 
-/// Returns the seconds since 1970.
+/// Returns the current time, in seconds since 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-/// The most bytes of a key.
+/// The maximum length of a key, in bytes.
 const MAX_KEY: usize = 512;
 
 /// API keys with optional names. The default has no keys.
@@ -85,7 +85,7 @@ impl Keys {
             is_known |= is_equal;
         }
         let known = self.0.get(at as usize).filter(|_| bool::from(is_known))?;
-        // The hash of the key is the namespace, so a caller whose key gets another name keeps the same states.
+        // The hash of the key is the namespace. So a caller keeps the same states if the key gets another name.
         let namespace = known.hash.iter().map(|byte| format!("{byte:02x}")).collect();
         Some(Owner { name: known.name.clone(), namespace })
     }

@@ -29,14 +29,14 @@ pub struct OpenRequest {
     endpoint: &'static str,
     pub prompt_tokens: usize,
     pub cached_tokens: usize,
-    /// The number of events with text that the engine has sent for the request.
+    /// The number of events with text, thoughts or arguments that the engine has sent for the request.
     pub events: usize,
-    /// The time since the request began.
+    /// The time since the request began, in seconds.
     seconds: f64,
 }
 
 impl Ledger {
-    /// Returns the open requests of a namespace for a model, oldest first.
+    /// Returns the open requests that the callers of a namespace have sent to a model, oldest first.
     pub fn of(&self, namespace: &str, model: &str) -> Vec<OpenRequest> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found: Vec<(&u64, &Entry)> =

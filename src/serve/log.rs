@@ -19,7 +19,7 @@ pub struct Record<'a> {
     /// The name of the caller's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'a str>,
-    /// The time until the response began. A streamed answer continues after this time.
+    /// The time from the arrival of the request to the beginning of the response. A streamed answer continues after this time.
     pub milliseconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'a str>,
@@ -57,7 +57,7 @@ impl App {
         });
     }
 
-    /// Writes a line with the time: the record as JSON, or the text.
+    /// Writes a line of the log: `record` as JSON, or `text`, depending on the option `log`. Adds the current time.
     fn write(&self, mut record: Value, text: impl FnOnce() -> String) {
         let time = jiff::Timestamp::now();
         record["time"] = time.to_string().into();
@@ -67,7 +67,7 @@ impl App {
         });
     }
 
-    /// Writes a request's body to the log, if the operator asked for this.
+    /// Writes a request's body to the log if the option `log_prompts` is set.
     pub fn log_body(&self, request_id: &str, body: &[u8]) {
         if self.options.log_prompts {
             let text = String::from_utf8_lossy(body);
@@ -76,7 +76,7 @@ impl App {
     }
 }
 
-/// Writes a line in one piece, so that lines of several threads do not mix. An error is ignored: nobody could read a message about it.
+/// Writes a line with one call, so that lines of several threads do not mix. An error is ignored: a message about it would go to the same stderr.
 fn write_line(line: &str) {
     let _ = std::io::stderr().lock().write_all(format!("{}\n", shown(line)).as_bytes());
 }

@@ -45,7 +45,7 @@ fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
 }
 
-/// Adds a metric to the registry.
+/// Adds a metric to the registry and returns it.
 fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register(name, help, metric.clone());
     metric
@@ -82,7 +82,8 @@ impl Metrics {
         self.requests.get_or_create(&Route { route: route.into(), status: status.into() }).inc();
     }
 
-    /// Counts a complete continuation.
+    /// Adds a complete continuation to the metrics. The continuations of a request share one prompt, so only the first continuation counts the
+    /// prompt.
     pub fn on_done(&self, model: &str, done: &Completion) {
         let model = &Model { model: model.into() };
         if done.index == 0 {
@@ -98,7 +99,7 @@ impl Metrics {
         }
     }
 
-    /// Returns all metrics of a server with these models, in the text format of OpenMetrics.
+    /// Reads the current counts of `models`, and returns all metrics in the text format of OpenMetrics.
     pub fn text(&self, models: &[Arc<Hosted>]) -> String {
         for model in models {
             let label = &Model { model: model.name.clone() };

@@ -14,32 +14,32 @@ pub struct ServeOptions {
     pub port: u16,
     /// The API keys. Without keys, every request is accepted, and only loopback addresses are allowed as `host`.
     pub keys: Keys,
-    /// Origins of web pages that may use the server, such as `https://example.org`; `*` allows all. Pages of the server itself are always allowed.
+    /// Origins whose web pages may use the server, such as `https://example.org`; `*` allows all origins. The server's own pages are always allowed.
     pub origins: Vec<String>,
-    /// Further names in the header `Host` that the server accepts; `*` accepts all. IP addresses, `localhost` and `host` are always accepted.
+    /// Further host names that the server accepts in the header `Host`; `*` accepts all. IP addresses, `localhost` and `host` are always accepted.
     pub hosts: Vec<String>,
-    /// The time for running requests to complete after `stop` is set. After this time, their texts are cut.
+    /// How long running requests may continue after `stop` is set. The server then cuts their texts.
     pub grace: Duration,
-    /// The most bytes of a request's body. Uploaded states may be larger: see `state_quota`.
+    /// The maximum size of a request's body in bytes. `state_quota` limits uploaded states instead.
     pub max_body: usize,
-    /// The longest time that a client may take to send a header, and to send a body.
+    /// How long a client may take to send the header of a request, and again to send its body.
     pub read_timeout: Duration,
-    /// The most connections that are open at the same time.
+    /// The maximum number of connections that are open at the same time.
     pub max_connections: usize,
-    /// The most continuations (`n`) that one request may ask for, counted over all its prompts.
+    /// The maximum number of continuations (`n`) that one request may ask for, over all its prompts together.
     pub max_n: usize,
-    /// The most bytes of a grammar or of a JSON schema.
+    /// The maximum size in bytes of a grammar, a JSON schema or a list of tools.
     pub max_schema: usize,
-    /// The URL of the storage of states: a folder (`file:///path`, or a path), or an address of object storage such as `s3://bucket/prefix`. `None`
-    /// keeps states in memory until the server ends.
+    /// The storage of saved states: a folder (`file:///path`, or a path), or the URL of an object storage such as `s3://bucket/prefix`. `None` keeps
+    /// states in memory until the server ends.
     pub states: Option<String>,
-    /// The most bytes of stored states per API key and model.
+    /// The maximum size of all stored states per API key and model, in bytes.
     pub state_quota: u64,
     /// The format of the log on stderr.
     pub log: LogFormat,
-    /// If true, the log contains the bodies of requests. These contain prompts.
+    /// If true, the log contains the bodies of requests, and so their prompts.
     pub log_prompts: bool,
-    /// Set by the caller when the server must end.
+    /// The caller sets this flag to end the server.
     pub stop: Arc<AtomicBool>,
 }
 

@@ -99,7 +99,7 @@ async fn not_allowed(method: Method) -> Failure {
     Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", e.hint("the header Allow of this response lists the methods"))
 }
 
-/// Returns the layer that tells browsers which pages of other sites may use the server.
+/// Returns the layer that tells browsers which origins (pages of other sites) may use the server. `*` in `origins` allows all.
 fn cors(origins: &[String]) -> CorsLayer {
     let origins = match origins.iter().any(|origin| origin == "*") {
         true => AllowOrigin::any(),
@@ -108,7 +108,7 @@ fn cors(origins: &[String]) -> CorsLayer {
     CorsLayer::new()
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
-        // Clients in pages send headers of their own, such as `x-stainless-lang`.
+        // Client libraries in web pages send headers of their own, such as `x-stainless-lang`. So every header is allowed.
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([super::around::REQUEST_ID, header::RETRY_AFTER])
 }

@@ -13,19 +13,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The extension of a state's file.
 const EXTENSION: &str = ".state";
-/// The beginning of the names of states that the server keeps for `/v1/responses`. Listings leave out these states. If a caller's quota is full,
-/// the oldest of these states are deleted.
+/// The prefix of the names of states that the server keeps for `/v1/responses`. Listings leave these states out. If a caller's quota is full, the
+/// oldest of these states are deleted.
 pub const OF_RESPONSES: &str = "resp_";
-/// The most versions that the server remembers.
+/// The maximum number of entries in `States::held`. If there are more, all entries are dropped.
 const MAX_HELD: usize = 4096;
-/// The most bytes that the safetensors header of a state can have.
+/// The maximum size of the safetensors header in a state's file, in bytes.
 const MAX_HEADER: u64 = 1 << 20;
 
 /// The states of all callers.
 pub struct States {
     store: Store,
     quota: u64,
-    /// The version of each state that an engine has in memory, by folder and name.
+    /// The version of each state that an engine has in memory. The key is the engine's id, the folder and the file.
     held: Mutex<HashMap<(usize, String, String), Version>>,
     /// For each folder, a lock that is held while a file is written.
     writing: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -35,7 +35,7 @@ pub struct States {
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub info: StateInfo,
-    /// The time of the last change, in seconds since 1970.
+    /// The time of the state's last change, in seconds since 1970.
     pub modified: i64,
 }
 
@@ -68,7 +68,7 @@ impl States {
         let Some((content, version)) = self.store.get(&folder, &file).await? else { return Ok(false) };
         load(engine, caller, name, content).await?;
         let mut held = self.held();
-        // Losing the entries costs only that states are loaded again.
+        // A state without an entry is only loaded once more, so dropping all entries is harmless.
         if held.len() >= MAX_HELD {
             held.clear();
         }
@@ -76,7 +76,7 @@ impl States {
         Ok(true)
     }
 
-    /// Stores the state that the engine has under the name `saved`, as the state `name`. The engine then forgets `saved`.
+    /// Stores the engine's state `saved` under the name `name`, and removes `saved` from the engine.
     ///
     /// # Errors
     /// 413 if the caller's quota is full; 507 if the server cannot store the file.
@@ -119,7 +119,7 @@ impl States {
         let (folder, file) = (folder(engine, caller), file(name)?);
         let deleted = self.store.delete(&folder, &file).await?;
         let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
-        // The engine may have no copy.
+        // An error is ignored, because the engine may have no copy of the state.
         let _ = tokio::task::spawn_blocking(move || engine.delete_state(&namespace, &name)).await;
         Ok(deleted)
     }
@@ -157,26 +157,27 @@ impl States {
         Ok(info)
     }
 
-    /// Writes a file of a caller, within the caller's quota.
+    /// Writes a file to the folder of a caller, within the caller's quota.
     ///
     /// # Errors
     /// 413 if the quota is full; 507 if the server cannot store the file.
     pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<()> {
-        // One write at a time and caller, so that two files do not take the same room.
+        // A caller has only one write at a time. Otherwise, two files could claim the same free bytes of the quota.
         let lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner).entry(folder.into()).or_default().clone();
         let _writing = lock.lock().await;
         self.make_room(folder, file, content.len() as u64).await.map_err(Failure::unstored)?;
         self.store.put(folder, file, content).await.map_err(|e| Failure::from(e).unstored())
     }
 
-    /// Returns how many bytes a new file of a caller can have.
+    /// Returns how many bytes the new state `name` of a caller can have. The new state would replace an older state of this name, so that state's
+    /// bytes count as free.
     pub async fn room(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<u64> {
         let (folder, file) = (folder(engine, caller), file(name)?);
         let used: u64 = self.store.list(&folder).await?.iter().filter(|stored| is_fixed(stored, &file)).map(|stored| stored.bytes).sum();
         Ok(self.quota.saturating_sub(used))
     }
 
-    /// Makes room for a new file of `bytes`. Deletes files of responses, the oldest first, until the new file fits.
+    /// Makes room for a new file of `bytes` bytes. Deletes files of responses, the oldest first, until the new file fits.
     async fn make_room(&self, folder: &str, file: &str, bytes: u64) -> Answer<()> {
         let all = self.store.list(folder).await?;
         let fixed: u64 = all.iter().filter(|stored| is_fixed(stored, file)).map(|stored| stored.bytes).sum();
@@ -243,7 +244,7 @@ async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> A
     let load = move || -> Answer<()> {
         let file = tempfile::NamedTempFile::new().map_err(|e| unstored(e, &std::env::temp_dir()))?;
         std::fs::write(file.path(), &content).map_err(|e| unstored(e, file.path()))?;
-        // The path of the temporary file means nothing to the caller, and hints name calls of the library.
+        // The path of the temporary file means nothing to the caller, and hints name functions of the library. So both are replaced.
         let refused = |e: Error| {
             Error { place: None, hint: None, ..e }
                 .hint("upload a file that this server, or `wingbeat generate`, saved with the same weights")
@@ -254,15 +255,15 @@ async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> A
     blocking(load).await
 }
 
-/// Returns the file of a state that the engine has, and removes the state from the engine. `is_foreign` is true if the state came from outside: then
-/// its numbers are checked.
+/// Exports the state `name` from the engine, and removes it there. Returns the content of the state's file. If `is_foreign` is true, a caller has
+/// uploaded the state, so its numbers are checked.
 async fn exported(engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
     let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
     let export = move || -> Answer<Bytes> {
         let folder = tempfile::tempdir().map_err(|e| unstored(e, &std::env::temp_dir()))?;
         let path = folder.path().join("state");
         let exported = engine.export_state(&namespace, &name, &path);
-        // The engine may have forgotten the state already.
+        // An error is ignored, because the engine may have dropped the state already.
         let _ = engine.delete_state(&namespace, &name);
         exported.map_err(|e| Failure::from(e).unstored())?;
         let content = std::fs::read(&path).map_err(|e| unstored(e, &path))?;
@@ -274,7 +275,8 @@ async fn exported(engine: &Engine, caller: &Caller, name: &str, is_foreign: bool
     blocking(export).await
 }
 
-/// Returns whether a stored file counts against the room for the new file `file`: files of responses can be deleted, and `file` is replaced.
+/// Returns whether a stored file keeps its bytes when the new file `file` needs room. Files of responses can be deleted, and an older file with the
+/// name `file` is replaced.
 fn is_fixed(stored: &Stored, file: &str) -> bool {
     stored.name != file && !stored.name.starts_with(OF_RESPONSES)
 }

@@ -1,4 +1,4 @@
-//! Stores files of states under names, in a folder, in memory, or in object storage that several servers share.
+//! Stores the files of states by name: in a folder, in memory, or in an object storage that several servers can share.
 
 use crate::error::{Error, Result};
 use bytes::Bytes;
@@ -34,10 +34,10 @@ pub struct Version {
 /// A file in a listing.
 #[derive(Debug, Clone)]
 pub struct Stored {
-    /// The name in the folder.
+    /// The name of the file, without its folder.
     pub name: String,
     pub bytes: u64,
-    /// The time of the last change, in seconds since 1970.
+    /// The time of the file's last change, in seconds since 1970.
     pub modified: i64,
 }
 
@@ -175,7 +175,7 @@ fn version(meta: &ObjectMeta) -> Version {
     Version { tag: meta.e_tag.clone(), modified: meta.last_modified.timestamp_millis(), bytes: meta.size }
 }
 
-/// Returns `None` if a file does not exist.
+/// Converts a result of the storage. The error for a missing file becomes `None`.
 fn found<T>(result: object_store::Result<T>) -> Result<Option<T>> {
     match result {
         Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -183,7 +183,8 @@ fn found<T>(result: object_store::Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Converts an error of the storage. The storage's text can have a path, so this text becomes the place, which only the log shows.
+/// Converts an error of the storage. The error's text can contain a path on the server. So this text becomes the place of the new error, and only the
+/// log shows it.
 fn failed(e: object_store::Error) -> Error {
     Error::file("the storage of states failed").at(e)
 }

@@ -1,4 +1,5 @@
-//! A ticket is a request that an engine runs for a caller: the events, the states to store, and the entry in the list of open requests.
+//! Tickets. A ticket is a request that an engine runs for a caller. The ticket has the events of the request, the state to store, and the entry in
+//! the list of open requests.
 
 use super::app::App;
 use super::failure::{Answer, Failure};
@@ -13,14 +14,15 @@ use axum::http::StatusCode;
 use futures_util::StreamExt;
 use std::sync::Arc;
 
-/// Names of the states that a session or a kept response resumes and saves. The request's own fields `state` and `save_state` have precedence.
+/// Names of two states of a session or a kept response: the state to continue, and the state to save. The request's own fields `state` and
+/// `save_state` have precedence.
 #[derive(Debug, Clone, Default)]
 pub struct Kept {
-    /// The name of the state from which the conversation continues if its text begins with the text of the state.
+    /// The name of the state from which the conversation continues if the conversation's text begins with the text of the state.
     pub resume: Option<String>,
-    /// The name of the state after the answer.
+    /// The name under which the state after the answer is saved.
     pub save: Option<String>,
-    /// True if the prompt is the whole conversation, and a kept state can be its beginning.
+    /// True if the prompt is the whole conversation. A kept state can then cover the beginning of the prompt.
     pub is_conversation: bool,
 }
 
@@ -33,7 +35,7 @@ pub struct Ticket {
     caller: Caller,
     generation: Generation,
     line: Line,
-    /// The name under which the state after the text is stored.
+    /// The name under which the state after the text is stored. `None` stores no state.
     save_as: Option<String>,
     /// The error because of which the state was not stored.
     pub refused: Option<Failure>,
@@ -74,7 +76,7 @@ impl Ticket {
         }
         let save_as = request.save_state.take().or_else(|| kept.save.clone());
         if save_as.is_some() {
-            // The engine saves the state under a name of its own. So only a state that the storage has gets the caller's name.
+            // The engine saves the state under a temporary name. The state gets the caller's name only when it is in the storage.
             request.save_state = Some(new_id("saving-"));
         }
         let submit = |request: &Request| {
@@ -86,7 +88,7 @@ impl Ticket {
             && e.field_name() == Some("state")
             && app.states.bring(&engine, caller, name).await.unwrap_or(false)
         {
-            // Other states have displaced this state since it was loaded.
+            // Other states had displaced this state from the engine's memory. `bring` has loaded it again, so submit once more.
             generation = submit(&request).await;
         }
         if let Err(e) = &generation
@@ -143,7 +145,8 @@ impl Ticket {
         Some(Ok(event))
     }
 
-    /// Waits until a request with one continuation is complete. Calls `each` with all events before that.
+    /// Waits until the request, which must have one continuation, is complete. Calls `each` with every event except the last, and returns the
+    /// continuation.
     ///
     /// # Errors
     /// The error of the request; 503 if the server ends.

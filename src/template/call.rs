@@ -6,7 +6,7 @@ use crate::error::{Error, Result, short};
 use crate::vocab::unescape_text;
 use serde_json::{Map, Number, Value};
 
-/// The most levels of nested lists and mappings in an argument.
+/// The maximum depth of nested lists and mappings in an argument.
 const MAX_DEPTH: usize = 64;
 
 /// Parses the call in a fenced block, whose first and last line are the fence. Returns its keyword arguments.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The most bytes that a file may have. A `tokenizer_config.json` with thousands of added tokens has 1 MB.
+/// The maximum size of a file, in bytes. A `tokenizer_config.json` with thousands of added tokens has 1 MB.
 const MAX_BYTES: u64 = 8 << 20;
 
 /// The chat files of a checkpoint's folder.

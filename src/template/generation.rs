@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 /// Settings of sampling and length. The fields have the names that transformers uses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationConfig {
-    /// The default of the setting `chat_len_max`: the most tokens of an answer. (In transformers, this name limits prompt and answer together.)
+    /// The default of the setting `chat_len_max`: the maximum number of tokens in an answer. (In transformers, this name limits prompt and answer
+    /// together.)
     pub max_length: usize,
-    /// The most tokens of an answer. In a conversation, it applies in addition to `chat_len_max`. In a request with messages, it applies if the
-    /// request sets no `max_tokens`. `None` sets no limit.
+    /// The maximum number of tokens in an answer. In a conversation, this limit applies in addition to `chat_len_max`. In a request with messages,
+    /// the limit applies if the request sets no `max_tokens`. `None` sets no limit.
     pub max_new_tokens: Option<usize>,
     /// If false, the most probable token after penalties is always chosen.
     pub do_sample: bool,
@@ -51,7 +52,7 @@ impl GenerationConfig {
         GenerationConfig { temperature: 0.6, top_p: 0.95, top_k: 40, ..Self::glm() }
     }
 
-    /// Returns the settings of `sampling`: penalties, temperature, order, and of the filters top-p, top-k and min-p.
+    /// Returns the settings in `sampling` that this type has: penalties, temperature, order, and the filters top-p, top-k and min-p.
     pub fn of(sampling: &Sampling) -> Self {
         let Sampling { temperature, top_p, top_k, min_p, repeat_penalty, order, .. } = *sampling;
         let Sampling { presence_penalty, frequency_penalty, penalty_decay, .. } = *sampling;
@@ -134,7 +135,7 @@ impl GenerationConfig {
         }
     }
 
-    /// Returns these settings as settings of the sampler.
+    /// Converts these settings to the settings of the sampler.
     pub fn sampling(&self) -> Sampling {
         let GenerationConfig { presence_penalty, frequency_penalty, penalty_decay, order, .. } = *self;
         let penalties = Sampling { presence_penalty, frequency_penalty, penalty_decay, ..Sampling::greedy(self.seed) };

@@ -1,8 +1,8 @@
 //! Runs a checkpoint's own Jinja template in the same environment as transformers: `trim_blocks`, `lstrip_blocks`, no HTML escapes, and the
 //! functions `tojson`, `raise_exception` and `strftime_now`.
 //!
-//! A template is an untrusted program. It can read only the conversation and the checkpoint's variables. Its size, memory, output and time are
-//! limited: `scan.rs` checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts what a rendering uses.
+//! A template is an untrusted program. It can read only the conversation and the checkpoint's variables. The template's size, memory, output and time
+//! are limited: `scan.rs` checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts what a rendering uses.
 
 mod environment;
 mod limits;
@@ -39,7 +39,8 @@ const STACK_BYTES: usize = 64 << 20;
 /// output. So the prompt is rendered with and without the replacement. A difference is an error; the caller can use the built-in template instead.
 ///
 /// Tokens of newer models, such as `<think>`, are hidden, too, except in the model's own messages. If the output depends on such a token in a
-/// message, the prompt is rendered without hiding them. They are then ordinary text in the whole prompt, even in the template's own text.
+/// message, the prompt is rendered without hiding these tokens. The tokens are then ordinary text in the whole prompt, even in the template's own
+/// text.
 #[derive(Debug)]
 pub struct Jinja {
     source: String,
@@ -102,7 +103,7 @@ impl Jinja {
         self.text(context, &[])
     }
 
-    /// Runs the template with the variables in `context` and returns the output. The template also gets the variables of the checkpoint's file,
+    /// Runs the template with the variables in `context` and returns the output. The template can also read the variables from the checkpoint's file,
     /// and `defaults` for variables that neither `context` nor the file has.
     pub(super) fn text(&self, mut context: Map<String, Value>, defaults: &[(&str, &str)]) -> Result<String> {
         for (name, value) in &self.variables {

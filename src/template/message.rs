@@ -41,7 +41,7 @@ pub struct Message {
     /// The name of the tool in a message that calls a tool. Empty in other messages.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "or_null")]
     pub metadata: String,
-    /// The text. JSON may also have a list of text parts, `{"type": "text", "text": "…"}`, which are joined.
+    /// The text. JSON may also have a list of text parts, `{"type": "text", "text": "…"}`, and the texts are then joined.
     #[serde(default, deserialize_with = "text_only")]
     pub content: String,
     /// Tools that the model may call after this message, usually in the first system message. JSON has no key `tools` if the list is empty, because
@@ -72,7 +72,7 @@ impl Message {
         Message { metadata: name.into(), ..Self::assistant(arguments) }
     }
 
-    /// Returns the message with these tools.
+    /// Returns the message with `tools`.
     pub fn with_tools(self, tools: Vec<Tool>) -> Message {
         Message { tools, ..self }
     }

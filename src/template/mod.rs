@@ -50,7 +50,7 @@ pub trait Template: Send + Sync {
     /// Returns a name for logs and reports.
     fn name(&self) -> String;
 
-    /// Returns the family, which determines special tokens.
+    /// Returns the model family. It determines the special tokens.
     fn family(&self) -> Family;
 
     /// Returns the parts of the prompt, up to the place where the model continues.
@@ -70,7 +70,7 @@ pub trait Template: Send + Sync {
         "\n"
     }
 
-    /// Returns the texts that end an answer to these messages.
+    /// Returns the texts that end an answer to the messages.
     fn stops(&self, _messages: &[Message]) -> Vec<String> {
         Vec::new()
     }

@@ -12,7 +12,8 @@ pub enum Part {
     Text(String),
 }
 
-/// Every special token except `<sop>`, `sop` and `<eop>` contains one of these characters. So a text without them can contain only those three.
+/// Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`. So a text without these characters can contain only `<sop>`, `sop` and
+/// `<eop>`.
 pub(super) const MARKS: [char; 2] = ['|', ']'];
 
 /// Tokens that are special only directly after `[gMASK]`: GLM-4's, then ChatGLM3's.
@@ -91,9 +92,9 @@ pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
     encode(&split(text, &GLM4_SPECIAL), vocab)
 }
 
-/// Splits a template's output, in which all `|` and `]` of messages are hidden, so that every special token with one of them comes from the template.
-/// `<sop>` and ChatGLM3's `sop` are special only directly after `[gMASK]`. If `finds_newer` is true, the tokens [`NEWER`] are hidden in messages,
-/// too, and those in `text` are special tokens.
+/// Splits a template's output, in which every `|` and `]` from messages is hidden. So every special token with one of these characters comes from the
+/// template. `<sop>` and ChatGLM3's `sop` are special only directly after `[gMASK]`. If `finds_newer` is true, the tokens in [`NEWER`] are hidden in
+/// messages, too, so such tokens in `text` are special tokens.
 pub(super) fn split_marked(text: &str, finds_newer: bool) -> Vec<Part> {
     let marked = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS));
     let marked: Vec<&'static str> = marked.chain(NEWER.into_iter().filter(|_| finds_newer)).collect();
@@ -114,7 +115,7 @@ pub(super) fn split_marked(text: &str, finds_newer: bool) -> Vec<Part> {
     parts
 }
 
-/// Splits a text at special tokens. Their order does not matter, because none is the beginning of another.
+/// Splits a text at special tokens. The order of `specials` does not matter, because no special token is the beginning of another.
 fn split(text: &str, specials: &[&'static str]) -> Vec<Part> {
     let mut parts = Vec::new();
     let (mut from, mut at) = (0, 0);

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 pub const MERGES: [&[u8]; 4] = [b"he", b"hello", "你好".as_bytes(), b"\n\n"];
 
-/// Returns a vocabulary of all bytes, [`MERGES`] and the special tokens. It has fewer ids than the embedded model has embeddings.
+/// Returns a vocabulary of all bytes, [`MERGES`] and the special tokens. The vocabulary has fewer ids than the embedded model has embeddings.
 pub fn small() -> Vocab {
     testing::small_glm4(&MERGES)
 }

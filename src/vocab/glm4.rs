@@ -19,8 +19,8 @@ use std::collections::HashMap;
 
 pub(super) use lines::is_lines;
 
-/// The number of tokens in GLM-4's file, without special tokens. A file with another number of tokens belongs to another family, which has other
-/// special tokens.
+/// The number of tokens in GLM-4's file, without special tokens. A file with another number of tokens belongs to another family with other special
+/// tokens.
 const N_RANKS: usize = 151_329;
 
 /// The number of tokens in GLM-Edge's file, without special tokens. The special tokens are the same as in GLM-4, in the same order.
@@ -118,7 +118,7 @@ impl Glm4Vocab {
         Ok(())
     }
 
-    /// Creates a vocabulary from tokens and special tokens, each with its id. The id is also the rank: merges that form a token of low rank come
+    /// Creates a vocabulary from tokens and special tokens, each with its id. The id is also the rank; merges that form a token of low rank come
     /// first. Ids may have gaps. The `bool` of a special token is true if decoded text shows it, such as `<think>`. Decoded text never shows the
     /// tokens of [`SPECIAL`].
     ///
@@ -156,7 +156,7 @@ impl Glm4Vocab {
             return Err(not_glm4(format!("expected the token of rank {rank} to be byte 0x{byte:02x}, found {:?}", short(&found, 24))));
         }
         if let Some(before) = self.ranks.insert(token, rank, rank) {
-            return Err(Error::file(format!("the tokens of the ranks {before} and {rank} are the same")));
+            return Err(Error::file(format!("ranks {before} and {rank} have the same token")));
         }
         self.table.add(rank, token)?;
         Ok(())
@@ -195,7 +195,7 @@ impl Scheme for Glm4Vocab {
     }
 
     /// Returns the ids of `[gMASK]` and `<sop>`, which GLM-4's official tokenizer puts before every text. Returns an empty list for GLM-Edge, whose
-    /// tokenizer adds no tokens. The id of `[gMASK]` distinguishes the two.
+    /// tokenizer adds no tokens. The id of `[gMASK]` distinguishes the two models.
     fn start(&self) -> Vec<u32> {
         let start = ["[gMASK]", "<sop>"].map(|special| self.special(special));
         let is_edge = start[0] == Some(N_RANKS_EDGE as u32 + 2);

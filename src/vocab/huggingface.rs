@@ -39,8 +39,8 @@ enum TokenKind {
     Bytes {
         /// The ids of the tokens "\n" and "\n\n". `None` if one of these tokens is missing.
         newlines: Option<[u32; 2]>,
-        /// The bytes that have no token. Empty if the file has an `unk_token`. The `tokenizers` crate would drop these bytes silently, so a text
-        /// with such a byte is an error.
+        /// The bytes that have no token. Empty if the file has an `unk_token`. The `tokenizers` crate would drop bytes without a token silently, so a
+        /// text with such a byte is an error.
         absent: Vec<u8>,
     },
     /// Tokens are words. In decoded text, a space comes before each word.
@@ -207,8 +207,8 @@ fn by_text(vocab: Pairs<u32>) -> Result<IdByText> {
     Ok(map)
 }
 
-/// Adds the file's `added_tokens`, which the crate finds in a text before it splits the text. The crate assigns their ids itself, so this function
-/// checks that the ids agree with the file.
+/// Adds the file's `added_tokens`. The crate finds these tokens in a text before it splits the text. The crate assigns the ids itself, so this
+/// function checks that the ids agree with the file.
 fn add(tokenizer: &mut Tokenizer, added: Vec<AddedEntry>) -> Result<()> {
     let n_bytes: usize = added.iter().map(|a| a.token.content.len()).sum();
     if n_bytes > MAX_ADDED_BYTES {
@@ -245,7 +245,7 @@ impl Scheme for HuggingFace {
     }
 
     /// Converts a prompt to ids. A "\n\n" at its end becomes two tokens "\n", as inside a text, where the pattern splits "\n\nX" in this way. Only at
-    /// the very end of a text would "\n\n" be one token, and models have never seen that token before a reply.
+    /// the very end of a text would "\n\n" be one token, and models have never seen this token before a reply.
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         let mut ids = self.encode(text)?;
         if let TokenKind::Bytes { newlines: Some([one, two]), .. } = self.kind

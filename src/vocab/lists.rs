@@ -140,7 +140,7 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
     Some(token)
 }
 
-/// Creates GLM's vocabulary. The ids are the ranks, which determine the merges, so the list of merges is not read.
+/// Creates GLM's vocabulary. The ids are the ranks, and the ranks determine the merges. So the list of merges is not read.
 fn glm(lists: &Lists) -> Result<Glm4Vocab> {
     let special = lists.of_type(CONTROL).map(|(id, text)| (id, text, false));
     let shown = lists.of_type(USER_DEFINED).map(|(id, text)| (id, text, true));

@@ -72,11 +72,11 @@ use std::path::Path;
 use std::sync::Arc;
 use table::TokenTable;
 
-/// The most bytes that a vocabulary file may have, except GLM-4's `tokenizer.json`. The World vocabulary has 1.2 MB. The limit protects the
-/// memory if the path is wrong, for example an endless device file.
+/// The maximum size of a vocabulary file in bytes, except GLM-4's `tokenizer.json`. The World vocabulary has 1.2 MB. The limit protects the memory if
+/// the path is wrong, for example an endless device file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The most bytes that a `tokenizer.json` of GLM-4 may have. The published file has 20 MB, mostly merges, which the reader skips.
+/// The maximum size of a `tokenizer.json` of GLM-4, in bytes. The published file has 20 MB, mostly merges, which the reader skips.
 const MAX_JSON_BYTES: u64 = 32 << 20;
 
 /// A kind of vocabulary. Each kind has its own file format.
@@ -108,7 +108,7 @@ trait Scheme: Send + Sync {
     fn table(&self) -> &TokenTable;
 }
 
-/// A vocabulary: converts text to token ids and back. Threads can share one, and clones share its tables.
+/// A vocabulary: converts text to token ids and back. Threads can share a vocabulary. Clones share its tables.
 ///
 /// ```
 /// # fn main() -> wingbeat::error::Result<()> {
@@ -217,8 +217,8 @@ impl Vocab {
 
     /// Converts text to ids. Adds no special tokens before or after the text.
     ///
-    /// * RWKV vocabularies, in every file format, go from left to right and always take the longest token that matches. They normalise nothing and
-    ///   find no special tokens in text.
+    /// * RWKV vocabularies, in every file format, go from left to right and always take the longest token that matches. These vocabularies normalise
+    ///   nothing and find no special tokens in text.
     /// * Other Hugging Face tokenizers follow their file and find special tokens in text: with GPT-NeoX-20B's file, `<|endoftext|>` becomes id 0.
     /// * GLM-4's and ChatGLM3's files never find special tokens in text; [`special`](Self::special) returns their ids.
     /// * SentencePiece models put a space before each text, unless the model turns this off.
@@ -272,8 +272,8 @@ impl Vocab {
         self.scheme.decode(ids)
     }
 
-    /// Returns this vocabulary as files for Hugging Face programs: the names and contents of `tokenizer.json` and `tokenizer_config.json`.
-    /// Only vocabularies with greedy longest match over bytes, such as RWKV's World vocabulary, have these files; the others return `None`.
+    /// Returns this vocabulary as files for Hugging Face programs: the names and contents of `tokenizer.json` and `tokenizer_config.json`. Only
+    /// vocabularies with greedy longest match over bytes, such as RWKV's World vocabulary, have these files; other vocabularies return `None`.
     pub fn hugging_face_files(&self) -> Option<[(String, Vec<u8>); 2]> {
         self.scheme.is_greedy().then(|| rwkv_trie::files(self.scheme.table()))
     }

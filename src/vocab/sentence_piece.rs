@@ -42,11 +42,11 @@ pub(super) struct SentencePiece {
     spaces: Spaces,
     /// The normal pieces with their ranks. Encoding joins the characters of a text to these pieces, the piece of lowest rank first.
     ranks: Ranks,
-    /// The user-defined pieces, which are found in a text before its other characters are joined to normal pieces.
+    /// The user-defined pieces. Encoding finds these in a text first, and then joins the other characters to normal pieces.
     user_defined: Trie,
     unknown: u32,
-    /// The ids of the pieces for single bytes. A character without a piece is split into these pieces. `None` if such a character becomes the
-    /// unknown token.
+    /// The ids of the pieces for single bytes. A character without a piece is split into these pieces. `None` if a character without a piece becomes
+    /// the unknown token.
     bytes: Option<Box<[u32; 256]>>,
     special: HashMap<String, u32>,
     /// The number of pieces. Ids from this number on are ChatGLM3's special tokens.

@@ -5,8 +5,8 @@
 
 /// A filter that ends text at a stop text, and holds back text that could be the beginning of a stop text.
 ///
-/// The stop text that is complete first ends the text. If several stop texts are complete at the same byte, the longest one counts. So the
-/// result does not depend on how the text was cut into pieces.
+/// The stop text that is complete first ends the text. If several stop texts are complete at the same byte, the longest of them counts. So the result
+/// does not depend on how the text was cut into pieces.
 #[derive(Debug, Clone)]
 pub struct StopTexts {
     matchers: Vec<Matcher>,
@@ -18,7 +18,7 @@ pub struct StopTexts {
 }
 
 impl StopTexts {
-    /// Creates a filter for these stop texts. Ignores empty texts. Without stop texts, all text passes.
+    /// Creates a filter for the stop texts `texts`. Ignores empty texts. Without stop texts, all text passes.
     pub fn new(texts: Vec<String>) -> Self {
         let matchers = texts.into_iter().filter(|t| !t.is_empty()).map(Matcher::new).collect();
         StopTexts { matchers, held: String::new(), certain: String::new(), stopped: false }
@@ -58,7 +58,7 @@ impl StopTexts {
         &self.held
     }
 
-    /// Ends the text. Returns the text that was held back, which is empty after a stop text.
+    /// Ends the text. Returns the text that was held back. This text is empty after a stop text.
     pub fn finish(&mut self) -> String {
         for m in &mut self.matchers {
             m.n_matched = 0;

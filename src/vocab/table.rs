@@ -77,7 +77,7 @@ impl TokenTable {
         bytes
     }
 
-    /// Returns the bytes of all tokens. [`add`](Self::add) returns each token's place in them.
+    /// Returns the bytes of all tokens. [`add`](Self::add) returns each token's place in these bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

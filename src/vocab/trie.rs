@@ -18,7 +18,7 @@ pub(super) struct TrieToken {
 /// Marks a missing id or a missing node.
 const NONE: u32 = u32::MAX;
 
-/// The most nodes that may be visited per byte of a text, on average. Published vocabularies take less than 4.
+/// The maximum number of nodes that are visited per byte of a text, on average. Published vocabularies take less than 4.
 const MAX_STEPS: u64 = 64;
 
 /// The number of nodes that the search may still visit for a text. Tokens of a hostile vocabulary are long and almost match. Without this limit,

@@ -18,7 +18,7 @@ pub const G1_FORMATS: [(&str, &str, Style); 3] = [
     ("g1-tools-short", "User, Assistant, and one line per tool; for G1 models", Style::Short),
 ];
 
-/// A variable that every G1 template mentions, and no other. A template is treated as G1's if it mentions the variable.
+/// A variable that every G1 template mentions, and no other template does. So a template that mentions the variable is treated as G1's.
 const VARIABLE: &str = "rwkv_generation_prompt";
 
 /// Reads the generation settings in the model's folder. Returns empty settings if the model has no folder or its files are not safetensors.
@@ -33,7 +33,7 @@ pub fn named(name: &str, model: &Model) -> Result<Option<Format>> {
     Ok(Some(format(name, *style, None, profiles(model)?)))
 }
 
-/// Returns the format with the template in the folder of an RWKV-7 model, or `None` if the folder has no G1 template.
+/// Returns the format that uses the template in the folder of an RWKV-7 model, or `None` if the folder has no G1 template.
 pub fn own(model: &Model) -> Result<Option<Format>> {
     let folder = model.folder().filter(|_| model.kind() == "safetensors" && model.facts().architecture == "rwkv7");
     let jinja = folder.map(|folder| Files::template(folder, Family::Rwkv)).transpose()?.flatten();
@@ -68,7 +68,7 @@ const MAX_TOKENS: usize = 4096;
 
 impl Format {
     /// Returns the format for a conversation with tools, calls or results. A G1 format of lines becomes `g1-tools` with the same [`Thinking`]. A G1
-    /// format of messages gets the sampler settings for tools. Other formats are unchanged.
+    /// format of messages changes to the sampler settings for tools. Other formats are unchanged.
     #[must_use]
     pub fn for_tools(self) -> Format {
         let is_rwkv = matches!(&self.kind, Kind::Messages(options) if options.template.family() == Family::Rwkv);
@@ -120,8 +120,8 @@ impl Format {
         messages
     }
 
-    /// Returns, for each declared tool, the form in which a demanded call must be written: the text before the arguments, their JSON schema, and the
-    /// text after them. With `name`, returns only the tool of this name.
+    /// Returns, for each declared tool, the form in which a demanded call must be written: the text before the arguments, the JSON schema of the
+    /// arguments, and the text after the arguments. With `name`, returns only the tool of this name.
     ///
     /// # Errors
     /// `Input` if no tool is declared, if no tool has this name, if a tool is not a function, or if calls cannot be demanded in this format.
@@ -134,7 +134,8 @@ impl Format {
         }
     }
 
-    /// Returns the chat settings of a format of messages: `generation`'s sampler settings and length limit, which is 4096 tokens if it sets none.
+    /// Returns the chat settings of a format of messages: the sampler settings and the length limit of `generation`. The limit is 4096 tokens if
+    /// `generation` sets none.
     pub(super) fn message_settings(generation: &GenerationConfig) -> Settings {
         let chat_len_max = if generation.max_length == usize::MAX { MAX_TOKENS } else { generation.max_length };
         Settings { sampling: generation.sampling(), chat_len_max, ..Settings::default() }

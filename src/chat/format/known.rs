@@ -1,4 +1,4 @@
-//! The table of formats of lines (`Name: text`). The first row whose `fits` returns true for a model is the model's format.
+//! The table of all formats of lines (`Name: text`). The first row whose `fits` returns true for a model is the model's format.
 
 use super::super::Settings;
 use super::first_prompt;
@@ -48,10 +48,10 @@ impl Seen<'_> {
     }
 }
 
-/// The rows of the embedding table in models that the embedded model's training script makes.
+/// The number of rows of the embedding table in models that the embedded model's training script makes.
 const TINY_ROWS: usize = 2048;
 
-/// The rows of the embedding table in models with GPT-NeoX-20B's vocabulary.
+/// The possible numbers of rows of the embedding table in models with GPT-NeoX-20B's vocabulary.
 const PILE_ROWS: [usize; 2] = [50277, 50304];
 
 /// Defaults for the table's formats with replies of several paragraphs. The names are `User:` and `Assistant:`.

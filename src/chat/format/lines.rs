@@ -76,7 +76,7 @@ impl Lines {
         }
     }
 
-    /// Returns the texts before the reply, and the token that can end it. A constraint of a reply needs them.
+    /// Returns the texts before the reply, and the token that can end the reply. A constraint of the reply needs both.
     pub fn place(&self, vocab: &Vocab) -> AnswerPlace {
         AnswerPlace { opening: self.opening.into(), lead: LEAD, blank_line: blank_line(vocab) }
     }
@@ -89,8 +89,8 @@ impl Lines {
         }
     }
 
-    /// Splits a conversation's text into messages and returns those of the last `n` turns. For display only: a line within a message that looks like
-    /// the beginning of a message splits it, too.
+    /// Splits a conversation's text into messages and returns the messages of the last `n` turns. For display only: a line within a message that
+    /// looks like the beginning of a message splits this message, too.
     pub fn turns(&self, text: &str, n: usize) -> Vec<Message> {
         let Lines { bot, interface, .. } = self;
         let text = format!("\n\n{}", text.trim_start_matches('\n'));

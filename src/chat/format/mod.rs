@@ -1,7 +1,7 @@
 //! Chat formats: the form of a conversation in a model's prompt.
 //!
 //! RWKV models read lines that begin with a name, such as `User: hello`. GLM-4 and its relatives read messages that a template renders. A model's
-//! file does not name its format. So the model's name and vocabulary determine it, or the caller chooses one by name.
+//! file does not name its format. So the model's name and vocabulary determine the format, or the caller chooses a format by name.
 
 mod choice;
 mod g1;
@@ -61,7 +61,7 @@ impl Messages {
         Ok(Some([self.template.family().stop_ids(vocab)?, self.generation.eos.clone()].concat()))
     }
 
-    /// Returns the texts that end an answer to these messages.
+    /// Returns the texts that end an answer to `messages`.
     pub fn stop_texts(&self, messages: &[Message]) -> Vec<String> {
         let mut texts = self.template.stops(messages);
         texts.extend(self.generation.stop_strings.iter().cloned());
@@ -83,8 +83,8 @@ pub struct InitialPrompt {
     pub bot: String,
     /// The text after the name of the user or of the model, usually a colon.
     pub interface: String,
-    /// The text before the first message, usually an example conversation. The format trims it and each of its lines, and puts it between a newline
-    /// and a blank line.
+    /// The text before the first message, usually an example conversation. The format trims the text and each of its lines, and puts the text between
+    /// a newline and a blank line.
     pub init_prompt: String,
 }
 
@@ -196,7 +196,7 @@ impl Format {
         }
     }
 
-    /// Returns the format with the names and the first text of `prompt`. With other names than the format's, replies end at a blank line.
+    /// Returns the format with the names and the first text of `prompt`. If the names differ from the format's own, replies end at a blank line.
     ///
     /// # Errors
     /// `Input` if the format is a template; `File` if a name is empty or has several lines.

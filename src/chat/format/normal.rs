@@ -10,7 +10,7 @@ pub fn first_prompt(text: &str) -> String {
     }
 }
 
-/// Returns a message trimmed and without empty lines, which would end the turn.
+/// Returns a message trimmed and without empty lines. An empty line would end the turn.
 pub fn folded(text: &str) -> String {
     let mut folded = String::new();
     for c in text.trim_matches(is_blank).replace("\r\n", "\n").chars() {

@@ -4,8 +4,8 @@ use crate::error::{Error, Result, short};
 use crate::template::Opening;
 use std::str::FromStr;
 
-/// Determines whether a model writes a thought before its answer: the end of the prompt differs. Only models that were trained with thoughts have
-/// this choice.
+/// Determines whether a model writes a thought before its answer. Each choice ends the prompt differently. Only models that were trained with
+/// thoughts have this choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
     /// The prompt does not mention a thought.

@@ -1,4 +1,4 @@
-//! The settings that determine the texts of a run of `batch`.
+//! The settings that determine which texts a run of `batch` generates.
 //!
 //! Settings that change no text under `--deterministic` are left out: slots, device, backend, chunk. The fields of the input lines are left
 //! out, too.

@@ -23,7 +23,7 @@ pub const BASE: &str = "base";
 
 /// Starts an engine without a prefix cache. If `base` has a state, the engine keeps this state under the name [`BASE`].
 pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
-    // `base` is the only stored state, so their bytes need no limit. Prefill may slow down decoding, because nobody waits for single tokens.
+    // `base` is the only stored state, so the bytes of states need no limit. Prefill may slow down decoding, because nobody waits for single tokens.
     let states = StateOptions { bytes: u64::MAX, ..StateOptions::default() };
     let cache = CacheOptions::off();
     model.check_speaks()?;
@@ -36,7 +36,7 @@ pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: O
 
 pub struct BatchRun {
     engine: Engine,
-    /// A request with the settings of the flags.
+    /// A request with the settings from the flags.
     defaults: Request,
     results: Results,
     /// The hashes (`Id::key`) of all ids that were read, to detect two lines with the same id.
@@ -133,7 +133,7 @@ impl BatchRun {
         Ok((self.engine.submit(merged)?, request.n))
     }
 
-    /// Handles all pending events. Without any, waits up to `patience` for an event, which the next call handles.
+    /// Handles all pending events. If no event is pending, waits up to `patience` for an event; the next call then handles it.
     pub fn wait(&mut self, patience: Duration) -> WriteResult {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);

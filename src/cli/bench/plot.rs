@@ -1,4 +1,5 @@
-//! `bench --plot`: draws the results as an SVG picture with three charts: decoding by slots, prefill by prompt length, share of the ceiling.
+//! `bench --plot`: draws the results as an SVG picture with three charts: the decoding speed by the number of slots, the prefill speed by the length
+//! of the prompt, and how much of the device's measured peak speed each test reaches.
 
 use crate::error::{Error, Result};
 use crate::report::BenchRecord;
@@ -20,8 +21,8 @@ const COLOURS: [RGBColor; 6] = [
 
 const SLOTS: &str = "slots";
 
-/// One chart, with a line of points per label (model and device). A point is the number on the horizontal axis, which `axis` names, and the
-/// measured value.
+/// One chart, with one line of points per label (model and device). A point is a pair of numbers: the place on the horizontal axis, whose name is
+/// `axis`, and the measured value.
 struct Chart {
     title: &'static str,
     axis: &'static str,

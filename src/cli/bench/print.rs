@@ -17,17 +17,17 @@ pub enum OutputFormat {
     Jsonl,
 }
 
-/// Prints benchmark results. Each result is printed at once, except in a JSON array, which is printed at the end or at an interrupt.
+/// Prints benchmark results. A JSON array is printed at the end or at an interrupt. In the other formats, each result is printed at once.
 pub struct Printer {
     format: OutputFormat,
-    /// Standard output, locked until all results are printed. `None` for a JSON array, which another thread prints at an interrupt: it needs the
+    /// Standard output, locked until all results are printed. `None` for a JSON array: at an interrupt, another thread prints the array and needs the
     /// lock.
     out: Option<Output>,
     kept: Arc<Mutex<Vec<BenchRecord>>>,
     is_first: bool,
 }
 
-/// Takes all records out of `kept`, so that each is printed only once.
+/// Takes all records out of `kept`, so that each record is printed only once.
 fn taken(kept: &Mutex<Vec<BenchRecord>>) -> Vec<BenchRecord> {
     std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -111,8 +111,8 @@ fn row(r: &BenchRecord) -> String {
     )
 }
 
-/// Returns the fields of a record as CSV cells, each with its name. Fields that are arrays are left out. Fields of the inner object
-/// `wingbeat` get the name `wingbeat.NAME`.
+/// Returns each field of a record as a name and a CSV cell. Fields that are arrays are left out. Fields of the inner object `wingbeat` get the name
+/// `wingbeat.NAME`.
 fn cells(r: &BenchRecord) -> Result<Vec<(String, String)>, Failure> {
     let value = serde_json::to_value(r).map_err(|e| Error::input(format!("cannot write CSV: {e}")))?;
     let mut cells = Vec::new();

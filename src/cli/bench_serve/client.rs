@@ -22,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_secs(30);
 /// The time that the server may take for the next bytes of an answer. Requests wait in the server's queue, so this time is long.
 const LONG: Duration = Duration::from_secs(600);
-/// The most bytes of an answer that is not a stream.
+/// The maximum size of an answer that is not a stream, in bytes.
 const MAX_BODY: usize = 8 << 20;
 
 /// A server that answers completions.
@@ -155,8 +155,8 @@ impl Server {
 
 const NOT_OPENAI: &str = "the URL must lead to a server with OpenAI's API, such as `wingbeat serve`";
 
-/// Reads the URL of a server. Adds `http://` if the scheme is missing. Removes a final `/v1`, which users of other clients write: the paths of
-/// this client already begin with it.
+/// Reads the URL of a server. Adds `http://` if the scheme is missing. Removes a final `/v1`, because the paths of this client already begin with
+/// `/v1`; users of other clients write it.
 fn address(text: &str) -> Result<Url> {
     let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let mut url = Url::parse(&full)
@@ -194,7 +194,7 @@ fn content_type(headers: &HeaderMap) -> &str {
     headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("none")
 }
 
-/// Returns the error of an answer with a status that is not a success.
+/// Returns the error for an answer whose status is not a success.
 fn refused(status: StatusCode, body: &[u8]) -> Error {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(object) if !object["error"].is_null() => message(&object["error"]),

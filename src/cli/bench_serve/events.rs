@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The most bytes of a line. A longer line is not an event of a completion.
+/// The maximum length of a line, in bytes. A longer line is not an event of a completion.
 const MAX_LINE: usize = 4 << 20;
 
 /// An event of a streamed completion.
@@ -77,7 +77,7 @@ impl EventSplitter {
     }
 }
 
-/// Reads a line. Returns `None` for comments, empty lines and fields other than `data`.
+/// Converts a line of the stream to an event. Returns `None` for comments, empty lines and fields other than `data`.
 fn event(line: &[u8]) -> Result<Option<StreamEvent>, String> {
     let Some(data) = line.strip_prefix(b"data:") else { return Ok(None) };
     let data = data.trim_ascii();

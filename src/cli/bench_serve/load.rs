@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// The pause of a client after a request that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The number of requests of a client.
+/// How many requests a client sends.
 #[derive(Debug, Clone, Copy)]
 pub enum Amount {
     Requests(usize),

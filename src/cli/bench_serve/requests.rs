@@ -1,4 +1,4 @@
-//! Prompts from a seed, and the bodies of requests.
+//! Makes prompts from a seed, and requests with these prompts.
 
 use serde_json::{Value, json};
 

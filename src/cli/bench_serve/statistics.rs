@@ -1,4 +1,4 @@
-//! Statistics of the requests that a number of clients sent.
+//! Statistics of the answers that a number of clients received.
 
 use serde::Serialize;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub struct Level {
     pub completion_tokens: usize,
     /// The time to the first token.
     pub first_token_ms: Option<Spread>,
-    /// The time between two tokens: percentiles of the answers' means. Single times are unknown, because one chunk may hold several tokens.
+    /// The time between two tokens: percentiles over one mean per answer. Single times are unknown, because one chunk may hold several tokens.
     pub between_tokens_ms: Option<Spread>,
     /// The longest time between two chunks of an answer.
     pub longest_gap_ms: Option<Spread>,

@@ -56,7 +56,7 @@ fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(mut found) = entry.file_name().into_string() else { continue };
         let is_hidden = found.starts_with('.') && !name.starts_with('.');
-        // Names with control characters are left out, because a terminal would act on them.
+        // Names with control characters are left out, because a terminal would execute the control characters.
         if is_hidden || found.contains(char::is_control) {
             continue;
         }

@@ -130,7 +130,7 @@ fn failed(e: ReadlineError) -> Error {
     Error::input(e.to_string()).at("the terminal")
 }
 
-/// Stores at Ctrl-C whether the line was empty.
+/// Stores whether the line is empty when Ctrl-C is pressed.
 struct Watch(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for Watch {
@@ -140,8 +140,8 @@ impl ConditionalEventHandler for Watch {
     }
 }
 
-/// Turns a backslash before Enter into a newline. It triggers the editor's completion command (Tab), the only command that replaces text and
-/// moves the cursor after it. Pasted backslashes stay, because pasting presses no key.
+/// Turns a backslash before Enter into a newline. For this, it runs the editor's completion command (Tab), because no other command both replaces
+/// text and moves the cursor after the new text. A pasted backslash stays, because pasting presses no key.
 struct Continuation;
 
 impl ConditionalEventHandler for Continuation {

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// After this many answers in a row that call tools, the chat waits for a message.
 const MAX_ROUNDS: usize = 32;
 
-/// The maximum number of characters of a tool call's result that are shown.
+/// The maximum number of characters that are shown of a tool call's result.
 const SHOWN: usize = 200;
 
 impl Chat {
@@ -148,7 +148,7 @@ impl Chat {
         Ok(())
     }
 
-    /// Reports a wrong line with the message `why`, which has ChatRWKV's wording.
+    /// Reports a wrong line with the message `why`, worded as in ChatRWKV.
     fn wrong(&mut self, why: String) -> std::result::Result<(), Failure> {
         self.screen.wrong(why)?;
         self.note(Kind::Input);

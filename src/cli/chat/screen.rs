@@ -32,7 +32,7 @@ pub struct Screen {
     who: Option<String>,
     /// True if the last part that was shown was a thought.
     is_thinking: bool,
-    /// A write error, which ends the answer. `end` returns it.
+    /// An error while writing. It ends the answer, and `end` returns it.
     failure: Option<Failure>,
 }
 
@@ -128,7 +128,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Reports a wrong line with the message `text`, which has ChatRWKV's wording.
+    /// Reports a wrong line with the message `text`, worded as in ChatRWKV.
     pub fn wrong(&mut self, text: String) -> Result<(), Failure> {
         let e = Error::input(text);
         self.object(&e)?;

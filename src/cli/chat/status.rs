@@ -11,7 +11,7 @@ pub fn place(chat: &Conversation) -> String {
     format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
 }
 
-/// The maximum number of turns of a loaded chat that are shown.
+/// The maximum number of turns that are shown when a chat is loaded.
 const SHOWN_TURNS: usize = 3;
 /// The maximum number of characters that are shown of a message. Only the end of a longer message is shown.
 const SHOWN_CHARS: usize = 600;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::ControlFlow;
 
-/// Golden logits and greedy tokens, made with the official RWKV code in float64.
+/// The golden logits and greedy tokens of the built-in model, made with the official RWKV code in float64.
 static OFFICIAL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/tiny-rwkv7.golden.safetensors"));
 
 const BOUND: f64 = 1e-7;

@@ -116,8 +116,8 @@ fn device_files() -> Vec<Finding> {
     found
 }
 
-/// Reports that the program runs in a container, or that the container has an NVIDIA GPU without Vulkan: NVIDIA's container runtime provides
-/// Vulkan only on request. Returns `None` outside a container.
+/// Reports that the program runs in a container. If the container has an NVIDIA GPU without Vulkan, reports this instead, because NVIDIA's container
+/// runtime provides Vulkan only on request. Returns `None` outside a container.
 fn container() -> Option<Finding> {
     let control_groups = std::fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
     let is_container = Path::new("/.dockerenv").exists()

@@ -85,7 +85,7 @@ impl Kernels {
     pub fn open(adapter: &Adapter, extent: Extent) -> Result<Kernels> {
         let own = adapter.caps(false)?;
         let opened = Device::open(adapter, false)?;
-        // If cooperative matrices give wrong results on this adapter, models do not use them, and no check does either.
+        // If cooperative matrices give wrong results on this adapter, models do not use cooperative matrices, so no check uses them either.
         let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
         let with_draws = extent == Extent::Full || draws_on_device(own.class == Class::Groups)?;
         let families = match extent {
@@ -106,8 +106,8 @@ impl Kernels {
         pairs.map(|(word, format)| selftest::cases(word, format, self.extent).len()).sum::<usize>() + usize::from(self.with_draws)
     }
 
-    /// Checks all families. Ends early if the user stops the check. A case that cannot run counts as wrong. The first job compiles the kernels
-    /// that models use in the default format. Dropping `led` after it signals that the driver has cached these kernels.
+    /// Checks all families. Ends early if the user stops the check. A case that cannot run counts as wrong. The first job compiles the kernels that
+    /// models use in the default format. Dropping `led` after this job signals that the driver has cached these kernels.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<KernelFamily> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<KernelCheck> =

@@ -188,8 +188,8 @@ fn examine(choice: &DeviceDecision, backend: Backend, extent: Extent, stop: Arc<
     };
     let (golden, kernels) = std::thread::scope(|scope| {
         let (led, compiled) = channel();
-        // The check of the built-in model starts after the first job, which compiles the kernels that the model uses. Otherwise both would
-        // compile them.
+        // The check of the built-in model starts after the first job, which compiles the kernels that the model uses. Otherwise both threads would
+        // compile the same kernels.
         let later = {
             let check_golden = &check_golden;
             move || {

@@ -15,8 +15,8 @@ pub struct PublishedModel {
     pub file: Option<&'static str>,
     /// The size of the download, such as `3.06 GB`. `None` if unknown.
     pub size: Option<&'static str>,
-    /// The name of the synthetic model whose tensors have the same shapes. The memory sizes in `docs/models.md` are computed from these
-    /// shapes. `None` if no synthetic model has the same shapes.
+    /// The name of the synthetic model whose tensors have the same shapes as this model's. The memory sizes in `docs/models.md` are computed from
+    /// these shapes. `None` if no synthetic model has the same shapes.
     #[cfg_attr(not(test), expect(dead_code, reason = "the test of the page computes the memory"))]
     pub shapes: Option<&'static str>,
 }
@@ -51,7 +51,8 @@ const fn folder(
     PublishedModel { name, aliases, architecture, parameters, repository, file: None, size, shapes }
 }
 
-/// All published models, newest first. If several names are equally similar to a wrong name, the first is suggested.
+/// All published models, newest first. For a mistyped name, the program suggests the model with the most similar name. If several names are equally
+/// similar, it suggests the first of them.
 #[rustfmt::skip]
 pub const PUBLISHED: &[PublishedModel] = &[
     file("rwkv7-g1-1.5b", ("RWKV-7", "1.5B"), G1, "rwkv7-g1k-1.5b-20260930-ctx25600.pth", "3.06 GB", Some("rwkv7-1.5b")),

@@ -34,8 +34,8 @@ impl Id {
         u128::from_le_bytes(digest[..16].try_into().expect("a sha256 has 32 bytes"))
     }
 
-    /// Returns the seed of a line that sets no seed. It depends only on the run's seed and the id, and has 53 bits, which a JSON number holds
-    /// exactly.
+    /// Returns the seed of a line that sets no seed. The seed depends only on the run's seed and the id. It has 53 bits, because a JSON number holds
+    /// 53 bits exactly.
     pub fn seed(&self, run: u64) -> u64 {
         let digest = Sha256::digest(format!("{run} {self}"));
         u64::from_le_bytes(digest[..8].try_into().expect("a sha256 has 32 bytes")) >> 11

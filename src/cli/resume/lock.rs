@@ -73,8 +73,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Remove the file while it is still locked. A process that has already opened it then sees that `path` no longer names it (`is_at`). On
-        // Windows no process could see this, so the file stays.
+        // Remove the file while it is still locked. Another process may already have opened this file. That process then sees that `path` names no
+        // file or another file (`is_at`), and tries again. On Windows no process could see this, so the file stays.
         let is_ours = std::fs::read(&self.path).is_ok_and(|text| text.starts_with(MARK.as_bytes()));
         if cfg!(unix) && is_ours {
             let _ = std::fs::remove_file(&self.path);
@@ -102,7 +102,7 @@ pub fn beside(results: &Path, extension: &str) -> Result<PathBuf> {
     Ok(name.into())
 }
 
-/// Returns whether `path` still names the open file `file`. The lock's previous owner may have removed it after this process opened it.
+/// Returns whether `path` still names the open file `file`. The lock's previous owner may have removed the file after this process opened it.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -60,13 +60,13 @@ struct EarlierIds {
     has_unnamed: bool,
 }
 
-/// An open destination of results, and the keys of the ids whose results earlier runs wrote there.
+/// An open destination for results. Also has the keys of the ids whose results earlier runs wrote there.
 pub struct Results {
     sink: ResultSink,
     left: EarlierIds,
 }
 
-/// The fields of a line of results that a later run reads.
+/// The fields that a later run reads in a line of the results.
 #[derive(Deserialize)]
 struct KeptLine {
     id: Id,
@@ -184,7 +184,7 @@ impl EarlierIds {
             }
             if line.last() != Some(&b'\n') {
                 line.truncate(line.iter().rposition(|b| *b != 0).map_or(line.len(), |last| last + 1));
-                // The last line has no newline, so it is incomplete. It must be the beginning of a result.
+                // The last line has no newline, so it is incomplete. If it is not the beginning of a result, another program has written the file.
                 let begins = br#"{"id":"#;
                 // A line of complete JSON that is not a result was not written by this program.
                 let is_other = serde_json::from_slice::<IgnoredAny>(&line).is_ok() && result(&line).is_none();

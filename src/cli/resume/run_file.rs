@@ -41,8 +41,8 @@ impl RunFile {
         RunFile { format_version: FORMAT_VERSION, wingbeat: env!("CARGO_PKG_VERSION").into(), name: name.into(), seed, made_with }
     }
 
-    /// Compares this record with the earlier run's record, beside the results, if `has_results` is true. Then replaces it. Returns the seed of
-    /// the run: `asked_seed`, else the seed of the earlier record, else this record's seed.
+    /// If `has_results` is true, compares this record with the earlier run's record, which is stored beside the results. Then replaces the earlier
+    /// record by this one. Returns the seed of the run: `asked_seed`, else the seed of the earlier record, else this record's seed.
     ///
     /// # Errors
     /// `File` if the records differ or the earlier record is damaged. With `force`, a note is printed instead.

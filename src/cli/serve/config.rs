@@ -1,4 +1,4 @@
-//! The file of `--config`: flags in TOML.
+//! The file that `--config` names: flags in TOML.
 
 use crate::error::{Error, Result};
 use clap::Command;
@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use toml::{Table, Value};
 
-/// Inserts the flags of the file of `--config` directly after the subcommand, so that later flags on the command line have precedence. `args`
+/// Inserts the flags in the file that `--config` names directly after the subcommand, so that later flags on the command line have precedence. `args`
 /// are the arguments of the process, `command` is the subcommand `serve`.
 ///
 /// # Errors

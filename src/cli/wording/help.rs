@@ -1,4 +1,5 @@
-//! Returns all help texts. An option that several subcommands share is printed in full with the first of them, and only by name with the others.
+//! Returns all help texts. An option that several subcommands share is printed in full with the first subcommand, and only by name with the other
+//! subcommands.
 
 use crate::cli::command;
 use crate::cli::help::Shows;

@@ -34,8 +34,8 @@ impl NodeExtent {
     /// The extent (size and form) of a single character.
     pub const CHAR: NodeExtent = NodeExtent { depth: 1, n_chars: 1, n_optional: 0, form: RegexForm::Text };
 
-    /// Returns the extent of an expression that combines the expressions `below` with the operator `made`. Returns `None` if it is too large, or if
-    /// one of `below` has no extent.
+    /// Returns the extent of an expression that combines the expressions `below` with the operator `made`. Returns `None` if the extent is too large,
+    /// or if one of `below` has no extent.
     pub fn around(made: Operator, below: impl IntoIterator<Item = Option<NodeExtent>>) -> Option<NodeExtent> {
         let n_optional = usize::from(made == Operator::Optional);
         let mut all = NodeExtent { depth: 1, n_chars: 0, n_optional, form: RegexForm::Text };

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 const FORMATS: [&str; 10] = ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
-/// Unsupported keywords of JSON Schema, each with a hint what to do instead.
+/// Unsupported keywords of JSON Schema, each with a hint on what to use instead.
 const UNSUPPORTED: [(&str, &str); 18] = [
     ("not", REMOVE),
     ("if", "write the cases under \"anyOf\""),

@@ -1,5 +1,5 @@
 //! Checks the size of merged schemas. llguidance's compiler merges the schemas under `allOf`, `anyOf`, `oneOf` and `$ref` into the schema that
-//! contains these keywords.
+//! contains the keyword.
 
 use super::keyword::{MAX_DIVISOR, divisor};
 use super::{Subschema, find};
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// The most patterns and formats that one text must match. llguidance's compiler searches for a text that matches all of them.
+/// The maximum number of patterns and formats that one text must match. llguidance's compiler searches for a text that matches all of them.
 const MAX_PATTERNS: usize = 4;
 /// The largest number of properties, or of required names, of an object. The work of llguidance's compiler grows with the square of this number.
 const MAX_PROPERTIES: usize = 1000;
@@ -56,7 +56,7 @@ struct Sum {
 impl Sum {
     const NOTHING: Sum = Sum { n_patterns: 0, n_properties: 0, n_names: 0, is_counted: false, divisor: 1 };
 
-    /// Returns the size of a schema that is merged from two schemas of these sizes.
+    /// Returns the size of a schema that is merged from two schemas of the sizes `self` and `other`.
     fn and(self, other: Sum) -> Sum {
         Sum {
             n_patterns: self.n_patterns.saturating_add(other.n_patterns),
@@ -88,8 +88,8 @@ struct Merger<'s> {
 impl<'s> Merger<'s> {
     /// Returns the size of a schema, including the schemas that are merged into it. A circular reference counts once.
     fn sum(&mut self, schema: &'s Value, depth: usize) -> Sum {
-        /// The largest depth of nested or referenced schemas that are counted. It protects the stack of this check; `MAX_LEVELS` protects the stack
-        /// of llguidance's compiler.
+        /// The largest depth of nested or referenced schemas that are counted. This limit protects the stack of this check; `MAX_LEVELS` protects the
+        /// stack of llguidance's compiler.
         const DEEPEST: usize = 1000;
         let (Some(all), true) = (schema.as_object(), depth < DEEPEST) else { return Sum::NOTHING };
         let key: *const Value = schema;

@@ -14,13 +14,13 @@ use std::time::SystemTime;
 /// The metadata key of a file's namespace. The namespace is hashed, because it may be an API key.
 const NAMESPACE: &str = "prefix_namespace";
 
-/// The most snapshots that may wait to be written to files. A waiting snapshot is in host memory.
+/// The maximum number of snapshots that wait to be written to files. A waiting snapshot is in host memory.
 const MAX_WAITING: usize = 8;
 
 /// The folder of state files for one model.
 pub struct Folder {
     path: PathBuf,
-    /// The most bytes that all files in the folder may take together.
+    /// The maximum size of all files in the folder together, in bytes.
     pub bytes: u64,
     left: Vec<Left>,
     jobs: Sender<Job>,
@@ -47,7 +47,8 @@ struct Job {
     snapshot: Arc<Snapshot>,
 }
 
-/// The key of an entry, and the path and size in bytes of its written file, or `None` if the file could not be written.
+/// The result of a write: the key of the entry, and the path and the size in bytes of the entry's file. The second part is `None` if the file could
+/// not be written.
 pub type Written = (u64, Option<(PathBuf, u64)>);
 
 /// Returns the SHA-256 of a namespace in hexadecimal. The hash is the same in every run, so that files of earlier engines are found.
@@ -65,7 +66,7 @@ impl Folder {
     /// # Errors
     /// `File` if the folder cannot be made or read; `Memory` if the thread that writes cannot be started.
     pub fn open(path: &Path, bytes: u64, model: &Model) -> Result<Folder> {
-        // Number formats and devices differ in rounding, so another format's or device's entry would change texts. Each combination of weights,
+        // Number formats and devices differ in rounding, so an entry from another format or device would change texts. Each combination of weights,
         // number formats and device has its own folder.
         let path = path.join(&hashed(&format!("{} {}", model.weights_hash(), model.numerics()))[..16]);
         let io = |e| Error::io(e, &path);
@@ -122,7 +123,7 @@ pub fn remove(path: &Path) {
 }
 
 /// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file is not removed:
-/// the cache writes complete files only, so it may belong to another program.
+/// the cache writes complete files only, so the file may belong to another program.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;

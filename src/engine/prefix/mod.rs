@@ -4,7 +4,7 @@
 //! any token, so its entry serves every prompt that shares its first tokens.
 //!
 //! Entries are in three tiers: slots of the device, host memory, files. Each tier has a limit of bytes. When a tier is full, its least recently used
-//! entry moves to the next tier; from the last tier, it is deleted.
+//! entry moves to the next tier; an entry that leaves the last tier is deleted.
 
 mod folder;
 mod pins;
@@ -23,13 +23,13 @@ use tree::Tree;
 /// The fewest tokens that an entry may have. Prefilling fewer tokens costs almost nothing.
 pub(super) const FEWEST: usize = 4;
 
-/// The most slots of the device that entries may use.
+/// The maximum number of device slots for entries.
 const MAX_SLOTS: u64 = 256;
 
-/// The most entries in all tiers together. Finding the least recently used entry visits every entry.
+/// The maximum number of entries in all tiers together. Finding the least recently used entry visits every entry, so more would take too long.
 const MAX_ENTRIES: usize = 4096;
 
-/// The most entries that one prompt leaves at regular distances: see [`CacheOptions::every`].
+/// The maximum number of entries that one prompt leaves at regular distances: see [`CacheOptions::every`].
 const MAX_MARKS: usize = 8;
 
 /// The place of an entry's state.
@@ -48,13 +48,13 @@ enum Held {
     },
 }
 
-/// The kinds of memory in which an entry can be, in the order in which it passes through them.
+/// The kinds of memory for entries. An entry passes through the first three in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Device,
     Host,
     Folder,
-    /// Host memory, for pinned states. They do not count as bytes of the cache.
+    /// Host memory, for pinned states. Pinned states do not count towards the limit of the host tier.
     Pinned,
 }
 
@@ -81,8 +81,8 @@ impl Entry {
         }
     }
 
-    /// Returns how many bytes the entry takes in host memory or in its file; 0 on the device. While its file is being written, its bytes in host
-    /// memory count.
+    /// Returns how many bytes the entry takes in host memory or in its file; 0 on the device. While the file is being written, the entry's bytes in
+    /// host memory count.
     fn n_bytes(&self) -> u64 {
         match &self.held {
             Held::Device(_) => 0,
@@ -117,8 +117,8 @@ pub(super) struct PrefixCache {
     clock: u64,
 }
 
-/// Returns the number of slots that a session needs for the cache, in addition to `n_slots` for continuations, and the most tokens that they may hold
-/// in the KV cache.
+/// Returns the number of slots that a session needs for the cache, in addition to `n_slots` for continuations, and the maximum number of tokens that
+/// these slots hold in the KV cache.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
@@ -128,7 +128,7 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
     match model.context() {
         Some(context) => {
             let per_token = (model.slot_bytes() / context.max(1) as u64).max(1);
-            // If the model has recurrent states, too, they get the other half of the memory.
+            // If the model also has recurrent states, the KV cache gets half of the memory and the recurrent states get the other half.
             let share = if model.can_rewind() { options.device_bytes } else { options.device_bytes / 2 };
             let tokens = share / per_token;
             let slots = if model.can_rewind() { tokens / 64 } else { share / model.state_bytes().max(1) };
@@ -139,7 +139,7 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
 }
 
 impl PrefixCache {
-    /// Returns a cache that may use `idle`, the extra slots of a session. It begins with the entries whose files are in the folder.
+    /// Returns a cache that may use `idle`, the extra slots of a session. The cache begins with the entries whose files are in the folder.
     ///
     /// # Errors
     /// `File` if the folder cannot be made or read; `Memory` if the thread that writes files cannot be started.
@@ -175,7 +175,7 @@ impl PrefixCache {
     }
 
     /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest`. An entry may cover the whole prompt if it
-    /// has logits and `may_end` is true, which means that the prompt ends with a whole character. Otherwise at least the prompt's last token must be
+    /// has logits and if `may_end` is true: the prompt then ends with a whole character. Otherwise at least the prompt's last token must be
     /// prefilled.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool, fewest: usize) -> Option<Found> {
         let tree = self.trees.get(&hashed(namespace))?;
@@ -194,8 +194,8 @@ impl PrefixCache {
         (n_tokens >= fewest).then_some(Found { entry, n_tokens })
     }
 
-    /// Opens a slot with the state after the tokens that `found` covers. The caller closes it. Returns `None` if the entry no longer exists, or if
-    /// its file is missing or damaged.
+    /// Opens a slot with the state after the tokens that `found` covers. The caller must close this slot. Returns `None` if the entry no longer
+    /// exists, or if the file of the entry is missing or damaged.
     pub fn open(&mut self, found: Found, session: &mut Session) -> Result<Option<Slot>> {
         let Some(entry) = self.entries.get(&found.entry) else { return Ok(None) };
         let slot = match &entry.held {
@@ -269,9 +269,9 @@ impl PrefixCache {
         }
     }
 
-    /// Returns the positions in a prompt, as numbers of tokens, at which a continuation forks its slot for the cache. All are above `from`, the
-    /// number of tokens that the slot has read. `ends` are the positions from which the conversation's next prompts can continue. A recurrent model
-    /// gets several positions, because its state cannot be rewound to others.
+    /// Returns the positions in a prompt, as numbers of tokens, at which a continuation forks its slot for the cache. All positions are above `from`,
+    /// the number of tokens that the slot has read. `ends` are the positions from which the conversation's next prompts can continue. A recurrent
+    /// model gets several positions, because its state cannot be rewound to other positions.
     pub fn marks(&self, prompt: &[u32], ends: &[usize], from: usize) -> Vec<usize> {
         if !self.is_on() {
             return Vec::new();
@@ -320,7 +320,7 @@ impl PrefixCache {
         self.trim(self.idle.slots, session)
     }
 
-    /// Moves entries off the device (to host memory, or removes them) until `n` slots of the session are free, or no entry is on the device.
+    /// Moves entries from the device to host memory, or removes them, until `n` slots of the session are free, or no entry is on the device.
     pub fn make_room(&mut self, n: usize, session: &mut Session) {
         let missing = n.saturating_sub(session.n_free());
         if missing > 0 {
@@ -386,14 +386,15 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Queues an entry in host memory to be written to its file. Removes the entry if there is no folder or the queue is full.
+    /// Moves an entry from host memory to the next tier: queues the entry to be written to its file. Removes the entry instead if there is no folder
+    /// or the queue is full.
     fn leave_host(&mut self, id: u64, session: &mut Session) -> Result<()> {
         let (Some(folder), Some(entry)) = (&self.folder, self.entries.get_mut(&id)) else { return self.remove(id, session) };
         let Held::Host(snapshot) = &entry.held else { return Ok(()) };
         let snapshot = snapshot.clone();
         match folder.write(id, &entry.namespace, &entry.tokens, snapshot.clone()) {
             Some(path) => entry.held = Held::Writing { snapshot, path },
-            // The queue is full, because the disk is too slow.
+            // The queue is full, because the disk is too slow. Waiting would delay all requests, so the entry is lost instead.
             None => self.remove(id, session)?,
         }
         Ok(())
@@ -426,7 +427,7 @@ impl PrefixCache {
         }
     }
 
-    /// Returns true if this file belongs to an entry and is complete or being written.
+    /// Returns whether an entry owns this file. The file may still be being written.
     fn has_file(&self, file: &Path) -> bool {
         self.entries.values().any(|entry| matches!(&entry.held, Held::Writing { path, .. } | Held::File { path, .. } if path == file))
     }

@@ -1,5 +1,5 @@
-//! Pinned states: a caller holds them until it drops their handle. They share the device's slots with the entries of the cache. When slots are short,
-//! a pinned state moves to host memory and continues from there with the same bits.
+//! Pinned states: a caller holds them until it drops their handle. Pinned states share the device's slots with the entries of the cache. When slots
+//! are short, a pinned state moves to host memory and continues from there with the same bits.
 
 use super::{Entry, Found, Held, PrefixCache};
 use crate::error::Result;
@@ -31,8 +31,8 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.is_pinned).count()
     }
 
-    /// Opens a slot with a pinned state of `n_tokens` tokens, and makes room for `n` further slots. The caller closes it. Returns `None` if the state
-    /// is no longer pinned.
+    /// Opens a slot with a pinned state of `n_tokens` tokens, and makes room for `n` further slots. The caller must close the slot with the state.
+    /// Returns `None` if the state is no longer pinned.
     ///
     /// # Errors
     /// The errors of [`Session::restore`] and [`Session::fork`].
@@ -73,7 +73,7 @@ impl PrefixCache {
     }
 
     /// Lets entries use `tokens` tokens of the KV cache that no continuation needs now. If this is less than before, moves entries off the device
-    /// until the others fit.
+    /// until the remaining entries fit.
     ///
     /// # Errors
     /// `Memory` or `Device` if an entry cannot be moved.

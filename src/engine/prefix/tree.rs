@@ -105,7 +105,7 @@ impl<V> Node<V> {
         }
     }
 
-    /// Returns the value of this node, or else of a node below it, or `None` if none has one.
+    /// Returns the value of this node or of any node below it. Returns `None` if none of these nodes has a value.
     fn any(&self) -> Option<&V> {
         self.value.as_ref().or_else(|| self.children.values().find_map(Node::any))
     }

@@ -10,7 +10,7 @@ use crate::session::Pooling;
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
-/// The most bytes that the value of a sampler setting may have. Even a list of all ids of a vocabulary is shorter.
+/// The maximum size of a sampler setting's value, in bytes. Even a list of all ids of a vocabulary is shorter.
 pub(super) const MAX_SETTING_BYTES: usize = 2 << 20;
 
 impl Request {

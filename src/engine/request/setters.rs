@@ -30,7 +30,7 @@ impl Request {
         self.set("seed", seed)
     }
 
-    /// Sets texts that end a continuation, and are not part of it.
+    /// Sets the stop texts. A stop text ends a continuation and is not part of it.
     pub fn stop<T: Into<String>>(self, texts: impl IntoIterator<Item = T>) -> Request {
         Request { stop: Some(texts.into_iter().map(Into::into).collect()), ..self }
     }
@@ -50,7 +50,7 @@ impl Request {
         Request { n, ..self }
     }
 
-    /// Requests log-probabilities: of each token, and of the `n` most likely tokens at its place.
+    /// Requests log-probabilities: of each token, and of the `n` most likely tokens at the same position.
     pub fn logprobs(self, n: usize) -> Request {
         Request { logprobs: Some(n), ..self }
     }
@@ -85,7 +85,7 @@ impl Request {
         Request { pooling: Some(pooling), ..self }
     }
 
-    /// Begins in a saved state.
+    /// Continues from a saved state.
     pub fn state(self, name: impl Into<String>) -> Request {
         Request { state: Some(name.into()), ..self }
     }

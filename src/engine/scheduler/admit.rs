@@ -15,7 +15,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use web_time::Instant;
 
-/// The slot from which the jobs of a request continue. It is closed as soon as every job has a fork of it. A job is a continuation in the batcher.
+/// The slot from which the jobs of a request continue. The slot is closed as soon as every job has its own fork. A job is a continuation in the
+/// batcher.
 #[derive(Default)]
 pub(super) struct Beginning {
     pub slot: Option<Slot>,
@@ -181,8 +182,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Opens a slot with a named state. Before that, moves cache entries off the device until `n + 1` slots are free: this slot and a slot for each
-    /// of the `n` jobs.
+    /// Opens a slot with a named state. Before that, moves cache entries off the device until `n + 1` slots are free: one for the state, and one for
+    /// each of the `n` jobs.
     fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;

@@ -16,8 +16,8 @@ pub struct Saving {
 }
 
 impl Scheduler {
-    /// Turns the slots that the batcher kept for the engine into named states and cache entries. `done` are the continuations that ended in
-    /// this step.
+    /// Turns the slots that the batcher kept for the engine into named states and cache entries. `done` has the continuations that ended in this
+    /// step.
     pub(super) fn keep(&mut self, done: &[Done]) {
         // An engine with a reranker generates no texts, so it keeps slots only for scores.
         if self.scorer.is_some() {

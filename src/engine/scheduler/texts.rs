@@ -7,8 +7,8 @@ use crate::session::Job;
 use web_time::Instant;
 
 impl Scheduler {
-    /// Gives a slot to the next text of the waiting request number `next`. If the request has further texts, it then waits after all others of its
-    /// priority. So requests of one caller take turns, and a request with one text waits for at most one text of a request with many.
+    /// Gives a slot to the next text of the waiting request number `next`. If the request has further texts, it then waits after all other requests
+    /// of its priority. So requests of one caller take turns, and a request with one text waits for at most one text of a request with many.
     pub(super) fn begin_text(&mut self, next: usize) {
         let mut submission = self.waiting.remove(next);
         let Some(texts) = &mut submission.prepared.texts else { return };

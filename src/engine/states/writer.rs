@@ -7,7 +7,7 @@ use async_channel::{Receiver, Sender};
 use std::fs;
 use std::sync::Arc;
 
-/// The most states that may wait to be written. A waiting state is in host memory.
+/// The maximum number of states that wait to be written. A waiting state is in host memory.
 const MAX_WAITING: usize = 8;
 
 /// The handle of the thread that writes the files.
@@ -38,7 +38,7 @@ impl Writer {
         Ok(Writer { inner, jobs })
     }
 
-    /// Queues a state. Blocks while the queue is full. `saved` gets the result.
+    /// Queues a state. Blocks while the queue is full. `saved` receives the result.
     pub fn write(&self, key: Key, state: Arc<State>, info: StateInfo, saved: Sender<Result<StateInfo>>) {
         let mut held = self.inner.lock();
         held.clock += 1;

@@ -3,8 +3,8 @@
 use super::super::fixed::{Scale, share_of};
 use super::Shortlist;
 
-/// The low bits that are dropped from a distance (largest logit minus logit) before it is squared. The rest is in units of 2^-10, so that a sum of
-/// squares over any vocabulary fits in 64 bits. The kernel drops the same bits.
+/// The number of low bits that are dropped from a distance (largest logit minus logit) before the distance is squared. The rest is in units of 2^-10,
+/// so that a sum of squares over any vocabulary fits in 64 bits. The kernel drops the same bits.
 const COARSE: u32 = 10;
 
 impl Shortlist {

@@ -1,4 +1,4 @@
-//! Endpoints of wingbeat's own: states, tokens, and the operation of the server.
+//! Endpoints that OpenAI's API does not have: states, tokens, and the operation of the server.
 
 pub mod openapi;
 pub mod operation;

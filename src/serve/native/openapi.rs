@@ -24,7 +24,8 @@ pub const DELETE: Method = (MethodFilter::DELETE, "delete");
 /// The schemas of the description, by name.
 type Schemas = Map<String, Value>;
 
-/// A media type, and a function that returns the schema of the content. The function adds the schemas to which this schema refers.
+/// A media type, and a function that returns the schema of the content. The function also adds to `Schemas` every schema to which the returned schema
+/// refers.
 type Content = (&'static str, fn(&mut Schemas) -> Value);
 
 /// An endpoint with its description.
@@ -67,8 +68,8 @@ impl Endpoint {
         self.with((EVENTS, reference::<T>))
     }
 
-    /// Adds an answer with choices of the type `C` to the successful responses, and a stream of chunks with pieces of choices, which an error may
-    /// end.
+    /// Adds two successful responses: an answer whose choices have the type `C`, and a stream of chunks whose choices have the type `Piece`. The last
+    /// event of the stream can be an error.
     pub fn answers<C: ToSchema, Piece: ToSchema>(self) -> Endpoint {
         let chunk: fn(&mut Schemas) -> Value = |all| json!({"anyOf": [choices::<Piece>(all), reference::<ErrorBody>(all)]});
         self.with((JSON, choices::<C>)).with((EVENTS, chunk))
@@ -79,7 +80,7 @@ impl Endpoint {
         self
     }
 
-    /// Returns the description, and adds its schemas.
+    /// Returns the description of the endpoint. Adds to `all` the schemas to which the description refers.
     fn json(&self, all: &mut Schemas) -> Value {
         let Endpoint { path, method, summary, body, responses, .. } = self;
         let ok: Map<String, Value> = responses.iter().map(|(kind, schema)| ((*kind).into(), json!({"schema": schema(all)}))).collect();
@@ -107,13 +108,13 @@ impl Endpoint {
     }
 }
 
-/// Returns a reference to the schema of a type, and adds this schema and all schemas to which it refers.
+/// Returns a reference to the schema of the type `T`. Adds to `all` this schema and all schemas to which it refers.
 fn reference<T: ToSchema>(all: &mut Schemas) -> Value {
     named::<T>(T::name().into(), all)
 }
 
-/// Does the same for an answer with choices of the type `C`. utoipa gives all types of a generic struct one name, and collects no schemas of type
-/// arguments.
+/// Returns a reference to the schema of an answer with choices of the type `C`, as `reference` does. utoipa gives all types of a generic struct one
+/// name and collects no schemas of type arguments, so this function makes the name from `C` and collects the schema of `C`.
 fn choices<C: ToSchema>(all: &mut Schemas) -> Value {
     reference::<C>(all);
     named::<Choices<C>>(format!("{}s", C::name()), all)
@@ -142,7 +143,7 @@ const FAILURES: [(&str, &str); 11] = [
     ("507", "The server cannot store the file"),
 ];
 
-/// Returns the description of these endpoints.
+/// Returns the content of `/openapi.json`, which describes `endpoints`.
 pub fn document(endpoints: &[Endpoint]) -> Value {
     let (mut paths, mut schemas) = (json!({}), Schemas::new());
     for endpoint in endpoints {

@@ -44,11 +44,11 @@ pub async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, format!("{METRICS}; version=1.0.0; charset=utf-8"))], app.metrics.text(&app.models))
 }
 
-/// All models that are ready.
+/// The slots and open requests of every model that is ready.
 #[derive(Serialize, ToSchema)]
 pub struct Slots(Vec<ModelSlots>);
 
-/// The slots of a model, and the open requests of the caller.
+/// The slots of a model, and the caller's open requests to the model.
 #[derive(Serialize, ToSchema)]
 struct ModelSlots {
     model: String,

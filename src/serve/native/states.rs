@@ -41,11 +41,11 @@ pub struct StateBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Prefills a text, tokens or messages, and saves the state after them.
+    /// Prefills a text, tokens or messages, and saves the state after this input.
     Save,
-    /// Copies the state `from`.
+    /// Copies the state `from` to `name`.
     Fork,
-    /// Gives the state `from` another name.
+    /// Renames the state `from` to `name`.
     Rename,
     /// Deletes a state.
     Delete,
@@ -60,7 +60,7 @@ pub struct StateEntry {
     /// The number of tokens that led to the state.
     tokens: usize,
     bytes: u64,
-    /// The time of the last change, in seconds since 1970. Only of a state that was not changed by this request.
+    /// The time of the state's last change, in seconds since 1970. Missing if this request has changed the state.
     #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<i64>,
 }
@@ -69,7 +69,7 @@ pub struct StateEntry {
 pub struct StateList {
     object: &'static str,
     data: Vec<StateEntry>,
-    /// The most bytes of all states of this key and model.
+    /// The maximum size of all states of this key and model together, in bytes.
     quota: u64,
 }
 
@@ -173,7 +173,7 @@ pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answ
     // Many clients only look at the response once they have sent the body, so a wrong name is refused after the body was read.
     let checked = check_new_name(&name, "name");
     let most = if checked.is_ok() { app.states.room(&engine, &caller, &name).await? } else { app.options.max_body as u64 };
-    // No code closes the semaphore.
+    // An error would mean that the semaphore is closed, which no code does.
     let _place = app.uploads.acquire().await;
     let content = read_at_most(request, most.min(usize::MAX as u64) as usize, "quota_exceeded", &app).await?;
     checked?;

@@ -17,12 +17,12 @@ use utoipa::ToSchema;
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub struct TextBody {
     pub content: Option<String>,
-    /// A second name of `content`.
+    /// Another name for `content`.
     pub prompt: Option<String>,
     pub messages: Option<Vec<WireMessage>>,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     pub model: Option<String>,
-    /// If true (the default), the tokens that begin every text are added.
+    /// If true (the default), the result includes the tokens with which every prompt begins.
     #[serde(default, alias = "add_special_tokens")]
     pub add_special: Option<bool>,
     /// If true, each token is returned with its text.
@@ -37,7 +37,7 @@ pub struct TokensBody {
     pub model: Option<String>,
 }
 
-/// The tokens of a text or a conversation: ids, or with `with_pieces` ids and texts.
+/// The tokens of a text or a conversation, as ids. If `with_pieces` is true, each token also has its text.
 #[derive(Serialize, ToSchema)]
 pub struct Tokens {
     tokens: Vec<Token>,
@@ -50,7 +50,7 @@ pub enum Token {
     Piece { id: u32, piece: Piece },
 }
 
-/// The text of a token, or as in llama.cpp the bytes of a token that is not UTF-8.
+/// The text of a token. As in llama.cpp, a token that is not UTF-8 has a list of its bytes instead.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Piece {
@@ -58,14 +58,15 @@ pub enum Piece {
     Bytes(Vec<u8>),
 }
 
-/// The text of token ids. llama.cpp names the text `content`, vLLM names it `prompt`.
+/// The text of token ids, in two fields with the same value: llama.cpp's name is `content`, vLLM's name is `prompt`.
 #[derive(Serialize, ToSchema)]
 pub struct Detokenized {
     content: String,
     prompt: String,
 }
 
-/// The tokenizer, as vLLM describes it. Programs such as lm-evaluation-harness then use `/tokenize` in place of a tokenizer of their own.
+/// The tokenizer, as vLLM describes it. If a server has this endpoint, programs such as lm-evaluation-harness use `/tokenize` and need no tokenizer
+/// of their own.
 #[derive(Serialize, ToSchema)]
 pub struct TokenizerInfo {
     tokenizer_class: &'static str,
@@ -92,7 +93,8 @@ fn vocab(engine: &Engine) -> Result<&Vocab> {
     engine.model().vocab().ok_or_else(|| Error::input("the model has no vocabulary"))
 }
 
-/// Returns the parsed body, the engine of its model, and the tokens of its text or conversation. The parsed body no longer contains the text.
+/// Parses a body and tokenizes its text or conversation. Returns the parsed body without this text or conversation, the engine of the body's model,
+/// and the tokens.
 async fn encoded(app: &App, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)> {
     let mut asked: TextBody = body.parse()?;
     let engine = app.engine(asked.model.as_deref())?;

@@ -15,7 +15,8 @@ pub struct Choices<C> {
     #[serde(flatten)]
     pub head: Head,
     pub choices: Vec<C>,
-    /// Missing in the chunks of a stream without `stream_options.include_usage`; otherwise `null` in all chunks but the last.
+    /// In a stream, the field is missing unless the request sets `stream_options.include_usage`. With this option, the field is `null` in all chunks
+    /// but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Usage>)]
     pub usage: Option<Option<Usage>>,
@@ -56,7 +57,7 @@ pub enum FinishReason {
 impl FinishReason {
     pub fn of(done: &Completion) -> FinishReason {
         match done.finish {
-            // A call that was cut has incomplete arguments, which no client can use.
+            // A call that was cut has incomplete arguments. No client can use such a call, so the reason is `length`.
             Finish::Length | Finish::Context | Finish::Interrupted if done.calls.is_empty() || done.complete != Some(true) => {
                 FinishReason::Length
             }
@@ -78,13 +79,13 @@ pub struct Usage {
 
 #[derive(Clone, Copy, Default, Serialize, ToSchema)]
 pub struct CachedTokens {
-    /// Tokens of the prompt that needed no prefill.
+    /// The number of prompt tokens that needed no prefill.
     pub cached_tokens: usize,
 }
 
 #[derive(Clone, Copy, Default, Serialize, ToSchema)]
 pub struct ReasoningTokens {
-    /// Tokens of the thoughts.
+    /// The number of tokens in the thoughts.
     pub reasoning_tokens: usize,
 }
 
@@ -101,15 +102,15 @@ impl Usage {
     }
 }
 
-/// Fields beyond OpenAI's at the end of an answer, or of a choice in a stream.
+/// Fields that OpenAI's API does not have, at the end of an answer or of a streamed choice.
 #[derive(Clone, Default, Serialize, ToSchema)]
 pub struct End {
-    /// The seed of the sampler. The same request with this seed gets the same answer.
+    /// The seed of the sampler. The same request with this seed has the same answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timings: Option<Timings>,
-    /// Only if the request stores a state.
+    /// The stored state. Present only if the request stores a state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<KeptState>,
 }
@@ -178,7 +179,7 @@ pub struct ChatLogprobs {
 }
 
 impl ChatLogprobs {
-    /// Returns `None` if there are no log-probabilities.
+    /// Returns the log-probabilities `all` with the texts of their tokens, or `None` if `all` is empty.
     pub fn of(engine: &Engine, all: &[Logprobs]) -> Option<ChatLogprobs> {
         let entry = |at: &Logprobs| ChatLogprob {
             token: ChatToken::new(engine, at.token, at.logprob),
@@ -199,7 +200,7 @@ pub struct ChatLogprob {
 /// A token with its log-probability.
 #[derive(Serialize, ToSchema)]
 pub struct ChatToken {
-    /// The text. Bytes that are not UTF-8 are U+FFFD.
+    /// The text of the token. Bytes that are not UTF-8 become U+FFFD.
     token: String,
     logprob: f32,
     bytes: Vec<u8>,

@@ -103,7 +103,7 @@ pub struct ChatMessage {
     content: Option<String>,
     /// Always `null`.
     refusal: Option<String>,
-    /// The thoughts.
+    /// The model's thought.
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -154,10 +154,10 @@ pub struct ChatPiece {
     end: End,
 }
 
-/// An addition of a chunk to the message of an answer.
+/// The part that one chunk adds to the message of an answer.
 #[derive(Default, Serialize, ToSchema)]
 pub struct Delta {
-    /// Only in the first chunk of a choice.
+    /// Present only in the first chunk of a choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,7 +168,7 @@ pub struct Delta {
     tool_calls: Option<[CallDelta; 1]>,
 }
 
-/// An addition of a chunk to a call. `id`, `type` and the name of the function are in the first chunk of the call.
+/// The part that one chunk adds to a tool call. `id`, `type` and the name of the function are in the first chunk of the call.
 #[derive(Serialize, ToSchema)]
 pub struct CallDelta {
     index: usize,
@@ -203,7 +203,7 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// Sends a chunk with the `delta` of one choice. `done` is the complete choice if the chunk is its last.
+    /// Sends a chunk with the `delta` of one choice. For the last chunk of the choice, `done` is the complete continuation.
     fn delta(&mut self, engine: &Engine, index: usize, mut delta: Delta, done: Option<&Completion>, out: &mut Out) {
         let Some(choice) = self.choices.get_mut(index) else { return };
         if !std::mem::replace(&mut choice.has_begun, true) {

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// The most prompts of a request.
+/// The maximum number of prompts in a request.
 const MAX_PROMPTS: usize = 256;
 
 /// A request to continue one or several prompts. Sampler settings, rules and names of states are further fields of the same object.
@@ -30,7 +30,7 @@ pub struct CompletionBody {
     pub model: Option<String>,
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
-    /// If set, each token is returned with its log-probability, and with this number of most likely tokens at its position: 0 to 20.
+    /// If set, the answer has the log-probability of each token, and this number of most likely tokens at each position: 0 to 20.
     #[schema(minimum = 0, maximum = 20)]
     pub logprobs: Option<u32>,
     /// If true, the text begins with the prompt.
@@ -50,7 +50,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let (asked, mut settings): (CompletionBody, Request) = read(&app, &caller, &body, &[])?;
     let schema = follow(&mut settings, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
     (settings.echo, settings.logprobs) = (asked.echo == Some(true), asked.logprobs.map(|n| n as usize));
-    // OpenAI's default.
+    // As in OpenAI's API, a request without `max_tokens` generates 16 tokens.
     settings.max_tokens.get_or_insert(16);
     let mut inputs = asked.prompt.inputs("prompt");
     if let Some(suffix) = asked.suffix.filter(|suffix| !suffix.is_empty()) {
@@ -136,7 +136,7 @@ pub struct TextChoice {
     end: End,
 }
 
-/// Log-probabilities of a text: lists with one entry per token.
+/// The log-probabilities of a text, as lists with one entry per token.
 #[derive(Default, Serialize, ToSchema)]
 pub struct TextLogprobs {
     tokens: Vec<String>,
@@ -156,8 +156,8 @@ struct Table {
     entries: TextLogprobs,
     /// The length of the text so far, in characters.
     length: usize,
-    /// Log-probabilities of generated tokens that arrived before the log-probabilities of the prompt. `None` if the latter have arrived or are
-    /// not returned.
+    /// Log-probabilities of generated tokens that arrived before the log-probabilities of the prompt. `None` if the prompt's log-probabilities have
+    /// arrived, or if the request does not ask for them.
     early: Option<Vec<Logprobs>>,
 }
 
@@ -173,7 +173,7 @@ impl Table {
         entries.top_logprobs.push(at.map(|at| at.top.iter().map(likely).collect()));
     }
 
-    /// Adds the first token of the prompt, which has no log-probability, and the log-probabilities of the other prompt tokens. Then adds the
+    /// Adds the first token of the prompt without a log-probability, and the other prompt tokens with their log-probabilities. Then adds the
     /// log-probabilities of generated tokens that arrived earlier.
     fn add_prompt(&mut self, engine: &Engine, first: Option<u32>, logprobs: &[Logprobs]) {
         let early = self.early.take().unwrap_or_default();
@@ -209,7 +209,7 @@ impl Chunks {
         self.tables.iter_mut().skip(ticket * self.n).take(self.n).for_each(|table| table.add_prompt(engine, first, logprobs));
     }
 
-    /// Sends a piece of a text. `done` is the complete text if the piece is its last.
+    /// Sends a piece of a text. For the last piece, `done` is the complete continuation.
     fn chunk(&mut self, index: usize, text: &str, done: Option<&Completion>, out: &mut Out) {
         let Some(table) = self.tables.get_mut(index) else { return };
         let (finish_reason, end) = (done.map(FinishReason::of), done.map(End::of).unwrap_or_default());
@@ -225,7 +225,7 @@ impl Lines for Chunks {
             Event::Logprobs { index, logprobs } => {
                 self.tables.get_mut(first + index).into_iter().for_each(|table| table.add(engine, logprobs));
             }
-            // An empty prompt after a state has no log-probabilities.
+            // An empty prompt after a state has no log-probabilities, so the tables must not wait for them.
             Event::Started { prompt_tokens: 0, .. } => self.add_prompt(ticket, None, &[], engine),
             Event::Prompt { first, logprobs } => self.add_prompt(ticket, *first, logprobs, engine),
             Event::Done(done) => {

@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: computes vectors of texts.
+//! `POST /v1/embeddings`: computes a vector for each text.
 
 use super::prompts::{Prompts, check_ids};
 use crate::engine::{Event, Input, Request};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// The most texts of a request.
+/// The maximum number of texts in a request.
 const MAX_TEXTS: usize = 2048;
 
 /// A request for vectors.
@@ -30,7 +30,8 @@ pub struct EmbeddingBody {
     pub encoding_format: Option<Encoding>,
     /// The length of a vector. Must equal the length of the model's vectors.
     pub dimensions: Option<u32>,
-    /// The hidden state that becomes the vector: of the last token (last, default), or the mean over all tokens (mean). Not for embedding models.
+    /// How hidden states become the vector: the hidden state of the last token (last, default), or the mean over all tokens (mean). Not for embedding
+    /// models.
     pub pooling: Option<WirePooling>,
 }
 
@@ -82,7 +83,7 @@ pub struct EmbeddingUsage {
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<EmbeddingList>> {
     let asked: EmbeddingBody = body.parse()?;
     let name = asked.model.as_deref();
-    // If the server has only this model, any name selects the model.
+    // If the embedding model is the server's only model, any name selects it.
     let model = app.vectors(name, app.models.len() == 1).map_or_else(|| app.model(name), Ok)?;
     let engine = model.engine()?.0;
     let n_embd = engine.model().facts().n_embd;
@@ -93,7 +94,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
     }
     let inputs = inputs(asked.input, engine.model())?;
-    // The path of the first input. A body with a single text has no list.
+    // The engine names the first input `input[0]` in errors. In a body with a single text, the path is `input`.
     let path = inputs[0].0.clone();
     let texts: Vec<Input> = inputs.into_iter().map(|(_, text)| text).collect();
     let mut vectors = vec![Vec::new(); texts.len()];

@@ -1,4 +1,4 @@
-//! Fields of requests that several endpoints share, and that the server reads, not the engine.
+//! Request fields that several endpoints share. The server itself reads these fields; the engine reads all other settings.
 
 use crate::chat::Thinking;
 use crate::engine::{Fields, Follows, Input, Request, Rules};
@@ -38,7 +38,7 @@ pub enum ResponseFormat {
 /// The JSON schema that an answer must match, in the form of OpenAI's `json_schema`.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub struct NamedSchema {
-    /// Has no effect.
+    /// The name. Has no effect.
     pub name: Option<String>,
     /// The schema. Without it, any JSON value is allowed.
     #[schema(value_type = Object)]
@@ -63,8 +63,9 @@ impl NamedSchema {
     }
 }
 
-/// Sets the rules of a request's answer. `field` is the field of the body from which `rules` come, and `key` is the key of the schema in this field.
-/// Returns the path of the schema in the body. The engine names `json_schema` in every error about a schema.
+/// Sets the rules that the request's answer must follow. `field` is the field of the body that contains the rules, and `key` is the key of the schema
+/// in this field. Returns the path of the schema in the body. In errors about the schema, the caller replaces the engine's name `json_schema` by this
+/// path.
 ///
 /// # Errors
 /// 400 if the request also has a grammar or a schema in another field.
@@ -84,14 +85,14 @@ pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str, key: &st
 /// Fields of a body that the engine must not read as settings. The server reads or ignores these fields.
 const OWN: [&str; 6] = ["messages", "prompt", "tokens", "logprobs", "pooling", "echo"];
 
-/// Reads the body of a request for text. Returns the body, and a request that has the settings of the body and an empty input. The engine does not
-/// read the fields `own`.
+/// Reads the body of a request for text. Returns the parsed body, and a request with the settings of the body and an empty input. The fields `own`
+/// are not read as settings.
 ///
 /// # Errors
 /// 400 with the path of the wrong field.
 pub fn read<T: DeserializeOwned>(app: &App, caller: &Caller, body: &Body, own: &[&str]) -> Answer<(T, Request)> {
     let mut fields = body.fields()?;
-    // Checks before parsing: a parsed schema takes many times the memory of its text.
+    // The sizes are checked before parsing, because a parsed schema takes many times the memory of its text.
     check_sizes(&fields, &app.options)?;
     let asked = parse(&fields)?;
     app.log_body(&caller.request_id, &body.0);
@@ -115,8 +116,8 @@ fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
     Ok(())
 }
 
-/// Sets how the model thinks, from `effort`, the value of the field with the name `field`, and from `chat_template_kwargs`. The engine's own field
-/// `thinking` has precedence.
+/// Sets how the model thinks. `effort` is the value of the body's field named `field`, and `kwargs` is the value of `chat_template_kwargs`. `kwargs`
+/// has precedence over `effort`. The engine's own field `thinking` has precedence over both.
 ///
 /// # Errors
 /// 400 if a value is unknown.
@@ -146,7 +147,8 @@ pub fn think(request: &mut Request, field: &str, effort: Option<&str>, kwargs: O
     Ok(())
 }
 
-/// Returns the name of the state that a request's session resumes, and the name under which the state after the answer is stored.
+/// Returns the names of the states that a request's session continues and saves. If `return_state` is true and the request sets no name, the state
+/// after the answer is saved under a new name.
 ///
 /// # Errors
 /// 400 if the session id is not valid as a name, or if a request with a session has several continuations, `state` or `save_state`.

@@ -19,19 +19,19 @@ pub struct WireMessage {
 #[serde(rename_all = "lowercase")]
 pub enum WireRole {
     System,
-    /// A second name of `system`.
+    /// Another name for `system`.
     Developer,
     User,
     Assistant,
     /// The result of a tool call.
     Tool,
-    /// GLM-4's name of `tool`.
+    /// GLM-4's name for `tool`.
     Observation,
-    /// OpenAI's former name of `tool`.
+    /// OpenAI's former name for `tool`.
     Function,
 }
 
-/// The text of a message: a string, or a list of text parts, which are joined.
+/// The text of a message: a string, or a list of text parts that are joined.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "found another type than a string or an array of text parts")]
 pub enum Content {
@@ -81,7 +81,7 @@ impl Content {
     }
 }
 
-/// Converts messages to the engine's messages. Each call becomes a message of its own.
+/// Converts messages to the engine's messages. Each tool call becomes a message of its own.
 pub fn read(messages: &[WireMessage]) -> Vec<Message> {
     let mut all = Vec::new();
     for WireMessage { role, content, tool_calls } in messages {

@@ -1,4 +1,4 @@
-//! Endpoints of OpenAI's API, and `/v1/rerank`, whose form Jina, Cohere and others share.
+//! Endpoints of OpenAI's API. Also `/v1/rerank`, in the form that Jina, Cohere and others share.
 
 mod answer;
 pub mod chat;

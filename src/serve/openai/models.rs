@@ -32,7 +32,7 @@ pub struct ModelEntry {
     status: ModelStatus,
 }
 
-/// The phase of a model. Only a model that is ready is described.
+/// The status of a model. Only a ready model has a description.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum ModelStatus {
@@ -41,7 +41,7 @@ pub enum ModelStatus {
         architecture: String,
         /// The number of parameters.
         parameters: u64,
-        /// The most tokens of prompt and answer. `null` if the model has no limit.
+        /// The maximum number of tokens in prompt and answer together. `null` if the model has no limit.
         context: Option<usize>,
         layers: usize,
         /// The number of tokens in the vocabulary.

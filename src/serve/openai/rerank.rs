@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// The most documents of a request.
+/// The maximum number of documents in a request.
 const MAX_DOCUMENTS: usize = 2048;
 
 /// A request to score documents.
@@ -57,9 +57,9 @@ pub struct Ranking {
 pub struct Ranked {
     /// The number of the document in the request, from 0.
     index: usize,
-    /// From 0 to 1.
+    /// The score, from 0 to 1.
     relevance_score: f64,
-    /// Only if the request sets `return_documents`.
+    /// The document. Present only if the request sets `return_documents`.
     #[serde(skip_serializing_if = "Option::is_none")]
     document: Option<RankedDocument>,
 }

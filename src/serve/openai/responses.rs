@@ -34,7 +34,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    // The engine has another format of tools. A request for a response has no `n`.
+    // The engine must not read `tools` and `tool_choice`, because it expects another format. `n` does not exist in the Responses API.
     let (asked, mut request): (ResponseBody, Request) = read(&app, &caller, &body, &["tools", "tool_choice", "n"])?;
     let model = app.model(asked.model.as_deref())?;
     let (engine, _) = model.engine()?;

@@ -21,15 +21,15 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Converts events to the lines of a stream.
 pub trait Lines: Send + 'static {
-    /// Converts an event of the ticket with this index.
+    /// Converts an event of the ticket number `ticket`, counted from 0. Adds the lines to `out`.
     fn event(&mut self, ticket: usize, event: &Event, engine: &Engine, out: &mut Out);
     /// Does the last work before [`end`](Self::end): for example, stores the answer.
     fn before_end(&mut self) -> BoxFuture<'_, Answer<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
-    /// Adds the lines after the last event of all tickets.
+    /// Adds the lines that end the stream. Called after the last event of all tickets.
     fn end(&mut self, out: &mut Out);
-    /// Adds the lines of an error, which end the stream.
+    /// Adds the lines that report an error. These are the last lines of the stream.
     fn failed(&mut self, failure: &Failure, request_id: &str, out: &mut Out) {
         out.json(&failure.body(request_id));
     }
@@ -51,7 +51,7 @@ impl Out {
     }
 
     fn add(&mut self, line: Line, data: &impl Serialize) {
-        // No answer has a map whose keys are not text, the only data that cannot be JSON.
+        // An error is ignored: only a map whose keys are not text cannot become JSON, and no answer has such a map.
         self.0.extend(line.json_data(data));
     }
 
@@ -79,7 +79,7 @@ impl ChunkStream {
         out.json(&self.chunk(vec![choice], None));
     }
 
-    /// Adds the lines after the last choice.
+    /// Adds the lines that end the stream: the chunk with the usage if the request asks for it, and `[DONE]`.
     pub fn end<C: Serialize>(&self, out: &mut Out) {
         if self.wants_usage {
             out.json(&self.chunk::<C>(Vec::new(), Some(self.usage)));
@@ -92,7 +92,8 @@ impl ChunkStream {
     }
 }
 
-/// Returns an answer that is not streamed. `all` has the continuations of each ticket, and `choice` gets the number of the ticket.
+/// Returns an answer that is not streamed. `all` has a list of continuations for each ticket. `choice(i, continuation)` makes the choice for a
+/// continuation of ticket number `i`.
 pub fn whole<C: Serialize>(head: Head, all: &[Vec<Completion>], choice: impl Fn(usize, &Completion) -> C) -> Response {
     let mut usage = Usage::default();
     all.iter().flatten().for_each(|done| usage.add(done));
@@ -102,7 +103,7 @@ pub fn whole<C: Serialize>(head: Head, all: &[Vec<Completion>], choice: impl Fn(
     Json(Choices { head, choices, usage: Some(Some(usage)), end }).into_response()
 }
 
-/// The events of several tickets, each with the index of its ticket.
+/// The events of several tickets, each with the index and the engine of its ticket.
 type Events = BoxStream<'static, (usize, crate::error::Result<Event>, Engine)>;
 
 fn events(tickets: Vec<Ticket>) -> Events {
@@ -123,7 +124,8 @@ struct Streaming<L> {
     request_id: String,
 }
 
-/// Returns a response that streams the events of tickets. When the client leaves, the response is dropped, and the tickets with it.
+/// Returns a response that streams the events of tickets. When the client leaves, the response and its tickets are dropped, which cancels the
+/// requests.
 pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Response {
     let streaming = Streaming { events: Some(events(tickets)), lines, out: Out::default(), request_id: request_id.into() };
     let next = |mut streaming: Streaming<L>| async move {
@@ -155,13 +157,13 @@ pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Re
     Sse::new(stream::unfold(streaming, next)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// Ends a stream with an error. The status of the response was sent before, so the log has the error only here.
+/// Ends a stream with an error, and logs the error. The usual log line of the response cannot have the error: it was written when the stream began.
 fn fail(lines: &mut impl Lines, failure: &Failure, request_id: &str, out: &mut Out) {
     log::warn!("{request_id}: the stream ended with an error: {}", failure.in_log());
     lines.failed(failure, request_id, out);
 }
 
-/// Waits until all tickets are complete. Returns the continuations of each ticket, in order.
+/// Waits until all tickets are complete. Returns the list of continuations for each ticket, in the order of their indices.
 ///
 /// # Errors
 /// The error of the first request that failed. The other requests are cancelled.

@@ -6,8 +6,8 @@ import { continued, messages, newSession } from './tree.js';
 const NUMBERS = ['temperature', 'top_p', 'top_k', 'min_p', 'presence_penalty', 'frequency_penalty', 'repeat_penalty', 'max_tokens', 'seed'];
 
 /**
- * Returns the messages of a request and the names of states. The server finds a session's state by its text. After a saved state the page
- * does not have the whole text, so it names the state to follow, and sends the messages after this state only.
+ * Returns the messages of a request and the names of its states. For a session, the server finds the state by the text of the messages. In a
+ * conversation that began in a saved state, the page lacks the text before that state. So it names the state and sends only the later messages.
  */
 const memory = (c, node, previous) => {
   const name = previous?.session ?? newSession(c, node);
@@ -15,7 +15,7 @@ const memory = (c, node, previous) => {
   return { messages: messages(c, node.parent, previous), state: previous ? name : c.state, save_state: name };
 };
 
-/** Returns the body of the request for `node`, which continues the session of the answer `previous` unless `null`. */
+/** Returns the body of the request for `node`. The request continues the session of the answer `previous`, unless `previous` is `null`. */
 export const request = (c, node, previous) => {
   const body = { ...memory(c, node, previous), stream: true, stream_options: { include_usage: true } };
   if (c.model) body.model = c.model;
@@ -40,7 +40,7 @@ const addToolCall = (node, part) => {
   call.function.arguments += part.function?.arguments ?? '';
 };
 
-/** Adds a chunk to the node. Returns whether the chunk has text, which is a token in most cases. */
+/** Adds a chunk to the node. Returns whether the chunk has text. Such a chunk is usually one token. */
 const addChunk = (node, chunk) => {
   node.model = chunk.model ?? node.model;
   node.usage = chunk.usage ?? node.usage;
@@ -56,14 +56,14 @@ const addChunk = (node, chunk) => {
   return Boolean(delta.content || delta.reasoning_content || delta.tool_calls?.length);
 };
 
-/** Returns the tokens per second of decoding: the server's times if the answer has them, otherwise the page's. */
+/** Returns the tokens per second of decoding. Uses the server's times if the answer has them, otherwise the times that the page measured. */
 const rate = (node, texts, seconds) => {
   const tokens = node.usage?.completion_tokens ?? texts;
   const decode = node.timings?.decode_ms / 1000 || seconds;
   return decode > 0 && tokens > 1 ? tokens / decode : null;
 };
 
-/** Yields the chunks of the answer. A session whose state the server no longer has is begun anew. */
+/** Yields the chunks of the answer. If the server no longer has the state of the session, begins a new session. */
 async function* chunks(c, node, signal) {
   const previous = continued(c, node);
   for (const from of previous && c.state ? [previous, null] : [previous]) {

@@ -16,7 +16,7 @@ let key = '';
 try {
   key = sessionStorage.getItem(KEY) ?? '';
 } catch {
-  // without storage the key lasts until the page is closed
+  // without storage the variable `key` has the key until the page is closed
 }
 
 /** Sets the API key of all further requests. */
@@ -25,7 +25,7 @@ export const setKey = (value) => {
   try {
     sessionStorage.setItem(KEY, key);
   } catch {
-    // see above
+    // without storage the variable `key` has the key
   }
 };
 
@@ -65,7 +65,7 @@ async function send(path, { method = 'GET', json, body, signal } = {}) {
 }
 
 const json = async (path, options) => (await send(path, options)).json();
-// states belong to a model; without a name, to the first one
+// states belong to a model; without a name, the server takes its first model
 const query = (model) => (model ? `?model=${encodeURIComponent(model)}` : '');
 const state = (name, model, part = '') => `v1/states/${encodeURIComponent(name)}${part}${query(model)}`;
 

@@ -28,7 +28,7 @@ const rename = (row, item, actions) => {
   field.select();
 };
 
-/** Shows the list. `current` is the id of the open conversation; `running` has the ids of those that receive an answer. */
+/** Shows the list. `current` is the id of the open conversation; `running` has the ids of conversations that receive an answer. */
 export const show = (items, current, running, actions) => {
   // a field for a title must survive an update
   if (list.querySelector('input') === document.activeElement && list.contains(document.activeElement)) return;
@@ -57,7 +57,7 @@ export const show = (items, current, running, actions) => {
   (again ?? list.querySelector('button') ?? byId('new')).focus();
 };
 
-/** Connects the button that uploads a conversation. `f` gets the file's text. */
+/** Connects the button that uploads a conversation. `f` receives the file's text. */
 export const onUpload = (f) => {
   const file = byId('upload-file');
   byId('upload').addEventListener('click', () => file.click());

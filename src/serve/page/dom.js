@@ -21,7 +21,7 @@ export const svg = (tag, attributes = {}, ...children) =>
 /** Returns a reference to a symbol of index.html. */
 export const icon = (name) => svg('svg', { class: 'icon', 'aria-hidden': 'true' }, svg('use', { href: `#i-${name}` }));
 
-/** Makes a button with an icon whose text is its label for screen readers and its tooltip. */
+/** Makes a button with an icon. The text is the tooltip, and the label for screen readers. */
 export const iconButton = (name, label, onclick, attributes = {}) =>
   el('button', { class: 'quiet', type: 'button', 'aria-label': label, title: label, onclick, ...attributes }, icon(name));
 

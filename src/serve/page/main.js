@@ -86,7 +86,7 @@ const answer = async (user) => {
     changed: (text) => {
       thread.update(own, node);
       if (own === c) spoken.add(text);
-      // a reload in the middle of an answer keeps what has arrived
+      // saves about once per second, so that a reload in the middle of an answer keeps the text so far
       if (Date.now() - saved > 1000) {
         saved = Date.now();
         save(own);
@@ -94,7 +94,7 @@ const answer = async (user) => {
     },
   });
   running.delete(own.id);
-  // the conversation was deleted meanwhile
+  // the conversation was deleted meanwhile, so nothing is saved
   if (controller.signal.reason === 'deleted') return;
   own.updated = Date.now();
   save(own);

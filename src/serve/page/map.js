@@ -7,7 +7,7 @@ const ROW = 30;
 const COLUMN = 16;
 const LEFT = 14;
 
-/** Returns the rows `{node, row, column, level, parent}` in depth-first order. A later sibling gets a column right of all earlier ones. */
+/** Returns the rows `{node, row, column, level, parent}` in depth-first order. A later sibling has a column to the right of all earlier siblings. */
 export const layout = (c) => {
   const rows = [];
   // an explicit stack, because a long conversation is deeper than the call stack

@@ -38,7 +38,7 @@ const copyButton = (node) =>
     setTimeout(() => button.classList.remove('done'), 1200);
   });
 
-/** Makes the editor of a user message. `done(text)` gets the new text, or `null` if the user cancels. */
+/** Makes the editor of a user message. `done(text)` receives the new text, or `null` if the user cancels. */
 const editor = (text, done) => {
   const field = el('textarea', { 'aria-label': 'Edit the message', rows: '3', value: text });
   const submit = () => field.value.trim() && done(field.value);
@@ -151,7 +151,7 @@ export const messageView = (node, actions) => {
     }
     branches.hidden = all < 2;
     place.textContent = `${position}/${all}`;
-    // a button that disappears under the focus would lose it: both stay focusable
+    // a button that disappears would lose the focus, so both buttons stay focusable
     previous.setAttribute('aria-disabled', String(position === 1));
     next.setAttribute('aria-disabled', String(position === all));
   };

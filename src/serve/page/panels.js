@@ -40,7 +40,7 @@ const refresh = () => {
   for (const p of panels) if (covered && !p.element.classList.contains('over')) p.element.inert = true;
 };
 
-/** Closes the panel that covers the thread. Returns whether one did. */
+/** Closes the panel that covers the thread. Returns false if no panel covers the thread. */
 export const closeOver = () => {
   const over = panels.find((p) => p.element.classList.contains('over'));
   if (!over) return false;

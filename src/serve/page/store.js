@@ -44,5 +44,5 @@ export const current = () => read(CURRENT, null);
 
 export const setCurrent = (id) => write(CURRENT, id);
 
-/** Calls `f` when another tab changes the list. */
+/** Calls `f` when another tab changes the list of conversations. */
 export const onChange = (f) => addEventListener('storage', (event) => event.key === INDEX && f());

@@ -55,7 +55,7 @@ fn value(text: &str) -> Value {
 }
 
 impl CleanTurn {
-    /// Returns the content, a tool's result, as JSON. If it is not JSON, it becomes a JSON string.
+    /// Returns the content, a tool's result, as JSON. Content that is not JSON becomes a JSON string.
     pub fn result(&self) -> Value {
         value(&self.content)
     }

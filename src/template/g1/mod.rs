@@ -33,7 +33,7 @@ pub enum Style {
 pub enum Opening {
     /// The prompt ends before the answer, so the model chooses whether to write a thought.
     Nothing,
-    /// The prompt begins a thought, which the model continues.
+    /// The prompt begins a thought, and the model continues the thought.
     Thought,
     /// The prompt contains an empty thought, so the model answers at once.
     EmptyThought,

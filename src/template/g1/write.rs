@@ -1,4 +1,4 @@
-//! Writes prompts in the built-in styles. Tests compare these prompts with the output of Python's `jinja2`.
+//! Writes prompts in the built-in styles. Tests compare the prompts with the output of Python's `jinja2`.
 
 use super::super::json::{JsonStyle, dumps};
 use super::super::{Role, Tool};
@@ -32,8 +32,8 @@ fn title(role: Role) -> &'static str {
     }
 }
 
-/// Returns one paragraph per turn, which begins with the name of the role. The text `tools` follows the first system message, or becomes one if the
-/// conversation begins without.
+/// Returns one paragraph per turn. A paragraph begins with the name of the role. The text `tools` follows the first system message, or becomes a
+/// system message itself if the conversation begins without one.
 fn paragraphs(opening: Opening, turns: &[CleanTurn], mut tools: String) -> String {
     let mut all = Vec::new();
     if !tools.is_empty() && turns.first().is_none_or(|first| first.role != Role::System) {

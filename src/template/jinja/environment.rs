@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The prefix of the messages of errors that a template raises with `raise_exception`.
 pub const RAISED: &str = "raised: ";
 
-// `metered.rs` inserts these filters between a template's instructions. The names begin with a zero byte, so that no template uses them by
+// `metered.rs` inserts the filters below between a template's instructions. The names begin with a zero byte, so that no template uses them by
 // accident.
 /// Follows each instruction that makes a text, or a list or mapping of existing values. Checks the size of the result and counts its memory without
 /// inner values.
@@ -29,16 +29,17 @@ pub const ASSIGNED: &str = "\0assigned";
 /// Follows each step of a loop. Fails if the rendering's time limit has passed.
 pub const TICK: &str = "\0tick";
 
-/// The most instructions of one rendering, checks included. 1000 messages need some 100 000 instructions.
+/// The maximum number of instructions in one rendering, checks included. 1000 messages need some 100 000 instructions.
 const FUEL: u64 = 40_000_000;
 
-/// The most bytes of an attribute's path, such as `a.b.c`.
+/// The maximum length of an attribute's path, such as `a.b.c`, in bytes.
 const MAX_PATH: usize = 256;
 
-/// The most bytes in the argument of `strip` and similar methods, because each character of the text is compared with all of the argument's.
+/// The maximum length in bytes of the argument of `strip` and similar methods. Each character of the text is compared with all characters of the
+/// argument.
 const MAX_STRIPPED: usize = 256;
 
-/// The most digits of a field width in `format`: a large width makes megabytes of blanks.
+/// The maximum number of digits in a field width in `format`: a large width makes megabytes of blanks.
 const MAX_WIDTH_DIGITS: usize = 3;
 
 /// Returns the syntax of chat templates.
@@ -90,7 +91,7 @@ pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
             Ok(Value::from(chosen))
         });
     }
-    // Chat templates do not need these filters, whose results have no predictable size.
+    // Chat templates do not need these filters. They are removed, because their results have no predictable size.
     for name in ["batch", "slice", "pprint"] {
         environment.remove_filter(name);
     }
@@ -161,7 +162,8 @@ fn growing() -> [(&'static str, Value); 15] {
     ]
 }
 
-/// Fails if the filter or method `name`, applied to `value`, could return a value that is too large for `limits`. Called before it runs.
+/// Fails if the filter or method `name`, applied to `value`, could return a value that is too large for `limits`. Called before the filter or method
+/// runs.
 fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) -> Result<(), Error> {
     let named = args.last().filter(|last| last.is_kwargs());
     let by_name = |name: &str| named.and_then(|named| named.get_attr(name).ok()).filter(|value| !value.is_undefined());

@@ -18,7 +18,7 @@ pub const ENDLESS: &str = "the template runs too long";
 #[cfg(not(target_arch = "wasm32"))]
 const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) { 8 } else { 20 });
 
-/// The most levels of nested values. serde_json reads JSON to a depth of 128.
+/// The maximum depth of nested values. serde_json reads JSON to a depth of 128.
 const MAX_DEPTH: usize = 256;
 /// Bytes that are counted for each element of a list or entry of a mapping, in addition to its content.
 const ENTRY: usize = 32;
@@ -30,9 +30,9 @@ const CLOSURE: usize = 512;
 /// The limits of one rendering, and how much of each limit remains.
 #[derive(Debug)]
 pub struct RenderLimits {
-    /// The most bytes of one value. A shared inner value counts once per reference.
+    /// The maximum size of one value, in bytes. A shared inner value counts once per reference.
     max_value: usize,
-    /// The most values that one value may contain at all depths together.
+    /// The maximum number of values inside one value, at all depths together.
     max_nodes: usize,
     all_memory: usize,
     /// The bytes of `all_memory` that remain.
@@ -45,14 +45,14 @@ pub struct RenderLimits {
     end: TimeLimit,
 }
 
-/// The size of a value of a template.
+/// The size of one value in a template.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ValueSize {
     /// The bytes of the value and all inner values.
     pub bytes: usize,
     /// The number of values, the value itself included.
     pub nodes: usize,
-    /// The sum of the nesting depths of all values, which is the number of indents in indented JSON.
+    /// The sum of the nesting depths of all values: the number of indents in indented JSON.
     pub depths: usize,
     /// The bytes of the value without inner values.
     own: usize,
@@ -163,7 +163,8 @@ impl RenderLimits {
         if size.bytes > self.max_value || size.nodes > self.max_nodes { Err(self.too_large()) } else { Ok(()) }
     }
 
-    /// Returns `value`, which is about to be assigned to an attribute of a namespace. Fails if the value is or contains a namespace.
+    /// Checks a value that is about to be assigned to an attribute of a namespace, and returns the value. Fails if the value is or contains a
+    /// namespace.
     pub fn assigned(&self, value: Value) -> Result<Value, Error> {
         self.add(&value, 1, &mut ValueSize::default())?;
         Ok(value)

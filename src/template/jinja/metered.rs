@@ -1,8 +1,8 @@
 //! Compiles a template with checks between its instructions.
 //!
 //! minijinja, the template engine, limits only the number of instructions. Here, a check follows each instruction that makes a text or a list. A
-//! check precedes each multiplication, because one with a too large result must not run. A check also precedes each assignment to a namespace, which
-//! leaves no result for a later check. Jumps get the new positions of their targets.
+//! check precedes each multiplication, because a multiplication with a too large result must not run. A check also precedes each assignment to a
+//! namespace, because an assignment leaves no result for a later check. Jump instructions are changed to the new positions of their targets.
 
 use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
 use super::limits::broken;

@@ -13,7 +13,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// The most numbers that a range may have.
+    /// The maximum number of numbers in a range.
     const MAX: usize = 100_000;
 
     /// Returns a range like Python's `range`. Fails if the step is 0 or the range is too long.

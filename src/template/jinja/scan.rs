@@ -8,15 +8,15 @@ use minijinja::Error;
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-/// The most bytes that a source may have. The largest published templates have some 30 KB.
+/// The maximum size of a source, in bytes. The largest published templates have some 30 KB.
 pub const MAX_SOURCE: usize = 256 << 10;
-/// The most tokens of one `{{ … }}` or `{% … %}`. An expression is at most as deep as its number of tokens.
+/// The maximum number of tokens in one tag: `{{ … }}` or `{% … %}`. An expression is at most as deep as its number of tokens.
 const MAX_TAG: usize = 4096;
-/// The most nested brackets of one tag.
+/// The maximum depth of nested brackets in one tag.
 const MAX_BRACKETS: usize = 64;
-/// The most nested blocks. Each `elif` counts: the parser converts it to an `if` within an `else`.
+/// The maximum depth of nested blocks. Each `elif` counts: the parser converts it to an `if` within an `else`.
 const MAX_BLOCKS: usize = 512;
-/// The most bytes that all repeated constants of a template, such as `"ab" * 1000`, may have together.
+/// The maximum size in bytes of all repeated constants in a template together, such as `"ab" * 1000`.
 const MAX_REPEATED: u64 = 1 << 20;
 
 /// The statements that an `end…` statement closes. `set` opens a block only without a `=`.
@@ -32,7 +32,8 @@ struct Tag {
     assigns: bool,
     /// The number of bytes in the tag's constant texts and list elements.
     n_literal: u64,
-    /// An upper bound for sums and products of the numbers in the tag. With a power, a float or a number above 64 bits, it is the largest `u64`.
+    /// An upper bound for sums and products of the numbers in the tag. With a power, a float or a number above 64 bits, the bound is the largest
+    /// `u64`.
     factor: u64,
     multiplies: bool,
 }

@@ -1,5 +1,5 @@
-//! Hides `|` and `]` of messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains one of them, so such a token
-//! in the output comes from the template. In messages that the model did not write, also hides tokens of newer models, such as `<think>`: an unused
+//! Hides `|` and `]` in messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`, so such a token in
+//! the output comes from the template. In messages that the model did not write, also hides tokens of newer models, such as `<think>`: an unused
 //! character, the separator, is inserted after the `<`.
 
 use super::super::part::{MARKS, NEWER};

@@ -1,7 +1,7 @@
 //! Reads a `tokenizer.json` of GLM-4 or GLM-Edge. The file has each token, written in Hugging Face's byte characters, with its rank. For GLM-4,
 //! `tokenizer.model` has the same ranks.
 //!
-//! The file's 318 000 merges are every way to cut a token into two tokens, in the order of the ranks. So the ranks determine the merges, and the
+//! The file's 318 000 merges are all ways to cut a token into two tokens, in the order of the ranks. So the ranks determine the merges, and the
 //! reader skips them. GLM-4's file must set `ignore_merges`; without this setting, some words would get other ids than in training. GLM-Edge has no
 //! `tokenizer.model`, so the value of `ignore_merges` in its `tokenizer.json` is used.
 

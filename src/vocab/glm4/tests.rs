@@ -271,7 +271,7 @@ fn errors_name_the_line() {
         (line(7, "Jw== 5"), "line 7: two tokens have the rank 5"),
         (line(7, "Jg== 6"), "line 7: expected the token of rank 6 to be byte 0x27, found \"&\""),
         (line(7, "Jw== 267"), "line 8: no token has the rank 6; the next rank is 7"),
-        (line(258, "aGU= 257"), "line 258: the tokens of the ranks 256 and 257 are the same"),
+        (line(258, "aGU= 257"), "line 258: ranks 256 and 257 have the same token"),
         (line(258, "bGw= 256"), "line 258: two tokens have the rank 256"),
         (refusal(|lines| drop(lines.pop())), "expected 268 tokens, found 267: ranks from 267 are missing"),
         (refusal(Vec::clear), "expected 268 tokens, found 0"),

@@ -13,8 +13,8 @@ pub(super) fn byte(text: &str) -> Result<u8> {
     byte.ok_or_else(|| Error::file(format!("expected the text of a byte piece, <0x00> to <0xFF>, found {:?}", short(text, 24))))
 }
 
-/// Returns the id of each byte's piece, or `None` if `byte_fallback` is off. Fails if `byte_fallback` is on and a byte has no piece, or if it is off
-/// and a byte has one.
+/// Returns the id of each byte's piece, or `None` if `byte_fallback` is off. Fails if `byte_fallback` is on and a byte has no piece, or if
+/// `byte_fallback` is off and a byte has a piece.
 pub(super) fn all_bytes(found: &[Option<u32>; 256], byte_fallback: bool) -> Result<Option<Box<[u32; 256]>>> {
     let mut ids = Box::new([0; 256]);
     let mut n_found = 0;
@@ -46,7 +46,7 @@ pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
     ranks
 }
 
-/// Returns the user-defined pieces, which are found in a text before its other characters are joined to normal pieces.
+/// Returns the user-defined pieces. Encoding finds these in a text first, and then joins the other characters to normal pieces.
 pub(super) fn user_defined(pieces: &[Piece]) -> Trie {
     let mut bytes = Vec::new();
     let mut entries = Vec::new();

@@ -1,4 +1,4 @@
-//! Parses typed lines: messages, ChatRWKV's commands, which begin with `+`, and commands that begin with a slash.
+//! Parses typed lines: messages, ChatRWKV's commands (they begin with `+`), and commands that begin with a slash.
 
 mod plus;
 mod slash;
@@ -60,7 +60,7 @@ pub enum Command {
 pub enum Draw {
     /// The user's next message in the chat.
     Say(String),
-    /// The results of the calls of the last answer.
+    /// The results for the tool calls in the last answer.
     Results(Vec<String>),
     /// `+`: generates another answer to the last message.
     Retry,

@@ -9,7 +9,7 @@ use crate::chat::InitialPrompt;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// The most bytes of text that the parser may make from one file, intermediate texts included.
+/// The maximum size in bytes of all texts that the parser makes from one file, intermediate texts included.
 const MAX_MADE: usize = 8 * MAX_TEXT;
 
 /// The maximum number of nested parentheses.

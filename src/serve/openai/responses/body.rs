@@ -30,7 +30,7 @@ pub struct ResponseBody {
     pub tool_choice: Option<Value>,
     pub text: Option<TextOptions>,
     pub reasoning: Option<Reasoning>,
-    /// Values of the caller's own, which the response repeats.
+    /// Any values of the caller. The response repeats these values.
     #[schema(value_type = Object)]
     pub metadata: Option<Map<String, Value>>,
 }

@@ -61,7 +61,8 @@ pub enum ResponseStatus {
 }
 
 impl ResponseStatus {
-    /// Returns the status of a complete answer, and of its last item. A client must not run a call that was cut.
+    /// Returns the status of an answer that has ended, and of its last item. An answer that was cut is incomplete, so that no client runs a call in
+    /// it.
     pub fn of(done: &Completion) -> ResponseStatus {
         if FinishReason::of(done) == FinishReason::Length { ResponseStatus::Incomplete } else { ResponseStatus::Completed }
     }
@@ -100,7 +101,7 @@ pub struct ResponseUsage {
 }
 
 impl ResponseObject {
-    /// Returns the response of a request, without output.
+    /// Returns the response to a request, without output.
     pub fn begun(asked: &ResponseBody, id: String, model: &str) -> ResponseObject {
         ResponseObject {
             id,
@@ -149,7 +150,7 @@ impl ResponseObject {
         self.complete(done, output.chain(last.map(|draft| draft.item(ResponseStatus::of(done)))).collect())
     }
 
-    /// Returns the response of a complete answer with these items.
+    /// Returns the response of a complete answer. `output` has the response's items.
     pub fn complete(&self, done: &Completion, output: Vec<OutputItem>) -> ResponseObject {
         let (status, usage) = (ResponseStatus::of(done), &done.usage);
         let usage = ResponseUsage {
@@ -227,7 +228,7 @@ impl Kind {
 }
 
 impl Draft {
-    /// Returns an item with a new id.
+    /// Creates a draft with a new id.
     pub fn new(kind: Kind, text: &str) -> Draft {
         let prefix = match &kind {
             Kind::Thought => "rs_",
@@ -237,7 +238,7 @@ impl Draft {
         Draft { kind, id: new_id(prefix), text: text.into() }
     }
 
-    /// Returns the item with this status. An item in progress has no content yet.
+    /// Returns the item with this status. If `status` is `InProgress`, the item has no content yet.
     pub fn item(&self, status: ResponseStatus) -> OutputItem {
         let content = self.part().into_iter().filter(|_| status != ResponseStatus::InProgress).collect();
         let (id, text) = (self.id.clone(), self.text.clone());
@@ -250,7 +251,7 @@ impl Draft {
         }
     }
 
-    /// Returns the text so far. A call has no text.
+    /// Returns the text so far as a part, or `None` for a call, which has no text.
     pub fn part(&self) -> Option<Part> {
         let text = self.text.clone();
         match &self.kind {

@@ -54,7 +54,7 @@ impl Record {
 }
 
 impl Begun {
-    /// Stores the response.
+    /// Stores the response. Adds the answer `done` to the stored messages.
     pub async fn write(self, done: &Completion, response: &ResponseObject) -> Answer<()> {
         let Begun { app, engine, caller, mut messages } = self;
         if !done.text.is_empty() || done.calls.is_empty() {
