@@ -102,7 +102,7 @@ fn conversation(model: &Model) {
     let mut prompt_tokens = Vec::new();
     for turn in 0..TURNS {
         messages.push(Message::user(format!("And in turn {turn}: {}", "the king of the land said unto all the people, ".repeat(8))));
-        let request = Request::messages(messages.clone()).max_tokens(24).set("seed", turn);
+        let request = Request::chat(messages.clone()).max_tokens(24).set("seed", turn);
         let mut answer = String::new();
         for (engine, times) in engines.iter().zip(&mut first_tokens) {
             let done = engine.submit(request.clone()).expect("room").wait().expect("an answer").remove(0);

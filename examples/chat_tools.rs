@@ -10,7 +10,7 @@ fn main() -> Result<()> {
     let parameters = json!({"type": "object", "properties": properties, "required": ["verse"], "additionalProperties": false});
     let tool = Tool::function(json!({"name": "look_up", "description": "Returns the text of a verse.", "parameters": parameters}))?;
     let mut messages = vec![Message::user("How does the book begin?")];
-    let ask = |messages: &[Message]| Request::messages(messages).format("g1").tools([tool.clone()]).max_tokens(120).seed(1);
+    let ask = |messages: &[Message]| Request::chat(messages).format("g1").tools([tool.clone()]).max_tokens(120).seed(1);
     // The tiny model was not trained with tools, so the call is required. With a G1 model, leave the choice to the model.
     let asked = engine.run(ask(&messages).tool_choice(ToolChoice::Required))?;
     for call in &asked.calls {

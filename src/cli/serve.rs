@@ -95,6 +95,9 @@ pub struct Args {
     /// Generate at most N tokens for a request that sets no limit
     #[arg(short = 'n', long, value_name = "N", default_value = "4096", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
     max_tokens: u32,
+    /// End every answer after N tokens, whatever the request asks for
+    #[arg(long, value_name = "N", default_value = "131072", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
+    max_answer: u32,
     /// Bytes of host memory for the prefix cache, which keeps states of earlier prompts; 0 turns the cache off
     #[arg(long, value_name = "BYTES", default_value = "1073741824", help_heading = LIMITS, hide_short_help = true)]
     cache: u64,
@@ -216,6 +219,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
         cache,
         states,
         max_tokens: args.max_tokens as usize,
+        max_answer: args.max_answer as usize,
         format,
         reranker,
         ..EngineOptions::default()

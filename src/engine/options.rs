@@ -1,5 +1,6 @@
 //! Options of an engine.
 
+use super::request::UNLIMITED;
 use crate::chat::Format;
 use crate::error::{Error, Result};
 use crate::session::{EmbedOptions, MAX_SLOTS, Model};
@@ -38,6 +39,8 @@ pub struct EngineOptions {
     /// The maximum number of tokens per continuation, for requests that do not set `max_tokens`. A smaller `max_new_tokens` of the model's
     /// `generation_config.json` takes precedence for requests with messages.
     pub max_tokens: usize,
+    /// The maximum number of tokens of any continuation. A request that asks for more gets this many. Limits how long one request can hold a slot.
+    pub max_answer: usize,
     /// The chat format that converts messages to a prompt. `None` selects the model's own format.
     pub format: Option<Format>,
     /// How the engine computes vectors. A request can choose another pooling.
@@ -59,6 +62,7 @@ impl Default for EngineOptions {
             pinned: 32,
             states: StateOptions::default(),
             max_tokens: 4096,
+            max_answer: UNLIMITED,
             format: None,
             embed: EmbedOptions::default(),
             reranker: None,
@@ -67,6 +71,51 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
+    /// Returns the default options.
+    pub fn new() -> EngineOptions {
+        EngineOptions::default()
+    }
+
+    /// Sets [`slots`](Self::slots).
+    pub fn slots(self, slots: usize) -> EngineOptions {
+        EngineOptions { slots, ..self }
+    }
+
+    /// Sets [`queue`](Self::queue).
+    pub fn queue(self, queue: usize) -> EngineOptions {
+        EngineOptions { queue, ..self }
+    }
+
+    /// Sets [`cache`](Self::cache).
+    pub fn cache(self, cache: CacheOptions) -> EngineOptions {
+        EngineOptions { cache, ..self }
+    }
+
+    /// Sets [`states`](Self::states).
+    pub fn states(self, states: StateOptions) -> EngineOptions {
+        EngineOptions { states, ..self }
+    }
+
+    /// Sets [`max_tokens`](Self::max_tokens).
+    pub fn max_tokens(self, max_tokens: usize) -> EngineOptions {
+        EngineOptions { max_tokens, ..self }
+    }
+
+    /// Sets [`format`](Self::format).
+    pub fn format(self, format: Format) -> EngineOptions {
+        EngineOptions { format: Some(format), ..self }
+    }
+
+    /// Sets [`embed`](Self::embed).
+    pub fn embed(self, embed: EmbedOptions) -> EngineOptions {
+        EngineOptions { embed, ..self }
+    }
+
+    /// Sets [`reranker`](Self::reranker).
+    pub fn reranker(self, reranker: &Model) -> EngineOptions {
+        EngineOptions { reranker: Some(reranker.clone()), ..self }
+    }
+
     /// Checks the number of slots. Besides one slot per continuation, the engine needs one slot for the beginning of a request, and one slot for the
     /// prefix cache.
     ///

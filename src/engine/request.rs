@@ -196,7 +196,7 @@ impl Request {
     }
 
     /// Returns a request to answer messages.
-    pub fn messages(messages: impl Into<Vec<Message>>) -> Request {
+    pub fn chat(messages: impl Into<Vec<Message>>) -> Request {
         Request::new(Input::Messages(messages.into()))
     }
 

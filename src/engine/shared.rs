@@ -159,7 +159,9 @@ impl Shared {
             }
         };
         lock().push(preparer);
-        prepared
+        let mut prepared = prepared?;
+        prepared.limits.max_tokens = prepared.limits.max_tokens.min(self.options.max_answer);
+        Ok(prepared)
     }
 
     /// Checks that a request of a namespace may enter the queue, and returns the locked counts.

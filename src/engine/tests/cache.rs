@@ -103,7 +103,7 @@ fn a_conversation_with_thoughts_continues_from_the_end_of_its_last_message() {
     let mut before = 0;
     for turn in 0..4 {
         messages.push(Message::user(format!("Tell me of the light, and of the {turn} waters")));
-        let request = Request { format: Some("g1-think".into()), ..Request::messages(messages.clone()).max_tokens(4).set("seed", 1) };
+        let request = Request { format: Some("g1-think".into()), ..Request::chat(messages.clone()).max_tokens(4).set("seed", 1) };
         let (cached, done) = asked(&engine, &request);
         let (_, want) = asked(&engine, &Request { no_cache: true, ..request.clone() });
         assert_eq!((&done.tokens, &done.text, &done.thought), (&want.tokens, &want.text, &want.thought));

@@ -16,7 +16,7 @@ fn weather() -> Tool {
 }
 
 fn ask(choice: &str) -> Request {
-    let request = Request::messages([Message::user("a")]).max_tokens(120);
+    let request = Request::chat([Message::user("a")]).max_tokens(120);
     let tools = vec![weather(), Tool::function(json!({"name": "g"})).unwrap()];
     Request { tools, tool_choice: Some(choice.into()), format: Some("g1".into()), ..request }
 }

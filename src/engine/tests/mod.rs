@@ -116,9 +116,19 @@ fn the_queue_has_a_limit_and_an_order() {
 }
 
 #[test]
+fn no_request_gets_more_than_the_longest_answer() {
+    let engine = Engine::start(&model(), EngineOptions { max_answer: 5, ..EngineOptions::new().slots(2) }).unwrap();
+    for (asked, want) in [(UNLIMITED, 5), (6, 5), (4, 4)] {
+        let request = Request { ignore_eos: Some(true), ..Request::text("a").max_tokens(asked).set("seed", 1) };
+        let done = engine.run(request).unwrap();
+        assert_eq!((done.tokens.len(), done.finish), (want, Finish::Length));
+    }
+}
+
+#[test]
 fn answers_are_separated_into_text_and_thought_while_they_stream() {
     let engine = engine(2);
-    let request = Request::messages([Message::user("light")]).max_tokens(40).set("seed", 3);
+    let request = Request::chat([Message::user("light")]).max_tokens(40).set("seed", 3);
     let events = engine.submit(request.clone()).unwrap().into_iter().collect::<crate::error::Result<Vec<Event>>>().unwrap();
     let Some(Event::Done(done)) = events.last() else { panic!("{events:?}") };
     let of = |is: fn(&Event) -> Option<&str>| events.iter().filter_map(is).collect::<String>();
@@ -151,7 +161,7 @@ fn errors_are_found_before_a_slot_is_taken() {
     for (request, want) in [
         (Request::text("a").set("temperature", "hot"), "temperature"),
         (Request::text("a").set("warmth", 1), "warmth"),
-        (Request::messages([]), "at least 1 message"),
+        (Request::chat([]), "at least 1 message"),
     ] {
         let said = engine.submit(request.clone()).unwrap_err().to_string();
         assert!(said.contains(want), "{said}");
@@ -333,7 +343,7 @@ fn an_echoed_prompt_has_its_log_probabilities() {
             assert!(done.prompt_logprobs.iter().zip(&want).all(|(a, b)| (f64::from(a.logprob) - b.1).abs() < 1e-5 && a.top.len() == 2));
         }
     }
-    let messages = Request { echo: true, ..Request::messages([Message::user("a")]) };
+    let messages = Request { echo: true, ..Request::chat([Message::user("a")]) };
     assert_eq!(engine.submit(messages.clone()).unwrap_err().field_name(), Some("echo"));
     assert_eq!(beside.wait().unwrap()[0].text, alone(&model, "And Moses said", 20, 0).1, "other requests change nothing");
 }
@@ -343,7 +353,7 @@ fn a_request_names_its_format_and_whether_the_model_thinks() {
     let engine = engine(1);
     let prompt = |format: Option<&str>, thinking: Option<&str>| {
         let thinking = thinking.map(|text| text.parse().unwrap());
-        let request = Request { format: format.map(Into::into), thinking, ..Request::messages([Message::user("a")]).max_tokens(1) };
+        let request = Request { format: format.map(Into::into), thinking, ..Request::chat([Message::user("a")]).max_tokens(1) };
         engine.submit(request.clone()).map(|generation| generation.wait().unwrap()[0].usage.prompt_tokens)
     };
     let [plain, fast, think] = ["g1", "g1-fast", "G1-think"].map(|format| prompt(Some(format), None).unwrap());
@@ -361,7 +371,7 @@ fn a_request_names_its_format_and_whether_the_model_thinks() {
 fn a_request_of_g1_may_begin_with_token_0() {
     let engine = engine(1);
     let tokens = |format: &str, add_bos: Option<bool>| {
-        let request = Request { format: Some(format.into()), add_bos, ..Request::messages([Message::user("a")]).max_tokens(1) };
+        let request = Request { format: Some(format.into()), add_bos, ..Request::chat([Message::user("a")]).max_tokens(1) };
         engine.submit(request.clone()).map(|generation| generation.wait().unwrap()[0].usage.prompt_tokens)
     };
     for format in ["g1", "g1-bot", "g1-tools"] {

@@ -12,7 +12,7 @@ fn a_conversation_resumes_its_kept_state() {
     let options = EngineOptions { cache: CacheOptions::off(), ..EngineOptions::default() };
     let engine = Engine::start(&model, options).unwrap();
     let kept = |request: Request| Request { state: Some("s".into()), state_is_prefix: true, save_state: Some("s".into()), ..request };
-    let ask = |messages: &[Message]| Request::messages(messages).max_tokens(12).set("seed", 5);
+    let ask = |messages: &[Message]| Request::chat(messages).max_tokens(12).set("seed", 5);
     let done = |request: &Request| engine.submit(request.clone()).unwrap().wait().unwrap().remove(0);
     // The first turn has no state yet.
     let mut messages = vec![Message::user("light")];

@@ -43,7 +43,7 @@ fn a_request_for_a_vector_has_no_text() {
         (Request { n: 2, ..base.clone() }, "`n`"),
         (Request { echo: true, ..base.clone() }, "`echo`"),
         (Request { logprobs: Some(1), ..base.clone() }, "`logprobs`"),
-        (Request { pooling: Some(Pooling::Mean), ..Request::messages([Message::user("a")]) }, "not messages"),
+        (Request { pooling: Some(Pooling::Mean), ..Request::chat([Message::user("a")]) }, "not messages"),
     ];
     for (request, want) in wrong {
         let e = engine.submit(request.clone()).unwrap_err();
@@ -150,7 +150,7 @@ fn a_request_counts_in_the_queue_until_its_last_text_has_a_slot() {
 #[test]
 fn a_model_refuses_what_it_cannot_compute() {
     let (vectors, text) = (hidden(1), engine(1));
-    for request in [Request::text("a"), Request::tokens([1]), Request::messages([Message::user("a")])] {
+    for request in [Request::text("a"), Request::tokens([1]), Request::chat([Message::user("a")])] {
         let e = vectors.submit(request.clone()).unwrap_err();
         assert_eq!((e.kind, e.field_name()), (Kind::Input, Some("model")), "{e}");
         assert!(e.to_string().contains("was opened for hidden states and cannot generate text"), "{e}");
