@@ -50,6 +50,16 @@ fn tokens_and_templates() {
     let tokens = server.post("/tokenize", &json!({"content": "In the beginning", "with_pieces": true})).ok()["tokens"].clone();
     let pieces: String = tokens.as_array().unwrap().iter().map(|token| token["piece"].as_str().unwrap()).collect();
     assert_eq!(pieces, "In the beginning");
+    // A long response is written in parts.
+    for n in [0, 1, 4095, 4096, 4097, 9000] {
+        let text = "\u{1f600}".repeat(n);
+        let tokenized = |with_pieces: bool| {
+            let body = json!({"content": text, "with_pieces": with_pieces, "add_special": false});
+            server.post("/tokenize", &body).ok()["tokens"].as_array().unwrap().clone()
+        };
+        let (ids, pieces) = (tokenized(false), tokenized(true));
+        assert!(ids.len() >= n && pieces.iter().map(|piece| &piece["id"]).eq(&ids), "{n}");
+    }
     let ids: Vec<_> = tokens.as_array().unwrap().iter().map(|token| token["id"].clone()).collect();
     assert_eq!(server.post("/detokenize", &json!({"tokens": ids})).ok()["content"], "In the beginning");
     let messages = json!({"messages": [{"role": "user", "content": "light"}]});

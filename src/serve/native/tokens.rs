@@ -9,6 +9,8 @@ use crate::serve::openai::{WireMessage, check_tokens, read_messages};
 use crate::vocab::Vocab;
 use axum::Json;
 use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -119,15 +121,30 @@ async fn encoded(app: &App, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)>
     Ok((asked, engine, tokens))
 }
 
-pub async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Tokens>> {
+/// The tokens in one part of a response of `/tokenize`.
+const PER_PART: usize = 4096;
+
+/// Answers with [`Tokens`]. A token with its piece takes many times the memory of its text, so the response is written in parts, each when the client
+/// has taken the part before it.
+pub async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Answer {
     let (asked, engine, tokens) = encoded(&app, &body).await?;
-    let with_piece = |id: u32| {
+    drop(body);
+    let with_piece = move |id: u32| {
         let bytes = engine.model().vocab().map_or(&[][..], |vocab| vocab.token(id));
         let piece = std::str::from_utf8(bytes).map_or_else(|_| Piece::Bytes(bytes.into()), |text| Piece::Text(text.into()));
         Token::Piece { id, piece }
     };
-    let token = |id| if asked.with_pieces == Some(true) { with_piece(id) } else { Token::Id(id) };
-    Ok(Json(Tokens { tokens: tokens.into_iter().map(token).collect() }))
+    let token = move |&id: &u32| if asked.with_pieces == Some(true) { with_piece(id) } else { Token::Id(id) };
+    let n_parts = tokens.len().div_ceil(PER_PART).max(1);
+    let parts = (0..n_parts).map(move |i| {
+        let some: Vec<Token> = tokens.iter().skip(i * PER_PART).take(PER_PART).map(&token).collect();
+        let list = serde_json::to_string(&some)?;
+        let before = if i == 0 { "{\"tokens\":[" } else { "," };
+        let after = if i + 1 == n_parts { "]}" } else { "" };
+        Ok::<_, serde_json::Error>(format!("{before}{}{after}", &list[1..list.len() - 1]))
+    });
+    let parts = axum::body::Body::from_stream(futures_util::stream::iter(parts));
+    Ok(([(header::CONTENT_TYPE, "application/json")], parts).into_response())
 }
 
 pub async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Detokenized>> {
