@@ -80,8 +80,8 @@ impl Grammar {
         Ok(Grammar::schema(&checked(schema)?))
     }
 
-    /// Returns a grammar that allows several forms of a text. A form is a fixed text, the schema of the JSON after it, and a fixed text after the
-    /// JSON.
+    /// Returns a grammar that accepts any of several forms. Each form is `(prefix, schema, suffix)`: a fixed prefix, then JSON that matches the
+    /// schema, then a fixed suffix.
     ///
     /// # Errors
     /// The errors of [`json_schema`](Self::json_schema); `Input` if `texts` is empty.

@@ -154,7 +154,7 @@ impl GrammarParts {
         let n = self.all.len();
         (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![ByteSet::default(); n]);
         let users = self.users();
-        // for each sequence: its parts not yet known to match a text, and the number of parts at its beginning that may be empty
+        // for each sequence: how many of its parts are not yet known to match at least one text, and how many of its leading parts may be empty
         let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
         users.iter().flatten().for_each(|&(user, _)| n_missing[user] += 1);
         let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);

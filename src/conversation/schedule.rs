@@ -126,7 +126,7 @@ pub fn processor(
 /// The caller's processor. All answers share it.
 pub type SharedProcessor = Arc<Mutex<Processor>>;
 
-/// Returns a processor for one answer. It calls the shared processor.
+/// Returns a processor for one answer, which forwards its calls to the shared processor.
 pub fn lend(shared: &SharedProcessor) -> Processor {
     let shared = shared.clone();
     Box::new(move |tokens, logits| (shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))(tokens, logits))

@@ -25,7 +25,7 @@ struct Pin {
     pins: Pins,
 }
 
-/// Sends work to an engine, and does nothing after the engine's end. Holds a weak reference, so that handles of states do not keep the engine alive.
+/// Sends work to an engine; does nothing once the engine has stopped. Holds a weak reference, so that a state handle does not keep the engine alive.
 pub(super) type Post = Arc<dyn Fn(Visit) + Send + Sync>;
 
 /// Makes the handles of an engine's pinned states.

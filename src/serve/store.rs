@@ -157,7 +157,8 @@ fn others_may_write(folder: &std::path::Path) -> bool {
     false
 }
 
-/// Deletes the temporary files that a killed server has left in the folder. A file that another server writes at the moment is younger than an hour.
+/// Deletes temporary files that a killed server left in the folder. Keeps files younger than an hour, because another server may still be writing
+/// them.
 fn sweep(folder: &std::path::Path) {
     let entries = |folder: &std::path::Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = |folder: &std::path::Path| entries(folder).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -43,7 +43,7 @@ fn ids(texts: &[String], vocab: Option<&Vocab>, n_vocab: usize) -> Result<Arc<[u
         }
         if all.len() == before && !DRY_BREAKERS.contains(&text.as_str()) {
             let e = match vocab {
-                Some(_) => Error::usage(format!("expected a string that a token contains, found {text:?}")),
+                Some(_) => Error::usage(format!("no token of the vocabulary contains {text:?}")),
                 None => Error::usage(format!("the text {text:?} needs a vocabulary, and none was found for this model"))
                     .hint("name a vocabulary file with `vocab`"),
             };

@@ -164,9 +164,9 @@ impl Session {
     /// log-probabilities, or settings that the kernel does not support ([`Sampler::fits_device`]). Until they have ended, the host samples for all.
     /// Host and GPU sample the same ids.
     ///
-    /// With several continuations, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise the number
-    /// of running continuations determines the kernels, which differ in rounding. The step at which a continuation leaves the batch depends on
-    /// measured times.
+    /// With several continuations, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise results
+    /// may differ in rounding between runs: the kernels depend on how many continuations are still running, and when a finished continuation leaves
+    /// the batch depends on measured times.
     ///
     /// # Errors
     /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model does

@@ -24,7 +24,7 @@ const MAX_KEPT_TOKENS: usize = 1 << 28;
 /// or the beginning of a stop text. Older files lack this key.
 const PENDING: &str = "pending_bytes";
 
-/// Additional content for a state file that is written.
+/// Contents to write to a state file in addition to the state itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StateExtras<'a> {
     /// The tokens that the slot has read.
@@ -38,7 +38,7 @@ pub struct StateExtras<'a> {
     pub metadata: &'a [(&'a str, String)],
 }
 
-/// Additional content that was read from a state file.
+/// Contents read from a state file in addition to the state itself.
 #[derive(Debug, Clone, Default)]
 pub struct LoadedState {
     /// The tokens that the slot has read, if they were saved.

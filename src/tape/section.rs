@@ -149,7 +149,8 @@ impl Section {
     }
 }
 
-/// One item per handle of a kind in a section, for example per matrix. The index is the handle's index in the whole tape.
+/// Holds one item for each member of one kind (for example, each matrix or each word) of a section. Items are looked up by the member's index in the
+/// whole tape.
 #[derive(Clone)]
 pub struct PerHandle<T> {
     first: usize,

@@ -40,9 +40,9 @@ const UNUSED: i32 = 5;
 pub(super) struct SentencePiece {
     table: TokenTable,
     spaces: Spaces,
-    /// The normal pieces with their ranks. Encoding joins the characters of a text to these pieces, the piece of lowest rank first.
+    /// The normal pieces with their ranks. Encoding merges the characters of a text into these pieces, the piece of lowest rank first.
     ranks: Ranks,
-    /// The user-defined pieces. Encoding finds these in a text first, and then joins the other characters to normal pieces.
+    /// The user-defined pieces. Encoding matches these first, then merges the remaining characters into normal pieces.
     user_defined: Trie,
     unknown: u32,
     /// The ids of the pieces for single bytes. A character without a piece is split into these pieces. `None` if a character without a piece becomes

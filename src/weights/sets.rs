@@ -197,8 +197,8 @@ pub fn fla(stacked: bool) -> Vec<Made> {
     out
 }
 
-/// Returns an RWKV-7 model as in Hugging Face folders of 2026, with decoder layers and vectors of one dimension. If `is_late`, the matrices of
-/// the ffn have the names of a later converter.
+/// Returns an RWKV-7 model as the Hugging Face folders of 2026 store it: layers named as decoder layers, and vectors stored as 1-D tensors. If
+/// `is_late`, the ffn matrices have the names that a later version of the converter writes.
 pub fn decoder(is_late: bool) -> Vec<Made> {
     let [key, value] = if is_late { ["up_proj", "down_proj"] } else { ["key", "value"] };
     let rename = |name: &str| -> String {

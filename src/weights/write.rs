@@ -98,7 +98,7 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[NewTensor]) -> Result<
             return Err(at(Error::input("two tensors to write have this name")));
         }
         if e.dtype.size_bytes().is_none() {
-            return Err(at(Error::input(format!("expected a type with a fixed number of bytes per number, found {}", e.dtype))));
+            return Err(at(Error::input(format!("expected a type with a whole number of bytes per value, found {}", e.dtype))));
         }
         let (start, bytes) = (end, data_bytes(e));
         end = bytes.and_then(|n| end.checked_add(n)).ok_or_else(|| at(Error::input(format!("the shape {:?} is too large", e.shape))))?;

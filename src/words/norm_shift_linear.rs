@@ -16,7 +16,7 @@ use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, 
 pub struct Projection {
     /// The matrix W_i, `[rows, width of x]`.
     pub part: MatrixPart,
-    /// The index m of the lerp that the matrix reads.
+    /// The index m of the lerp whose output is this matrix's input.
     pub mix: usize,
     /// The function that is applied to the product.
     pub activation: Activation,

@@ -252,7 +252,7 @@ impl Stack {
         dispatches
     }
 
-    /// Returns pairs of a segment and the rows of `piece` that the segment uses. Several segments may use the same part.
+    /// Returns each segment that uses `piece`, paired with the rows of `piece` that it uses. Several segments may use the same rows.
     fn used<'p>(&self, piece: &'p MatrixPiece) -> Vec<(&Segment, &'p PieceSegment)> {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }

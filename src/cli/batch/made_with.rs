@@ -11,7 +11,7 @@ use crate::sample::{Sampling, Setting};
 use crate::session::Model;
 use serde_json::{Map, Value, json};
 
-/// Returns the settings of this run, to be saved beside the results. `rules` is the grammar or schema of the flags.
+/// Returns the settings of this run, to be saved beside the results. `rules` is the grammar or schema given by the command-line flags.
 ///
 /// # Errors
 /// `File` if the state file cannot be read.

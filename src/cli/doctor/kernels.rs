@@ -25,7 +25,7 @@ pub struct KernelFamily {
     pub deterministic: bool,
     /// True if sums use subgroup operations.
     pub subgroups: bool,
-    /// True if products of many tokens use cooperative matrices.
+    /// True if matrix products over many tokens at once (as in prefill) use cooperative matrices.
     pub cooperative: bool,
     /// True if models use this family on this adapter.
     pub is_default: bool,

@@ -24,8 +24,8 @@ pub enum RegexForm {
 impl NodeExtent {
     /// The largest depth of nested subexpressions in a regular expression. The code that handles regular expressions is recursive.
     const MAX_DEPTH: usize = 120;
-    /// The largest number of characters, with references expanded. Rules such as `a ::= b b`, `b ::= c c` double the number with every rule. A
-    /// repeated expression counts once.
+    /// The largest size of a regular expression, in characters, after all references to rules are expanded. The limit is needed because rules such
+    /// as `a ::= b b`, `b ::= c c` double the size with every rule. The body of a repetition counts once.
     const MAX_CHARS: usize = 20_000;
     /// The largest number of characters of alternatives that are all plain texts.
     const MAX_TEXTS: usize = 500_000;

@@ -253,7 +253,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             if sequence.unread.is_empty() && sequence.n_prompt_logprobs.take().is_some() {
                 self.prompt_logprobs.push((sequence.job, std::mem::take(&mut sequence.prompt_logprobs)));
             }
-            // A pool that is still here lacks a hidden state. Without this error, the job would wait for the vector for ever.
+            // All tokens are read, so a pool that remains never received the last hidden state. Without an error, the job would wait for its vector
+            // forever.
             if sequence.unread.is_empty() && sequence.pool.take().is_some() {
                 sequence.error = Some(Error::device("the step returned no hidden state after the last token of the prompt"));
             }

@@ -17,7 +17,7 @@ pub(super) struct SentencePieceModel {
 
 pub(super) struct Piece {
     pub text: String,
-    /// The score. Encoding repeatedly joins the two adjacent parts of a text that form the piece of highest score.
+    /// The score. Encoding repeatedly merges the two adjacent parts of a text that form the piece of highest score.
     pub score: f32,
     pub kind: PieceKind,
 }
@@ -29,7 +29,7 @@ pub(super) enum PieceKind {
     Unknown,
     /// A special token such as `<s>`. Encoding a text never returns its id.
     Control,
-    /// A piece that is found in a text before the other characters are joined to pieces.
+    /// A piece that is matched first, before the remaining characters are merged into normal pieces.
     UserDefined,
     /// A byte, `<0x00>` to `<0xFF>`.
     Byte,
