@@ -17,6 +17,9 @@ use tokio::sync::{Notify, Semaphore};
 /// The maximum number of requests that are tokenized and checked at the same time.
 const PREPARING: usize = 4;
 
+/// The maximum size of all uploads that arrive at the same time, in KiB. A larger upload is the only one at its time.
+pub const UPLOADS_KIB: u32 = 256 << 10;
+
 /// Data that all requests share.
 pub struct App {
     pub options: ServeOptions,
@@ -27,7 +30,7 @@ pub struct App {
     pub ledger: Arc<Ledger>,
     /// Limits the work of [`prepare`](Self::prepare).
     preparing: Arc<Semaphore>,
-    /// Allows one upload of a state at a time, because the whole file is in memory.
+    /// The KiB of uploads that may be in memory at the same time.
     pub uploads: Semaphore,
     /// True after the server was asked to end. New requests are refused.
     pub is_stopping: AtomicBool,
@@ -50,7 +53,7 @@ impl App {
             metrics: Default::default(),
             ledger: Arc::default(),
             preparing: Arc::new(Semaphore::new(PREPARING)),
-            uploads: Semaphore::new(1),
+            uploads: Semaphore::new(UPLOADS_KIB as usize),
             is_stopping: Default::default(),
             fatal: Default::default(),
             has_failed: Default::default(),

@@ -2,6 +2,9 @@
 
 use super::{Server, keys};
 use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 use wingbeat::serve::ServeOptions;
 
 fn in_folder(folder: &std::path::Path) -> ServeOptions {
@@ -154,4 +157,25 @@ fn callers_do_not_see_each_other() {
     let kept = ada.post("/v1/responses", &json!({"input": "a", "max_output_tokens": 1})).ok()["id"].clone();
     let path = format!("/v1/responses/{}", kept.as_str().unwrap());
     assert_eq!((bob.get(&path).status, ada.get(&path).status), (404, 200));
+}
+
+#[test]
+fn uploads_do_not_wait_for_slow_ones_and_end_at_the_size_of_a_state() {
+    let server = Server::start();
+    server.post("/v1/states", &json!({"action": "save", "name": "good", "prompt": "a"})).ok();
+    let file = server.download("/v1/states/good/content");
+    let address = server.url.strip_prefix("http://").unwrap();
+    let slow = ["x", "y", "z"].map(|name| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "PUT /v1/states/{name}/content HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 8 << 20).unwrap();
+        stream
+    });
+    let began = Instant::now();
+    assert_eq!(server.send("PUT", "/v1/states/other/content", &[], &file).status, 201);
+    assert!(began.elapsed() < Duration::from_secs(10), "the upload waited for slow ones");
+    drop(slow);
+    // The quota has room for a gigabyte, but no state of this model is so large.
+    let huge = format!("PUT /v1/states/huge/content HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 900 << 20);
+    let answer = server.exchange(huge.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("body_too_large"), "{answer}");
 }

@@ -2,16 +2,16 @@
 
 use crate::engine::{Engine, Event, Input, Request, StateInfo};
 use crate::error::Error;
-use crate::serve::app::App;
+use crate::serve::app::{App, UPLOADS_KIB};
 use crate::serve::body::{Body, Name, OfModel, read_at_most};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::hosted::Hosted;
 use crate::serve::native::openapi::BYTES;
 use crate::serve::openai::{WireMessage, check_tokens, read_messages};
-use crate::serve::states::Listed;
-use crate::serve::states::check_new_name;
+use crate::serve::states::{Listed, check_new_name};
 use crate::serve::tickets::{Kept, Ticket, unknown_state};
+use axum::body::HttpBody;
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -168,14 +168,21 @@ pub async fn download(Name(name): Name, at: OfModel) -> Answer {
     Ok(([(header::CONTENT_TYPE, BYTES), (header::CONTENT_DISPOSITION, &file)], content).into_response())
 }
 
+/// The most bytes that a file of a state may have in addition to the state: a header, and the ids of its tokens.
+const MAX_BESIDE: u64 = 16 << 20;
+
 pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answer<(StatusCode, Json<StateEntry>)> {
     let OfModel { app, caller, model, engine } = at;
     // Many clients only look at the response once they have sent the body, so a wrong name is refused after the body was read.
     let checked = check_new_name(&name, "name");
-    let most = if checked.is_ok() { app.states.room(&engine, &caller, &name).await? } else { app.options.max_body as u64 };
+    let room = if checked.is_ok() { app.states.room(&engine, &caller, &name).await? } else { app.options.max_body as u64 };
+    // A state of this model cannot be larger, whatever the number types of the file: the quota is no reason to read more into memory.
+    let largest = 4 * engine.model().slot_bytes() + MAX_BESIDE;
+    let (most, code) = if largest < room { (largest, "body_too_large") } else { (room, "quota_exceeded") };
+    let bytes = request.body().size_hint().upper().map_or(most, |bytes| bytes.min(most));
     // An error would mean that the semaphore is closed, which no code does.
-    let _place = app.uploads.acquire().await;
-    let content = read_at_most(request, most.min(usize::MAX as u64) as usize, "quota_exceeded", &app).await?;
+    let _places = app.uploads.acquire_many(((bytes >> 10) + 1).min(UPLOADS_KIB.into()) as u32).await;
+    let content = read_at_most(request, most.min(usize::MAX as u64) as usize, code, &app).await?;
     checked?;
     let info = app.states.upload(&engine, &caller, &name, content).await?;
     Ok((StatusCode::CREATED, Json(described(info, &model))))
