@@ -14,7 +14,7 @@ tests=tests/serve
 cache=${WINGBEAT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat-tests}
 length=short
 case ${1:-} in short | long) length=$1; shift ;; esac
-all=(openai_python openai_node langchain lm_eval curl schema storm conversation ops s3)
+all=(openai_python openai_node langchain lm_eval curl schema storm attacks conversation ops s3)
 parts=("${@:-${all[@]}}")
 [ $# -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
@@ -67,6 +67,7 @@ run() {
     lm_eval) "$python" $tests/clients/lm_eval_test.py ;;
     curl) served -- $tests/clients/curl.sh ;;
     schema) PATH=$cache/venv/bin:$PATH served --slots 16 -- $tests/clients/schema.sh "$schema" ;;
+    attacks) python3 $tests/load/attacks.py --seconds "$storm" ;;
     storm) python3 $tests/load/storm.py --seconds "$storm" ;;
     conversation) python3 $tests/load/conversation.py --turns $turns ${CONVERSATION_OUT:+--out "$CONVERSATION_OUT"} ${LLAMA_URL:+--llama "$LLAMA_URL"} ;;
     ops) python3 $tests/ops/ops.py ;;

@@ -1,0 +1,124 @@
+"""What one caller can do to another: slow grammars, connections that are left with bytes behind, large answers of /tokenize, slow uploads.
+
+usage: attacks.py [--seconds 5]
+
+Each check prints the numbers of the other caller. The bounds are those of docs/safety.md, with room for a busy machine.
+"""
+
+import argparse
+import json
+import pathlib
+import socket
+import statistics
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import server  # noqa: E402
+from server import Server, equal, folder  # noqa: E402
+
+ADA, BOB = ({"authorization": f"Bearer {key}"} for key in ("key-of-ada-0123456789", "key-of-bob-0123456789"))
+# A request of the other caller.
+QUICK = {"prompt": "In the beginning", "max_tokens": 64, "ignore_eos": True, "seed": 1}
+
+
+def keyed(*flags):
+    """Returns a server with two keys, and the folder that has them."""
+    held = folder()
+    keys = pathlib.Path(held.name) / "keys"
+    keys.write_text("ada key-of-ada-0123456789\nbob key-of-bob-0123456789\n")
+    keys.chmod(0o600)
+    return Server("--key-file", keys, "--slots", "8", *flags), held
+
+
+def seconds(f):
+    began = time.monotonic()
+    f()
+    return time.monotonic() - began
+
+
+def quick(at):
+    equal(at.post("/v1/completions", QUICK, headers=BOB).status, 200, "the other caller's request")
+
+
+def raw(at, head, body=b""):
+    """Sends bytes on a new connection and returns the connection."""
+    connection = socket.create_connection((at.host, at.port), timeout=30)
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def slow_grammars():
+    """A grammar of 13 KB whose alternatives all match at once takes about a second per token."""
+    rules = " | ".join(f'[a-z]* "{chr(97 + i % 26)}{i}" [a-z ]*' for i in range(550))
+    grammar = f'root ::= (item ","?)*\nitem ::= {rules}'
+    at, held = keyed()
+    with held, at:
+        alone = statistics.median(seconds(lambda: quick(at)) for _ in range(9))
+
+        def attack(i):
+            # The answer does not matter, nor does the end of the connection when the server ends.
+            try:
+                at.post("/v1/completions", {"prompt": "a", "max_tokens": 1000, "grammar": grammar, "seed": i}, headers=ADA)
+            except OSError:
+                pass
+
+        for i in range(6):
+            threading.Thread(target=attack, args=(i,), daemon=True).start()
+        time.sleep(1)
+        texts, health, end = [], [], time.monotonic() + LENGTH
+        while time.monotonic() < end:
+            texts.append(seconds(lambda: quick(at)))
+            health.append(seconds(lambda: at.get("/health")))
+        print(f"  grammars: 64 tokens alone {alone:.3f} s, beside 6 slow grammars median {statistics.median(texts):.3f} s, most {max(texts):.3f} s; /health at most {max(health):.3f} s")
+        assert max(texts) < 2 + 3 * alone, f"the other caller waited {max(texts):.2f} s"
+        assert statistics.median(texts) < 3 * alone + 0.2, f"median {statistics.median(texts):.3f} s, alone {alone:.3f} s"
+        at.stop(server.signal.SIGKILL)
+
+
+def bytes_left_behind():
+    """A byte after the body, and then the end of the connection."""
+    with Server("--slots", "4") as at:
+        body = json.dumps({"prompt": "a", "max_tokens": -1, "ignore_eos": True}).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+        for connection in [raw(at, head, body + b"\n") for _ in range(4)]:
+            time.sleep(0.1)
+            connection.close()
+        began = time.monotonic()
+        while at.get("/slots").json[0]["free_slots"] < 4:
+            assert time.monotonic() - began < 10, "slots of clients that have left are still taken"
+            time.sleep(0.02)
+        print(f"  bytes left behind: 4 slots free after {time.monotonic() - began:.1f} s")
+
+
+def large_tokenizations():
+    """4 MiB of characters that the vocabulary has only as bytes."""
+    with Server("--slots", "2") as at:
+        idle = at.rss()
+        answer = at.post("/tokenize", {"content": "\U0001f600" * (1 << 20), "with_pieces": True})
+        equal((answer.status, len(answer.json["tokens"])), (200, 4 << 20), "/tokenize")
+        peak = int(pathlib.Path(f"/proc/{at.process.pid}/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+        print(f"  tokenize: idle {idle:.0f} MiB, peak {peak:.0f} MiB")
+        assert peak < idle + 200, f"{peak:.0f} MiB at the peak, {idle:.0f} MiB before"
+
+
+def slow_uploads():
+    """Three uploads that never come."""
+    with Server("--slots", "2") as at:
+        equal(at.post("/v1/states", {"action": "save", "name": "good", "prompt": "a"}).status, 200, "save")
+        state = at.get("/v1/states/good/content").body
+        head = "PUT /v1/states/{}/content HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8388608\r\n\r\n"
+        slow = [raw(at, head.format(f"slow{i}")) for i in range(3)]
+        took = seconds(lambda: equal(at.request("PUT", "/v1/states/other/content", state).status, 201, "an upload"))
+        print(f"  uploads: {took:.2f} s beside 3 slow ones")
+        assert took < 2, f"the upload waited {took:.1f} s"
+        [connection.close() for connection in slow]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=5)
+    LENGTH = parser.parse_args().seconds
+    server.run(slow_grammars, bytes_left_behind, large_tokenizations, slow_uploads)
