@@ -235,7 +235,10 @@ mod tests {
         assert!(fails(vec![entry("a", DType::U8, &[1], b"a"), entry("a", DType::U8, &[1], b"a")]).contains("two tensors"));
         assert!(fails(vec![entry("__metadata__", DType::U8, &[1], b"a")]).contains("two tensors"));
         assert!(fails(vec![entry("a", DType::F32, &[usize::MAX, 2], b"")]).contains("too large"));
-        assert!(fails(vec![entry("a", DType::Q4K, &[256], &[0; 144])]).contains("tensor a: expected a type with a fixed number"));
+        assert!(
+            fails(vec![entry("a", DType::Q4K, &[256], &[0; 144])])
+                .contains("tensor a: expected a type with a whole number of bytes per value")
+        );
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         let absent = dir.path().join("no/such/folder/x");
         let e = write_safetensors(&absent, &none, vec![], &mut |_, _| ()).unwrap_err();
