@@ -10,6 +10,8 @@ mod json;
 mod names;
 mod room;
 
+#[cfg(any(feature = "cli", feature = "serve"))]
+pub(crate) use json::escaped;
 pub(crate) use json::{in_words, with_place};
 pub use names::renamed;
 #[cfg(feature = "cli")]

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::style::{Color, DIM, explained, marked, painted};
-use crate::error::Error;
+use crate::error::{Error, escaped};
 use clap::builder::styling::Style;
 use serde::Serialize;
 use std::borrow::Cow;
@@ -110,14 +110,6 @@ pub fn aside(color: Color, line: impl fmt::Display) {
 /// Prints an error on stderr.
 pub fn say_error(color: Color, e: &Error) {
     explained(e, io::stderr().is_terminal()).iter().for_each(|line| say_in(color, format_args!("{line}")));
-}
-
-/// Escapes the control characters in JSON text that JSON allows unescaped: U+007F to U+009F.
-fn escaped(json: &str) -> Cow<'_, str> {
-    if !json.contains(char::is_control) {
-        return Cow::Borrowed(json);
-    }
-    Cow::Owned(json.chars().map(|c| if c.is_control() { format!("\\u{:04x}", c as u32) } else { c.to_string() }).collect())
 }
 
 /// Returns the text with its control characters escaped, except newline and tab.

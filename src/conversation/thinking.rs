@@ -7,7 +7,7 @@ use crate::sample::{Sampling, Setting};
 
 impl Conversation {
     /// Changes whether the model writes a thought, for all further answers of the current branch. Also changes the sampler settings that depend on
-    /// this choice, except those that the caller has changed, for example with [`set`](Self::set).
+    /// this choice, except settings that the caller has changed, for example with [`set`](Self::set).
     ///
     /// # Errors
     /// `Input` if the format has no thoughts.

@@ -1,6 +1,18 @@
-//! Rewords the errors of the JSON and TOML parsers with the terms of JSON and TOML, such as "array" instead of "sequence".
+//! Rewords the errors of the JSON and TOML parsers with the terms of JSON and TOML, such as "array" instead of "sequence". Makes JSON text safe for
+//! terminals.
 
+#[cfg(any(feature = "cli", feature = "serve"))]
+use std::borrow::Cow;
 use std::fmt::Display;
+
+/// Escapes the control characters in JSON text that JSON allows unescaped: U+007F to U+009F. A terminal takes U+009B for the beginning of a command.
+#[cfg(any(feature = "cli", feature = "serve"))]
+pub(crate) fn escaped(json: &str) -> Cow<'_, str> {
+    if !json.contains(char::is_control) {
+        return Cow::Borrowed(json);
+    }
+    Cow::Owned(json.chars().map(|c| if c.is_control() { format!("\\u{:04x}", c as u32) } else { c.to_string() }).collect())
+}
 
 /// Pairs: the parser's name of a found value, and the text for users. If the text for users is empty or ends with a space, the value itself follows.
 const FOUND: &[(&str, &str)] = &[

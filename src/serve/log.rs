@@ -4,6 +4,7 @@
 use super::LogFormat;
 use super::app::App;
 use crate::engine::Completion;
+use crate::error::escaped;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -78,13 +79,7 @@ impl App {
 
 /// Writes a line with one call, so that lines of several threads do not mix. An error is ignored: a message about it would go to the same stderr.
 fn write_line(line: &str) {
-    let _ = std::io::stderr().lock().write_all(format!("{}\n", shown(line)).as_bytes());
-}
-
-/// Replaces control characters by escapes of JSON. A terminal takes U+009B, which JSON may contain, for the beginning of a command.
-fn shown(line: &str) -> String {
-    let escape = |c: char| if c.is_control() { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    line.chars().map(escape).collect()
+    let _ = std::io::stderr().lock().write_all(format!("{}\n", escaped(line)).as_bytes());
 }
 
 #[cfg(test)]
@@ -92,7 +87,8 @@ mod tests {
     #[test]
     fn a_line_has_no_control_characters() {
         let text = "a\u{9b}31m\u{7f}\u{1b}é\n";
-        let line = super::shown(&serde_json::json!({ "body": text }).to_string());
+        let json = serde_json::json!({ "body": text }).to_string();
+        let line = super::escaped(&json);
         assert_eq!(line, r#"{"body":"a\u009b31m\u007f\u001bé\n"}"#);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["body"], text);
     }

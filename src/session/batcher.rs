@@ -413,7 +413,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     }
 
     /// Returns the continuations of all jobs that still run, with their ids.
-    pub(super) fn into_streams(self) -> impl Iterator<Item = (JobId, Continuation)> {
+    pub(super) fn into_continuations(self) -> impl Iterator<Item = (JobId, Continuation)> {
         self.sequences.into_iter().map(|sequence| (sequence.job, sequence.continuation))
     }
 }

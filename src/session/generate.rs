@@ -214,7 +214,7 @@ impl Session {
             }
             is_broken.set(is_broken.get() || stop.load(Ordering::Relaxed));
         }
-        batcher.into_streams().for_each(|(job, continuation)| continuations[job.index()] = continuation);
+        batcher.into_continuations().for_each(|(job, continuation)| continuations[job.index()] = continuation);
         match failed {
             Some(e) => Err(e),
             None => Ok(Timings { decode_ms: started.elapsed().as_secs_f64() * 1e3, decode_tokens: n_taken.get(), ..Timings::default() }),

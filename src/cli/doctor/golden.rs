@@ -1,4 +1,4 @@
-//! Compares the built-in model's logits and greedy text with those of a reference implementation (golden logits).
+//! Compares the built-in model's logits and greedy text with the golden logits and text of a reference implementation.
 
 use crate::cli::flags;
 use crate::error::Result;

@@ -177,7 +177,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(self.land(hear)?.into_iter().map(Sequence::done).collect())
     }
 
-    /// Finishes the step that was begun. Returns the sequences that ended, without those of cancelled jobs.
+    /// Finishes the step that was begun. Returns the sequences that ended, without the sequences of cancelled jobs.
     pub(in crate::low_level::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Sequence>> {
         let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
         let landed = match flight {

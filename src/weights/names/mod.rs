@@ -1,4 +1,4 @@
-//! Converts a file's names to canonical names, those of RWKV's official `.pth` or, for a GLM, of `transformers`. Also converts canonical names to
+//! Converts a file's names to canonical names: as in RWKV's official `.pth` or, for a GLM, as in `transformers`. Also converts canonical names to
 //! web-rwkv's names for export.
 //!
 //! This module knows names, and looks at a shape only if a name depends on it. `orient` decides which tensors are stored transposed. An unknown name

@@ -2,7 +2,7 @@
 
 usage: attacks.py [--seconds 5]
 
-Each check prints the numbers of the other caller. The bounds are those of docs/safety.md, with room for a busy machine.
+Each check prints the numbers of the other caller. The bounds are in docs/safety.md, with room for a busy machine.
 """
 
 import argparse
