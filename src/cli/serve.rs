@@ -98,6 +98,9 @@ pub struct Args {
     /// End every answer after N tokens, whatever the request asks for
     #[arg(long, value_name = "N", default_value = "131072", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
     max_answer: u32,
+    /// Bytes of host memory for texts that give up their slots while other API keys wait; 0 lets every text keep its slot
+    #[arg(long, value_name = "BYTES", default_value = "1073741824", help_heading = LIMITS, hide_short_help = true)]
+    swap: u64,
     /// Bytes of host memory for the prefix cache, which keeps states of earlier prompts; 0 turns the cache off
     #[arg(long, value_name = "BYTES", default_value = "1073741824", help_heading = LIMITS, hide_short_help = true)]
     cache: u64,
@@ -220,6 +223,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
         states,
         max_tokens: args.max_tokens as usize,
         max_answer: args.max_answer as usize,
+        swap_bytes: args.swap,
         format,
         reranker,
         ..EngineOptions::default()

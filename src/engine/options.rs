@@ -25,10 +25,15 @@ pub struct EngineOptions {
     /// and a single step takes at most about four times as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
     /// throughput.
     pub prefill_slowdown: Option<f64>,
-    /// The maximum size in bytes of the events that wait for the reader of one request. At this limit the request pauses: it keeps its slots, but
-    /// takes part in no step. The request resumes when the waiting events have at most half of this limit. No request pauses after
+    /// The maximum size in bytes of the events that wait for the reader of one request. At this limit the request pauses: it takes
+    /// part in no step, and gives up its slots if another request waits. The request resumes when the waiting events have at most half of this limit. No request pauses after
     /// [`Engine::drain`](super::Engine::drain) was called.
     pub event_bytes: usize,
+    /// The maximum host memory, in bytes, for texts that give up their slots while others wait. While namespaces compete for slots, each keeps its
+    /// share: the texts that have had their slots for longest are copied to host memory, and continue later. A text whose reader is slow gives up its
+    /// slot as soon as another request waits. If there is no memory left for it, such a text ends with [`Kind::Busy`](crate::error::Kind::Busy). 0
+    /// lets every text keep its slot until it ends.
+    pub swap_bytes: u64,
     /// Limits of the prefix cache.
     pub cache: CacheOptions,
     /// The maximum number of states that all conversations of the engine hold together, for branches and undo steps. These states share the device
@@ -58,6 +63,7 @@ impl Default for EngineOptions {
             rules_time: None,
             prefill_slowdown: Some(2.0),
             event_bytes: 8 << 20,
+            swap_bytes: 1 << 30,
             cache: CacheOptions::default(),
             pinned: 32,
             states: StateOptions::default(),

@@ -4,6 +4,7 @@
 mod admit;
 mod keep;
 mod passages;
+mod shares;
 mod texts;
 
 use super::event::Event;
@@ -146,13 +147,13 @@ impl Scheduler {
             }
             self.report_saved();
             self.drop_cancelled();
+            self.pause_slow();
             self.admit_passages();
             self.admit();
-            let can_step = self.pause_slow();
             self.report();
-            match can_step {
+            match self.can_step() {
                 true => self.step().await,
-                // All continuations are paused or wait for their state files.
+                // All continuations are paused, are being drawn, or wait for their state files.
                 false if !self.is_idle() => self.wait().await,
                 false => {}
             }
@@ -176,8 +177,8 @@ impl Scheduler {
         self.waiting.is_empty() && self.sequences.is_empty() && self.passages.is_empty() && self.saving.is_empty()
     }
 
-    /// Pauses requests whose readers are slow, and resumes the other requests. Returns whether any continuation can step.
-    fn pause_slow(&mut self) -> bool {
+    /// Pauses requests whose readers are slow, and resumes the other requests.
+    fn pause_slow(&mut self) {
         // The thread that waits in `drain` may be the slow reader, and would then wait for ever for the paused request. So no request pauses during a
         // drain.
         let is_bounded = self.draining.is_empty();
@@ -192,6 +193,10 @@ impl Scheduler {
             batcher.pause(|job| request(job).is_some_and(|request| request.is_paused));
         }
         self.has_paused = is_any;
+    }
+
+    /// Returns whether any continuation can step.
+    fn can_step(&self) -> bool {
         let can_step = |sequence: &Sequence| self.running.get(&sequence.request).is_none_or(|request| !request.is_paused);
         (self.passages.n_running() > 0 || self.sequences.values().any(can_step)) && self.batcher.can_step()
     }
@@ -383,6 +388,7 @@ impl Scheduler {
         state.stats.waiting = state.queue.len().saturating_sub(n_begun);
         state.stats.running = self.running.len() + self.saving.len();
         state.stats.paused = self.running.values().filter(|request| request.is_paused).count();
+        state.stats.swapped = self.batcher.swapped().map(|(_, n_slots)| n_slots).sum();
         // The additional slots for the cache do not count.
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
         (state.stats.cached, state.stats.pinned, state.stats.drawn) = (self.cache.len(), self.cache.n_pinned(), self.n_drawn);

@@ -52,6 +52,8 @@ pub struct Sequence {
     pub index: usize,
     pub seed: u64,
     pub first_token: Option<Instant>,
+    /// The time at which the continuation got its slot. `None` if it was swapped out and has no slot.
+    pub since: Option<Instant>,
     /// True if the continuation forks its slot at positions in the prompt, for the prefix cache.
     pub leaves_forks: bool,
     reader: Option<AnswerReader>,
@@ -77,7 +79,7 @@ impl Running {
 impl Sequence {
     /// Returns a continuation without tokens. `reader` separates text, thought and calls of an answer to messages.
     pub fn new(request: u64, index: usize, seed: u64, reader: Option<AnswerReader>) -> Sequence {
-        Sequence { request, index, seed, reader, ..Sequence::default() }
+        Sequence { request, index, seed, reader, since: Some(Instant::now()), ..Sequence::default() }
     }
 
     /// Adds `prompt` to the beginning of the text, and sends the prompt as an event.

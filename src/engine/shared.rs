@@ -24,6 +24,8 @@ pub struct EngineStats {
     pub paused: usize,
     /// The number of requests that wait for slots.
     pub waiting: usize,
+    /// The number of texts that gave up their slots because others wait: see [`EngineOptions::swap_bytes`].
+    pub swapped: usize,
     /// The number of entries in the prefix cache.
     pub cached: usize,
     /// The number of states that conversations hold: see [`EngineOptions::pinned`].

@@ -36,6 +36,7 @@ pub struct Metrics {
     free_slots: Family<Model, Gauge>,
     running: Family<Model, Gauge>,
     waiting: Family<Model, Gauge>,
+    swapped: Family<Model, Gauge>,
     cached: Family<Model, Gauge>,
     pub lost_devices: Counter,
 }
@@ -70,6 +71,7 @@ impl Default for Metrics {
             free_slots: register(all, "free_slots", "Slots without a request", Family::default()),
             running: register(all, "running_requests", "Requests with slots", Family::default()),
             waiting: register(all, "waiting_requests", "Requests that wait for slots", Family::default()),
+            swapped: register(all, "swapped_texts", "Texts that gave up their slots because others wait", Family::default()),
             cached: register(all, "cache_entries", "Entries of the prefix cache", Family::default()),
             lost_devices: register(all, "lost_devices", "Devices that failed", Counter::default()),
             registry,
@@ -108,6 +110,7 @@ impl Metrics {
             self.free_slots.get_or_create(label).set(stats.free_slots as i64);
             self.running.get_or_create(label).set(stats.running as i64);
             self.waiting.get_or_create(label).set(stats.waiting as i64);
+            self.swapped.get_or_create(label).set(stats.swapped as i64);
             self.cached.get_or_create(label).set(stats.cached as i64);
         }
         let mut text = String::new();

@@ -10,6 +10,7 @@ mod job;
 mod read_all;
 mod sequence;
 mod step;
+mod swap;
 
 pub use job::{Done, Job, JobId, JobOutput, Keeps, KeptSlot};
 pub(super) use sequence::Sequence;
@@ -85,6 +86,8 @@ pub struct Batcher<S = Session> {
     aside: Option<aside::Aside>,
     /// The step that was begun and not finished yet. Until this step is finished, no sequence is removed.
     flight: Option<Flight>,
+    /// The jobs without slots, in the order in which they gave up their slots.
+    swapped: Vec<swap::Swapped>,
 }
 
 impl<S: BorrowMut<Session>> Batcher<S> {
@@ -105,6 +108,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             #[cfg(not(target_arch = "wasm32"))]
             aside: None,
             flight: None,
+            swapped: Vec::new(),
         }
     }
 
@@ -367,7 +371,10 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 (i, std::mem::replace(&mut sequence.continuation, ended))
             }
             (None, Some(i)) => (i, self.remove(i)?.continuation),
-            (None, None) => return Ok(None),
+            (None, None) => match self.take_swapped(job) {
+                Some(continuation) => (usize::MAX, continuation),
+                None => return Ok(None),
+            },
         };
         if continuation.finish.is_none() {
             continuation.end(Finish::Interrupted);

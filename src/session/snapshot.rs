@@ -128,6 +128,15 @@ impl Session {
         Ok(Copying { session: self, snapshot })
     }
 
+    /// Returns the bytes of host memory that a snapshot of a slot would take, or 0 if the slot is closed.
+    pub(crate) fn snapshot_bytes(&self, slot: Slot) -> u64 {
+        let Ok(SlotContents { logits, n_tokens, tokens, .. }) = self.contents(slot) else { return 0 };
+        let tape = self.model().tape();
+        let states: usize = tape.states.iter().map(|spec| spec.shape.iter().product::<usize>()).sum();
+        let per_token: usize = tape.caches.iter().map(|spec| spec.width()).sum();
+        (4 * (states + per_token * n_tokens + logits.len() + tokens.len())) as u64
+    }
+
     /// Opens a slot with the contents of a snapshot.
     ///
     /// # Errors
@@ -181,6 +190,7 @@ mod tests {
         session.prefill(slot, &[5, 6, 7]).unwrap();
         let snapshot = session.snapshot(slot).unwrap();
         assert!(snapshot.has_logits() && snapshot.n_tokens() == 3 && snapshot.n_bytes() > 4 * 2048, "{snapshot:?}");
+        assert_eq!(session.snapshot_bytes(slot), snapshot.n_bytes());
         let back = session.restore(&snapshot).unwrap();
         assert_eq!(session.logits(slot).unwrap(), session.logits(back).unwrap());
         let want = session.decode(slot, 8).unwrap().to_vec();

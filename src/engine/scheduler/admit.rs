@@ -1,5 +1,6 @@
 //! Starts requests: gives slots to the requests in the queue.
 
+use super::shares::What;
 use super::{Scheduler, Submission};
 use crate::engine::event::Event;
 use crate::engine::prefix::FEWEST;
@@ -11,7 +12,6 @@ use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Job, Keeps, Model, Slot, caught};
 use crate::vocab::Utf8Stream;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use web_time::Instant;
 
@@ -28,11 +28,19 @@ pub(super) struct Beginning {
 }
 
 impl Scheduler {
-    /// Gives free slots to waiting requests. If too few slots are free for the next request, this request and all later requests wait.
+    /// Gives free slots to waiting requests and to texts that were swapped out. If too few slots are free for the next one, it waits, and so do all
+    /// others.
     pub(super) fn admit(&mut self) {
         while let Some(next) = self.next()
-            && self.sequences.len() + self.passages.n_running() + self.waiting[next].request.n <= self.shared.options.slots
+            && (next.n_slots <= self.n_free() || self.make_way(&next))
         {
+            let next = match next.what {
+                What::Swapped(job) => {
+                    self.resume(job);
+                    continue;
+                }
+                What::Waiting(next) => next,
+            };
             if self.waiting[next].prepared.texts.is_some() {
                 self.begin_text(next);
                 continue;
@@ -45,31 +53,6 @@ impl Scheduler {
                 events.fail(e);
             }
         }
-    }
-
-    /// Returns the index of the waiting request that gets slots next, or `None` if no request waits. The namespace with the fewest running
-    /// continuations is next. Among such namespaces, the namespace that has waited longest since its last request got slots is next. Within a
-    /// namespace, requests with a higher priority come first, then earlier requests.
-    fn next(&self) -> Option<usize> {
-        // A request whose reader is slow gets no slots for further texts.
-        let is_paused = |other: &Submission| other.begun().is_some_and(|request| self.running.get(&request).is_some_and(|r| r.is_paused));
-        let waiting = || self.waiting.iter().enumerate().filter(|(_, other)| !is_paused(other));
-        let (at, first) = waiting().next()?;
-        // The usual case: one namespace.
-        if waiting().all(|(_, other)| other.request.namespace == first.request.namespace) {
-            return Some(at);
-        }
-        let mut running: HashMap<&str, usize> = HashMap::new();
-        let requests = self.sequences.values().filter_map(|sequence| self.running.get(&sequence.request));
-        requests.for_each(|request| *running.entry(&request.owner).or_default() += 1);
-        let share = |submission: &Submission| {
-            let namespace = submission.request.namespace.as_str();
-            (running.get(namespace).copied().unwrap_or(0), self.last_admitted.get(namespace).map_or(0, |number| number + 1))
-        };
-        // The queue is sorted by priority, so the first request of a namespace is its next one.
-        let mut seen = HashSet::new();
-        let firsts = waiting().filter(|(_, other)| seen.insert(other.request.namespace.as_str()));
-        firsts.min_by_key(|(_, submission)| share(submission)).map(|(i, _)| i)
     }
 
     /// Records that a request of a namespace gets slots.

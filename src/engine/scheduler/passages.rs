@@ -89,7 +89,7 @@ impl Scheduler {
         {
             line.end(Err(Error::interrupted(0, passage.job.prompt.len())));
         }
-        while self.sequences.len() + self.passages.n_running() < self.shared.options.slots
+        while self.n_free() > 0
             && let Some((passage, line)) = self.passages.waiting.pop_front()
         {
             self.begin_passage(passage, line);

@@ -3,6 +3,7 @@
 mod cache;
 mod calls;
 mod serving;
+mod shares;
 mod slow;
 mod states;
 mod storm;

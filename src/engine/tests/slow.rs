@@ -83,29 +83,33 @@ impl<F: FnMut() + Send> Constraint for Waits<F> {
 #[test]
 fn slow_rules_delay_their_own_text_alone() {
     let model = model();
-    let engine = Engine::start(&model, EngineOptions { slots: 3, ..EngineOptions::default() }).unwrap();
-    let (go, may_go) = channel::<()>();
-    let gate = std::sync::Mutex::new(Some(may_go));
-    // The rules wait until both other texts are complete. If they waited in a step, no text would ever be.
-    let make = move || {
-        let may_go: Receiver<()> = gate.lock().unwrap().take().unwrap();
-        let mut waits = true;
-        // If nobody opens the gate, the first token waits in vain, and the others do not wait.
-        let wait = move || waits = waits && may_go.recv_timeout(Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
-        Ok(Box::new(Waits(wait, vec![u32::MAX; 1 << 12])) as Box<dyn Constraint>)
-    };
-    let request = |text: &str| Request { ignore_eos: Some(true), ..Request::text(text).max_tokens(12).set("seed", 1) };
-    let slow = under(&engine, Box::new(make), request("In the beginning"));
-    let began = Instant::now();
-    let quick = under(&engine, Box::new(|| Ok(Box::new(Waits(|| (), vec![u32::MAX; 1 << 12])))), request("And God said"));
-    let plain = engine.submit(request("And Moses said")).unwrap();
-    assert_eq!(plain.wait().unwrap()[0].text, alone(&model, "And Moses said", 12, 1).1);
-    assert_eq!(quick.wait().unwrap()[0].tokens.len(), 12);
-    assert!(began.elapsed() < Duration::from_secs(15), "the texts waited for the slow rules");
-    drop(go);
-    // The rules allow everything, so the text is the one without rules.
-    assert_eq!(slow.wait().unwrap()[0].text, alone(&model, "In the beginning", 12, 1).1);
-    until(&engine, "the slots are free", |s| s.free_slots == 3 && s.running == 0);
+    // With one slot, the text under slow rules gives it up to the other caller while its rules are computed.
+    for slots in [3, 1] {
+        let engine = Engine::start(&model, EngineOptions::new().slots(slots)).unwrap();
+        let (go, may_go) = channel::<()>();
+        let gate = std::sync::Mutex::new(Some(may_go));
+        // The rules wait until both other texts are complete. If they waited in a step, no text would ever be.
+        let make = move || {
+            let may_go: Receiver<()> = gate.lock().unwrap().take().unwrap();
+            let mut waits = true;
+            // If nobody opens the gate, the first token waits in vain, and the others do not wait.
+            let wait = move || waits = waits && may_go.recv_timeout(Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
+            Ok(Box::new(Waits(wait, vec![u32::MAX; 1 << 12])) as Box<dyn Constraint>)
+        };
+        let request = |text: &str| Request { ignore_eos: Some(true), ..Request::text(text).max_tokens(12).set("seed", 1) };
+        let other = |text: &str| Request { namespace: "other".into(), ..request(text) };
+        let slow = under(&engine, Box::new(make), request("In the beginning"));
+        let began = Instant::now();
+        let quick = under(&engine, Box::new(|| Ok(Box::new(Waits(|| (), vec![u32::MAX; 1 << 12])))), other("And God said"));
+        let plain = engine.submit(other("And Moses said")).unwrap();
+        assert_eq!(plain.wait().unwrap()[0].text, alone(&model, "And Moses said", 12, 1).1);
+        assert_eq!(quick.wait().unwrap()[0].tokens.len(), 12);
+        assert!(began.elapsed() < Duration::from_secs(15), "the texts waited for the slow rules");
+        drop(go);
+        // The rules allow everything, so the text is the one without rules.
+        assert_eq!(slow.wait().unwrap()[0].text, alone(&model, "In the beginning", 12, 1).1);
+        until(&engine, "the slots are free", |s| s.free_slots == slots && s.running == 0);
+    }
 }
 
 #[test]

@@ -60,6 +60,8 @@ struct ModelSlots {
     waiting: usize,
     /// Running requests that pause because their clients are slow.
     paused: usize,
+    /// Texts that gave up their slots because others wait.
+    swapped: usize,
     /// Entries of the prefix cache.
     cached: usize,
     requests: Vec<OpenRequest>,
@@ -68,9 +70,9 @@ struct ModelSlots {
 /// Lists slots and open requests.
 pub async fn slots(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Json<Slots> {
     let ready = app.models.iter().filter_map(|model| Some((model.name.clone(), model.ready()?.stats())));
-    let slots = ready.map(|(model, EngineStats { slots, free_slots, running, waiting, paused, cached, .. })| {
+    let slots = ready.map(|(model, EngineStats { slots, free_slots, running, waiting, paused, swapped, cached, .. })| {
         let requests = app.ledger.of(&caller.namespace, &model);
-        ModelSlots { model, slots, free_slots, running, waiting, paused, cached, requests }
+        ModelSlots { model, slots, free_slots, running, waiting, paused, swapped, cached, requests }
     });
     Json(Slots(slots.collect()))
 }

@@ -1,6 +1,7 @@
 //! A step of all jobs. The host begins the step, and finishes it when the device is done.
 
 use super::sequence::Sequence;
+use super::swap::Swapped;
 use super::{Batcher, Done, JobId};
 use crate::error::{Error, Result};
 use crate::session::continuation::{Finish, TokenEvent};
@@ -296,7 +297,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             self.fork_followers(self.order[k])?;
             self.order.extend(before..self.sequences.len());
         }
-        let Batcher { session, sequences, order, .. } = self;
+        let Batcher { session, sequences, order, swapped, .. } = self;
         let session: &Session = Borrow::borrow(session);
         let mut teller = Teller { vocab: session.model().vocab(), hear, is_broken: false };
         for &i in order.iter() {
@@ -319,10 +320,13 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             teller.drawn(i, sequence, drawn);
         }
         #[cfg(not(target_arch = "wasm32"))]
-        for (i, sequence) in sequences.iter_mut().enumerate() {
-            let (Some(drawing), Some(aside)) = (&sequence.drawing, &mut self.aside) else { continue };
-            let logits = session.logits(sequence.continuation.slot)?;
-            if let Some(drawn) = aside.take(drawing, &mut sequence.continuation, logits) {
+        if let Some(aside) = &mut self.aside {
+            let in_slots = sequences.iter_mut().map(|sequence| (sequence, None));
+            let swapped = swapped.iter_mut().map(|Swapped { sequence, snapshot }| (sequence, Some(snapshot)));
+            for (i, (sequence, snapshot)) in in_slots.chain(swapped).enumerate() {
+                let Some(drawing) = &sequence.drawing else { continue };
+                let logits = snapshot.map_or_else(|| session.logits(sequence.continuation.slot), |snapshot| Ok(&snapshot.logits))?;
+                let Some(drawn) = aside.take(drawing, &mut sequence.continuation, logits) else { continue };
                 sequence.drawing = None;
                 if sequence.is_live() {
                     teller.drawn(i, sequence, drawn);

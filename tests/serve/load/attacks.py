@@ -93,6 +93,32 @@ def bytes_left_behind():
         print(f"  bytes left behind: 4 slots free after {time.monotonic() - began:.1f} s")
 
 
+def held_slots():
+    """Streams without an end in all slots, half of them unread."""
+    at, held = keyed()
+    with held, at:
+        alone = statistics.median(seconds(lambda: quick(at)) for _ in range(9))
+        body = json.dumps({"prompt": "a", "max_tokens": 4 * 10**9, "ignore_eos": True, "stream": True})
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: {ADA['authorization']}\r\ncontent-length: {len(body)}\r\n\r\n"
+        streams = [raw(at, head, body.encode()) for _ in range(16)]
+
+        def read(connection):
+            try:
+                while connection.recv(1 << 16):
+                    pass
+            except OSError:
+                pass
+
+        [threading.Thread(target=read, args=(stream,), daemon=True).start() for stream in streams[::2]]
+        time.sleep(1)
+        texts, end = [], time.monotonic() + LENGTH
+        while time.monotonic() < end:
+            texts.append(seconds(lambda: quick(at)))
+        print(f"  held slots: 64 tokens alone {alone:.3f} s, beside 16 endless streams in 8 slots median {statistics.median(texts):.3f} s, most {max(texts):.3f} s")
+        assert max(texts) < 2 + 3 * alone, f"the other caller waited {max(texts):.2f} s"
+        [stream.close() for stream in streams]
+
+
 def large_tokenizations():
     """4 MiB of characters that the vocabulary has only as bytes."""
     with Server("--slots", "2") as at:
@@ -121,4 +147,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=5)
     LENGTH = parser.parse_args().seconds
-    server.run(slow_grammars, bytes_left_behind, large_tokenizations, slow_uploads)
+    server.run(slow_grammars, held_slots, bytes_left_behind, large_tokenizations, slow_uploads)
