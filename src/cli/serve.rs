@@ -71,6 +71,9 @@ pub struct Args {
     /// Refuse requests whose body has more than this many bytes
     #[arg(long, value_name = "BYTES", default_value = "16777216", help_heading = SERVER, hide_short_help = true)]
     max_body: usize,
+    /// Bytes of memory for bodies, waiting requests and uploads; one API key of several may use half of it
+    #[arg(long, value_name = "BYTES", default_value = "536870912", value_parser = clap::value_parser!(u64).range(1 << 20..), help_heading = SERVER, hide_short_help = true)]
+    request_memory: u64,
     /// Refuse requests whose header or body takes more than N seconds to arrive
     #[arg(long, value_name = "N", default_value = "30", value_parser = within(1..=3600), help_heading = SERVER, hide_short_help = true)]
     read_timeout: u32,
@@ -145,6 +148,7 @@ fn options(args: &Args) -> Result<ServeOptions> {
         hosts: args.allow_host.clone(),
         grace: Duration::from_secs(args.grace.into()),
         max_body: args.max_body,
+        request_memory: usize::try_from(args.request_memory).unwrap_or(usize::MAX),
         read_timeout: Duration::from_secs(args.read_timeout.into()),
         states: args.states.clone(),
         state_quota: args.state_quota.unwrap_or(if args.states.is_some() { 4 << 30 } else { 1 << 30 }),

@@ -21,12 +21,18 @@ pub struct Generation {
     pub(super) events: Reader,
     /// The number of continuations that are not complete.
     pub(super) n_left: usize,
+    pub(super) n_tokens: usize,
     /// The last field, because fields are dropped in order: dropping `events` cancels the request, and only then can the thread end.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) _thread: Arc<EngineThread>,
 }
 
 impl Generation {
+    /// Returns the number of tokens of the request: of its prompt, or of all its texts.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
     /// Blocks until the next event. Returns `None` after the last event.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn recv(&mut self) -> Option<Result<Event>> {

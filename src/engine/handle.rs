@@ -144,7 +144,10 @@ impl Engine {
         }
         let state = request.state.as_ref().map(|name| self.shared.states.get(&request.namespace, name).map_err(|e| e.field("state")));
         let (mut prepared, state) = match request.state_is_prefix {
-            true => self.shared.prepare_after(&request, state.and_then(Result::ok))?,
+            true => {
+                request.state = None;
+                self.shared.prepare_after(&request, state.and_then(Result::ok))?
+            }
             false => {
                 let state = state.transpose()?;
                 (self.shared.prepare(&request, state.as_deref())?, state)
@@ -153,9 +156,9 @@ impl Engine {
         if request.max_tokens.is_none() {
             prepared.limits.max_tokens = prepared.limits.max_tokens.min(self.shared.options.max_tokens);
         }
-        if prepared.texts.is_some() {
-            // `prepared` has the tokens, so the queue need not hold the texts.
-            request.input = Input::Vectors(Vec::new());
+        // `prepared` has the tokens, so the queue need not hold the input, except for a text that the answer repeats.
+        if !request.echo || !matches!(request.input, Input::Text(_)) {
+            request.input = Input::Tokens(Vec::new());
         }
         self.queue(prepared, request, state)
     }
@@ -189,6 +192,7 @@ impl Engine {
     pub(super) fn queue(&self, prepared: Prepared, request: Request, state: Option<Arc<NamedState>>) -> Result<Generation> {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
         let (n, namespace) = (request.n, request.namespace.clone());
+        let n_tokens = prepared.texts.as_ref().map_or(prepared.prompt.len(), |texts| texts.n_tokens);
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
         // The counts stay locked until the request is sent and counted. So no other request takes the place of this one in the queue, and no request
         // enters the queue after a drain has begun.
@@ -199,6 +203,7 @@ impl Engine {
         Ok(Generation {
             events: reader,
             n_left: n,
+            n_tokens,
             #[cfg(not(target_arch = "wasm32"))]
             _thread: self.thread.clone(),
         })

@@ -16,7 +16,7 @@ use web_time::Instant;
 pub struct Running {
     pub events: Outbox,
     /// Token ids of the prompt, without the tokens of `state`. Empty if the request has `texts`.
-    pub prompt: Vec<u32>,
+    pub prompt: Arc<[u32]>,
     /// The number of tokens in the prompt, or in all texts of the request.
     pub prompt_tokens: usize,
     /// The number of texts for vectors or scores that have not ended. 0 for a request that has a prompt.

@@ -116,10 +116,10 @@ impl Shared {
         }
     }
 
-    /// Prepares a request that may continue from a state: see [`Request::state_is_prefix`]. Returns the state if the request continues from it.
+    /// Prepares a request without the name of a state that may continue from `state`: see [`Request::state_is_prefix`]. Returns the state if the request continues from it.
     /// The prompt then begins with the tokens of the state.
     pub fn prepare_after(&self, request: &Request, state: Option<Arc<NamedState>>) -> Result<(Prepared, Option<Arc<NamedState>>)> {
-        let mut prepared = self.prepare(&Request { state: None, ..request.clone() }, None)?;
+        let mut prepared = self.prepare(request, None)?;
         let scores_prompt = request.echo && request.logprobs.is_some();
         let state = state.filter(|state| !scores_prompt && state.tokens().is_some_and(|tokens| tokens.len() == state.snapshot.n_tokens()));
         let (Some(state), Some(vocab)) = (state, self.model.vocab()) else { return Ok((prepared, None)) };

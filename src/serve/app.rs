@@ -1,8 +1,10 @@
 //! Data that all handlers share.
 
 use super::ServeOptions;
-use super::failure::{Answer, Failure, blocking};
+use super::budget::Budget;
+use super::failure::{Answer, Failure};
 use super::hosted::{Hosted, ServedModel, ServedTask};
+use super::lanes::Lanes;
 use super::ledger::Ledger;
 use super::metrics::Metrics;
 use super::states::States;
@@ -12,13 +14,7 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::{Notify, Semaphore};
-
-/// The maximum number of requests that are tokenized and checked at the same time.
-const PREPARING: usize = 4;
-
-/// The maximum size of all uploads that arrive at the same time, in KiB. A larger upload is the only one at its time.
-pub const UPLOADS_KIB: u32 = 256 << 10;
+use tokio::sync::Notify;
 
 /// Data that all requests share.
 pub struct App {
@@ -28,10 +24,10 @@ pub struct App {
     pub metrics: Metrics,
     /// The requests that are being answered.
     pub ledger: Arc<Ledger>,
-    /// Limits the work of [`prepare`](Self::prepare).
-    preparing: Arc<Semaphore>,
-    /// The KiB of uploads that may be in memory at the same time.
-    pub uploads: Semaphore,
+    /// Threads that parse and prepare requests.
+    pub lanes: Lanes,
+    /// The memory of bodies, waiting requests and uploads.
+    pub budget: Arc<Budget>,
     /// True after the server was asked to end. New requests are refused.
     pub is_stopping: AtomicBool,
     /// The error with which the server ends. `has_failed` signals that the error is set.
@@ -49,14 +45,14 @@ impl App {
         Ok(App {
             models: models.into_iter().map(|model| Arc::new(Hosted::new(model))).collect(),
             states: States::new(store, options.state_quota),
-            options,
             metrics: Default::default(),
             ledger: Arc::default(),
-            preparing: Arc::new(Semaphore::new(PREPARING)),
-            uploads: Semaphore::new(UPLOADS_KIB as usize),
+            lanes: Lanes::new(options.keys.len()),
+            budget: Budget::new(options.request_memory, options.keys.len()),
             is_stopping: Default::default(),
             fatal: Default::default(),
             has_failed: Default::default(),
+            options,
         })
     }
 
@@ -95,18 +91,6 @@ impl App {
     /// 404 if the model is unknown, 503 if it is not ready.
     pub fn engine(&self, name: Option<&str>) -> Answer<Engine> {
         Ok(self.model(name)?.engine()?.0)
-    }
-
-    /// Runs `work`, which tokenizes or checks a request, on a thread that may block. At most `PREPARING` calls work at the same time.
-    pub async fn prepare<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        // The permit moves into the work, so a client that leaves does not free it early. An error would mean that the semaphore is closed, which no
-        // code does.
-        let permit = self.preparing.clone().acquire_owned().await;
-        blocking(move || {
-            let _permit = permit;
-            work()
-        })
-        .await
     }
 
     /// Returns the embedding model with this name, or `None` if the server has no such model. Without a name, returns the first embedding model. If

@@ -2,56 +2,72 @@
 //! own extractors would return plain text.
 
 use super::app::App;
+use super::budget::Claim;
 use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
+use super::lanes::QUICK_BYTES;
 use crate::engine::{Engine, Fields};
 use crate::error::{Error, in_words, short};
 use axum::body::{Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The bytes of a request's body. A body of more than [`ServeOptions::max_body`](super::ServeOptions) bytes is refused.
-pub struct Body(pub Bytes);
+/// A request's body. A body of more than [`ServeOptions::max_body`](super::ServeOptions) bytes is refused.
+pub struct Body {
+    pub bytes: Bytes,
+    claim: Claim,
+}
 
 impl FromRequest<Arc<App>> for Body {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Answer<Body> {
-        read_at_most(request, app.options.max_body, "body_too_large", app).await.map(Body)
+        read_at_most(request, app.options.max_body, "body_too_large", app).await
     }
 }
 
 /// Reads a body of at most `most` bytes. A larger body is refused with the error code `code`.
 ///
 /// # Errors
-/// 413 if the body is larger, 408 if the client is too slow, 400 if the connection breaks.
-pub async fn read_at_most(request: Request, most: usize, code: &'static str, app: &App) -> Answer<Bytes> {
+/// 413 if the body is larger, 408 if the client is too slow, 429 if there is no memory left for bodies, 400 if the connection breaks.
+pub async fn read_at_most(request: Request, most: usize, code: &'static str, app: &App) -> Answer<Body> {
     let too_large = || {
         let e = Error::input(format!("expected a body of at most {most} bytes, found a larger body"));
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, code, e)
     };
     // A body without a stated length has the lower bound 0, so its size is checked while it is read.
-    if request.body().size_hint().lower() > most as u64 {
+    let stated = request.body().size_hint().lower();
+    if stated > most as u64 {
         discard(request, 4 << 20).await;
         return Err(too_large());
     }
-    let read = tokio::time::timeout(app.options.read_timeout, to_bytes(request.into_body(), most));
-    match read.await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(e)) => match std::error::Error::source(&e).is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) {
-            true => Err(too_large()),
-            false => Err(Error::input("the connection broke while the body was read").into()),
-        },
-        Err(_) => {
-            let text = format!("the body did not arrive within {} seconds", app.options.read_timeout.as_secs());
-            Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", Error::input(text)))
+    let caller = request.extensions().get::<Caller>();
+    let claim = app.budget.claim(caller.map_or("", |caller| &caller.namespace));
+    let until = tokio::time::Instant::now() + app.options.read_timeout;
+    let late = |_| {
+        let text = format!("the body did not arrive within {} seconds", app.options.read_timeout.as_secs());
+        Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", Error::input(text))
+    };
+    // The system gives memory to the buffer only as bytes arrive.
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(stated as usize).map_err(|_| Error::memory(format!("{stated} bytes for a body could not be allocated")))?;
+    let mut body = request.into_body();
+    while let Some(frame) = tokio::time::timeout_at(until, body.frame()).await.map_err(late)? {
+        let frame = frame.map_err(|_| Error::input("the connection broke while the body was read"))?;
+        let Ok(part) = frame.into_data() else { continue };
+        if bytes.len() + part.len() > most {
+            return Err(too_large());
         }
+        claim.set(bytes.len() + part.len())?;
+        bytes.extend_from_slice(&part);
     }
+    Ok(Body { bytes: bytes.into(), claim })
 }
 
 /// Drains a refused body, at most `most` bytes and two seconds: many clients only look at the response once they have sent everything.
@@ -61,6 +77,30 @@ pub async fn discard(request: Request, most: usize) {
 }
 
 impl Body {
+    /// Runs `work` with the body and then frees the body. A large body is parsed on a thread that may block. Returns the result, and the claim on the
+    /// memory of what was parsed.
+    ///
+    /// # Errors
+    /// The errors of `work`.
+    pub async fn read<T: Send + 'static>(
+        self,
+        app: &App,
+        work: impl FnOnce(&Body) -> Answer<T> + Send + 'static,
+    ) -> Answer<(T, Arc<Claim>)> {
+        if self.bytes.len() <= QUICK_BYTES {
+            return work(&self).map(|parsed| (parsed, Arc::new(self.claim)));
+        }
+        let namespace = self.claim.namespace.clone();
+        let n_bytes = self.bytes.len();
+        let work = move || work(&self).map(|parsed| (parsed, Arc::new(self.claim)));
+        app.lanes.run(&namespace, n_bytes, work).await
+    }
+
+    /// Returns the body's bytes and the claim on their memory.
+    pub fn into_parts(self) -> (Bytes, Claim) {
+        (self.bytes, self.claim)
+    }
+
     /// Parses the body. Unknown fields are ignored.
     ///
     /// # Errors
@@ -74,7 +114,7 @@ impl Body {
     /// # Errors
     /// 400 if the body is not a JSON object.
     pub fn fields(&self) -> Answer<Fields<'_>> {
-        Ok(Fields::read(&self.0)?)
+        Ok(Fields::read(&self.bytes)?)
     }
 }
 

@@ -22,6 +22,8 @@ pub struct ServeOptions {
     pub grace: Duration,
     /// The maximum size of a request's body in bytes. `state_quota` limits uploaded states instead.
     pub max_body: usize,
+    /// The maximum memory of bodies, waiting requests and uploads, in bytes. With several keys, the requests of one key may use half of it.
+    pub request_memory: usize,
     /// How long a client may take to send the header of a request, and again to send its body.
     pub read_timeout: Duration,
     /// The maximum number of connections that are open at the same time.
@@ -62,6 +64,7 @@ impl Default for ServeOptions {
             hosts: Vec::new(),
             grace: Duration::from_secs(30),
             max_body: 16 << 20,
+            request_memory: 512 << 20,
             read_timeout: Duration::from_secs(30),
             max_connections: 1024,
             max_n: 128,

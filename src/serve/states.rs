@@ -2,6 +2,7 @@
 
 use super::failure::{Answer, Failure, blocking};
 use super::guard::Caller;
+use super::scratch::Scratch;
 use super::store::{Store, Stored, Version};
 use crate::engine::{Engine, StateInfo};
 use crate::error::{Error, size};
@@ -24,6 +25,7 @@ const MAX_HEADER: u64 = 1 << 20;
 /// The states of all callers.
 pub struct States {
     store: Store,
+    scratch: Arc<Scratch>,
     quota: u64,
     /// The version of each state that an engine has in memory. The key is the engine's id, the folder and the file.
     held: Mutex<HashMap<(usize, String, String), Version>>,
@@ -41,7 +43,7 @@ pub struct Listed {
 
 impl States {
     pub fn new(store: Store, quota: u64) -> States {
-        States { store, quota, held: Mutex::default(), writing: Mutex::default() }
+        States { store, scratch: Arc::default(), quota, held: Mutex::default(), writing: Mutex::default() }
     }
 
     /// Returns the storage. Responses are stored there, too.
@@ -66,7 +68,7 @@ impl States {
             return Ok(true);
         }
         let Some((content, version)) = self.store.get(&folder, &file).await? else { return Ok(false) };
-        load(engine, caller, name, content).await?;
+        self.load(engine, caller, name, content).await?;
         let mut held = self.held();
         // A state without an entry is only loaded once more, so dropping all entries is harmless.
         if held.len() >= MAX_HELD {
@@ -81,7 +83,7 @@ impl States {
     /// # Errors
     /// 413 if the caller's quota is full; 507 if the server cannot store the file.
     pub async fn keep(&self, engine: &Engine, caller: &Caller, saved: &str, name: &str) -> Answer<StateInfo> {
-        let content = exported(engine, caller, saved, false).await?;
+        let content = self.exported(engine, caller, saved, false).await?;
         self.put_state(engine, caller, name, content).await
     }
 
@@ -94,8 +96,8 @@ impl States {
         file(name)?;
         // The engine reads the file under another name first, so that a wrong file replaces nothing.
         let trial = super::ids::new_id("upload-");
-        load(engine, caller, &trial, content).await?;
-        let content = exported(engine, caller, &trial, true).await?;
+        self.load(engine, caller, &trial, content).await?;
+        let content = self.exported(engine, caller, &trial, true).await?;
         self.put_state(engine, caller, name, content).await
     }
 
@@ -238,41 +240,45 @@ fn unstored(e: std::io::Error, path: &Path) -> Failure {
     Failure::from(Error::io(e, path)).unstored()
 }
 
-/// Loads a state's file into the engine.
-async fn load(engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
-    let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
-    let load = move || -> Answer<()> {
-        let file = tempfile::NamedTempFile::new().map_err(|e| unstored(e, &std::env::temp_dir()))?;
-        std::fs::write(file.path(), &content).map_err(|e| unstored(e, file.path()))?;
-        // The path of the temporary file means nothing to the caller, and hints name functions of the library. So both are replaced.
-        let refused = |e: Error| {
-            Error { place: None, hint: None, ..e }
-                .hint("upload a file that this server, or `wingbeat generate`, saved with the same weights")
+impl States {
+    /// Loads a state's file into the engine.
+    async fn load(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
+        let (engine, namespace, name, scratch) = (engine.clone(), caller.namespace.clone(), name.to_owned(), self.scratch.clone());
+        let load = move || -> Answer<()> {
+            let folder = scratch.path().map_err(|e| unstored(e, &std::env::temp_dir()))?;
+            let file = tempfile::NamedTempFile::new_in(&folder).map_err(|e| unstored(e, &folder))?;
+            std::fs::write(file.path(), &content).map_err(|e| unstored(e, file.path()))?;
+            // The path of the temporary file means nothing to the caller, and hints name functions of the library. So both are replaced.
+            let refused = |e: Error| {
+                Error { place: None, hint: None, ..e }
+                    .hint("upload a file that this server, or `wingbeat generate`, saved with the same weights")
+            };
+            let loaded = engine.load_state(&namespace, &name, file.path()).map(drop).map_err(refused);
+            loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
         };
-        let loaded = engine.load_state(&namespace, &name, file.path()).map(drop).map_err(refused);
-        loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
-    };
-    blocking(load).await
-}
+        blocking(load).await
+    }
 
-/// Exports the state `name` from the engine, and removes it there. Returns the content of the state's file. If `is_foreign` is true, a caller has
-/// uploaded the state, so its numbers are checked.
-async fn exported(engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
-    let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
-    let export = move || -> Answer<Bytes> {
-        let folder = tempfile::tempdir().map_err(|e| unstored(e, &std::env::temp_dir()))?;
-        let path = folder.path().join("state");
-        let exported = engine.export_state(&namespace, &name, &path);
-        // An error is ignored, because the engine may have dropped the state already.
-        let _ = engine.delete_state(&namespace, &name);
-        exported.map_err(|e| Failure::from(e).unstored())?;
-        let content = std::fs::read(&path).map_err(|e| unstored(e, &path))?;
-        if is_foreign {
-            check_numbers(&content)?;
-        }
-        Ok(content.into())
-    };
-    blocking(export).await
+    /// Exports the state `name` from the engine, and removes it there. Returns the content of the state's file. If `is_foreign` is true, a caller
+    /// has uploaded the state, so its numbers are checked.
+    async fn exported(&self, engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
+        let (engine, namespace, name, scratch) = (engine.clone(), caller.namespace.clone(), name.to_owned(), self.scratch.clone());
+        let export = move || -> Answer<Bytes> {
+            let folder = scratch.path().map_err(|e| unstored(e, &std::env::temp_dir()))?;
+            let folder = tempfile::tempdir_in(&folder).map_err(|e| unstored(e, &folder))?;
+            let path = folder.path().join("state");
+            let exported = engine.export_state(&namespace, &name, &path);
+            // An error is ignored, because the engine may have dropped the state already.
+            let _ = engine.delete_state(&namespace, &name);
+            exported.map_err(|e| Failure::from(e).unstored())?;
+            let content = std::fs::read(&path).map_err(|e| unstored(e, &path))?;
+            if is_foreign {
+                check_numbers(&content)?;
+            }
+            Ok(content.into())
+        };
+        blocking(export).await
+    }
 }
 
 /// Returns whether a stored file keeps its bytes when the new file `file` needs room. Files of responses can be deleted, and an older file with the

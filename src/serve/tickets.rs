@@ -2,6 +2,7 @@
 //! the list of open requests.
 
 use super::app::App;
+use super::budget::Claim;
 use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
@@ -34,6 +35,8 @@ pub struct Ticket {
     number: u32,
     caller: Caller,
     generation: Generation,
+    /// The memory of the request.
+    _claim: Arc<Claim>,
     line: Line,
     /// The name under which the state after the text is stored. `None` stores no state.
     save_as: Option<String>,
@@ -42,10 +45,10 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Submits a request to a model's engine.
+    /// Submits a request to a model's engine. The ticket keeps `claim`, the request's memory.
     ///
     /// # Errors
-    /// 400 if a field is wrong; 404 if the named state is unknown; 429 if the queue is full, for all callers or for this caller; 503 if the model is
+    /// 400 if a field is wrong; 404 if the named state is unknown; 429 if the queue or the memory of requests is full, for all callers or for this caller; 503 if the model is
     /// not ready or the server ends.
     pub async fn open(
         app: &Arc<App>,
@@ -54,6 +57,7 @@ impl Ticket {
         endpoint: &'static str,
         request: Request,
         kept: &Kept,
+        claim: &Arc<Claim>,
     ) -> Answer<Ticket> {
         if app.is_stopping() {
             return Err(Failure::stopping());
@@ -79,17 +83,20 @@ impl Ticket {
             // The engine saves the state under a temporary name. The state gets the caller's name only when it is in the storage.
             request.save_state = Some(new_id("saving-"));
         }
-        let submit = |request: &Request| {
-            let (engine, request) = (engine.clone(), request.clone());
-            app.prepare(move || engine.submit(request))
+        let submit = |request: Request| {
+            let engine = engine.clone();
+            app.lanes.run(&claim.namespace, claim.n_bytes(), move || engine.submit(request))
         };
-        let mut generation = submit(&request).await;
-        if let (Err(e), Some(name)) = (&generation, &request.state)
+        // A request without a state is submitted once, so it need not be copied.
+        let again = request.state.is_some().then(|| request.clone());
+        let mut generation = submit(request).await;
+        if let (Err(e), Some(request)) = (&generation, again)
+            && let Some(name) = &request.state
             && e.field_name() == Some("state")
             && app.states.bring(&engine, caller, name).await.unwrap_or(false)
         {
             // Other states had displaced this state from the engine's memory. `bring` has loaded it again, so submit once more.
-            generation = submit(&request).await;
+            generation = submit(request).await;
         }
         if let Err(e) = &generation
             && e.kind == Kind::Device
@@ -97,6 +104,7 @@ impl Ticket {
             app.on_device_error(model, number, e);
         }
         let generation = generation?;
+        claim.add(4 * generation.n_tokens())?;
         Ok(Ticket {
             app: app.clone(),
             model: model.clone(),
@@ -104,6 +112,7 @@ impl Ticket {
             number,
             caller: caller.clone(),
             generation,
+            _claim: claim.clone(),
             line,
             save_as,
             refused: None,
@@ -189,7 +198,8 @@ mod tests {
         let app = Arc::new(App::new(ServeOptions::default(), models).unwrap());
         let (model, caller, kept) = (app.models[0].clone(), Caller::default(), Kept::default());
         model.load().unwrap();
-        let open = || Ticket::open(&app, &model, &caller, "/v1/embeddings", Request::vectors([Input::Text("light".into())]), &kept);
+        let claim = Arc::new(app.budget.claim(""));
+        let open = || Ticket::open(&app, &model, &caller, "/v1/embeddings", Request::vectors([Input::Text("light".into())]), &kept, &claim);
         // An engine that was interrupted refuses requests with the error of a lost device.
         model.ready().unwrap().interrupt();
         assert_eq!(open().await.err().unwrap().code, Some("device_error"));

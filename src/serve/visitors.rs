@@ -8,7 +8,11 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// How long a new connection waits for the place of a connection that was asked to leave.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The connections that are open, from the oldest to the newest.
 pub struct Visitors {
@@ -43,11 +47,14 @@ impl Visitors {
     pub async fn enter(self: Arc<Visitors>) -> Place {
         let permit = match self.places.clone().try_acquire_owned() {
             Ok(permit) => Some(permit),
-            Err(_) => {
+            Err(_) => loop {
                 self.make_room();
-                // No code closes the semaphore.
-                self.places.clone().acquire_owned().await.ok()
-            }
+                // A connection that is asked to leave may be busy by then, so another is asked after a while. No code closes the semaphore.
+                match tokio::time::timeout(PATIENCE, self.places.clone().acquire_owned()).await {
+                    Ok(permit) => break permit.ok(),
+                    Err(_) => continue,
+                }
+            },
         };
         let visitor = Arc::new(Visitor::default());
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(visitor.clone());

@@ -27,6 +27,7 @@ use ahead::Ahead;
 use job::AtEnd;
 use sequence::Follower;
 use std::borrow::BorrowMut;
+use std::sync::Arc;
 use step::{Flight, OnEvent, Teller};
 
 /// Continuous batching over the slots of a session: when a text is finished, its slot takes the next job while the other texts continue.
@@ -169,7 +170,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         if jobs.len() > self.n_free() {
             return Err(Error::input(format!("expected a free slot for each of {} jobs, found {} free slots", jobs.len(), self.n_free())));
         }
-        if jobs.iter().any(|job| job.prompt != jobs[0].prompt || job.from != jobs[0].from) {
+        if jobs.iter().any(|job| !Arc::ptr_eq(&job.prompt, &jobs[0].prompt) && job.prompt != jobs[0].prompt || job.from != jobs[0].from) {
             return Err(Error::input("jobs that are added together must have the same `prompt` and the same `from`"));
         }
         let n_vocab = self.session().model().facts().n_vocab;
@@ -215,13 +216,13 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let pool = job.pooling.as_ref().filter(|_| n > 0).map(|rule| Pool::new(rule.clone(), &job.prompt));
         let (reads_prompt, at_end, chunk) = (job.keeps.pending && n > 0, job.at_end(), job.chunk);
         let (continuation, prompt) = self.continuation(slot, job)?;
-        let sequence = Sequence::new(self.next_id(), continuation, prompt, at_end);
+        let sequence = Sequence::new(self.next_id(), continuation, prompt.to_vec(), at_end);
         let sequence = Sequence { marks, n_prompt_logprobs, pool, chunk, reads_prompt, ..sequence };
         Ok(self.push(sequence))
     }
 
     /// Creates the continuation of a job in `slot`. Also returns the prompt, which `slot` must still read.
-    fn continuation(&mut self, slot: Slot, job: Job) -> Result<(Continuation, Vec<u32>)> {
+    fn continuation(&mut self, slot: Slot, job: Job) -> Result<(Continuation, Arc<[u32]>)> {
         let Job {
             prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, grace, counts_every_token, keeps, owner, ..
         } = job;

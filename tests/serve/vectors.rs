@@ -37,7 +37,7 @@ fn token_ids_give_the_vector_of_their_text() {
             (json!(""), "input", ""),
             (json!([]), "input", "expected 1 to 2048"),
             (json!([1, "a"]), "input", "found another type"),
-            (json!([-1]), "input", "found another type"),
+            (json!([-1]), "input[0]", "found another type"),
         ] {
             let answer = server.post("/v1/embeddings", &json!({"input": input}));
             let error = &answer.json()["error"];

@@ -82,6 +82,9 @@ impl Scheduler {
             (None, None) if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n, FEWEST)?,
             (None, None) => Beginning::default(),
         };
+        // All jobs share the tokens, and so does the request if no token is read yet.
+        let prompt: Arc<[u32]> = prompt.into();
+        let unread: Arc<[u32]> = if from.n_tokens == 0 { prompt.clone() } else { prompt[from.n_tokens..].into() };
         let owner: Arc<str> = request.namespace.as_str().into();
         let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
         let mut jobs = Vec::with_capacity(request.n);
@@ -93,7 +96,7 @@ impl Scheduler {
                 *seed = sampler.memory().seed;
             }
             sampler.read(&prompt[..from.n_tokens]);
-            let mut job = Job::new(prompt[from.n_tokens..].to_vec(), sampler, limits.clone());
+            let mut job = Job::new(unread.clone(), sampler, limits.clone());
             job.n_logprobs = request.logprobs;
             job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
             job.pooling = request.pooling.map(|pooling| self.shared.rule(Some(pooling))).transpose()?;

@@ -39,7 +39,7 @@ impl Scheduler {
         let (Some((request, sequence)), true) = (request, output.is_some() || !is_end) else {
             return session.close(slot);
         };
-        let mut tokens = request.prompt.clone();
+        let mut tokens = request.prompt.to_vec();
         tokens.extend(output.iter().flat_map(|output| &output.tokens));
         let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
         let n_read = session.n_tokens(slot)? - n_before;

@@ -22,7 +22,7 @@ pub struct Passages {
 struct Running {
     line: Line,
     /// The tokens of the prompt, cached tokens included.
-    prompt: Vec<u32>,
+    prompt: Arc<[u32]>,
     /// The number of prompt tokens that need no prefill.
     n_cached: usize,
     /// The number of prefilled prompt tokens that was last reported to the caller.
@@ -113,7 +113,7 @@ impl Scheduler {
         };
         let prompt = std::mem::take(&mut job.prompt);
         job.sampler.read(&prompt[..n_tokens]);
-        (job.prompt, job.from, job.pending) = (prompt[n_tokens..].to_vec(), slot, pending);
+        (job.prompt, job.from, job.pending) = (prompt[n_tokens..].into(), slot, pending);
         job.keeps.at = job.keeps.at.iter().filter_map(|at| at.checked_sub(n_tokens)).collect();
         // With a recurrent model, later prompts can continue only from the positions in `at`, so the end is not kept.
         job.keeps.end = space.is_none() || self.shared.model.can_rewind();

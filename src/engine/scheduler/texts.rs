@@ -25,7 +25,7 @@ impl Scheduler {
             submission.events.send(Event::Started { prompt_tokens: texts.n_tokens, cached_tokens: 0 });
             let running = Running {
                 events: submission.events.clone(),
-                prompt: Vec::new(),
+                prompt: Default::default(),
                 prompt_tokens: texts.n_tokens,
                 texts_left: texts.n_texts,
                 cached_tokens: 0,

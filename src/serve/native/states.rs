@@ -2,8 +2,9 @@
 
 use crate::engine::{Engine, Event, Input, Request, StateInfo};
 use crate::error::Error;
-use crate::serve::app::{App, UPLOADS_KIB};
+use crate::serve::app::App;
 use crate::serve::body::{Body, Name, OfModel, read_at_most};
+use crate::serve::budget::Claim;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::hosted::Hosted;
@@ -11,7 +12,6 @@ use crate::serve::native::openapi::BYTES;
 use crate::serve::openai::{WireMessage, check_tokens, read_messages};
 use crate::serve::states::{Listed, check_new_name};
 use crate::serve::tickets::{Kept, Ticket, unknown_state};
-use axum::body::HttpBody;
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -104,14 +104,14 @@ pub async fn delete(Name(name): Name, at: OfModel) -> Answer<Json<DeletedState>>
 }
 
 pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Acted>> {
-    let asked: StateBody = body.parse()?;
+    let (asked, claim): (StateBody, _) = body.read(&app, Body::parse).await?;
     let model = app.model(asked.model.as_deref())?;
     let engine = model.engine()?.0;
     if asked.action != Action::Delete {
         check_new_name(&asked.name, "name")?;
     }
     let info = match asked.action {
-        Action::Save => save(&app, &model, &caller, asked).await?,
+        Action::Save => save(&app, &model, &caller, asked, &claim).await?,
         Action::Delete => return Ok(Json(Acted::Deleted(remove(&app, &engine, &caller, asked.name).await?))),
         Action::Fork | Action::Rename => {
             let Some(from) = asked.from.as_deref() else {
@@ -130,7 +130,7 @@ pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
 }
 
 /// Prefills an input and saves the state after it.
-async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: StateBody) -> Answer<StateInfo> {
+async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: StateBody, claim: &Arc<Claim>) -> Answer<StateInfo> {
     let input = match (asked.prompt, asked.tokens, asked.messages) {
         (Some(text), None, None) => Input::Text(text),
         (None, Some(tokens), None) => {
@@ -141,7 +141,7 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
         _ => return Err(Failure::field("prompt", "expected exactly one of the fields prompt, tokens and messages")),
     };
     let request = Request { state: asked.from, save_state: Some(asked.name), ..Request::new(input).max_tokens(0) };
-    let opened = Ticket::open(app, model, caller, "/v1/states", request, &Kept::default()).await;
+    let opened = Ticket::open(app, model, caller, "/v1/states", request, &Kept::default(), claim).await;
     let mut ticket = opened.map_err(|e| e.renamed(&["state"], "from"))?;
     while let Some(event) = ticket.next().await {
         if let Event::Done(done) = event? {
@@ -179,10 +179,8 @@ pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answ
     // A state of this model cannot be larger, whatever the number types of the file: the quota is no reason to read more into memory.
     let largest = 4 * engine.model().slot_bytes() + MAX_BESIDE;
     let (most, code) = if largest < room { (largest, "body_too_large") } else { (room, "quota_exceeded") };
-    let bytes = request.body().size_hint().upper().map_or(most, |bytes| bytes.min(most));
-    // An error would mean that the semaphore is closed, which no code does.
-    let _places = app.uploads.acquire_many(((bytes >> 10) + 1).min(UPLOADS_KIB.into()) as u32).await;
-    let content = read_at_most(request, most.min(usize::MAX as u64) as usize, code, &app).await?;
+    let body = read_at_most(request, most.min(usize::MAX as u64) as usize, code, &app).await?;
+    let (content, _claim) = body.into_parts();
     checked?;
     let info = app.states.upload(&engine, &caller, &name, content).await?;
     Ok((StatusCode::CREATED, Json(described(info, &model))))

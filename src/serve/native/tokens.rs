@@ -4,6 +4,7 @@ use crate::engine::{Engine, Input, Request};
 use crate::error::{Error, Result};
 use crate::serve::app::App;
 use crate::serve::body::Body;
+use crate::serve::budget::Claim;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::openai::{WireMessage, check_tokens, read_messages};
 use crate::vocab::Vocab;
@@ -96,8 +97,15 @@ fn vocab(engine: &Engine) -> Result<&Vocab> {
 }
 
 /// Parses a body and tokenizes its text or conversation. Returns the parsed body without this text or conversation, the engine of the body's model,
-/// and the tokens.
-async fn encoded(app: &App, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)> {
+/// the tokens, and the claim on their memory.
+async fn encoded(app: &Arc<App>, body: Body) -> Answer<(TextBody, Engine, Vec<u32>, Arc<Claim>)> {
+    let of_work = app.clone();
+    let ((asked, engine, tokens), claim) = body.read(app, move |body| encode(&of_work, body)).await?;
+    claim.add(4 * tokens.len())?;
+    Ok((asked, engine, tokens, claim))
+}
+
+fn encode(app: &App, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)> {
     let mut asked: TextBody = body.parse()?;
     let engine = app.engine(asked.model.as_deref())?;
     let input = match (asked.content.take(), asked.prompt.take(), asked.messages.take()) {
@@ -111,13 +119,12 @@ async fn encoded(app: &App, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)>
         fields.take(name);
     }
     let settings = Request::read_settings(Input::Text(String::new()), &fields)?.0;
-    let (add_special, preparing) = (asked.add_special != Some(false), engine.clone());
-    let encode = move || match input {
-        Input::Text(text) if add_special => vocab(&preparing)?.encode_prompt(text.as_bytes()),
-        Input::Text(text) => vocab(&preparing)?.encode_further(text.as_bytes()),
-        input => preparing.tokens(&Request { input, ..settings }),
-    };
-    let tokens = app.prepare(encode).await?;
+    let add_special = asked.add_special != Some(false);
+    let tokens = match input {
+        Input::Text(text) if add_special => vocab(&engine)?.encode_prompt(text.as_bytes()),
+        Input::Text(text) => vocab(&engine)?.encode_further(text.as_bytes()),
+        input => engine.tokens(&Request { input, ..settings }),
+    }?;
     Ok((asked, engine, tokens))
 }
 
@@ -127,8 +134,7 @@ const PER_PART: usize = 4096;
 /// Answers with [`Tokens`]. A token with its piece takes many times the memory of its text, so the response is written in parts, each when the client
 /// has taken the part before it.
 pub async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Answer {
-    let (asked, engine, tokens) = encoded(&app, &body).await?;
-    drop(body);
+    let (asked, engine, tokens, claim) = encoded(&app, body).await?;
     let with_piece = move |id: u32| {
         let bytes = engine.model().vocab().map_or(&[][..], |vocab| vocab.token(id));
         let piece = std::str::from_utf8(bytes).map_or_else(|_| Piece::Bytes(bytes.into()), |text| Piece::Text(text.into()));
@@ -137,6 +143,7 @@ pub async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Answer {
     let token = move |&id: &u32| if asked.with_pieces == Some(true) { with_piece(id) } else { Token::Id(id) };
     let n_parts = tokens.len().div_ceil(PER_PART).max(1);
     let parts = (0..n_parts).map(move |i| {
+        let _held = &claim;
         let some: Vec<Token> = tokens.iter().skip(i * PER_PART).take(PER_PART).map(&token).collect();
         let list = serde_json::to_string(&some)?;
         let before = if i == 0 { "{\"tokens\":[" } else { "," };
@@ -148,11 +155,14 @@ pub async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Answer {
 }
 
 pub async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Detokenized>> {
-    let asked: TokensBody = body.parse()?;
-    let engine = app.engine(asked.model.as_deref())?;
-    let vocab = vocab(&engine)?;
-    check_tokens("tokens", &asked.tokens, engine.model())?;
-    let content = String::from_utf8_lossy(&vocab.decode(&asked.tokens)).into_owned();
+    let of_work = app.clone();
+    let decode = move |body: &Body| {
+        let asked: TokensBody = body.parse()?;
+        let engine = of_work.engine(asked.model.as_deref())?;
+        check_tokens("tokens", &asked.tokens, engine.model())?;
+        Ok(String::from_utf8_lossy(&vocab(&engine)?.decode(&asked.tokens)).into_owned())
+    };
+    let (content, _claim) = body.read(&app, decode).await?;
     Ok(Json(Detokenized { prompt: content.clone(), content }))
 }
 
@@ -168,11 +178,11 @@ pub async fn info(State(app): State<Arc<App>>) -> Answer<Json<TokenizerInfo>> {
 }
 
 pub async fn apply_template(State(app): State<Arc<App>>, body: Body) -> Answer<Json<RenderedPrompt>> {
-    let (_, engine, tokens) = encoded(&app, &body).await?;
+    let (_, engine, tokens, _claim) = encoded(&app, body).await?;
     Ok(Json(RenderedPrompt { prompt: String::from_utf8_lossy(&vocab(&engine)?.decode(&tokens)).into_owned() }))
 }
 
 pub async fn count(State(app): State<Arc<App>>, body: Body) -> Answer<Json<TokenCount>> {
-    let (_, _, tokens) = encoded(&app, &body).await?;
+    let (_, _, tokens, _claim) = encoded(&app, body).await?;
     Ok(Json(TokenCount { object: "token_count", tokens: tokens.len() }))
 }

@@ -4,7 +4,7 @@ use super::answer::{ChatLogprobs, End, FinishReason, Head};
 use super::extras::{ResponseFormat, StreamOptions, follow, kept, read, think};
 use super::messages::{self, WireMessage};
 use super::stream::{ChunkStream, Lines, Out, collect, respond, whole};
-use crate::engine::{Completion, Engine, Event, Input, Request};
+use crate::engine::{Completion, Engine, Event, Input};
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::{Answer, Failure};
@@ -52,8 +52,8 @@ pub struct ChatBody {
 }
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    let (asked, mut request): (ChatBody, Request) = read(&app, &caller, &body, &[])?;
-    request.input = Input::Messages(messages::read(&asked.messages));
+    let input = |asked: &mut ChatBody| Ok(Input::Messages(messages::read(&std::mem::take(&mut asked.messages))));
+    let (asked, mut request, claim) = read(&app, &caller, body, &[], input).await?;
     if let Some(n) = asked.max_completion_tokens {
         request.max_tokens = Some(n as usize);
     }
@@ -71,7 +71,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }
     let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
     let (model, n) = (app.model(asked.model.as_deref())?, request.n);
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept)
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept, &claim)
         .await
         .map_err(|e| e.renamed(&["json_schema"], &schema))?;
     let head = Head::new("chatcmpl-", if asked.stream == Some(true) { "chat.completion.chunk" } else { "chat.completion" }, &ticket);

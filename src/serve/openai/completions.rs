@@ -47,7 +47,8 @@ pub struct CompletionBody {
 }
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    let (asked, mut settings): (CompletionBody, Request) = read(&app, &caller, &body, &[])?;
+    let no_input = |_: &mut CompletionBody| Ok(Input::Text(String::new()));
+    let (asked, mut settings, claim) = read(&app, &caller, body, &[], no_input).await?;
     let schema = follow(&mut settings, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
     (settings.echo, settings.logprobs) = (asked.echo == Some(true), asked.logprobs.map(|n| n as usize));
     // As in OpenAI's API, a request without `max_tokens` generates 16 tokens.
@@ -80,7 +81,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let mut tickets = Vec::with_capacity(inputs.len());
     for (path, input) in inputs {
         let request = Request { input, ..settings.clone() };
-        let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept).await;
+        let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept, &claim).await;
         tickets.push(opened.map_err(|e| e.renamed(&["prompt", "tokens"], &path).renamed(&["json_schema"], &schema))?);
     }
     let head = Head::new("cmpl-", "text_completion", &tickets[0]);

@@ -81,7 +81,7 @@ pub struct EmbeddingUsage {
 }
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<EmbeddingList>> {
-    let asked: EmbeddingBody = body.parse()?;
+    let (asked, claim): (EmbeddingBody, _) = body.read(&app, Body::parse).await?;
     let name = asked.model.as_deref();
     // If the embedding model is the server's only model, any name selects it.
     let model = app.vectors(name, app.models.len() == 1).map_or_else(|| app.model(name), Ok)?;
@@ -100,7 +100,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let mut vectors = vec![Vec::new(); texts.len()];
     let pooling = asked.pooling.map(|pooling| if pooling == WirePooling::Mean { Pooling::Mean } else { Pooling::Last });
     let request = Request { pooling, ..Request::vectors(texts) };
-    let opened = Ticket::open(&app, &model, &caller, "/v1/embeddings", request, &Kept::default()).await;
+    let opened = Ticket::open(&app, &model, &caller, "/v1/embeddings", request, &Kept::default(), &claim).await;
     let done = opened.map_err(|e| e.renamed(&["prompt", "tokens", "input[0]"], &path))?.finish(|event| {
         if let Event::Vector { index, vector } = event {
             vectors[index] = vector;

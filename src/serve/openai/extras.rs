@@ -5,6 +5,7 @@ use crate::engine::{Fields, Follows, Input, Request, Rules};
 use crate::serve::ServeOptions;
 use crate::serve::app::App;
 use crate::serve::body::{Body, parse};
+use crate::serve::budget::Claim;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::ids::new_id;
@@ -13,6 +14,7 @@ use crate::serve::tickets::Kept;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// Options of a stream.
@@ -85,21 +87,33 @@ pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str, key: &st
 /// Fields of a body that the engine must not read as settings. The server reads or ignores these fields.
 const OWN: [&str; 6] = ["messages", "prompt", "tokens", "logprobs", "pooling", "echo"];
 
-/// Reads the body of a request for text. Returns the parsed body, and a request with the settings of the body and an empty input. The fields `own`
-/// are not read as settings.
+/// Reads the body of a request for text. Returns the parsed body, a request with the settings of the body, and the claim on their memory. `input`
+/// takes the input out of the parsed body. The fields `own` are not read as settings.
 ///
 /// # Errors
 /// 400 with the path of the wrong field.
-pub fn read<T: DeserializeOwned>(app: &App, caller: &Caller, body: &Body, own: &[&str]) -> Answer<(T, Request)> {
-    let mut fields = body.fields()?;
-    // The sizes are checked before parsing, because a parsed schema takes many times the memory of its text.
-    check_sizes(&fields, &app.options)?;
-    let asked = parse(&fields)?;
-    app.log_body(&caller.request_id, &body.0);
-    for name in OWN.iter().chain(own) {
-        fields.take(name);
-    }
-    Ok((asked, Request::read_settings(Input::Text(String::new()), &fields)?.0))
+pub async fn read<T: DeserializeOwned + Send + 'static>(
+    app: &Arc<App>,
+    caller: &Caller,
+    body: Body,
+    own: &'static [&'static str],
+    input: impl FnOnce(&mut T) -> Answer<Input> + Send + 'static,
+) -> Answer<(T, Request, Arc<Claim>)> {
+    let (of_work, request_id) = (app.clone(), caller.request_id.clone());
+    let work = move |body: &Body| {
+        let mut fields = body.fields()?;
+        // The sizes are checked before parsing, because a parsed schema takes many times the memory of its text.
+        check_sizes(&fields, &of_work.options)?;
+        let mut asked: T = parse(&fields)?;
+        of_work.log_body(&request_id, &body.bytes);
+        for name in OWN.iter().chain(own) {
+            fields.take(name);
+        }
+        let input = input(&mut asked)?;
+        Ok((asked, Request::read_settings(input, &fields)?.0))
+    };
+    let ((asked, request), claim) = body.read(app, work).await?;
+    Ok((asked, request, claim))
 }
 
 /// Checks that no grammar, schema or list of tools is larger than `max_schema` bytes.

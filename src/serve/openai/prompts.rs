@@ -3,17 +3,95 @@
 use crate::engine::Input;
 use crate::serve::failure::{Answer, Failure};
 use crate::session::Model;
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 use utoipa::ToSchema;
 
 /// One or several prompts, as texts or as token ids.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "found another type than a string, an array of strings, token ids, or arrays of token ids")]
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(untagged)]
 pub enum Prompts {
     Text(String),
     Texts(Vec<String>),
     Tokens(Vec<u32>),
     TokenLists(Vec<Vec<u32>>),
+}
+
+/// Reads a value in one pass. serde's own code for such a type first builds a tree of the value, which takes 16 times the memory of a list of ids.
+impl<'de> Deserialize<'de> for Prompts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Prompts, D::Error> {
+        match Item::deserialize(from).map_err(|_| wrong())? {
+            Item::Text(text) => Ok(Prompts::Text(text)),
+            Item::All(all) => Ok(all),
+            Item::Token(_) => Err(wrong()),
+        }
+    }
+}
+
+/// A string, a token id, or a list of items of one kind.
+enum Item {
+    Text(String),
+    Token(u32),
+    All(Prompts),
+}
+
+fn wrong<E: serde::de::Error>() -> E {
+    E::custom("found another type than a string, an array of strings, token ids, or arrays of token ids")
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Item, D::Error> {
+        struct Items;
+        impl<'de> Visitor<'de> for Items {
+            type Value = Item;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a token id or an array")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Item, E> {
+                Ok(Item::Text(text.into()))
+            }
+
+            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Item, E> {
+                Ok(Item::Text(text))
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, token: u64) -> Result<Item, E> {
+                u32::try_from(token).map(Item::Token).map_err(|_| wrong())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Item, A::Error> {
+                let mut found = match all.next_element::<Item>()? {
+                    None => return Ok(Item::All(Prompts::Texts(Vec::new()))),
+                    Some(Item::Text(text)) => Prompts::Texts(vec![text]),
+                    Some(Item::Token(token)) => Prompts::Tokens(vec![token]),
+                    Some(Item::All(first)) => Prompts::TokenLists(vec![tokens(first)?]),
+                };
+                while let Some(next) = all.next_element::<Item>()? {
+                    match (&mut found, next) {
+                        (Prompts::Texts(texts), Item::Text(text)) => texts.push(text),
+                        (Prompts::Tokens(tokens), Item::Token(token)) => tokens.push(token),
+                        (Prompts::TokenLists(lists), Item::All(list)) => lists.push(tokens(list)?),
+                        _ => return Err(wrong()),
+                    }
+                }
+                Ok(Item::All(found))
+            }
+        }
+        // A value of another type is wrong, too.
+        from.deserialize_any(Items)
+    }
+}
+
+/// Returns the ids of a list within a list.
+fn tokens<E: serde::de::Error>(list: Prompts) -> Result<Vec<u32>, E> {
+    match list {
+        Prompts::Tokens(tokens) => Ok(tokens),
+        Prompts::Texts(none) if none.is_empty() => Ok(Vec::new()),
+        _ => Err(wrong()),
+    }
 }
 
 impl Prompts {

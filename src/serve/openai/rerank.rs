@@ -70,7 +70,7 @@ pub struct RankedDocument {
 }
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Ranking>> {
-    let asked: RerankBody = body.parse()?;
+    let (asked, claim): (RerankBody, _) = body.read(&app, Body::parse).await?;
     let n = asked.documents.len();
     if !(1..=MAX_DOCUMENTS).contains(&n) {
         return Err(Failure::field("documents", format!("expected 1 to {MAX_DOCUMENTS} documents, found {n}")));
@@ -82,7 +82,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let documents: Vec<String> = asked.documents.into_iter().map(Document::text).collect();
     let returned = if asked.return_documents == Some(true) { documents.clone() } else { Vec::new() };
     let mut order: Vec<(usize, f32)> = Vec::with_capacity(n);
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/rerank", Request::ranking(asked.query, documents), &Kept::default()).await?;
+    let request = Request::ranking(asked.query, documents);
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/rerank", request, &Kept::default(), &claim).await?;
     let done = ticket.finish(|event| {
         if let Event::Score { index, logit } = event {
             order.push((index, logit));

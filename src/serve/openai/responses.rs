@@ -8,7 +8,7 @@ mod record;
 
 use super::extras::{follow, kept, read, think};
 use super::stream::{collect, respond};
-use crate::engine::{Input, Request};
+use crate::engine::Input;
 use crate::error::{Error, short};
 use crate::serve::app::App;
 use crate::serve::body::{Body, Name};
@@ -35,7 +35,8 @@ use utoipa::ToSchema;
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
     // The engine must not read `tools` and `tool_choice`, because it expects another format. `n` does not exist in the Responses API.
-    let (asked, mut request): (ResponseBody, Request) = read(&app, &caller, &body, &["tools", "tool_choice", "n"])?;
+    let input = |asked: &mut ResponseBody| Ok(Input::Messages(std::mem::take(&mut asked.input).messages()?));
+    let (asked, mut request, claim) = read(&app, &caller, body, &["tools", "tool_choice", "n"], input).await?;
     let model = app.model(asked.model.as_deref())?;
     let (engine, _) = model.engine()?;
     let previous = match &asked.previous_response_id {
@@ -43,7 +44,9 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         None => None,
     };
     let mut messages = previous.map(|record| record.messages).unwrap_or_default();
-    messages.extend(asked.input.messages()?);
+    if let Input::Messages(new) = std::mem::replace(&mut request.input, Input::Tokens(Vec::new())) {
+        messages.extend(new);
+    }
     let system = asked.instructions.iter().map(Message::system);
     request.input = Input::Messages(system.chain(messages.iter().cloned()).collect());
     request.max_tokens = asked.max_output_tokens.map(|n| n as usize).or(request.max_tokens);
@@ -59,8 +62,9 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());
     kept.is_conversation = true;
     kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
-    let ticket =
-        Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept).await.map_err(|e| e.renamed(&["json_schema"], &schema))?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept, &claim)
+        .await
+        .map_err(|e| e.renamed(&["json_schema"], &schema))?;
     let begun = ResponseObject::begun(&asked, id, &model.name);
     let record = is_stored.then(|| Record::begin(&app, &engine, &caller, messages));
     if asked.stream == Some(true) {

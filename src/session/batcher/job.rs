@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A text to generate in a [`Batcher`](super::Batcher).
 pub struct Job {
     /// Token ids of the prompt. May be empty if the slot `from` has logits.
-    pub prompt: Vec<u32>,
+    pub prompt: Arc<[u32]>,
     /// The sampler. When the job is added, the sampler reads the prompt for its penalties.
     pub sampler: Sampler,
     /// Limits on the text.
@@ -88,9 +88,9 @@ pub struct KeptSlot {
 
 impl Job {
     /// Creates a job that begins with an empty sequence, without processor, constraint, log-probabilities and kept slots.
-    pub fn new(prompt: Vec<u32>, sampler: Sampler, limits: Limits) -> Job {
+    pub fn new(prompt: impl Into<Arc<[u32]>>, sampler: Sampler, limits: Limits) -> Job {
         Job {
-            prompt,
+            prompt: prompt.into(),
             sampler,
             limits,
             processor: None,

@@ -1,6 +1,6 @@
-"""What one caller can do to another: slow grammars, connections that are left with bytes behind, large answers of /tokenize, slow uploads.
+"""What one caller can do to another: slow grammars, slots that are never given back, large and unfinished bodies, slow uploads, idle connections.
 
-usage: attacks.py [--seconds 5]
+usage: attacks.py [--seconds 5] [--full] [CHECK…]
 
 Each check prints the numbers of the other caller. The bounds are in docs/safety.md, with room for a busy machine.
 """
@@ -119,15 +119,96 @@ def held_slots():
         [stream.close() for stream in streams]
 
 
+def peak(at):
+    """Returns the most resident memory so far, in MiB."""
+    return int(pathlib.Path(f"/proc/{at.process.pid}/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+
+class Beside:
+    """Measures the other caller and /health while an attack runs."""
+
+    def __init__(self, at):
+        self.at, self.texts, self.health, self.runs = at, [], [], True
+        self.threads = [threading.Thread(target=self.measure, args=of, daemon=True) for of in ((self.texts, lambda: quick(at)), (self.health, lambda: at.get("/health")))]
+        [thread.start() for thread in self.threads]
+
+    def measure(self, times, f):
+        while self.runs:
+            times.append(seconds(f))
+            time.sleep(0.02)
+
+    def end(self):
+        self.runs = False
+        [thread.join() for thread in self.threads]
+        return f"64 tokens of another key at most {max(self.texts):.2f} s, /health at most {max(self.health) * 1e3:.0f} ms, median {statistics.median(self.health) * 1e3:.0f} ms"
+
+
+def unfinished_bodies():
+    """Bodies of 15 MiB of which the last byte never comes."""
+    at, held = keyed("--read-timeout", "60")
+    with held, at:
+        idle, n = at.rss(), 60 if FULL else 24
+        size = 15 << 20
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: {ADA['authorization']}\r\ncontent-length: {size + 1}\r\n\r\n"
+        beside, connections = Beside(at), []
+        for _ in range(n):
+            try:
+                connections.append(raw(at, head, b" " * size))
+            except OSError:
+                pass  # The server refused the rest of the body.
+        text = beside.end()
+        print(f"  unfinished bodies: {n} of 15 MiB: {peak(at) - idle:.0f} MiB above idle; {text}")
+        assert peak(at) < idle + 512, f"{peak(at):.0f} MiB, {idle:.0f} MiB before"
+        assert max(beside.texts) < 2 and statistics.median(beside.health) < 0.1, text
+        [connection.close() for connection in connections]
+
+
+def large_lists():
+    """Lists of token ids of 16 MiB, which one caller sends at once."""
+    at, held = keyed()
+    with held, at:
+        idle, n = at.rss(), 64 if FULL else 12
+        body = b'{"max_tokens": 4, "prompt": [' + b"100, " * ((16 << 20) // 5 - 100) + b"100]}"
+        statuses = []
+
+        def send():
+            try:
+                statuses.append(at.request("POST", "/v1/completions", body, ADA, timeout=900).status)
+            except OSError as e:
+                statuses.append(type(e).__name__)
+
+        beside = Beside(at)
+        senders = [threading.Thread(target=send, daemon=True) for _ in range(n)]
+        [sender.start() for sender in senders]
+        end = time.monotonic() + max(LENGTH, 10)
+        while time.monotonic() < end and any(sender.is_alive() for sender in senders):
+            time.sleep(0.1)
+        text = beside.end()
+        print(f"  lists: {n} of 16 MiB: {peak(at) - idle:.0f} MiB above idle; {text}; {statuses.count(429)} refused")
+        assert peak(at) < idle + 1024, f"{peak(at):.0f} MiB, {idle:.0f} MiB before"
+        assert max(beside.texts) < 2 and statistics.median(beside.health) < 0.1, text
+        at.stop(server.signal.SIGKILL)
+
+
+def idle_connections():
+    """Connections without a key in all places."""
+    at, held = keyed()
+    with held, at:
+        connections = [socket.create_connection((at.host, at.port), timeout=30) for _ in range(1024)]
+        took = [seconds(lambda: quick(at)) for _ in range(5)]
+        print(f"  connections: 1024 without a key, another caller at most {max(took):.2f} s")
+        assert max(took) < 2, f"the other caller waited {max(took):.1f} s"
+        [connection.close() for connection in connections]
+
+
 def large_tokenizations():
     """4 MiB of characters that the vocabulary has only as bytes."""
     with Server("--slots", "2") as at:
         idle = at.rss()
         answer = at.post("/tokenize", {"content": "\U0001f600" * (1 << 20), "with_pieces": True})
         equal((answer.status, len(answer.json["tokens"])), (200, 4 << 20), "/tokenize")
-        peak = int(pathlib.Path(f"/proc/{at.process.pid}/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
-        print(f"  tokenize: idle {idle:.0f} MiB, peak {peak:.0f} MiB")
-        assert peak < idle + 200, f"{peak:.0f} MiB at the peak, {idle:.0f} MiB before"
+        print(f"  tokenize: idle {idle:.0f} MiB, peak {peak(at):.0f} MiB")
+        assert peak(at) < idle + 200, f"{peak(at):.0f} MiB at the peak, {idle:.0f} MiB before"
 
 
 def slow_uploads():
@@ -143,8 +224,13 @@ def slow_uploads():
         [connection.close() for connection in slow]
 
 
+CHECKS = [slow_grammars, held_slots, bytes_left_behind, large_tokenizations, slow_uploads, unfinished_bodies, large_lists, idle_connections]
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5)
-    LENGTH = parser.parse_args().seconds
-    server.run(slow_grammars, held_slots, bytes_left_behind, large_tokenizations, slow_uploads)
+    parser.add_argument("--full", action="store_true", help="attacks at full size")
+    parser.add_argument("check", nargs="*", help=", ".join(check.__name__ for check in CHECKS))
+    asked = parser.parse_args()
+    LENGTH, FULL = asked.seconds, asked.full
+    server.run(*(check for check in CHECKS if not asked.check or check.__name__ in asked.check))

@@ -89,6 +89,12 @@ pub enum Item {
     },
 }
 
+impl Default for ResponseInput {
+    fn default() -> ResponseInput {
+        ResponseInput::Items(Vec::new())
+    }
+}
+
 impl ResponseInput {
     /// Returns the input as messages.
     ///
