@@ -119,6 +119,17 @@ fn say(descriptor: i32, bytes: &[u8]) {
     let _ = if descriptor == 1 { std::io::stdout().write_all(bytes) } else { std::io::stderr().write_all(bytes) };
 }
 
+/// Makes the system's allocator return each large block to the system when it is freed. Otherwise glibc raises the size of blocks that it returns after
+/// each large block, and a server keeps the memory of its largest requests.
+pub fn return_large_blocks() {
+    /// 1 MiB.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    const LARGE: i32 = 1 << 20;
+    // SAFETY: the call sets a number of the allocator, under the allocator's own lock.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    let _ = unsafe { nix::libc::mallopt(nix::libc::M_MMAP_THRESHOLD, LARGE) };
+}
+
 /// Installs a crash handler if the process has a memory limit (`ulimit -v`). The handler prints an error and sets the exit code. Drivers and
 /// their compilers are written in C and C++, and crash with a signal if memory runs out. Without a memory limit, this function does nothing.
 #[cfg(any(target_os = "linux", target_os = "macos"))]

@@ -5,7 +5,7 @@ pub mod config;
 use super::model_options::{WeightArgs, check};
 use super::output::say;
 use super::values::within;
-use super::{Outcome, format_options::FormatArgs, signals, slots};
+use super::{Outcome, format_options::FormatArgs, memory, signals, slots};
 use crate::engine::{CacheOptions, Engine, EngineOptions, StateOptions};
 use crate::error::{Error, Result};
 use crate::serve::{Keys, LogFormat, ServeOptions, ServedModel, ServedTask};
@@ -121,6 +121,7 @@ const SERVER: &str = "Server";
 const LIMITS: &str = "Limits";
 
 pub fn run(args: Args) -> Outcome {
+    memory::return_large_blocks();
     let options = options(&args)?;
     let mut models: Vec<(String, ModelSource, ServedTask)> = Vec::new();
     models.extend(self::models(&args)?.into_iter().map(|(name, source)| (name, source, ServedTask::Text)));

@@ -88,7 +88,7 @@ impl Scheduler {
         self.n_free() >= next.n_slots
     }
 
-    /// Returns continuations that have `n_missing` slots together, or none if too few may give way to `next`.
+    /// Returns continuations that have `n_missing` slots together, or an empty list if too few may give way to `next`.
     fn who_gives_way(&self, next: &Next, mut n_missing: usize) -> Vec<JobId> {
         let mut who = Vec::new();
         let mut running = self.n_running();

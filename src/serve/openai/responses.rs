@@ -89,7 +89,9 @@ pub struct DeletedResponse {
 }
 
 pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<Value>> {
-    for engine in app.models_for(ServedTask::Text).into_iter().filter_map(|model| model.ready()) {
+    for model in app.models_for(ServedTask::Text) {
+        // A model that is not ready may have the response, so this is no reason for 404.
+        let engine = model.engine()?.0;
         if let Some(record) = Record::read(&app, &engine, &caller, &id).await? {
             return Ok(Json(record.response));
         }
@@ -98,7 +100,8 @@ pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Calle
 }
 
 pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<DeletedResponse>> {
-    for engine in app.models_for(ServedTask::Text).into_iter().filter_map(|model| model.ready()) {
+    for model in app.models_for(ServedTask::Text) {
+        let engine = model.engine()?.0;
         if Record::delete(&app, &engine, &caller, &id).await? {
             return Ok(Json(DeletedResponse { id, object: "response.deleted", deleted: true }));
         }
