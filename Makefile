@@ -11,13 +11,15 @@ MODEL   ?= --synthetic rwkv7-0.1b
 # Seconds per target, and targets, of `make fuzz`: make fuzz SECONDS=600 FUZZ="pickle state"
 SECONDS ?= 60
 FUZZ    ?=
+# Hours of `make soak`: make soak HOURS=0.1
+HOURS   ?= 1
 # GPUs and options of `make gpu-compile`: stock, newer, other, or names (tools/gpu-compile.sh)
 GPUS    ?= stock
 
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-page test-serve test-all lint check-portable bench gpu-compile gpu-check picture fuzz deny clean
+.PHONY: help demo test test-docs test-page test-serve soak test-all lint check-portable bench gpu-compile gpu-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +45,10 @@ test-page: ## test the chat page of `serve` in Chromium against a mock server; n
 test-serve: ## test `serve` with official clients, under load and in operation; L=long, and parts: T="ops storm"
 	@tools/setup.sh compiler
 	@tools/test-serve.sh $(or $(L),short) $(T)
+
+soak: ## 64 clients of `serve` for HOURS=1, with restarts and kills; picture and samples in target/soak
+	@tools/setup.sh compiler
+	@SOAK_HOURS=$(HOURS) tools/test-serve.sh short soak
 
 test-all: ## repeat the tests with checked shaders, other kernels, split matrices, and SwiftShader if it is installed
 	@tools/setup.sh compiler

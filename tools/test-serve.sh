@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Tests `wingbeat serve` with real clients, under load, and in operation. Prints one line per part.
 # usage: test-serve.sh [short|long] [PART…]
-# short (default): under 90 seconds after the first installation. long: 120 seconds of load, 300 seconds of generated requests.
+# short (default): about two minutes after the first installation. long: 120 seconds of load and of the soak, 300 seconds of generated requests.
 # WINGBEAT_BIN                  the program (default: builds target/release/wingbeat)
 # WINGBEAT_CLOUD_BIN            a program that was built with the feature `cloud`, for the part s3
 # WINGBEAT_TEST_CACHE           folder of the Python environment and the npm packages (default: ~/.cache/wingbeat-tests)
 # WINGBEAT_REQUIRE_REGISTRIES   1: a part whose packages cannot be installed fails; otherwise it is skipped
+# SOAK_HOURS                    length of the part soak
 # WINGBEAT_TEST_VERBOSE         1: prints each check and its time
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -14,13 +15,13 @@ tests=tests/serve
 cache=${WINGBEAT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat-tests}
 length=short
 case ${1:-} in short | long) length=$1; shift ;; esac
-all=(openai_python openai_node langchain lm_eval curl schema storm attacks conversation ops s3)
+all=(openai_python openai_node langchain lm_eval curl schema storm attacks soak conversation ops s3)
 parts=("${@:-${all[@]}}")
 [ $# -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
   [[ " ${all[*]} " == *" $part "* ]] || { echo "error: unknown part $part; parts: ${all[*]}" >&2; exit 2; }
 done
-if [ "$length" = long ]; then storm=120 schema=300 turns=20; else storm=6 schema=12 turns=20; fi
+if [ "$length" = long ]; then storm=120 schema=300 turns=20 soak=120; else storm=6 schema=12 turns=20 soak=20; fi
 storm=${STORM_SECONDS:-$storm} schema=${SCHEMA_SECONDS:-$schema}
 
 if [ -z "${WINGBEAT_BIN:-}" ]; then
@@ -67,8 +68,9 @@ run() {
     lm_eval) "$python" $tests/clients/lm_eval_test.py ;;
     curl) served -- $tests/clients/curl.sh ;;
     schema) PATH=$cache/venv/bin:$PATH served --slots 16 -- $tests/clients/schema.sh "$schema" ;;
-    attacks) python3 $tests/load/attacks.py --seconds "$storm" ;;
+    attacks) python3 $tests/load/attacks.py --seconds "$storm" $([ "$length" = long ] && echo --full) ;;
     storm) python3 $tests/load/storm.py --seconds "$storm" ;;
+    soak) python3 $tests/load/soak.py $([ -n "${SOAK_HOURS:-}" ] && echo "--hours $SOAK_HOURS" || echo "--seconds $soak") ;;
     conversation) python3 $tests/load/conversation.py --turns $turns ${CONVERSATION_OUT:+--out "$CONVERSATION_OUT"} ${LLAMA_URL:+--llama "$LLAMA_URL"} ;;
     ops) python3 $tests/ops/ops.py ;;
     s3) WINGBEAT_BIN=$WINGBEAT_CLOUD_BIN "$python" $tests/ops/s3.py ;;
