@@ -19,6 +19,7 @@ use super::{Outcome, signals, slots};
 use crate::engine::{Followers, Follows, Input, Request};
 use crate::error::{Error, Kind};
 use crate::report::BatchReport;
+use line::Form;
 use run::BatchRun;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ Each line of the input is an object with these fields:
   n                           number of texts to generate for this line, 1 to 128
   logprobs                    0 to 20: return log-probabilities of each token and of this many likeliest tokens
   echo                        if true, the returned text begins with the prompt
+Lines of OpenAI's batch files, with custom_id and body, are read, too. If the first line is not JSON and the file's name does not end in .jsonl or .json, each line is a prompt, and its number is its id.
 Three input lines:
   {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
   {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
@@ -131,7 +133,8 @@ pub fn run(mut args: Args) -> Outcome {
     let mut defaults = args.defaults(rules);
     defaults.state = base.is_some().then(|| run::BASE.into());
     let engine = run::start_engine(&model, n_slots, format, base)?;
-    let mut run = BatchRun::new(engine, n_slots, defaults, sampling.seed, results);
+    let is_json = args.input.extension().is_some_and(|extension| ["jsonl", "ndjson", "json"].iter().any(|known| extension == *known));
+    let mut run = BatchRun::new(engine, n_slots, defaults, sampling.seed, results, is_json.then_some(Form::Objects));
     let mut bar = Progress::new("batch", if total.is_some() { Unit::Prompts } else { Unit::EndlessPrompts });
     let started = Instant::now();
     let mut is_open = true;
@@ -154,13 +157,16 @@ pub fn run(mut args: Args) -> Outcome {
     }
     drop(bar);
     let interrupted = is_open || !run.is_idle();
+    if let Some(e) = run.first_error.take() {
+        say(format_args!("first error: {e}"));
+    }
     finish(&args, run.into_report(interrupted, started.elapsed()), total)
 }
 
 /// Parses an input line and returns its request without the id.
 #[cfg(any(all(test, target_os = "linux"), fuzzing))]
 pub fn request_of(line: &[u8]) -> crate::error::Result<Request> {
-    line::request(&line::fields(line)?.1)
+    line::Form::Objects.read(line, 1)?.1.request()
 }
 
 impl Args {

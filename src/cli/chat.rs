@@ -46,6 +46,7 @@ Examples:
   wingbeat chat -m rwkv7-g1-1.5b.pth
   wingbeat chat -m glm-4-9b-chat --system \"Answer in one sentence.\" --temperature 0.5
   wingbeat chat -m model.pth --json-schema answer.json
+  wingbeat chat -p \"Why is the sky blue?\"
   wingbeat chat -m rwkv7-g1-1.5b.pth --tools tools.json --tool-command python3 tools.py
   printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json    # + asks for another answer
 
@@ -71,6 +72,9 @@ pub struct Args {
     /// Begin with a prompt file, which has the names of user and bot and the text before the first message: wingbeat's .toml, ChatRWKV's .py, or a built-in file such as English-2. FILE is not a text, unlike `generate --prompt`
     #[arg(long, value_name = "FILE", help_heading = CHAT)]
     prompt: Option<PathBuf>,
+    /// Answer this message, and end
+    #[arg(short = 'p', long, value_name = "TEXT", help_heading = CHAT)]
+    message: Option<String>,
     #[command(flatten)]
     format: FormatArgs,
     /// System message: instructions that the model reads before the first message
@@ -117,7 +121,9 @@ pub fn run(args: Args) -> Outcome {
     let reading = PrefillBar::default();
     let conversation = begin(&args, &reading)?;
     let screen = Screen::new(if args.json { As::Json } else { As::Text }, args.color, args.raw);
-    let source = if stdin().is_terminal() {
+    let source = if let Some(message) = &args.message {
+        MessageSource::Once(Some(message.clone()))
+    } else if stdin().is_terminal() {
         let history = (!args.no_history).then(history).flatten();
         MessageSource::Terminal(Box::new(Editor::new(history, args.color.suits(&stderr()))?))
     } else {
@@ -234,6 +240,8 @@ fn history() -> Option<PathBuf> {
 
 /// The source of the user's messages.
 enum MessageSource {
+    /// The message of `--message`; `None` after it was read.
+    Once(Option<String>),
     Terminal(Box<Editor>),
     Pipe(Pipe),
 }
@@ -329,6 +337,7 @@ impl Chat {
 
     fn read(&mut self) -> Result<EditorInput> {
         match &mut self.source {
+            MessageSource::Once(message) => Ok(message.take().map_or(EditorInput::End, EditorInput::Line)),
             MessageSource::Pipe(pipe) => pipe.read(&self.conversation.stop_flag()),
             MessageSource::Terminal(editor) => {
                 let (format, branch) = (self.conversation.format(), self.conversation.branch());

@@ -3,7 +3,7 @@
 
 use super::output::{Output, say, say_error};
 use super::style::Color;
-use super::{Cli, flags, prompt};
+use super::{Cli, flags, foreign, prompt};
 use crate::error::{Error, Kind};
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 use clap::{CommandFactory, Parser};
@@ -64,6 +64,12 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
     let (args, similar) = (all(ContextKind::InvalidArg), all(ContextKind::SuggestedArg));
     let arg = args.first().map_or("", String::as_str);
     let value = all(ContextKind::InvalidValue).concat();
+    // A flag with one dash, such as `-ngl`, fails as the value of a short flag.
+    let is_misread = matches!(e.kind(), ClapKind::UnknownArgument | ClapKind::InvalidValue | ClapKind::ValueValidation);
+    if let Some((flag, hint)) = foreign::flag(given).filter(|_| is_misread) {
+        return Error::usage("unknown flag").at(flag).hint(hint);
+    }
+    let is_empty = given.iter().any(|word| word.is_empty());
     let found = match e.kind() {
         ClapKind::InvalidSubcommand => {
             let name = all(ContextKind::InvalidSubcommand).concat();
@@ -85,6 +91,7 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
         ClapKind::UnknownArgument if arg.starts_with('-') => Error::usage("unknown flag").hint("--help-all lists all flags"),
         ClapKind::UnknownArgument => Error::usage("one argument too many")
             .hint("leave out this argument, or put quotes around a text or path that contains spaces; --help shows all arguments"),
+        ClapKind::InvalidValue if value.is_empty() && is_empty => Error::usage("expected at least one character, found an empty text"),
         ClapKind::InvalidValue if value.is_empty() => Error::usage(format!("the value is missing: write {arg}")),
         ClapKind::InvalidValue => {
             let known = all(ContextKind::ValidValue);

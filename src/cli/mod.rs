@@ -21,6 +21,7 @@ mod environment;
 mod escape;
 mod failure;
 mod flags;
+mod foreign;
 mod format_options;
 mod generate;
 mod grammar_options;

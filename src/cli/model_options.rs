@@ -1,12 +1,12 @@
 //! Options of every subcommand that runs a model, and functions that load the model.
 
-use super::flags;
 use super::output::say;
 use super::progress::{Progress, Unit};
 use super::published;
 use super::threads::ThreadArgs;
 use super::values::{DEVICE_HEADING, suggested, within};
 use super::variables::{CACHE, DEVICE};
+use super::{flags, foreign};
 use crate::error::{Error, Result};
 use crate::exec::gpu::Backend;
 use crate::exec::strategy::StrategyChoice;
@@ -283,7 +283,8 @@ pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> 
 
 /// Checks the value of `--quant` and returns it unchanged.
 fn quant(text: &str) -> std::result::Result<String, String> {
-    text.parse::<QuantPlan>().map(|_| text.to_string()).map_err(|e| format!("{}; hint: {}", e.message, e.hint.unwrap_or_default()))
+    let hint = |e: &Error| foreign::quant(text).map_or_else(|| e.hint.clone().unwrap_or_default(), Into::into);
+    text.parse::<QuantPlan>().map(|_| text.to_string()).map_err(|e| format!("{}; hint: {}", e.message, hint(&e)))
 }
 
 fn epsilon(text: &str) -> std::result::Result<f32, String> {

@@ -40,6 +40,16 @@ impl<'a> Fields<'a> {
         Some(self.0.remove(at).1.get())
     }
 
+    /// Gives a field another name, if the object has the field.
+    pub fn rename(&mut self, name: &str, to: &str) {
+        self.0.iter_mut().filter(|(known, _)| known == name).for_each(|(known, _)| *known = to.into());
+    }
+
+    /// Adds a field.
+    pub fn add(&mut self, name: &str, value: &'a RawValue) {
+        self.0.push((name.into(), value));
+    }
+
     /// Returns the object as the source of a serde type. Each value is parsed when the type asks for it.
     #[cfg(feature = "serve")]
     pub(crate) fn deserializer(&self) -> impl Deserializer<'a, Error = serde_json::Error> {

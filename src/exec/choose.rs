@@ -119,7 +119,14 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Dev
     let Some(at) = at.filter(|&at| at < all.len()) else {
         let names: Vec<_> = all.iter().enumerate().map(|(i, a)| format!("gpu:{i} {} ({})", a.name, a.backend)).collect();
         let text = format!("no device matches {:?}; available devices: cpu, {}", device.to_string(), names.join(", "));
-        return Err(Error::device(text).field("device"));
+        let e = Error::device(text).field("device");
+        let name = device.to_string().to_lowercase();
+        let is_api = ["cuda", "rocm", "hip", "mps", "metal", "vulkan", "directml", "xpu", "sycl"].iter().any(|api| name.starts_with(api));
+        return Err(if is_api {
+            e.hint("write gpu, or gpu:0 for the first GPU: every GPU is used through Vulkan, Metal or DirectX 12")
+        } else {
+            e
+        });
     };
     let a = all.swap_remove(at);
     let asked = if is_automatic { "" } else { ", as asked" };

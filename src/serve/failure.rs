@@ -101,13 +101,14 @@ impl Failure {
         field.map_or_else(|| code.to_owned(), |field| format!("{code} {field}"))
     }
 
-    /// Returns the text for the client. Leaves out the place of a server's error, because this place can be a path on the server.
+    /// Returns the text for the client, which begins with the wrong field: many clients show only this text. Leaves out the place of a server's error,
+    /// because this place can be a path on the server.
     pub fn message(&self) -> String {
         let Error { message, hint, place, .. } = &*self.error;
         let place = place.as_ref().filter(|_| !self.status.is_server_error()).map(|place| format!("{place}: ")).unwrap_or_default();
         let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        let detail = self.error.field.as_deref().and_then(|field| field.split_once(": ")).map(|(_, rest)| format!("{rest}: "));
-        format!("{place}{}{message}{hint}", detail.unwrap_or_default())
+        let field = self.error.field.as_deref().map(|field| format!("{field}: ")).unwrap_or_default();
+        format!("{place}{field}{message}{hint}")
     }
 
     /// Returns the body of the response. `request_id` identifies the request in the log.

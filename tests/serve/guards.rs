@@ -120,7 +120,8 @@ fn connections_that_only_wait_keep_no_key_out() {
 
 #[test]
 fn a_key_has_a_share_of_the_queue() {
-    let engine = EngineOptions { slots: 1, queue: 4, queue_per_namespace: Some(2), ..EngineOptions::default() };
+    // Without swapping, the keys do not take turns, so the counts stay.
+    let engine = EngineOptions { slots: 1, queue: 4, queue_per_namespace: Some(2), swap_bytes: 0, ..EngineOptions::default() };
     let server = Server::with_engine(ServeOptions { keys: keys(), ..ServeOptions::default() }, engine);
     let (ada, bob) = (server.as_caller("key-of-ada"), server.as_caller("key-of-bob"));
     let endless = |caller: &Server, prompts: &[&str]| {
@@ -148,8 +149,7 @@ fn a_key_has_a_share_of_the_queue() {
     let many = bob.post("/v1/completions", &json!({"prompt": ["a", "b", "c", "d"]}));
     let error = &many.json()["error"];
     assert_eq!((many.status, &error["param"]), (400, &json!("prompt")));
-    let want =
-        "expected at most 3 prompts, for which the slots and the queue have room, found 4 (divide the prompts among several requests)";
+    let want = "prompt: expected at most 3 prompts, for which the slots and the queue have room, found 4 (divide the prompts among several requests)";
     assert_eq!(error["message"], want);
     drop((of_ada, of_bob));
     ada.until(|slots| slots["free_slots"] == 1);

@@ -1,9 +1,10 @@
 //! Executes `wingbeat batch`: turns input lines into requests to an engine, and finished texts into lines of results.
 
-use super::line;
+use super::line::Form;
 use crate::chat::Format;
 use crate::cli::endings::Endings;
 use crate::cli::lines::{self, HeldBytes, NumberedLine};
+use crate::cli::output::say;
 use crate::cli::resume::{EarlierResult, Id, Results};
 use crate::cli::{Failure, flags};
 use crate::engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Request, StateOptions};
@@ -43,6 +44,10 @@ pub struct BatchRun {
     seen: HashSet<u128>,
     running: Vec<RunningLine>,
     endings: Endings,
+    /// The form of the lines. `None` before the first line with text.
+    form: Option<Form>,
+    /// The error of the first line that failed.
+    pub first_error: Option<String>,
     report: BatchReport,
 }
 
@@ -62,11 +67,12 @@ struct RunningLine {
 type WriteResult = std::result::Result<(), Failure>;
 
 impl BatchRun {
-    /// Creates a run that generates up to `slots` texts at once. `seed` is the run's seed.
-    pub fn new(engine: Engine, slots: usize, defaults: Request, seed: u64, results: Results) -> BatchRun {
+    /// Creates a run that generates up to `slots` texts at once. `seed` is the run's seed. If `form` is `None`, the first line determines the form of
+    /// the lines.
+    pub fn new(engine: Engine, slots: usize, defaults: Request, seed: u64, results: Results, form: Option<Form>) -> BatchRun {
         let report = BatchReport { slots, seed, ..BatchReport::default() };
         let (seen, running, endings) = (HashSet::new(), Vec::new(), Endings::default());
-        BatchRun { engine, defaults, results, seen, running, endings, report }
+        BatchRun { engine, defaults, results, seen, running, endings, form, first_error: None, report }
     }
 
     /// Returns how many more texts can be started now.
@@ -95,10 +101,13 @@ impl BatchRun {
         let NumberedLine { number, bytes, held } = line;
         let fields = match &bytes {
             Some(bytes) if bytes.trim_ascii().is_empty() => return Ok(()),
-            Some(bytes) => caught(|| line::fields(bytes)),
+            Some(bytes) => {
+                let form = self.form(bytes);
+                caught(|| form.read(bytes, number))
+            }
             None => Err(Error::input(format!("expected a line of at most {} bytes, found a longer line", lines::MAX_BYTES))),
         };
-        let (id, fields) = match fields {
+        let (id, line) = match fields {
             Ok(found) => found,
             Err(e) => return self.fail(None, number, e),
         };
@@ -115,13 +124,23 @@ impl BatchRun {
             return Ok(());
         }
         // Large crates of other authors parse grammars, schemas and templates. A panic in their code becomes this line's error.
-        match caught(|| self.submit(&id, &line::request(&fields)?)) {
+        match caught(|| self.submit(&id, &line.request()?)) {
             Ok((generation, n)) => {
                 self.running.push(RunningLine { id, number, generation, n, done: Vec::new(), _held: held });
                 Ok(())
             }
             Err(e) => self.fail(Some(&id), number, e),
         }
+    }
+
+    fn form(&mut self, line: &[u8]) -> Form {
+        *self.form.get_or_insert_with(|| {
+            let form = Form::of(line);
+            if form == Form::Prompts {
+                say(format_args!("plain text: each line is a prompt, and its number is its id"));
+            }
+            form
+        })
     }
 
     fn submit(&self, id: &Id, request: &Request) -> Result<(Generation, usize)> {
@@ -191,7 +210,9 @@ impl BatchRun {
     /// id.
     fn fail(&mut self, id: Option<&Id>, number: u64, e: Error) -> WriteResult {
         self.report.failed += 1;
-        let error = flags::report(&e.at(format!("line {number}"))).error;
+        let e = e.at(format!("line {number}"));
+        self.first_error.get_or_insert_with(|| e.to_string());
+        let error = flags::report(&e).error;
         self.results.write(&BatchFailure { id: id.map(Id::value), line: id.is_none().then_some(number), error })
     }
 
