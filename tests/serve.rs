@@ -4,6 +4,7 @@ mod chat;
 mod description;
 mod guards;
 mod hostile;
+mod ollama;
 mod program;
 mod responses;
 mod states;

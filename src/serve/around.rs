@@ -1,5 +1,6 @@
 //! The code around every handler: checks the caller, gives the request an id, renders errors, and writes the log.
 
+use super::api::Api;
 use super::app::App;
 use super::body::discard;
 use super::failure::{Failure, INTERNAL};
@@ -26,6 +27,7 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let method = request.method().clone();
     // The log and the metrics have the route, not the path: a path can contain the name of a state, and the number of paths is unbounded.
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_string();
+    let api = Api::of(request.uri().path());
     let checked = admitted(&app, &request, &request_id);
     let key = checked.as_ref().ok().and_then(|caller| caller.key.clone());
     let open = request.extensions().get::<Arc<Visitor>>().map(|visitor| {
@@ -44,7 +46,7 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
     };
     let failure = response.extensions_mut().remove::<Failure>();
     if let Some(failure) = &failure {
-        let body = serde_json::to_string(&failure.body(&request_id)).unwrap_or_default();
+        let body = api.error(failure, &request_id).to_string();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *response.body_mut() = Body::from(body);
     }

@@ -18,7 +18,7 @@ pub struct Failure {
     pub retry_after: Option<u32>,
 }
 
-/// The body of every error.
+/// The body of an error in OpenAI's API, and of the server's own endpoints.
 #[derive(Serialize, ToSchema)]
 pub struct ErrorBody {
     error: ErrorObject,
@@ -109,6 +109,11 @@ impl Failure {
         let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let field = self.error.field.as_deref().map(|field| format!("{field}: ")).unwrap_or_default();
         format!("{place}{field}{message}{hint}")
+    }
+
+    /// Returns the text for a client that receives no field: the path of the wrong field, and [`message`](Self::message).
+    pub fn message_with_field(&self) -> String {
+        self.error.field_name().map_or_else(|| self.message(), |field| format!("{field}: {}", self.message()))
     }
 
     /// Returns the body of the response. `request_id` identifies the request in the log.

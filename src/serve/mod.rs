@@ -1,9 +1,11 @@
 //! An HTTP server with OpenAI's API for RWKV and GLM-4 models, and with endpoints for saved states.
 //!
 //! The server is a thin layer over [`engine`](crate::engine): each request becomes an engine request, and each event becomes a part of the
-//! response. `openai` has the endpoints of OpenAI's API, `native` has the other endpoints. A new endpoint needs a file in one of these folders, a
+//! response. `openai` and `ollama` have the endpoints of these APIs, `native` has the other endpoints. A new endpoint needs a file in one of these folders and
 //! an entry in the list of `routes.rs`.
 
+mod abilities;
+mod api;
 mod app;
 mod around;
 mod body;
@@ -18,6 +20,7 @@ mod ledger;
 mod log;
 mod metrics;
 mod native;
+mod ollama;
 mod openai;
 mod options;
 mod routes;

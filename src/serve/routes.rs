@@ -5,12 +5,13 @@ use super::around::{around, panicked};
 use super::failure::Failure;
 use super::native::openapi::{BYTES, DELETE, Endpoint, GET, POST, PUT, document};
 use super::native::{operation, page, states, tokens};
+use super::ollama;
 use super::openai::{chat, completions, embeddings, models, rerank, responses};
 use crate::error::{Error, short};
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{any, get};
 use axum::{Json, Router};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -40,6 +41,26 @@ fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(POST, "/v1/rerank", "Scores documents for a query", rerank::create)
             .takes::<rerank::RerankBody>()
             .returns::<rerank::Ranking>(),
+        Endpoint::new(POST, "/api/chat", "Answers messages, as Ollama does", ollama::chat::create)
+            .takes_both::<ollama::chat::OllamaChatBody, ollama::Settings>()
+            .answers_in_lines::<ollama::chat::ChatObject>(),
+        Endpoint::new(POST, "/api/generate", "Answers a prompt or continues a text, as Ollama does", ollama::generate::create)
+            .takes_both::<ollama::generate::GenerateBody, ollama::Settings>()
+            .answers_in_lines::<ollama::generate::GenerateObject>(),
+        Endpoint::new(POST, "/api/embed", "Computes vectors, as Ollama does", ollama::embed::create)
+            .takes::<ollama::embed::EmbedBody>()
+            .returns::<ollama::embed::Embedded>(),
+        Endpoint::new(POST, "/api/embeddings", "Computes a vector, as Ollama did before `/api/embed`", ollama::embed::create_one)
+            .takes::<ollama::embed::OldEmbedBody>()
+            .returns::<ollama::embed::OldEmbedded>(),
+        Endpoint::new(GET, "/api/tags", "Lists the models, as Ollama does", ollama::models::tags).returns::<ollama::models::Tags>(),
+        Endpoint::new(GET, "/api/ps", "Lists the models in memory, as Ollama does", ollama::models::processes)
+            .returns::<ollama::models::Processes>(),
+        Endpoint::new(POST, "/api/show", "Describes a model, as Ollama does", ollama::models::show)
+            .takes::<ollama::models::ShowBody>()
+            .returns::<ollama::models::Shown>(),
+        Endpoint::new(GET, "/api/version", "Returns the version of Ollama's API", ollama::models::version)
+            .returns::<ollama::models::Version>(),
         Endpoint::new(POST, "/tokenize", "Converts a text or messages to token ids", tokens::tokenize)
             .takes::<tokens::TextBody>()
             .returns::<tokens::Tokens>(),
@@ -79,6 +100,7 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/openapi.json", get(|| async { Json(description) }))
         .route("/", get(page::index))
         .route("/page/{file}", get(page::file))
+        .merge(refused())
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed);
     let mut routes =
@@ -87,6 +109,12 @@ pub fn router(app: &Arc<App>) -> Router {
         routes = routes.layer(cors(&app.options.origins));
     }
     routes.with_state(app.clone())
+}
+
+/// Returns the routes of Ollama's API that the server refuses.
+fn refused() -> Router<Arc<App>> {
+    let paths = ["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{file}"];
+    paths.into_iter().fold(Router::new(), |routes, path| routes.route(path, any(ollama::refuse)))
 }
 
 async fn unknown(uri: Uri) -> Failure {

@@ -35,6 +35,7 @@ pub fn check(api: &Value, method: &str, path: &str, answer: &Answer) -> Result<(
             let lines = answer.text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|line| *line != "[DONE]");
             lines.map(parsed).try_for_each(|event| fits(api, &content["schema"], &event?))
         }
+        "application/x-ndjson" => answer.text.lines().map(parsed).try_for_each(|line| fits(api, &content["schema"], &line?)),
         _ => Ok(()),
     }
 }
@@ -147,7 +148,9 @@ fn every_endpoint_answers_as_described() {
         seen.insert((method.to_ascii_lowercase(), path.to_owned(), media_type(&answer).to_owned()));
         answer
     };
-    for path in ["/v1/models", "/v1/models/tiny", "/tokenizer_info", "/health", "/slots", "/metrics"] {
+    for path in
+        ["/v1/models", "/v1/models/tiny", "/tokenizer_info", "/health", "/slots", "/metrics", "/api/tags", "/api/ps", "/api/version"]
+    {
         send(&server, "GET", path, &[]);
     }
     let parameters = json!({"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"], "additionalProperties": false});
@@ -164,6 +167,11 @@ fn every_endpoint_answers_as_described() {
                        "tools": [{"type": "function", "function": tool}], "stream_options": {"include_usage": true}}),
             ),
             ("/v1/completions", json!({"prompt": ["a", "b"], "logprobs": 2, "echo": true, "stream_options": {"include_usage": true}})),
+            (
+                "/api/chat",
+                json!({"messages": [{"role": "user", "content": "a"}], "think": true, "options": {"format": "g1", "num_predict": 6}}),
+            ),
+            ("/api/generate", json!({"prompt": "a", "options": {"num_predict": 6}})),
             ("/v1/responses", json!({"input": "a", "metadata": {"a": "b"}, "text": {"format": {"type": "json_schema", "schema": {}}}})),
             ("/v1/responses", json!({"input": "a", "format": "g1", "thinking": "on", "store": false, "reasoning": {"summary": "auto"}})),
             (
@@ -186,6 +194,9 @@ fn every_endpoint_answers_as_described() {
     for (path, body) in [
         ("/v1/embeddings", json!({"input": ["a", "b"]})),
         ("/v1/embeddings", json!({"input": "a", "encoding_format": "base64"})),
+        ("/api/embed", json!({"input": ["a", "b"]})),
+        ("/api/embeddings", json!({"prompt": "a"})),
+        ("/api/show", json!({"model": "tiny"})),
         ("/tokenize", json!({"content": "a"})),
         // The bytes of a single token of this character are not UTF-8.
         ("/tokenize", json!({"content": "\u{10348}", "with_pieces": true})),

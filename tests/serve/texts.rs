@@ -87,7 +87,7 @@ fn the_server_describes_itself() {
         api["paths"]["/v1/chat/completions"]["post"].is_object()
             && api["components"]["schemas"]["ChatBody"]["properties"]["top_k"].is_object()
     );
-    let page = server.get("/");
+    let page = server.send("GET", "/", &[("accept", "text/html,*/*")], &[]);
     assert!(page.header("content-type").starts_with("text/html") && page.header("content-security-policy").contains("default-src 'none'"));
     assert_eq!((server.get("/page/none.js").status, server.get("/nothing").status, server.get("/v1/completions").status), (404, 404, 405));
 }

@@ -1,9 +1,12 @@
 //! `GET /openapi.json`: a description of all endpoints. Its schemas come from the types that the endpoints read and write.
 
 use crate::sample::Setting;
+use crate::serve::api::Api;
 use crate::serve::app::App;
 use crate::serve::failure::ErrorBody;
+use crate::serve::ollama::OllamaError;
 use crate::serve::openai::Choices;
+use crate::serve::openai::stream::JSON_LINES;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use serde_json::{Map, Value, json};
@@ -48,6 +51,12 @@ impl Endpoint {
         Endpoint { body: Some((JSON, reference::<T>)), ..self }
     }
 
+    /// Sets that the request's body has the fields of both types.
+    pub fn takes_both<A: ToSchema, B: ToSchema>(self) -> Endpoint {
+        let both: fn(&mut Schemas) -> Value = |all| json!({"allOf": [reference::<A>(all), reference::<B>(all)]});
+        Endpoint { body: Some((JSON, both)), ..self }
+    }
+
     /// Sets that the request's body is a file.
     pub fn takes_file(self) -> Endpoint {
         Endpoint { body: Some((BYTES, |_| json!({"type": "string", "format": "binary"}))), ..self }
@@ -68,6 +77,12 @@ impl Endpoint {
         self.with((EVENTS, reference::<T>))
     }
 
+    /// Adds two successful responses: an object of this type, and a stream of such objects, one per line. The last line can be an error.
+    pub fn answers_in_lines<T: ToSchema>(self) -> Endpoint {
+        let line: fn(&mut Schemas) -> Value = |all| json!({"anyOf": [reference::<T>(all), reference::<OllamaError>(all)]});
+        self.with((JSON, reference::<T>)).with((JSON_LINES, line))
+    }
+
     /// Adds two successful responses: an answer whose choices have the type `C`, and a stream of chunks whose choices have the type `Piece`. The last
     /// event of the stream can be an error.
     pub fn answers<C: ToSchema, Piece: ToSchema>(self) -> Endpoint {
@@ -84,7 +99,11 @@ impl Endpoint {
     fn json(&self, all: &mut Schemas) -> Value {
         let Endpoint { path, method, summary, body, responses, .. } = self;
         let ok: Map<String, Value> = responses.iter().map(|(kind, schema)| ((*kind).into(), json!({"schema": schema(all)}))).collect();
-        let error = json!({JSON: {"schema": reference::<ErrorBody>(all)}});
+        let error = match Api::of(path) {
+            Api::OpenAi => reference::<ErrorBody>(all),
+            Api::Ollama => reference::<OllamaError>(all),
+        };
+        let error = json!({JSON: {"schema": error}});
         let mut responses = json!({if *method == "put" { "201" } else { "200" }: {"description": "Done", "content": ok}});
         for (status, description) in FAILURES {
             // `/health` has its own body when the server is not ready.

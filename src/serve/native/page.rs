@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::serve::body::Name;
 use crate::serve::failure::{Answer, Failure};
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 /// The content security policy: the page may load its own files and send requests to this server.
@@ -12,8 +12,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-pub async fn index() -> Answer {
-    answer("index.html")
+/// The text with which Ollama answers. Ollama's clients ask for `/` to find out whether a server runs.
+const PROBED: &str = "Ollama is running";
+
+/// Answers with the page, or with Ollama's text if the client does not ask for HTML.
+pub async fn index(headers: HeaderMap) -> Answer {
+    let asks_for_html = headers.get_all(header::ACCEPT).iter().any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
+    let mut response = if asks_for_html { answer("index.html")? } else { PROBED.into_response() };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    Ok(response)
 }
 
 pub async fn file(Name(name): Name) -> Answer {

@@ -4,6 +4,7 @@ use super::prompts::{Prompts, check_ids};
 use crate::engine::{Event, Input, Request};
 use crate::serve::app::App;
 use crate::serve::body::Body;
+use crate::serve::budget::Claim;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::hosted::ServedTask;
@@ -82,31 +83,9 @@ pub struct EmbeddingUsage {
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<EmbeddingList>> {
     let (asked, claim): (EmbeddingBody, _) = body.read(&app, Body::parse).await?;
-    let name = asked.model.as_deref();
-    // If the embedding model is the server's only model, any name selects it.
-    let model = app.vectors(name, app.models.len() == 1).map_or_else(|| app.model(name), Ok)?;
-    let engine = model.engine()?.0;
-    let n_embd = engine.model().facts().n_embd;
-    if let Some(asked) = asked.dimensions.filter(|asked| *asked as usize != n_embd) {
-        return Err(Failure::field("dimensions", format!("expected {n_embd}, the length of the model's vectors, found {asked}")));
-    }
-    if asked.pooling.is_some() && model.task == ServedTask::Embedding {
-        return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
-    }
-    let inputs = inputs(asked.input, engine.model())?;
-    // The engine names the first input `input[0]` in errors. In a body with a single text, the path is `input`.
-    let path = inputs[0].0.clone();
-    let texts: Vec<Input> = inputs.into_iter().map(|(_, text)| text).collect();
-    let mut vectors = vec![Vec::new(); texts.len()];
-    let pooling = asked.pooling.map(|pooling| if pooling == WirePooling::Mean { Pooling::Mean } else { Pooling::Last });
-    let request = Request { pooling, ..Request::vectors(texts) };
-    let opened = Ticket::open(&app, &model, &caller, "/v1/embeddings", request, &Kept::default(), &claim).await;
-    let done = opened.map_err(|e| e.renamed(&["prompt", "tokens", "input[0]"], &path))?.finish(|event| {
-        if let Event::Vector { index, vector } = event {
-            vectors[index] = vector;
-        }
-    });
-    let n_tokens = done.await?.usage.prompt_tokens;
+    let wanted =
+        Wanted { model: asked.model.as_deref(), inputs: asked.input.inputs("input"), dimensions: asked.dimensions, pooling: asked.pooling };
+    let Vectors { model, vectors, n_tokens } = vectors(&app, &caller, "/v1/embeddings", wanted, &claim).await?;
     let encoded = |vector: Vec<f32>| match asked.encoding_format {
         Some(Encoding::Base64) => Vector::Base64(STANDARD.encode(bytemuck::cast_slice::<f32, u8>(&vector))),
         _ => Vector::Float(vector),
@@ -115,17 +94,67 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     Ok(Json(EmbeddingList {
         object: "list",
         data: vectors.into_iter().enumerate().map(entry).collect(),
-        model: model.name.clone(),
+        model,
         usage: EmbeddingUsage { prompt_tokens: n_tokens, total_tokens: n_tokens },
     }))
 }
 
-/// Returns the inputs, each with its path in the request.
+/// The texts whose vectors a request wants, and how.
+pub struct Wanted<'a> {
+    pub model: Option<&'a str>,
+    /// The texts, each with its path in the body.
+    pub inputs: Vec<(String, Input)>,
+    pub dimensions: Option<u32>,
+    pub pooling: Option<WirePooling>,
+}
+
+/// Vectors of texts.
+pub struct Vectors {
+    /// The name of the model that computed the vectors.
+    pub model: String,
+    pub vectors: Vec<Vec<f32>>,
+    /// The number of tokens in all texts.
+    pub n_tokens: usize,
+}
+
+/// Computes the vectors that a request for `endpoint` wants.
+///
+/// # Errors
+/// 400 if a field is wrong, 404 if the model is unknown, and the errors of [`Ticket::open`].
+pub async fn vectors(app: &Arc<App>, caller: &Caller, endpoint: &'static str, wanted: Wanted<'_>, claim: &Arc<Claim>) -> Answer<Vectors> {
+    let name = wanted.model;
+    // If the embedding model is the server's only model, any name selects it.
+    let model = app.vectors(name, app.models.len() == 1).map_or_else(|| app.model(name), Ok)?;
+    let engine = model.engine()?.0;
+    let n_embd = engine.model().facts().n_embd;
+    if let Some(asked) = wanted.dimensions.filter(|asked| *asked as usize != n_embd) {
+        return Err(Failure::field("dimensions", format!("expected {n_embd}, the length of the model's vectors, found {asked}")));
+    }
+    if wanted.pooling.is_some() && model.task == ServedTask::Embedding {
+        return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
+    }
+    let inputs = checked(wanted.inputs, engine.model())?;
+    // The engine names the first input `input[0]` in errors. In a body with a single text, the path is `input`.
+    let path = inputs[0].0.clone();
+    let texts: Vec<Input> = inputs.into_iter().map(|(_, text)| text).collect();
+    let mut vectors = vec![Vec::new(); texts.len()];
+    let pooling = wanted.pooling.map(|pooling| if pooling == WirePooling::Mean { Pooling::Mean } else { Pooling::Last });
+    let request = Request { pooling, ..Request::vectors(texts) };
+    let opened = Ticket::open(app, &model, caller, endpoint, request, &Kept::default(), claim).await;
+    let done = opened.map_err(|e| e.renamed(&["prompt", "tokens", "input[0]"], &path))?.finish(|event| {
+        if let Event::Vector { index, vector } = event {
+            vectors[index] = vector;
+        }
+    });
+    let n_tokens = done.await?.usage.prompt_tokens;
+    Ok(Vectors { model: model.name.clone(), vectors, n_tokens })
+}
+
+/// Returns the inputs.
 ///
 /// # Errors
 /// 400 if there are too few or too many inputs, or if the model does not know a token id.
-fn inputs(input: Prompts, model: &Model) -> Answer<Vec<(String, Input)>> {
-    let inputs = input.inputs("input");
+fn checked(inputs: Vec<(String, Input)>, model: &Model) -> Answer<Vec<(String, Input)>> {
     match inputs.len() {
         1..=MAX_TEXTS => check_ids(&inputs, model).map(|()| inputs),
         n => Err(Failure::field("input", format!("expected 1 to {MAX_TEXTS} texts, found {n}"))),

@@ -120,9 +120,10 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
 ///
 /// # Errors
 /// 400 with the field that is too large.
-fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
+pub fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
     for (name, value) in fields.iter() {
-        if matches!(name, "grammar" | "json_schema" | "response_format" | "text" | "tools") && value.len() > options.max_schema {
+        let is_schema = matches!(name, "grammar" | "json_schema" | "response_format" | "text" | "tools" | "format" | "options");
+        if is_schema && value.len() > options.max_schema {
             let text = format!("expected at most {} bytes, found {}", options.max_schema, value.len());
             return Err(Failure::field(name, text));
         }

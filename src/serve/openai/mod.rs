@@ -1,16 +1,16 @@
 //! Endpoints of OpenAI's API. Also `/v1/rerank`, in the form that Jina, Cohere and others share.
 
-mod answer;
+pub mod answer;
 pub mod chat;
 pub mod completions;
 pub mod embeddings;
-mod extras;
-mod messages;
+pub mod extras;
+pub mod messages;
 pub mod models;
-mod prompts;
+pub mod prompts;
 pub mod rerank;
 pub mod responses;
-mod stream;
+pub mod stream;
 
 pub use answer::Choices;
 pub use messages::{WireMessage, read as read_messages};

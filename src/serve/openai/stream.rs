@@ -1,4 +1,4 @@
-//! Streams events of tickets as server-sent events.
+//! Streams events of tickets, as server-sent events or as lines of JSON.
 
 use super::answer::{Choices, End, Head, Usage};
 use super::extras::StreamOptions;
@@ -6,17 +6,21 @@ use crate::engine::{Completion, Engine, Event};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::tickets::Ticket;
 use axum::Json;
-use axum::response::sse::{Event as Line, KeepAlive, Sse};
+use axum::body::Body;
+use axum::http::header;
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// Proxies close a silent connection. So the stream sends a comment after this time without an event.
+/// The media type of a stream of JSON objects, one per line.
+pub const JSON_LINES: &str = "application/x-ndjson";
+/// Proxies close a silent connection. So a stream of server-sent events sends a comment after this time without an event.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Converts events to the lines of a stream.
@@ -33,6 +37,16 @@ pub trait Lines: Send + 'static {
     fn failed(&mut self, failure: &Failure, request_id: &str, out: &mut Out) {
         out.json(&failure.body(request_id));
     }
+    /// Returns the event that keeps a silent connection open. By default, the event is a comment.
+    fn keep_alive(&self) -> KeepAlive {
+        KeepAlive::new()
+    }
+}
+
+/// One line of a stream: JSON, and the name of its event in a stream of server-sent events.
+struct Line {
+    name: Option<String>,
+    data: String,
 }
 
 /// Lines that wait to be sent.
@@ -42,22 +56,22 @@ pub struct Out(VecDeque<Line>);
 impl Out {
     /// Adds a line with JSON.
     pub fn json(&mut self, data: &impl Serialize) {
-        self.add(Line::default(), data);
+        self.add(None, data);
     }
 
     /// Adds a line with the name of an event and JSON.
     pub fn named(&mut self, name: &str, data: &impl Serialize) {
-        self.add(Line::default().event(name), data);
+        self.add(Some(name.into()), data);
     }
 
-    fn add(&mut self, line: Line, data: &impl Serialize) {
+    fn add(&mut self, name: Option<String>, data: &impl Serialize) {
         // An error is ignored: only a map whose keys are not text cannot become JSON, and no answer has such a map.
-        self.0.extend(line.json_data(data));
+        self.0.extend(serde_json::to_string(data).map(|data| Line { name, data }));
     }
 
     /// Adds the line that ends a stream.
     pub fn done(&mut self) {
-        self.0.push_back(Line::default().data("[DONE]"));
+        self.0.push_back(Line { name: None, data: "[DONE]".into() });
     }
 }
 
@@ -124,14 +138,31 @@ struct Streaming<L> {
     request_id: String,
 }
 
-/// Returns a response that streams the events of tickets. When the client leaves, the response and its tickets are dropped, which cancels the
-/// requests.
+/// Returns a response that streams the events of tickets as server-sent events. When the client leaves, the response and its tickets are dropped, which
+/// cancels the requests.
 pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Response {
+    let keep_alive = lines.keep_alive().interval(KEEP_ALIVE);
+    let event = |Line { name, data }| {
+        let event = name.iter().fold(SseEvent::default(), |event, name| event.event(name));
+        Ok::<_, Infallible>(event.data(data))
+    };
+    Sse::new(all_lines(tickets, lines, request_id).map(event)).keep_alive(keep_alive).into_response()
+}
+
+/// Does the same as [`respond`], but streams one JSON object per line.
+pub fn respond_in_json<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Response {
+    let line = |line: Line| Ok::<_, Infallible>(line.data + "\n");
+    let body = Body::from_stream(all_lines(tickets, lines, request_id).map(line));
+    ([(header::CONTENT_TYPE, JSON_LINES)], body).into_response()
+}
+
+/// Returns the lines of a stream.
+fn all_lines<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> impl Stream<Item = Line> + use<L> {
     let streaming = Streaming { events: Some(events(tickets)), lines, out: Out::default(), request_id: request_id.into() };
     let next = |mut streaming: Streaming<L>| async move {
         loop {
             if let Some(line) = streaming.out.0.pop_front() {
-                return Some((Ok::<Line, Infallible>(line), streaming));
+                return Some((line, streaming));
             }
             let Streaming { events, lines, out, request_id } = &mut streaming;
             match events.as_mut()?.next().await {
@@ -154,7 +185,7 @@ pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Re
             }
         }
     };
-    Sse::new(stream::unfold(streaming, next)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    stream::unfold(streaming, next)
 }
 
 /// Ends a stream with an error, and logs the error. The usual log line of the response cannot have the error: it was written when the stream began.

@@ -58,7 +58,7 @@ def preflight(server, origin):
 
 def pages_are_safe():
     with Server() as server:
-        page = server.get("/")
+        page = server.get("/", headers={"accept": "text/html"})
         equal(page.status, 200, "the chat page")
         assert "text/html" in page.headers["content-type"], f"chat page: expected HTML, found {page.headers['content-type']}"
         equal(page.headers.get("x-content-type-options"), "nosniff", "x-content-type-options of the chat page")
