@@ -1,5 +1,6 @@
 //! Tests of the server with the embedded model on the CPU: endpoints, states, keys, limits, the end.
 
+mod anthropic;
 mod chat;
 mod description;
 mod guards;

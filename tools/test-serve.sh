@@ -15,7 +15,7 @@ tests=tests/serve
 cache=${WINGBEAT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat-tests}
 length=short
 case ${1:-} in short | long) length=$1; shift ;; esac
-all=(openai_python openai_node langchain lm_eval curl schema storm attacks soak conversation ops s3)
+all=(openai_python openai_node ollama anthropic langchain lm_eval curl schema storm attacks soak conversation ops s3)
 parts=("${@:-${all[@]}}")
 [ $# -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
@@ -64,6 +64,8 @@ run() {
   case $1 in
     openai_python) "$python" $tests/clients/openai_python.py ;;
     openai_node) WINGBEAT_NODE_FOLDER=$cache/node served --deterministic -- node $tests/clients/openai_node.mjs ;;
+    ollama) "$python" $tests/clients/ollama_test.py ;;
+    anthropic) "$python" $tests/clients/anthropic_test.py ;;
     langchain) "$python" $tests/clients/langchain_test.py ;;
     lm_eval) "$python" $tests/clients/lm_eval_test.py ;;
     curl) served -- $tests/clients/curl.sh ;;
@@ -80,7 +82,7 @@ run() {
 # Prints why a part cannot run, or nothing.
 missing() {
   case $1 in
-    openai_python) install_python >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
+    openai_python | ollama | anthropic) install_python >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
     s3)
       if [ -z "${WINGBEAT_CLOUD_BIN:-}" ]; then
         echo "no program with the feature cloud in WINGBEAT_CLOUD_BIN"

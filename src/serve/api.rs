@@ -1,5 +1,6 @@
 //! The APIs of the server. The path of a request determines its API, and each API has its own form of errors.
 
+use super::anthropic::AnthropicError;
 use super::failure::Failure;
 use super::ollama::OllamaError;
 use serde_json::{Value, json};
@@ -10,12 +11,18 @@ pub enum Api {
     /// OpenAI's API, and the server's own endpoints.
     OpenAi,
     Ollama,
+    Anthropic,
 }
 
 impl Api {
     /// Returns the API of a path, or of a route.
     pub fn of(path: &str) -> Api {
-        if path.starts_with("/api/") { Api::Ollama } else { Api::OpenAi }
+        match path {
+            "/v1/messages" => Api::Anthropic,
+            _ if path.starts_with("/v1/messages/") => Api::Anthropic,
+            _ if path.starts_with("/api/") => Api::Ollama,
+            _ => Api::OpenAi,
+        }
     }
 
     /// Returns the body of an error. `request_id` identifies the request in the log.
@@ -23,6 +30,7 @@ impl Api {
         match self {
             Api::OpenAi => json!(failure.body(request_id)),
             Api::Ollama => json!(OllamaError::of(failure)),
+            Api::Anthropic => json!(AnthropicError::of(failure, request_id)),
         }
     }
 }

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Anthropic's name of the header with the id of the request.
+const ANTHROPIC_ID: HeaderName = HeaderName::from_static("request-id");
 /// The most bytes that are read of a body whose sender is refused.
 const MAX_REFUSED: usize = 64 << 10;
 const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
@@ -51,6 +53,9 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
         *response.body_mut() = Body::from(body);
     }
     if let Ok(id) = HeaderValue::from_str(&request_id) {
+        if api == Api::Anthropic {
+            response.headers_mut().insert(ANTHROPIC_ID, id.clone());
+        }
         response.headers_mut().insert(REQUEST_ID, id);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

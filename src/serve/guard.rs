@@ -107,7 +107,7 @@ pub fn check_origin(headers: &HeaderMap, options: &ServeOptions) -> Answer<()> {
 /// Returns whether a request needs no key: the page, the API document and the health check.
 pub fn is_public(method: &Method, path: &str) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
-        && (matches!(path, "/" | "/health" | "/openapi.json" | "/favicon.ico") || path.starts_with("/page/"))
+        && (matches!(path, "/" | "/health" | "/v1/health" | "/openapi.json" | "/favicon.ico") || path.starts_with("/page/"))
 }
 
 /// Finds the owner of the key in the header `Authorization: Bearer KEY` or `x-api-key: KEY`. Returns `None` if the server has no keys.

@@ -1,10 +1,11 @@
 //! An HTTP server with OpenAI's API for RWKV and GLM-4 models, and with endpoints for saved states.
 //!
 //! The server is a thin layer over [`engine`](crate::engine): each request becomes an engine request, and each event becomes a part of the
-//! response. `openai` and `ollama` have the endpoints of these APIs, `native` has the other endpoints. A new endpoint needs a file in one of these folders and
-//! an entry in the list of `routes.rs`.
+//! response. `openai`, `ollama` and `anthropic` have the endpoints of these APIs, `native` has the other endpoints. A new endpoint needs a file in one
+//! of these folders, and an entry in the list of `routes.rs`.
 
 mod abilities;
+mod anthropic;
 mod api;
 mod app;
 mod around;

@@ -1,5 +1,6 @@
 //! All routes of the server.
 
+use super::anthropic;
 use super::app::App;
 use super::around::{around, panicked};
 use super::failure::Failure;
@@ -11,7 +12,7 @@ use crate::error::{Error, short};
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -41,6 +42,13 @@ fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(POST, "/v1/rerank", "Scores documents for a query", rerank::create)
             .takes::<rerank::RerankBody>()
             .returns::<rerank::Ranking>(),
+        Endpoint::new(POST, "/v1/messages", "Answers messages, as Anthropic does", anthropic::create)
+            .takes::<anthropic::MessagesBody>()
+            .returns::<anthropic::MessageObject>()
+            .streams::<anthropic::MessageEvent>(),
+        Endpoint::new(POST, "/v1/messages/count_tokens", "Counts the tokens of a prompt, as Anthropic does", anthropic::count)
+            .takes::<anthropic::MessagesBody>()
+            .returns::<anthropic::InputTokens>(),
         Endpoint::new(POST, "/api/chat", "Answers messages, as Ollama does", ollama::chat::create)
             .takes_both::<ollama::chat::OllamaChatBody, ollama::Settings>()
             .answers_in_lines::<ollama::chat::ChatObject>(),
@@ -100,6 +108,7 @@ pub fn router(app: &Arc<App>) -> Router {
         .route("/openapi.json", get(|| async { Json(description) }))
         .route("/", get(page::index))
         .route("/page/{file}", get(page::file))
+        .merge(aliases())
         .merge(refused())
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed);
@@ -109,6 +118,12 @@ pub fn router(app: &Arc<App>) -> Router {
         routes = routes.layer(cors(&app.options.origins));
     }
     routes.with_state(app.clone())
+}
+
+/// Returns other paths of described endpoints. `/v2/rerank` is the path of Cohere's client.
+fn aliases() -> Router<Arc<App>> {
+    let ranking = ["/rerank", "/v2/rerank"].into_iter().fold(Router::new(), |routes, path| routes.route(path, post(rerank::create)));
+    ranking.route("/v1/health", get(operation::health))
 }
 
 /// Returns the routes of Ollama's API that the server refuses.

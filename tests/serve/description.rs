@@ -172,6 +172,12 @@ fn every_endpoint_answers_as_described() {
                 json!({"messages": [{"role": "user", "content": "a"}], "think": true, "options": {"format": "g1", "num_predict": 6}}),
             ),
             ("/api/generate", json!({"prompt": "a", "options": {"num_predict": 6}})),
+            ("/v1/messages", json!({"messages": [{"role": "user", "content": "a"}], "format": "g1", "thinking": {"type": "enabled"}})),
+            (
+                "/v1/messages",
+                json!({"messages": [{"role": "user", "content": "a"}], "format": "g1", "tool_choice": {"type": "any"}, "max_tokens": 60,
+                       "tools": [{"name": "f", "input_schema": parameters}]}),
+            ),
             ("/v1/responses", json!({"input": "a", "metadata": {"a": "b"}, "text": {"format": {"type": "json_schema", "schema": {}}}})),
             ("/v1/responses", json!({"input": "a", "format": "g1", "thinking": "on", "store": false, "reasoning": {"summary": "auto"}})),
             (
@@ -194,6 +200,7 @@ fn every_endpoint_answers_as_described() {
     for (path, body) in [
         ("/v1/embeddings", json!({"input": ["a", "b"]})),
         ("/v1/embeddings", json!({"input": "a", "encoding_format": "base64"})),
+        ("/v1/messages/count_tokens", json!({"messages": [{"role": "user", "content": "a"}]})),
         ("/api/embed", json!({"input": ["a", "b"]})),
         ("/api/embeddings", json!({"prompt": "a"})),
         ("/api/show", json!({"model": "tiny"})),
@@ -222,7 +229,10 @@ fn every_endpoint_answers_as_described() {
             let server = Server::hosting(ServeOptions::default(), vec![model]);
             server.wait();
             let body = json!({"query": package["query"], "documents": package["documents"], "return_documents": true});
-            send(&server, "POST", "/v1/rerank", body.to_string().as_bytes());
+            let ranking = send(&server, "POST", "/v1/rerank", body.to_string().as_bytes()).json();
+            for path in ["/rerank", "/v2/rerank"] {
+                assert_eq!(server.post(path, &body).ok(), ranking);
+            }
         }
         None => want.retain(|(_, path, _)| path != "/v1/rerank"),
     }

@@ -80,6 +80,7 @@ fn the_server_describes_itself() {
     server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 3})).ok();
     let metrics = server.get("/metrics").text;
     assert!(metrics.contains("wingbeat_generated_tokens_total{model=\"tiny\"} 3") && metrics.ends_with("# EOF\n"), "{metrics}");
+    assert_eq!(server.get("/v1/health").ok(), server.get("/health").ok());
     let slots = server.get("/slots").ok();
     assert_eq!((&slots[0]["free_slots"], &slots[0]["requests"]), (&json!(4), &json!([])));
     let api = server.get("/openapi.json").ok();

@@ -1,6 +1,7 @@
 //! `GET /openapi.json`: a description of all endpoints. Its schemas come from the types that the endpoints read and write.
 
 use crate::sample::Setting;
+use crate::serve::anthropic::AnthropicError;
 use crate::serve::api::Api;
 use crate::serve::app::App;
 use crate::serve::failure::ErrorBody;
@@ -102,6 +103,7 @@ impl Endpoint {
         let error = match Api::of(path) {
             Api::OpenAi => reference::<ErrorBody>(all),
             Api::Ollama => reference::<OllamaError>(all),
+            Api::Anthropic => reference::<AnthropicError>(all),
         };
         let error = json!({JSON: {"schema": error}});
         let mut responses = json!({if *method == "put" { "201" } else { "200" }: {"description": "Done", "content": ok}});
@@ -168,7 +170,7 @@ pub fn document(endpoints: &[Endpoint]) -> Value {
     for endpoint in endpoints {
         paths[endpoint.path][endpoint.method] = endpoint.json(&mut schemas);
     }
-    for body in ["ChatBody", "CompletionBody", "ResponseBody"] {
+    for body in ["ChatBody", "CompletionBody", "ResponseBody", "MessagesBody"] {
         add_settings(&mut schemas[body]["properties"]);
     }
     json!({

@@ -122,7 +122,8 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
 /// 400 with the field that is too large.
 pub fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
     for (name, value) in fields.iter() {
-        let is_schema = matches!(name, "grammar" | "json_schema" | "response_format" | "text" | "tools" | "format" | "options");
+        let is_schema =
+            matches!(name, "grammar" | "json_schema" | "response_format" | "text" | "tools" | "format" | "options" | "output_config");
         if is_schema && value.len() > options.max_schema {
             let text = format!("expected at most {} bytes, found {}", options.max_schema, value.len());
             return Err(Failure::field(name, text));
