@@ -132,7 +132,8 @@ impl MessageObject {
     /// Returns the message of a complete answer, with at most `max_calls` calls. A call that was cut has no complete arguments, so it is left out.
     pub fn answered(self, engine: &Engine, done: &Completion, stops: &[String], max_calls: usize) -> MessageObject {
         let thought = done.thought.iter().map(|thought| AnswerBlock::thought(thought));
-        let text = (!done.text.is_empty() || done.calls.is_empty()).then(|| AnswerBlock::Text { text: done.text.clone() });
+        let text = (!done.text.is_empty() || done.calls.is_empty() && done.thought.is_none())
+            .then(|| AnswerBlock::Text { text: done.text.clone() });
         let calls = done.calls.iter().take(max_calls);
         let calls = calls.filter_map(|call| Some(AnswerBlock::call(&call.name, serde_json::from_str(&call.arguments).ok()?)));
         let content = thought.chain(text).chain(calls).collect();
