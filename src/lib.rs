@@ -135,6 +135,7 @@
 //! # Features
 //!
 //! * `cli` (default) adds the command line, with an argument parser and a logger. It turns on `embedded-model` and `grammar`.
+//! * `download` (default) adds `wingbeat pull`, `list` and `rm`, and models by name, with an HTTP client. It turns on `cli`.
 //! * `embedded-model` adds the tiny trained model with its vocabulary, and the World vocabulary.
 //! * `grammar` adds grammars and JSON schemas.
 //! * `serve` (default) adds the module `serve`, an HTTP server, and with `cli` the subcommand `serve`. It turns on `grammar`.
@@ -151,6 +152,8 @@ pub mod constrain;
 pub mod conversation;
 pub mod engine;
 pub mod error;
+#[cfg(all(feature = "download", not(target_arch = "wasm32")))]
+mod hub;
 #[allow(missing_docs)]
 pub mod low_level;
 #[cfg(all(test, feature = "cli"))]

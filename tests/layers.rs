@@ -11,7 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["quant"],
     &["tensor"],
     &["sample", "weights", "vocab"],
-    &["tape", "constrain", "template"],
+    &["tape", "constrain", "template", "hub"],
     &["words"],
     &["arch", "exec"],
     &["session"],

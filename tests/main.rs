@@ -27,6 +27,8 @@ mod layers;
 mod outputs;
 mod presentation;
 mod prose;
+#[cfg(all(unix, feature = "download"))]
+mod pull;
 mod quality;
 mod quantised_files;
 mod resume;

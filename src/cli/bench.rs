@@ -7,6 +7,7 @@ mod profile;
 mod synthetic;
 
 use super::ceiling::Ceiling;
+use super::consent::ConsentArgs;
 use super::model_options::{self, RunArgs, quant_values};
 use super::output::say;
 use super::target::ForceArgs;
@@ -48,6 +49,8 @@ pub struct Args {
     /// Checkpoint to measure; repeatable [default: the tiny embedded model, unless --synthetic is given]
     #[arg(help_heading = "Model", short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
+    #[command(flatten)]
+    consent: ConsentArgs,
     /// Measure a model with random weights that has the sizes of a published model, such as rwkv7-0.1b; repeatable. `wingbeat inspect --published` lists the names
     #[arg(help_heading = "Model", long, value_name = "NAME")]
     synthetic: Vec<String>,

@@ -2,6 +2,7 @@
 //! file.
 
 use super::Outcome;
+use super::consent::ConsentArgs;
 use super::model_options::{ORIENTATIONS, orientation, quant_values};
 use super::output::say;
 use super::progress::{Progress, Unit};
@@ -45,6 +46,8 @@ pub struct Args {
     /// Checkpoint to read, in place of the argument INPUT: `convert -m INPUT OUTPUT`
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    consent: ConsentArgs,
     /// Number type of the tensors in OUTPUT [default: as in the input; f16 for --layout web-rwkv]
     #[arg(long, value_name = "KIND", value_parser = ["f16", "f32", "bf16"])]
     dtype: Option<String>,
@@ -88,8 +91,7 @@ impl Args {
 
 pub fn run(args: Args) -> Outcome {
     let (input, output) = args.paths();
-    published::check(input)?;
-    args.state_of.as_deref().map_or(Ok(()), published::check)?;
+    let (input, state_of) = (&published::resolved(input)?, args.state_of.as_deref().map(published::resolved).transpose()?);
     if args.state_of.is_none() && args.state_orientation.is_some() {
         return Err(Error::usage("--state-orientation works only together with --state-of MODEL")
             .hint("add --state-of MODEL, or leave out --state-orientation")
@@ -100,11 +102,11 @@ pub fn run(args: Args) -> Outcome {
         let text = format!("convert writes only safetensors, but the output file has the extension .{found}");
         return Err(Error::usage(text).at(output.display()).hint("use the extension .safetensors or .st").into());
     }
-    let inputs = [Some(input), args.state_of.as_deref(), args.lora.as_deref()].into_iter().flatten();
+    let inputs = [Some(input.as_path()), state_of.as_deref(), args.lora.as_deref()].into_iter().flatten();
     for path in inputs {
         refuse_same_path(path, output)?;
     }
-    if let Some(model) = &args.state_of {
+    if let Some(model) = &state_of {
         args.existing.check_state(output, None)?;
         let options = Options { state_orientation: args.state_orientation.unwrap_or_default(), ..Options::default() };
         let started = Instant::now();

@@ -1,5 +1,6 @@
 //! `inspect`: describes a checkpoint from its header, without loading its weights.
 
+use super::consent::ConsentArgs;
 use super::model_options::quant_values;
 use super::output::{Output, say};
 use super::published;
@@ -31,6 +32,8 @@ pub struct Args {
     /// Checkpoint to describe, in place of the argument MODEL
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    consent: ConsentArgs,
     /// Also list each tensor with its number type and shape
     #[arg(long)]
     tensors: bool,
@@ -62,10 +65,7 @@ pub fn run(args: Args) -> Outcome {
         return list(args.json);
     }
     let checkpoint = match args.path.as_ref().or(args.model.as_ref()) {
-        Some(path) => {
-            published::check(path)?;
-            Checkpoint::open(path)?
-        }
+        Some(path) => Checkpoint::open(&published::resolved(path)?)?,
         None => embedded()?,
     };
     let (context, cache_dtype, state_dtype) = (args.context.map(|n| n as usize), args.cache_dtype.parse()?, args.state_dtype.parse()?);

@@ -11,6 +11,7 @@ mod ceiling;
 mod chat;
 mod classify;
 mod completions;
+mod consent;
 mod convert;
 mod detokenize;
 mod devices;
@@ -20,6 +21,8 @@ mod endings;
 mod environment;
 mod escape;
 mod failure;
+#[cfg(feature = "download")]
+mod fetch;
 mod flags;
 mod foreign;
 mod format_options;
@@ -29,6 +32,8 @@ mod help;
 mod inspect;
 mod limit;
 mod lines;
+#[cfg(feature = "download")]
+mod list;
 mod man;
 mod memory;
 mod model_options;
@@ -37,9 +42,13 @@ mod panics;
 mod progress;
 mod prompt;
 mod published;
+#[cfg(feature = "download")]
+mod pull;
 mod quality;
 mod rerank;
 mod resume;
+#[cfg(feature = "download")]
+mod rm;
 mod sampling_options;
 mod score;
 #[cfg(feature = "serve")]
@@ -84,7 +93,7 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat generate \"In the beginning\"                    continue a text with the embedded model
   wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  continue a text with the model in a file
-  wingbeat chat -m rwkv7-g1-1.5b.pth                      talk to a model
+  wingbeat chat -m rwkv7-g1-1.5b                          download a published model, and talk to it
   wingbeat doctor                                         check this machine's GPU and drivers
 
 Exit codes: 0 success, 1 wrong input or file, 2 wrong usage, 3 device error, 4 not enough memory, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP)";
@@ -112,6 +121,12 @@ enum Verb {
     #[cfg(feature = "serve")]
     BenchServe(bench_serve::Args),
     Quality(quality::Args),
+    #[cfg(feature = "download")]
+    Pull(pull::Args),
+    #[cfg(feature = "download")]
+    List(list::Args),
+    #[cfg(feature = "download")]
+    Rm(rm::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -152,11 +167,14 @@ pub fn run() -> ExitCode {
     };
     let parsed = command(Shows::asked(&args))
         .try_get_matches_from(&args)
-        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, threads_of(&matches))));
-    let (cli, threads) = match parsed {
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, threads_of(&matches), has_consent(&matches))));
+    let (cli, threads, has_consent) = match parsed {
         Ok(parsed) => parsed,
         Err(e) => return failure::report_usage(&e, &args, json),
     };
+    if has_consent {
+        consent::give();
+    }
     start_log(cli.verbose);
     signals::listen();
     signals::catch_cut_files();
@@ -181,6 +199,11 @@ fn threads_of(matches: &ArgMatches) -> Option<Option<u32>> {
     verb.try_get_one::<u32>("threads").ok().map(|n| n.copied())
 }
 
+/// Returns whether `--yes` is given to a subcommand that has this flag.
+fn has_consent(matches: &ArgMatches) -> bool {
+    matches.subcommand().is_some_and(|(_, verb)| matches!(verb.try_get_one::<bool>("yes"), Ok(Some(true))))
+}
+
 fn run_verb(verb: Verb) -> Outcome {
     match verb {
         Verb::Generate(args) => generate::run(args),
@@ -202,6 +225,12 @@ fn run_verb(verb: Verb) -> Outcome {
         #[cfg(feature = "serve")]
         Verb::BenchServe(args) => bench_serve::run(args),
         Verb::Quality(args) => quality::run(args),
+        #[cfg(feature = "download")]
+        Verb::Pull(args) => pull::run(args),
+        #[cfg(feature = "download")]
+        Verb::List(args) => list::run(args),
+        #[cfg(feature = "download")]
+        Verb::Rm(args) => rm::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Man(args) => man::run(args),
     }

@@ -1,5 +1,6 @@
 //! Options of every subcommand that runs a model, and functions that load the model.
 
+use super::consent::ConsentArgs;
 use super::output::say;
 use super::progress::{Progress, Unit};
 use super::published;
@@ -19,9 +20,11 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// Model to run: a checkpoint file (.pth, .safetensors, .st or .gguf), the file's path without the extension, or the file's folder [default: the tiny embedded model]
-    #[arg(short, long, value_name = "PATH")]
+    /// Model to run: a checkpoint file (.pth, .safetensors, .st or .gguf), the file's path without the extension, the file's folder, the name of a published model, or hf:OWNER/REPO[/FILE] [default: the tiny embedded model]
+    #[arg(short, long, value_name = "PATH|NAME")]
     pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub consent: ConsentArgs,
     #[command(flatten)]
     pub weights: WeightArgs,
     /// Start from the state in FILE: a state that `generate --save-state` wrote, or an initial state from RWKV's state tuning
@@ -192,18 +195,17 @@ impl RunArgs {
     }
 }
 
-/// Checks a model's path with `published::check`, whose errors have hints on how to download a model. Accepts models that are not read from a
-/// file.
-pub fn check(source: &ModelSource) -> Result<()> {
+/// Replaces the name of a published model, or an address on Hugging Face, by the path of the model's file, as `published::resolved` does.
+pub fn resolved(source: &ModelSource) -> Result<ModelSource> {
     match source {
-        ModelSource::Path(path) => published::check(path),
-        _ => Ok(()),
+        ModelSource::Path(path) => published::resolved(path).map(ModelSource::Path),
+        other => Ok(other.clone()),
     }
 }
 
 /// Loads a model. Prints notes about the model and the chosen device on stderr.
 pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
-    check(source)?;
+    let source = &resolved(source)?;
     let mut bar = Progress::new("loading", Unit::Bytes);
     let model = Model::load(source, options, &mut |done, total| bar.show(done, total))?;
     drop(bar);
@@ -253,7 +255,7 @@ impl ModelArgs {
 impl WeightArgs {
     /// Loads a model. `output` selects the result of the model's steps: logits or hidden states.
     pub fn load(&self, source: &ModelSource, output: Results) -> Result<Model> {
-        check(source)?;
+        let source = &resolved(source)?;
         let strategy = self.strategy.as_deref().map(str::parse).transpose()?;
         match &strategy {
             // With `--strategy auto`, the devices are chosen while the model loads, so no GPU can be measured here. Measurements of earlier runs

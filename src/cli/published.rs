@@ -1,10 +1,12 @@
-//! Returns hints on how to download a published model that is not on this disk. wingbeat itself downloads nothing.
+//! Finds a model by its path, by the name of a published model, or by an address on Hugging Face, and says how to get a missing one.
 
 mod table;
 
 use crate::error::{Error, Result};
+#[cfg(feature = "download")]
+use crate::hub::{self, Address};
 use crate::weights::EXTENSIONS;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use table::{PUBLISHED, PublishedModel};
 
 /// The minimum similarity of two names for a suggestion, from 0 (different) to 1 (equal).
@@ -13,36 +15,127 @@ const ALIKE: f64 = 0.85;
 /// The page of the documentation that lists all published models.
 const PAGE: &str = "docs/models.md";
 
-/// Refuses web addresses. Also refuses a missing file whose path is the name of a published model, or has neither a folder nor a checkpoint's
-/// extension. Accepts all other paths.
+/// The kind of model that `-m` names.
+#[derive(Debug)]
+enum Target {
+    /// A path on this disk. The file may be missing.
+    Path,
+    /// A model on Hugging Face.
+    #[cfg(feature = "download")]
+    Hub(Published),
+}
+
+/// A model on Hugging Face, as a user typed it.
+#[cfg(feature = "download")]
+#[derive(Debug)]
+pub struct Published {
+    /// The name or address that the user typed.
+    pub typed: String,
+    pub address: Address,
+    /// The entry of the list, or `None` if the model is not in it.
+    model: Option<&'static PublishedModel>,
+}
+
+/// Returns the path of the model that `path` names. A published model, or one at an address that begins with `hf:`, is found in the cache, or
+/// downloaded if the user agrees. All other paths are returned unchanged.
 ///
 /// # Errors
-/// `File`. If the path is the name of a published model, the hint has the command that downloads the model.
-pub fn check(path: &Path) -> Result<()> {
+/// `File` for a web address, and for a missing file whose path has neither a folder nor a checkpoint's extension. `File` for a model that is not on
+/// this disk, if it may not be downloaded; the hint has the command that downloads it.
+pub fn resolved(path: &Path) -> Result<PathBuf> {
+    match target(path)? {
+        Target::Path => Ok(path.to_path_buf()),
+        #[cfg(feature = "download")]
+        Target::Hub(found) => super::fetch::path(&found.typed, &found.address, found.newer(), found.missing()),
+    }
+}
+
+/// Returns what `path` is, without looking into the cache.
+fn target(path: &Path) -> Result<Target> {
     let text = path.to_string_lossy();
     if let Some(address) = address(&text) {
-        return Err(Error::file("expected a file, found a web address: wingbeat does not download models")
-            .at(&text)
-            .hint(for_address(&address)));
+        let e = Error::file("expected a file or a model's name, found a web address").at(&text);
+        return Err(e.hint(for_address(&address)));
     }
     if exists(path) {
-        return Ok(());
+        return Ok(Target::Path);
+    }
+    #[cfg(feature = "download")]
+    if text.starts_with(hub::PREFIX) {
+        return Ok(Target::Hub(named_model(&text)?));
+    }
+    #[cfg(not(feature = "download"))]
+    if text.starts_with("hf:") {
+        let e = Error::file("this build of wingbeat does not download models").at(&text);
+        return Err(e.hint("build it with the feature download, or download the file and give its path"));
     }
     if let Some(model) = named(&text) {
-        let size = model.size.map(|size| format!(", {size}")).unwrap_or_default();
-        let found = format!("no such file or folder, but this is a published model: {}, {}{size}", model.architecture, model.parameters);
-        return Err(Error::file(found).at(&text).hint(model.how_to_get()));
+        #[cfg(feature = "download")]
+        return Ok(Target::Hub(Published::of(model, &text)?));
+        #[cfg(not(feature = "download"))]
+        return Err(model.missing(&text));
     }
-    if !is_bare(&text) {
-        return Ok(());
+    if is_bare(&text) { Err(unknown(&text)) } else { Ok(Target::Path) }
+}
+
+/// Returns the model on Hugging Face that has this name or address.
+///
+/// # Errors
+/// `Input` if the address is wrong. `File` if no published model has this name.
+#[cfg(feature = "download")]
+pub fn named_model(text: &str) -> Result<Published> {
+    if text.starts_with(hub::PREFIX) {
+        return Ok(Published { typed: text.into(), address: Address::parse(text)?, model: None });
     }
-    let e = Error::file("no such file or folder").at(&text);
-    Err(match nearest(&text) {
+    match named(text) {
+        Some(model) => Published::of(model, text),
+        None => Err(unknown(text)),
+    }
+}
+
+/// Returns the name of the published model at `address`, or `None` if none is there.
+#[cfg(feature = "download")]
+pub fn name_of(address: &Address) -> Option<&'static str> {
+    let repository = address.name();
+    let found = PUBLISHED.iter().find(|p| p.repository.eq_ignore_ascii_case(&repository) && p.file == address.file.as_deref());
+    found.filter(|_| address.is_unpinned()).map(|p| p.name)
+}
+
+/// Returns the error of a name that no published model has.
+fn unknown(text: &str) -> Error {
+    let e = Error::file("no such file or folder").at(text);
+    match nearest(text) {
         Some(model) => {
             e.hint(format!("a published model is called {}; {}; {PAGE} lists all published models", model.name, model.how_to_get()))
         }
         None => e.hint(format!("wingbeat runs RWKV-4 to RWKV-7 and GLM-4, such as {}; {PAGE} lists published models", PUBLISHED[0].name)),
-    })
+    }
+}
+
+#[cfg(feature = "download")]
+impl Published {
+    fn of(model: &'static PublishedModel, typed: &str) -> Result<Published> {
+        let address = Address::in_repository(model.repository, model.file)?;
+        Ok(Published { typed: typed.into(), address, model: Some(model) })
+    }
+
+    /// Returns the error of a model that is not on this disk.
+    pub fn missing(&self) -> Error {
+        match self.model {
+            Some(model) => model.missing(&self.typed),
+            None => Error::file("this model is not on this disk")
+                .at(&self.typed)
+                .hint(format!("download it with: wingbeat pull {}; or add --yes", self.typed)),
+        }
+    }
+
+    /// Returns a published model of the same series and repository with a later date, or `None` if there is no such model.
+    pub fn newer(&self) -> Option<&'static str> {
+        let repository = self.address.name();
+        let files = PUBLISHED.iter().filter(|p| p.repository.eq_ignore_ascii_case(&repository)).filter_map(|p| p.file);
+        let newer = hub::newer(self.address.file.as_deref()?, files)?;
+        PUBLISHED.iter().find(|p| p.file == Some(newer)).map(|p| p.name)
+    }
 }
 
 impl PublishedModel {
@@ -54,7 +147,18 @@ impl PublishedModel {
         }
     }
 
+    /// Returns the error of a model that is not on this disk, where the user typed `text`.
+    fn missing(&self, text: &str) -> Error {
+        let size = self.size.map(|size| format!(", {size}")).unwrap_or_default();
+        let found = format!("no such file or folder, but this is a published model: {}, {}{size}", self.architecture, self.parameters);
+        let or = if cfg!(feature = "download") { "; or add --yes" } else { "" };
+        Error::file(found).at(text).hint(self.how_to_get() + or)
+    }
+
     fn how_to_get(&self) -> String {
+        if cfg!(feature = "download") {
+            return format!("download the model with: wingbeat pull {}", self.name);
+        }
         format!("download the model with: {}; then give -m {}", self.command(), self.file.unwrap_or(self.name))
     }
 }
@@ -118,12 +222,15 @@ fn letters(name: &str) -> String {
     name.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == '.').collect()
 }
 
-/// Returns the published model with this name, alias, file or repository, or `None` if no published model matches.
+/// Returns the published model with this name, alias, file or repository, or `None` if no published model matches. The name may have a checkpoint's
+/// extension.
 fn named(text: &str) -> Option<&'static PublishedModel> {
-    let wanted = letters(text);
-    let file = |p: &PublishedModel| p.file.is_some_and(|f| letters(f) == wanted || letters(f.trim_end_matches(".pth")) == wanted);
+    let end = text.rsplit_once('.').map(|(_, end)| end).filter(|end| EXTENSIONS.iter().any(|known| end.eq_ignore_ascii_case(known)));
+    let wanted = letters(end.map_or(text, |end| &text[..text.len() - end.len() - 1]));
+    let is_kind = |p: &PublishedModel| end.is_none_or(|end| p.file.is_some_and(|f| f.ends_with(&end.to_lowercase())));
+    let file = |p: &PublishedModel| p.file.is_some_and(|f| letters(f.trim_end_matches(".pth")) == wanted);
     let folder = |p: &PublishedModel| p.file.is_none() && letters(p.repository) == wanted;
-    PUBLISHED.iter().find(|p| p.names().any(|name| letters(name) == wanted) || file(p) || folder(p))
+    PUBLISHED.iter().filter(|p| is_kind(p)).find(|p| p.names().any(|name| letters(name) == wanted) || file(p) || folder(p))
 }
 
 /// Returns the published model with the most similar name, or `None` if no name is similar enough.

@@ -1,5 +1,6 @@
 //! `quality`: compares models in several weight formats with a reference model, on a text.
 
+use super::consent::ConsentArgs;
 use super::model_options::{self, RunArgs};
 use super::output::Output;
 use super::progress::{Progress, Unit};
@@ -42,6 +43,8 @@ pub struct Args {
     /// Checkpoint whose weight formats are compared [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    consent: ConsentArgs,
     /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
     #[arg(hide_short_help = true, value_parser = model_options::vocab_values(), hide_possible_values = true, long, value_name = "PATH", help_heading = "Model")]
     vocab: Option<PathBuf>,

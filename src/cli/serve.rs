@@ -2,14 +2,16 @@
 
 pub mod config;
 
-use super::model_options::{WeightArgs, check};
+use super::consent::ConsentArgs;
+use super::model_options::{WeightArgs, resolved};
 use super::output::say;
 use super::values::within;
-use super::{Outcome, format_options::FormatArgs, memory, signals, slots};
+use super::{Outcome, format_options::FormatArgs, memory, published, signals, slots};
 use crate::engine::{CacheOptions, Engine, EngineOptions, StateOptions};
 use crate::error::{Error, Result};
 use crate::serve::{Keys, LogFormat, ServeOptions, ServedModel, ServedTask};
 use crate::session::{ModelSource, Output as Results};
+use crate::weights::EXTENSIONS;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub struct Args {
     /// Model to serve, with the name that requests use [default name: the file's name without its extension; default model: the tiny embedded model]. Repeat the flag for several models
     #[arg(short, long, value_name = "[NAME=]PATH", help_heading = "Model")]
     model: Vec<String>,
+    #[command(flatten)]
+    consent: ConsentArgs,
     /// Model for /v1/embeddings. Without this flag, the vectors come from the models of --model
     #[arg(long, value_name = "[NAME=]PATH", help_heading = "Model")]
     embed: Option<String>,
@@ -128,8 +132,10 @@ pub fn run(args: Args) -> Outcome {
     let embed = args.embed.as_deref().map(named);
     models.extend(embed.map(|(name, path)| (name, ModelSource::Path(path), ServedTask::Embedding)));
     // A wrong path is reported before the server accepts requests.
-    models.iter().try_for_each(|(_, source, _)| check(source))?;
-    args.reranker.iter().try_for_each(|path| check(&ModelSource::Path(path.clone())))?;
+    for (_, source, _) in &mut models {
+        *source = resolved(source)?;
+    }
+    args.reranker.iter().try_for_each(|path| published::resolved(path).map(drop))?;
     let (args, n_keys) = (Arc::new(args), options.keys.len());
     let models = models.into_iter().map(|(name, source, task)| {
         let args = args.clone();
@@ -197,7 +203,10 @@ fn models(args: &Args) -> Result<Vec<(String, ModelSource)>> {
 fn named(text: &str) -> (String, PathBuf) {
     let named = text.split_once('=').filter(|(name, _)| !name.is_empty() && !name.contains(['/', '\\']));
     let path = PathBuf::from(named.map_or(text, |(_, path)| path));
-    let stem = || path.file_stem().map_or_else(|| text.to_string(), |stem| stem.to_string_lossy().into_owned());
+    // The name of a published model may have a dot, which begins no extension: `rwkv7-g1-1.5b`.
+    let is_file = path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end.eq_ignore_ascii_case(known)));
+    let last = || if is_file { path.file_stem() } else { path.file_name() };
+    let stem = || last().map_or_else(|| text.to_string(), |stem| stem.to_string_lossy().into_owned());
     (named.map_or_else(stem, |(name, _)| name.into()), path)
 }
 

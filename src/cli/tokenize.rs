@@ -1,6 +1,7 @@
 //! `tokenize`: converts text to token ids.
 
 use super::Outcome;
+use super::consent::ConsentArgs;
 use super::flags;
 use super::model_options::vocab_values;
 use super::output::{Output, say};
@@ -49,6 +50,8 @@ pub struct VocabArgs {
     /// Checkpoint whose vocabulary is used [default: the tiny embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    consent: ConsentArgs,
 }
 
 impl VocabArgs {
@@ -61,7 +64,7 @@ impl VocabArgs {
             (Some(path), _) => Vocab::find(path),
             (None, None) => Ok(Vocab::tiny()),
             (None, Some(path)) => {
-                published::check(path)?;
+                let path = &published::resolved(path)?;
                 let checkpoint = Checkpoint::open(path)?;
                 let n_vocab = arch::detect(&checkpoint).map_err(|e| e.at(path.display()))?.facts().n_vocab;
                 let (choice, note) = vocabulary(&checkpoint, n_vocab);

@@ -173,12 +173,12 @@ pub(crate) fn try_lock(_: &File) -> Lock {
 
 /// Returns the free bytes of the folder's disk, or `None` if unknown. A report of 0 counts as unknown, because some file systems always report 0.
 #[cfg(any(unix, windows))]
-fn free_bytes(folder: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     fs4::free_space(folder).ok().filter(|&free| free > 0)
 }
 
 #[cfg(not(any(unix, windows)))]
-fn free_bytes(_: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 

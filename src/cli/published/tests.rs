@@ -7,27 +7,36 @@ use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::HashSet;
 
 fn said(text: &str) -> String {
-    check(Path::new(text)).map_or_else(|e| e.to_string(), |()| "passes".into())
+    match target(Path::new(text)) {
+        Ok(Target::Path) => "passes".into(),
+        #[cfg(feature = "download")]
+        Ok(Target::Hub(found)) => found.missing().to_string(),
+        Err(e) => e.to_string(),
+    }
+}
+
+/// How to get a published model.
+fn advice(model: &str) -> String {
+    let model = named(model).unwrap();
+    if cfg!(feature = "download") {
+        return format!("download the model with: wingbeat pull {}; or add --yes", model.name);
+    }
+    format!("download the model with: {}; then give -m {}", model.command(), model.file.unwrap_or(model.name))
 }
 
 #[test]
 fn a_name_of_a_published_model_gets_its_command() {
-    let g1 = "download the model with: curl -LO https://huggingface.co/BlinkDL/rwkv7-g1/resolve/main/rwkv7-g1k-1.5b-20260930-ctx25600.pth; \
-              then give -m rwkv7-g1k-1.5b-20260930-ctx25600.pth";
-    for name in ["rwkv7-g1-1.5b", "RWKV-7-G1:1.5B", "rwkv7-g1k-1.5b-20260930-ctx25600", "rwkv7-g1k-1.5b-20260930-ctx25600.pth"] {
+    let names = ["rwkv7-g1-1.5b", "rwkv7-g1-1.5b.pth", "RWKV-7-G1:1.5B", "rwkv7-g1k-1.5b-20260930-ctx25600"];
+    for name in names.into_iter().chain(["rwkv7-g1k-1.5b-20260930-ctx25600.pth"]) {
         let said = said(name);
         assert!(
             said.starts_with(&format!("{name}: no such file or folder, but this is a published model: RWKV-7, 1.5B, 3.06 GB")),
             "{said}"
         );
-        assert!(said.contains(g1), "{said}");
+        assert!(said.contains(&advice("rwkv7-g1-1.5b")), "{said}");
     }
     for name in ["glm-4-9b-chat", "glm4", "zai-org/glm-4-9b-chat"] {
-        assert!(
-            said(name).contains("hf download zai-org/glm-4-9b-chat --local-dir glm-4-9b-chat; then give -m glm-4-9b-chat"),
-            "{}",
-            said(name)
-        );
+        assert!(said(name).contains(&advice("glm-4-9b-chat")), "{}", said(name));
     }
 }
 
@@ -38,7 +47,17 @@ fn other_names_are_suggested_or_told_what_runs() {
         let said = said(name);
         assert!(said.contains("no such file or folder (wingbeat runs RWKV-4 to RWKV-7 and GLM-4, such as rwkv7-g1-1.5b;"), "{said}");
     }
-    for path in ["model.pth", "./model", "/no/such/model", "models/mine", "Cargo.toml", "assets/models/tiny-rwkv7", ""] {
+    for path in [
+        "rwkv7-g1-1.5b.gguf",
+        "glm-4-9b-chat.pth",
+        "model.pth",
+        "./model",
+        "/no/such/model",
+        "models/mine",
+        "Cargo.toml",
+        "assets/models/tiny-rwkv7",
+        "",
+    ] {
         assert_eq!(said(path), "passes", "{path}");
     }
 }
@@ -60,7 +79,28 @@ fn addresses_are_downloaded_with_curl_or_hf() {
         ("https://ollama.com/library/llama3", "download a checkpoint (.safetensors, .st, .pth, .gguf)"),
     ] {
         let said = said(address);
-        assert!(said.contains("wingbeat does not download models") && said.contains(want), "{said}");
+        assert!(said.contains("found a web address") && said.contains(want), "{said}");
+    }
+}
+
+#[cfg(feature = "download")]
+#[test]
+fn names_and_addresses_lead_to_the_hub() {
+    let address = |text: &str| named_model(text).map(|found| found.address.to_string());
+    let g1 = "hf:BlinkDL/rwkv7-g1/rwkv7-g1k-1.5b-20260930-ctx25600.pth";
+    for text in ["rwkv7-g1-1.5b", "rwkv7-g1-1.5b.pth", g1] {
+        assert_eq!(address(text).unwrap(), g1);
+    }
+    assert_eq!(address("glm4").unwrap(), "hf:zai-org/glm-4-9b-chat");
+    assert_eq!(name_of(&Address::parse(g1).unwrap()), Some("rwkv7-g1-1.5b"));
+    assert_eq!(name_of(&Address::parse("hf:a/b/c.pth").unwrap()), None);
+    assert!(said("hf:a/b/c.pth").contains("download it with: wingbeat pull hf:a/b/c.pth; or add --yes"), "{}", said("hf:a/b/c.pth"));
+    assert!(said("hf:a/../b").contains("expected the name of the repository"), "{}", said("hf:a/../b"));
+    let older = named_model("hf:BlinkDL/rwkv7-g1/rwkv7-g1a-1.5b-20250901-ctx4096.pth").unwrap();
+    assert_eq!((older.newer(), named_model(g1).unwrap().newer()), (Some("rwkv7-g1-1.5b"), None));
+    for model in PUBLISHED {
+        let found = named_model(model.name).unwrap();
+        assert_eq!((found.newer(), name_of(&found.address)), (None, Some(model.name)), "{} is not the newest of its series", model.name);
     }
 }
 
