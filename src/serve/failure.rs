@@ -111,11 +111,6 @@ impl Failure {
         format!("{place}{field}{message}{hint}")
     }
 
-    /// Returns the text for a client that receives no field: the path of the wrong field, and [`message`](Self::message).
-    pub fn message_with_field(&self) -> String {
-        self.error.field_name().map_or_else(|| self.message(), |field| format!("{field}: {}", self.message()))
-    }
-
     /// Returns the body of the response. `request_id` identifies the request in the log.
     pub fn body(&self, request_id: &str) -> ErrorBody {
         let kind = match self.status {

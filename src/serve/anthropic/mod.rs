@@ -51,6 +51,6 @@ impl ErrorDetail {
             status if status.is_client_error() => "invalid_request_error",
             _ => "api_error",
         };
-        ErrorDetail { r#type: kind, message: failure.message_with_field() }
+        ErrorDetail { r#type: kind, message: failure.message() }
     }
 }

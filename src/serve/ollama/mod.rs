@@ -27,7 +27,7 @@ pub struct OllamaError {
 
 impl OllamaError {
     pub fn of(failure: &Failure) -> OllamaError {
-        OllamaError { error: failure.message_with_field() }
+        OllamaError { error: failure.message() }
     }
 }
 
