@@ -234,20 +234,26 @@ fn standard_output_takes_text_only() {
 #[test]
 fn the_error_for_a_missing_model_has_the_download() {
     let said = |args: &[&str], text: &str| refused(&run(args), 1, text);
-    let curl = "curl -LO https://huggingface.co/BlinkDL/rwkv7-g1/resolve/main/rwkv7-g1k-1.5b-20260930-ctx25600.pth; then give -m";
+    let pulls = cfg!(feature = "download");
+    let how = match pulls {
+        true => "wingbeat pull rwkv7-g1-1.5b; or add --yes",
+        false => "curl -LO https://huggingface.co/BlinkDL/rwkv7-g1/resolve/main/rwkv7-g1k-1.5b-20260930-ctx25600.pth; then give -m",
+    };
     for verb in ["generate", "score", "chat", "quality"] {
-        said(&[verb, "-m", "rwkv7-g1-1.5b", "-p", "x"][..if verb == "chat" { 3 } else { 5 }], curl);
+        said(&[verb, "-m", "rwkv7-g1-1.5b", "-p", "x"][..if verb == "chat" { 3 } else { 5 }], how);
     }
     for args in [vec!["inspect", "rwkv7-g1-1.5b"], vec!["tokenize", "-m", "rwkv7-g1-1.5b", "x"], vec!["bench", "-m", "rwkv7-g1-1.5b"]] {
-        said(&args, curl);
+        said(&args, how);
     }
-    said(&["convert", "rwkv7-g1-1.5b", "out.safetensors"], curl);
-    said(&["generate", "x", "-m", "glm4"], "hf download zai-org/glm-4-9b-chat --local-dir glm-4-9b-chat");
+    said(&["convert", "rwkv7-g1-1.5b", "out.safetensors"], how);
+    let glm =
+        if pulls { "wingbeat pull glm-4-9b-chat; or add --yes" } else { "hf download zai-org/glm-4-9b-chat --local-dir glm-4-9b-chat" };
+    said(&["generate", "x", "-m", "glm4"], glm);
     said(&["generate", "x", "-m", "llama3"], "wingbeat runs RWKV-4 to RWKV-7 and GLM-4");
     said(
         &["generate", "x", "-m", "https://huggingface.co/BlinkDL/rwkv-7-world/blob/main/x.pth"],
         "resolve/main/x.pth'; then give -m x.pth",
     );
     let object: Value = serde_json::from_slice(&run(&words("generate x -m rwkv7-g1-1.5b --json")).stdout).unwrap();
-    assert!(object["error"]["hint"].as_str().unwrap().contains("curl -LO"), "{object}");
+    assert!(object["error"]["hint"].as_str().unwrap().contains(how.split(' ').next().unwrap()), "{object}");
 }

@@ -26,11 +26,14 @@ pub enum MessageEvent {
 
 /// The part that an event adds to a block.
 #[derive(Serialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 pub enum BlockDelta {
-    ThinkingDelta { thinking: String },
-    TextDelta { text: String },
-    InputJsonDelta { partial_json: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    Json { partial_json: String },
 }
 
 /// The end of a message.
@@ -118,17 +121,17 @@ impl Lines for MessageLines {
             }
             Event::Thought { text, .. } => {
                 self.begin(Open::Thought, || AnswerBlock::thought(""), out);
-                self.add(BlockDelta::ThinkingDelta { thinking: text.clone() }, out);
+                self.add(BlockDelta::Thinking { thinking: text.clone() }, out);
             }
             Event::Text { text, .. } => {
                 self.begin_text(out);
-                self.add(BlockDelta::TextDelta { text: text.clone() }, out);
+                self.add(BlockDelta::Text { text: text.clone() }, out);
             }
             Event::Call { call, name, .. } if *call < self.max_calls => {
                 self.begin(Open::Call(*call), || AnswerBlock::call(name, Map::new()), out);
             }
             Event::Arguments { call, text, .. } if *call < self.max_calls => {
-                self.add(BlockDelta::InputJsonDelta { partial_json: text.clone() }, out);
+                self.add(BlockDelta::Json { partial_json: text.clone() }, out);
             }
             Event::Done(done) => self.done(engine, done, out),
             _ => {}
