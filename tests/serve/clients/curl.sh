@@ -34,7 +34,8 @@ check '# EOF' "$url/metrics"
 check '"free_slots"' "$url/slots"
 check '"list"' "$url/v1/models"
 check '"openapi"' "$url/openapi.json"
-check '<title>wingbeat' "$url/"
+check '<title>wingbeat' -H 'accept: text/html' "$url/"
+check 'Ollama is running' "$url/"
 # A state: saved, listed, continued, copied, downloaded, uploaded, deleted.
 check '"story"' "$url/v1/states" -d '{"action": "save", "name": "story", "prompt": "In the beginning"}'
 check '"story"' "$url/v1/states"
