@@ -36,7 +36,7 @@ impl Scheduler {
         {
             let next = match next.what {
                 What::Swapped(job) => {
-                    self.resume(job);
+                    self.resume(job, next.n_slots);
                     continue;
                 }
                 What::Waiting(next) => next,

@@ -155,9 +155,8 @@ impl Scheduler {
         true
     }
 
-    /// Gives slots to a continuation that was swapped out.
-    pub(super) fn resume(&mut self, job: JobId) {
-        let n_slots = self.batcher.swapped().find_map(|(other, n_slots)| (other == job).then_some(n_slots)).unwrap_or(1);
+    /// Gives `n_slots` slots to a continuation that was swapped out.
+    pub(super) fn resume(&mut self, job: JobId, n_slots: usize) {
         self.cache.make_room(n_slots, self.batcher.session_mut());
         let Some(request) = self.sequences.get(&job).map(|sequence| sequence.request) else { return };
         match self.batcher.swap_in(job) {
