@@ -1,6 +1,7 @@
 //! Renders messages as one prompt, and makes a reader for the answer.
 
-use super::format::{Kind, vocab_of};
+use super::begun::Begun;
+use super::format::{Kind, LEAD, vocab_of};
 use super::rules::AnswerPlace;
 use super::think::ReplyStart;
 use super::{AnswerReader, Format};
@@ -34,6 +35,8 @@ pub struct Question {
     n_before: usize,
     /// The tools that the answer can call.
     declared: Declared,
+    /// The answer that the last message begins, without its thought. `None` if the last message is not an answer.
+    begun: Option<String>,
 }
 
 /// The kind of format that rendered a prompt. The kind determines how a reader splits the answer.
@@ -62,51 +65,79 @@ impl Question {
         if messages.is_empty() {
             return Err(Error::input("expected at least 1 message, found an empty list").field("messages"));
         }
+        let (messages, mut begun) = Begun::split(messages);
+        if messages.is_empty() {
+            let e = Error::input("expected a message before the answer that the model continues").field("messages");
+            return Err(e.hint("begin with a message of the role user"));
+        }
         let sampling = format.settings().sampling;
         let declared = Declared::in_messages(messages);
         let before = format.before_prompt();
-        Ok(match &format.kind {
+        let mut question = match &format.kind {
             Kind::Messages(options) => {
                 let template = &options.template;
-                let parts = template.render(messages)?;
-                let text = whole(&parts);
+                let mut parts = template.render(messages)?;
+                let lead = template.lead(messages);
+                let mut text = whole(&parts);
+                let opening = template.opening(&text).to_string();
                 let (tokens, source) = match options.is_rwkv() {
-                    true => ([before, &vocab.encode_further(text.as_bytes())?].concat(), Source::Text),
-                    false => (encode(&parts, vocab)?, Source::Segments),
+                    true => {
+                        if let Some(begun) = begun {
+                            text = begun.append_to(text.strip_suffix(&opening).unwrap_or(&text), lead);
+                        }
+                        ([before, &vocab.encode_further(text.as_bytes())?].concat(), Source::Text)
+                    }
+                    false => {
+                        if let Some(begun) = begun {
+                            parts = begun.append_to_parts(parts, lead);
+                        }
+                        (encode(&parts, vocab)?, Source::Segments)
+                    }
                 };
-                let place = AnswerPlace { opening: template.opening(&text).into(), lead: template.lead(messages), blank_line: None };
-                let (stop_ids, stop_texts, start) =
-                    (options.stop_ids(vocab)?, options.stop_texts(messages), ReplyStart::after(&place.opening));
+                let start = ReplyStart::after(&opening);
                 Question {
                     tokens,
                     sampling,
-                    stop_ids,
-                    stop_texts,
+                    stop_ids: options.stop_ids(vocab)?,
+                    stop_texts: options.stop_texts(messages),
                     max_new_tokens: options.generation.max_new_tokens,
-                    place,
+                    place: AnswerPlace { opening, lead, blank_line: None },
                     start,
                     source,
                     n_before: before.len(),
                     declared,
+                    begun: None,
                 }
             }
             Kind::Lines(lines) => {
-                let tokens = [before, &vocab.encode_further(lines.whole(messages)?.as_bytes())?].concat();
-                let (stop_texts, place, start) = (vec![lines.end()], lines.place(vocab), lines.begins());
+                let mut text = lines.whole(messages)?;
+                if lines.begins() == ReplyStart::Answer {
+                    begun = begun.map(Begun::without_thought);
+                }
+                if let Some(begun) = begun {
+                    text = begun.append_to(text.strip_suffix(lines.opening).unwrap_or(&text), LEAD);
+                }
                 Question {
-                    tokens,
+                    tokens: [before, &vocab.encode_further(text.as_bytes())?].concat(),
                     sampling,
                     stop_ids: None,
-                    stop_texts,
+                    stop_texts: vec![lines.end()],
                     max_new_tokens: None,
-                    place,
-                    start,
+                    place: lines.place(vocab),
+                    start: lines.begins(),
                     source: Source::Lines,
                     n_before: before.len(),
                     declared,
+                    begun: None,
                 }
             }
-        })
+        };
+        if let Some(begun) = begun {
+            question.place = AnswerPlace { opening: begun.opening().into(), lead: "", ..question.place };
+            question.start = begun.start();
+            question.begun = Some(begun.answer().into());
+        }
+        Ok(question)
     }
 
     /// Returns a constraint for the whole text that the model writes. The constraint restricts the answer, but not the thought before the answer.
@@ -137,11 +168,17 @@ impl Question {
     /// Returns a reader for the answer. For RWKV, whose prompts have no special tokens, the reader ignores `stop_texts`. The caller must then pass
     /// them to the session in [`Limits`](crate::session::Limits).
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
-        match self.source {
+        let reader = match self.source {
             Source::Segments => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.declared.clone()),
             Source::Text => AnswerReader::of_text(self.start, self.declared.clone()),
             Source::Lines => AnswerReader::of_line(self.start, Vec::new()),
-        }
+        };
+        if self.begun.is_some() { reader.going_on() } else { reader }
+    }
+
+    /// Returns the answer that the last message begins, without its thought. `None` if the last message is not an answer.
+    pub(crate) fn begun(&self) -> Option<&str> {
+        self.begun.as_deref()
     }
 
     /// Returns how many tokens this prompt shares with the conversation's next prompt. Where this prompt begins a thought, the next prompt has the

@@ -61,6 +61,11 @@ impl AnswerReader {
         AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, declared, is_call: false }
     }
 
+    /// Returns the reader of an answer whose beginning is in the prompt. Blanks at the beginning of the next text belong to the answer.
+    pub(super) fn going_on(self) -> AnswerReader {
+        AnswerReader { splitter: self.splitter.going_on(), ..self }
+    }
+
     /// Reads the next token, and `text`: the new text that later tokens can no longer change. `token` is `None` if only text is reported that was
     /// held back before. Passes new parts to `on_part`. Returns `Break` if `on_part` does or if a stop text ends the answer.
     pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {

@@ -22,7 +22,8 @@ pub enum AnswerPart<'a> {
 /// whole part.
 pub type OnPart<'a> = dyn FnMut(AnswerPart<'_>) -> ControlFlow<()> + 'a;
 
-const BEGIN: &str = "<think>";
+/// The tag that begins a thought.
+pub const BEGIN: &str = "<think>";
 /// The tag that ends a thought.
 pub const END: &str = "</think>";
 
@@ -95,6 +96,13 @@ impl Splitter {
     /// Returns the splitter with a reader for calls of the `declared` tools.
     pub fn with_calls(self, declared: Declared) -> Splitter {
         Splitter { calls: (!declared.is_empty()).then(|| CallReader::new(declared)), ..self }
+    }
+
+    /// Returns the splitter of a reply whose beginning is in the prompt. Blanks at the beginning of the next text belong to the reply.
+    pub fn going_on(mut self) -> Splitter {
+        let part = if self.is_thinking() { &mut self.thought } else { &mut self.answer };
+        part.goes_on = true;
+        self
     }
 
     /// Reads the next text of the reply and passes its parts to `on_part`. Returns `Break` if `on_part` does or if a stop text ends the answer.
@@ -218,11 +226,13 @@ fn begun(text: &str, mark: &str) -> usize {
 struct Trimmed {
     shown: String,
     blanks: String,
+    /// True if other text precedes this text, so that blanks at its beginning are kept.
+    goes_on: bool,
 }
 
 impl Trimmed {
     fn push(&mut self, text: &str, show: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
-        let text = if self.shown.is_empty() { text.trim_start() } else { text };
+        let text = if self.shown.is_empty() && !self.goes_on { text.trim_start() } else { text };
         let solid = text.trim_end();
         if solid.is_empty() {
             self.blanks.push_str(text);

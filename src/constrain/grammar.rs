@@ -98,6 +98,31 @@ impl Grammar {
         Ok(Grammar { rules, lead: String::new(), schema: None, closes: true })
     }
 
+    /// Returns the grammar of the texts that match a regular expression as a whole. Anchors at both ends are dropped, because they change nothing.
+    ///
+    /// # Errors
+    /// `Input` if the text is empty. [`Pieces::follow`](super::Pieces::follow) reports wrong expressions.
+    pub fn regex(text: &str) -> Result<Grammar> {
+        let text = text.strip_prefix('^').unwrap_or(text);
+        let text = text.strip_suffix('$').filter(|rest| !rest.ends_with('\\')).unwrap_or(text);
+        if text.is_empty() {
+            return Err(Error::input("expected a regular expression that matches some text, found an empty one"));
+        }
+        Ok(Grammar { rules: format!("whole: WHOLE\nWHOLE: {}\n", lark::regex(text)), lead: String::new(), schema: None, closes: true })
+    }
+
+    /// Returns the grammar that accepts each of `texts` and nothing else.
+    ///
+    /// # Errors
+    /// `Input` if there is no text.
+    pub fn choice(texts: &[String]) -> Result<Grammar> {
+        if texts.is_empty() {
+            return Err(Error::input("expected at least one text to choose from, found none"));
+        }
+        let quoted: Vec<String> = texts.iter().map(|text| lark::quoted(text)).collect();
+        Ok(Grammar { rules: format!("whole: {}\n", quoted.join(" | ")), lead: String::new(), schema: None, closes: true })
+    }
+
     /// Returns the grammar of any JSON object, with the spacing of [`json_schema`](Self::json_schema).
     pub fn json_object() -> Grammar {
         Grammar::schema(&json!({ "type": "object", "x-guidance": spacing() }))
@@ -109,7 +134,7 @@ impl Grammar {
     }
 
     /// Sets whether a text is completed before its token limit. If `closes` is true, the last tokens are chosen so that the text matches the whole
-    /// grammar; if the limit is too small for any complete text, the text is still cut. The default is true for JSON and false for GBNF.
+    /// grammar; if the limit is too small for any complete text, the text is still cut. The default is false for GBNF and true for other grammars.
     #[must_use]
     pub fn close(self, closes: bool) -> Grammar {
         Grammar { closes, ..self }

@@ -139,3 +139,19 @@ impl LarkWriter<'_> {
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
+
+/// Writes a regular expression for Lark: between slashes, on one line.
+pub fn regex(text: &str) -> String {
+    let mut written = String::from("/");
+    let mut is_escaped = false;
+    for c in text.chars() {
+        match c {
+            '/' if !is_escaped => written += "\\/",
+            '\n' if is_escaped => written += "n",
+            '\n' => written += "\\n",
+            c => written.push(c),
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    written + "/"
+}

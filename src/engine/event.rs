@@ -18,6 +18,16 @@ pub enum Event {
         /// state of a request with [`state_is_prefix`](super::Request::state_is_prefix).
         cached_tokens: usize,
     },
+    /// A part of the prompt is prefilled. Sent after each step of the prefill if the request sets
+    /// [`return_progress`](super::Request::return_progress).
+    Progress {
+        /// The number of tokens of the prompt that are prefilled, cached tokens included.
+        processed_tokens: usize,
+        /// The number of tokens in the prompt.
+        prompt_tokens: usize,
+        /// The number of tokens that needed no prefill.
+        cached_tokens: usize,
+    },
     /// Log-probabilities of all prompt tokens except the first. Sent if the request sets both `echo` and `logprobs`.
     Prompt {
         /// The first token of the prompt. `None` if the prompt is empty.
@@ -87,7 +97,7 @@ impl Event {
     /// Returns about how many bytes of memory the event takes.
     pub(super) fn n_bytes(&self) -> usize {
         let heap = match self {
-            Event::Started { .. } | Event::Score { .. } => 0,
+            Event::Started { .. } | Event::Progress { .. } | Event::Score { .. } => 0,
             Event::Vector { vector, .. } => size_of_val(vector.as_slice()),
             Event::Prompt { logprobs, .. } => logprobs.iter().map(logprobs_bytes).sum(),
             Event::Text { text, .. } | Event::Thought { text, .. } | Event::Arguments { text, .. } => text.len(),

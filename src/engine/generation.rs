@@ -7,6 +7,7 @@ use super::outbox::Reader;
 #[cfg(not(target_arch = "wasm32"))]
 use super::thread::EngineThread;
 use crate::error::{Error, Result};
+use crate::sample::Sampling;
 use futures_core::Stream;
 use std::pin::Pin;
 #[cfg(not(target_arch = "wasm32"))]
@@ -22,6 +23,7 @@ pub struct Generation {
     /// The number of continuations that are not complete.
     pub(super) n_left: usize,
     pub(super) n_tokens: usize,
+    pub(super) sampling: Sampling,
     /// The last field, because fields are dropped in order: dropping `events` cancels the request, and only then can the thread end.
     #[cfg(not(target_arch = "wasm32"))]
     pub(super) _thread: Arc<EngineThread>,
@@ -31,6 +33,11 @@ impl Generation {
     /// Returns the number of tokens of the request: of its prompt, or of all its texts.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
+    }
+
+    /// Returns the sampler settings of the request: its own, and the defaults of the model for all others.
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
     }
 
     /// Blocks until the next event. Returns `None` after the last event.

@@ -16,6 +16,7 @@ use super::{CacheOptions, EngineOptions};
 #[cfg(doc)]
 use crate::error::Kind;
 use crate::error::{Error, Result};
+use crate::sample::Sampling;
 use crate::session::{Batcher, Idle, Model, Scorer, Session};
 #[cfg(feature = "serve")]
 use crate::session::{LoadedState, Snapshot};
@@ -130,6 +131,11 @@ impl Engine {
         &self.shared.model
     }
 
+    /// Returns whether the engine scores documents: see [`EngineOptions::reranker`].
+    pub fn has_reranker(&self) -> bool {
+        self.shared.options.reranker.is_some()
+    }
+
     /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, so the call can take a while.
     ///
     /// # Errors
@@ -185,6 +191,17 @@ impl Engine {
         self.shared.prepare(request, None).map(|prepared| prepared.prompt)
     }
 
+    /// Checks a request as [`submit`](Self::submit) does, but does not queue it. Returns the sampler settings and the maximum number of tokens with which
+    /// the request would run.
+    ///
+    /// # Errors
+    /// An `Input` or `Usage` error that names the wrong field of the request.
+    pub fn settings(&self, request: &Request) -> Result<(Sampling, usize)> {
+        let prepared = self.shared.prepare(request, None)?;
+        let most = if request.max_tokens.is_none() { self.shared.options.max_tokens } else { usize::MAX };
+        Ok((prepared.sampling, prepared.limits.max_tokens.min(most)))
+    }
+
     /// Queues a prepared request and returns the handle of its events.
     ///
     /// # Errors
@@ -193,6 +210,7 @@ impl Engine {
         let (events, reader) = outbox::queue(self.shared.options.event_bytes, self.wake.clone());
         let (n, namespace) = (request.n, request.namespace.clone());
         let n_tokens = prepared.texts.as_ref().map_or(prepared.prompt.len(), |texts| texts.n_tokens);
+        let sampling = prepared.sampling.clone();
         let submission = Submission { prepared, events, request, state, at: Instant::now() };
         // The counts stay locked until the request is sent and counted. So no other request takes the place of this one in the queue, and no request
         // enters the queue after a drain has begun.
@@ -204,6 +222,7 @@ impl Engine {
             events: reader,
             n_left: n,
             n_tokens,
+            sampling,
             #[cfg(not(target_arch = "wasm32"))]
             _thread: self.thread.clone(),
         })

@@ -3,9 +3,11 @@
 
 use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
 use super::rules::{Close, Rules};
-use crate::chat::{Format, Message, Question, Role, Tool};
+use crate::chat::{Format, Message, Question, Role, Tool, is_begun};
 use crate::constrain::Constraint;
-use crate::error::{Error, Kind, Result};
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+use crate::constrain::Follower;
+use crate::error::{Error, Kind, Result, short};
 use crate::sample::{Sampling, random_seed};
 use crate::session::{Limits, Model, VectorRule, nothing_to_continue};
 use crate::vocab::Vocab;
@@ -105,6 +107,10 @@ fn check_counts(request: &Request) -> Result<()> {
         check_pooling(request).map_err(|e| e.field("pooling"))?;
     }
     check("logprobs", request.logprobs.unwrap_or(0), 0..=MAX_LOGPROBS)?;
+    let n_ids = request.stop_token_ids.len();
+    if n_ids > MAX_STOPS {
+        return Err(Error::input(format!("expected at most {MAX_STOPS} token ids, found {n_ids}")).field("stop_token_ids"));
+    }
     let stops = request.stop.as_deref().unwrap_or_default();
     if stops.iter().any(String::is_empty) {
         return Err(Error::input("expected stop texts of at least 1 byte, found an empty text").field("stop"));
@@ -116,6 +122,16 @@ fn check_counts(request: &Request) -> Result<()> {
         return Err(Error::input(text).field("stop"));
     }
     Ok(())
+}
+
+/// Checks that the last message is an answer exactly if the request wants an answer to be continued.
+fn check_begun(request: &Request, messages: &[Message]) -> Result<()> {
+    let found = match (request.continue_final_message, messages.last()) {
+        (Some(false), Some(last)) if is_begun(last) => "expected true, because the last message has the role assistant, found false",
+        (Some(true), Some(last)) if !is_begun(last) => "expected a last message of the role assistant with text to continue",
+        _ => return Ok(()),
+    };
+    Err(Error::input(found).field("continue_final_message").hint("leave the field out: an answer at the end of the messages is continued"))
 }
 
 /// Checks a request for vectors or scores. The request generates no text, so it cannot have fields that need text.
@@ -153,6 +169,22 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     }
     messages[0].tools = tools.to_vec();
     Ok(messages)
+}
+
+/// Returns `follower` after the text `begun`, with which the caller began the answer.
+///
+/// # Errors
+/// `Input` if the rules do not allow this text.
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+fn begun_by(mut follower: Follower, begun: &str, model: &Model) -> Result<Follower> {
+    let vocab = model.vocab().ok_or_else(|| Error::input("a grammar needs a vocabulary"))?;
+    for id in vocab.encode(begun.as_bytes())? {
+        follower.accept(id).map_err(|_| {
+            let e = Error::input(format!("the begun answer {:?} breaks the rules of the request", short(begun, 40))).field("messages");
+            e.hint("end with a message of the role user, or begin the answer as its grammar or schema demands")
+        })?;
+    }
+    Ok(follower)
 }
 
 impl Preparer {
@@ -224,6 +256,11 @@ impl Preparer {
         if request.ignore_eos == Some(true) || self.model.vocab().is_none() {
             limits.stop_ids = Some(Vec::new());
         }
+        if !request.stop_token_ids.is_empty() {
+            self.model.check_ids(&request.stop_token_ids).map_err(|e| e.field("stop_token_ids"))?;
+            let of_model = || self.model.facts().stop_ids.clone();
+            limits.stop_ids.get_or_insert_with(of_model).extend(&request.stop_token_ids);
+        }
         Ok(Prepared { prompt, ends, sampling, limits, constraint, question, texts: None })
     }
 
@@ -252,6 +289,7 @@ impl Preparer {
 
     /// Converts messages and the request's tools to a prompt, with the chat format that the request selects.
     fn question(&mut self, request: &Request, messages: &[Message]) -> Result<Question> {
+        check_begun(request, messages)?;
         let (format, messages) = self.asked(request, messages)?;
         Question::new(&self.model, &format, &messages).map_err(|e| if request.tools.is_empty() { e } else { e.field("tools") })
     }
@@ -329,7 +367,8 @@ impl Preparer {
         let Some((last, before)) = messages.split_last() else { return Vec::new() };
         let other = Message { content: if last.content.starts_with('x') { "y".into() } else { "x".into() }, ..last.clone() };
         let edited = [before, &[other]].concat();
-        let next = |answer: &str| [messages.as_slice(), &[Message::assistant(answer), Message::user("x")]].concat();
+        let (before_answer, begun) = if is_begun(last) { (before, last.content.as_str()) } else { (messages.as_slice(), "") };
+        let next = |answer: &str| [before_answer, &[Message::assistant(format!("{begun}{answer}")), Message::user("x")]].concat();
         let common = |messages: &[Message], preparer: &mut Self| {
             let tokens = preparer.question(request, messages).map(|question| question.tokens).unwrap_or_default();
             tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count()
@@ -352,11 +391,15 @@ impl Preparer {
     #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     fn constraint(&mut self, request: &Request, question: Option<&Question>) -> Result<Option<MakeConstraint>> {
         let Some(rules) = self.rules(request)? else { return Ok(None) };
-        let (close, followers) = (Close::asked(request.close), &mut self.followers);
+        let (close, model, followers) = (Close::asked(request.close), &self.model, &mut self.followers);
         let is_call = matches!(rules, Rules::Calls(_));
         let mut follower = |lead: &str| {
             let lead = question.filter(|_| is_call).map_or_else(|| Ok(lead.to_string()), |question| question.call_lead(lead));
-            lead.and_then(|lead| followers.of(&rules, close, &lead).cloned()).map_err(|e| e.field(rules.field()))
+            let follower = lead.and_then(|lead| followers.of(&rules, close, &lead).cloned()).map_err(|e| e.field(rules.field()))?;
+            match question.and_then(Question::begun) {
+                Some(begun) => begun_by(follower, begun, model),
+                None => Ok(follower),
+            }
         };
         let Some(question) = question else {
             let follower = follower("")?;
@@ -369,7 +412,7 @@ impl Preparer {
             found = Some(made.clone());
             Ok(Box::new(made))
         })?;
-        let (question, model) = (question.clone(), self.model.clone());
+        let (question, model) = (question.clone(), model.clone());
         Ok(found.map(|found| -> MakeConstraint { Box::new(move || question.constrain(&model, &mut |_| Ok(Box::new(found.clone())))) }))
     }
 

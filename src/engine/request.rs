@@ -106,6 +106,8 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// Stop texts. A continuation ends just before the first occurrence of a stop text. `None` means no stop texts.
     pub stop: Option<Vec<String>>,
+    /// Tokens that end a continuation, besides the model's stop ids. They are not part of the text.
+    pub stop_token_ids: Vec<u32>,
     /// If true, the model's stop ids do not end a continuation. `None` means false.
     pub ignore_eos: Option<bool>,
     /// The rules that the text must follow: a grammar or a JSON schema. `None` sets no rules.
@@ -120,10 +122,15 @@ pub struct Request {
     pub logprobs: Option<usize>,
     /// If true, the returned text begins with the prompt. If `logprobs` is also set, the prompt's tokens get log-probabilities, too.
     pub echo: bool,
+    /// If true, [`Event::Progress`](super::Event) reports how far the prompt is prefilled.
+    pub return_progress: bool,
     /// The name of the chat format that converts messages to a prompt. `None` selects the engine's format.
     pub format: Option<String>,
     /// Selects how the model thinks before it answers messages. `None` leaves the choice to the chat format.
     pub thinking: Option<Thinking>,
+    /// If the last message is an answer, the model continues its text. `Some(false)` refuses such messages, and `Some(true)` refuses messages that end
+    /// with another role.
+    pub continue_final_message: Option<bool>,
     /// If true, a prompt made from messages begins with token 0 (`<|endoftext|>`), for G1 models. `None` leaves the choice to the engine's format.
     pub add_bos: Option<bool>,
     /// Requests a vector of the prompt: its hidden states after the last norm, pooled to one vector and scaled to the length 1. The request then
@@ -162,14 +169,17 @@ impl Request {
             input,
             max_tokens: None,
             stop: None,
+            stop_token_ids: Vec::new(),
             ignore_eos: None,
             follows: None,
             close: None,
             n: 1,
             logprobs: None,
             echo: false,
+            return_progress: false,
             format: None,
             thinking: None,
+            continue_final_message: None,
             add_bos: None,
             pooling: None,
             tools: Vec::new(),
@@ -229,11 +239,13 @@ impl Request {
         Request {
             max_tokens: self.max_tokens.or(defaults.max_tokens),
             stop: self.stop.clone().or_else(|| defaults.stop.clone()),
+            stop_token_ids: if self.stop_token_ids.is_empty() { defaults.stop_token_ids.clone() } else { self.stop_token_ids.clone() },
             ignore_eos: self.ignore_eos.or(defaults.ignore_eos),
             follows,
             close: self.close.or(defaults.close),
             format: self.format.clone().or_else(|| defaults.format.clone()),
             thinking: self.thinking.or(defaults.thinking),
+            continue_final_message: self.continue_final_message.or(defaults.continue_final_message),
             add_bos: self.add_bos.or(defaults.add_bos),
             tools: if self.tools.is_empty() { defaults.tools.clone() } else { self.tools.clone() },
             tool_choice: self.tool_choice.clone().or_else(|| defaults.tool_choice.clone()),

@@ -13,6 +13,10 @@ pub enum Rules {
     Gbnf(String),
     /// A JSON schema, as text. The model writes the properties of an object in the order of the schema.
     Schema(String),
+    /// A regular expression that the whole text must match. Anchors, references and lookarounds are not supported.
+    Regex(String),
+    /// One of these texts.
+    Choice(Vec<String>),
     /// Any JSON object.
     Object,
     /// Any JSON value.
@@ -26,7 +30,7 @@ pub enum Rules {
 /// text that reaches `max_tokens` is cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Close {
-    /// The default of the rules: a JSON text is closed before it reaches `max_tokens`, a text with a GBNF grammar is not closed.
+    /// The default of the rules: a text with a GBNF grammar is cut at `max_tokens`, every other text is closed before.
     #[default]
     ByKind,
     /// Near `max_tokens`, only tokens that lead to the end of the text are allowed, so that the text is complete.
@@ -71,6 +75,8 @@ impl Rules {
         match self {
             Rules::Gbnf(_) => "grammar",
             Rules::Schema(_) => "json_schema",
+            Rules::Regex(_) => "regex",
+            Rules::Choice(_) => "choice",
             Rules::Object => "json_object",
             Rules::Value => "json_value",
             Rules::Calls(_) => "tool_choice",
@@ -86,6 +92,8 @@ impl Rules {
         match self {
             Rules::Gbnf(text) => Grammar::gbnf(text),
             Rules::Schema(text) => Grammar::json_schema(&json(text)?),
+            Rules::Regex(text) => Grammar::regex(text),
+            Rules::Choice(texts) => Grammar::choice(texts),
             Rules::Calls(texts) => {
                 let read = |[before, schema, after]: &[String; 3]| Ok((before.clone(), json(schema)?, after.clone()));
                 Grammar::framed(&texts.iter().map(read).collect::<Result<Vec<_>>>()?)

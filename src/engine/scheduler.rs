@@ -334,6 +334,7 @@ impl Scheduler {
                 let ended: Vec<Done> = ended.into_iter().filter_map(|done| self.end_passage(done)).collect();
                 ended.into_iter().for_each(|done| self.end(done));
                 self.report_passages();
+                self.report_prefills();
                 self.report_saved();
             }
             // After an error, the contents of all slots are unknown, so no job can continue.
@@ -342,6 +343,21 @@ impl Scheduler {
                 self.close_kept();
                 let requests: Vec<u64> = self.running.keys().copied().collect();
                 requests.into_iter().for_each(|request| self.fail(request, e.clone()));
+            }
+        }
+    }
+
+    /// Sends how far prompts are prefilled, to the readers that want to know.
+    fn report_prefills(&mut self) {
+        let Scheduler { batcher, sequences, running, .. } = self;
+        for (job, sequence) in sequences.iter().filter(|(_, sequence)| sequence.index == 0 && sequence.first_token.is_none()) {
+            let Some(request) = running.get_mut(&sequence.request) else { continue };
+            let (Some(n_told), Some(n_unread)) = (&mut request.n_told, batcher.n_unread(*job)) else { continue };
+            let Running { prompt_tokens, cached_tokens, .. } = *request;
+            let processed_tokens = prompt_tokens.saturating_sub(n_unread);
+            if *n_told != processed_tokens {
+                *n_told = processed_tokens;
+                request.events.send(Event::Progress { processed_tokens, prompt_tokens, cached_tokens });
             }
         }
     }

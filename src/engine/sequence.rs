@@ -23,6 +23,8 @@ pub struct Running {
     pub texts_left: usize,
     /// The number of tokens at the beginning of the prompt that a cache entry, or a state with `state_is_prefix`, covered.
     pub cached_tokens: usize,
+    /// The number of prefilled tokens that was last reported. `None` if the request wants no reports.
+    pub n_told: Option<usize>,
     /// The namespace in which the slots of the request become cache entries. `None` if the request uses no cache.
     pub namespace: Option<String>,
     /// The namespace of the request.

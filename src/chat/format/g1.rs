@@ -67,8 +67,9 @@ const BOS: u32 = 0;
 const MAX_TOKENS: usize = 4096;
 
 impl Format {
-    /// Returns the format for a conversation with tools, calls or results. A G1 format of lines becomes `g1-tools` with the same [`Thinking`]. A G1
-    /// format of messages changes to the sampler settings for tools. Other formats are unchanged.
+    /// Returns the format for a conversation with tools, calls or results. A G1 format of lines becomes `g1-tools` with the same [`Thinking`]. Other
+    /// formats of lines become `g1-tools-short`, although their models were not trained with tools. A G1 format of messages changes to the sampler
+    /// settings for tools. Other formats are unchanged.
     #[must_use]
     pub fn for_tools(self) -> Format {
         let is_rwkv = matches!(&self.kind, Kind::Messages(options) if options.template.family() == Family::Rwkv);
@@ -76,6 +77,10 @@ impl Format {
             (Kind::Lines(_), Some(thinking)) => {
                 let tools = Format { has_bos: self.has_bos, ..format("g1-tools", Style::Tools, None, self.profiles) };
                 tools.with_thinking(thinking).expect("the format has thoughts")
+            }
+            (Kind::Lines(_), None) => {
+                let tools = format("g1-tools-short", Style::Short, None, self.profiles);
+                tools.with_thinking(Thinking::Off).expect("the format has thoughts")
             }
             (Kind::Messages(options), _) if is_rwkv && !self.is_for_tools => {
                 let generation = generation(&self.profiles, Profile::Tools);

@@ -106,7 +106,7 @@ impl Lines {
     /// Returns all messages as one prompt that ends where the model's reply begins.
     ///
     /// # Errors
-    /// `Input` if the format does not support a message's role or tools, or if the last message is a reply.
+    /// `Input` if the format does not support a message's role or tools.
     pub fn whole(&self, messages: &[Message]) -> Result<String> {
         let Lines { user, bot, interface, .. } = self;
         let mut text = String::new();
@@ -133,12 +133,7 @@ impl Lines {
             let space = if content.is_empty() && self.ending == Ending::NextTurn { "" } else { LEAD };
             text += &format!("{name}{interface}{space}{content}\n\n");
         }
-        match messages.last() {
-            Some(last) if last.role == Role::Assistant => Err(Error::input("the last message has the role assistant: nothing to answer")
-                .field("messages")
-                .hint("end with a message of the role user")),
-            _ => Ok(text + bot + interface + self.opening),
-        }
+        Ok(text + bot + interface + self.opening)
     }
 }
 

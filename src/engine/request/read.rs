@@ -56,12 +56,15 @@ impl Request {
                 "max_tokens" => request.max_tokens = Some(limit(name, value)?),
                 "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a string")?]),
                 "stop" => request.stop = Some(of(name, value, "a string or an array of strings")?),
+                "stop_token_ids" => request.stop_token_ids = of(name, value, "an array of token ids")?,
                 "ignore_eos" => request.ignore_eos = Some(of(name, value, "true or false")?),
                 "grammar" => follows.push(Follows::Rules(Rules::Gbnf(of(name, value, "a string with a GBNF grammar")?))),
                 "json_schema" => {
                     let text = if is_text(value) { of(name, value, "a schema")? } else { value.to_owned() };
                     follows.push(Follows::Rules(Rules::Schema(text)));
                 }
+                "regex" => follows.push(Follows::Rules(Rules::Regex(of(name, value, "a string with a regular expression")?))),
+                "choice" => follows.push(Follows::Rules(Rules::Choice(choice(name, value)?))),
                 "json_object" => follows.push(match of(name, value, "true or false")? {
                     true => Follows::Rules(Rules::Object),
                     false => Follows::NoObject,
@@ -72,10 +75,12 @@ impl Request {
                 }),
                 "close" => request.close = Some(of(name, value, "true or false")?),
                 "echo" => request.echo = of(name, value, "true or false")?,
+                "return_progress" => request.return_progress = of(name, value, "true or false")?,
                 "format" => request.format = Some(of(name, value, "the name of a chat format")?),
                 "thinking" => {
                     request.thinking = Some(of::<String>(name, value, Thinking::expected())?.parse().map_err(|e: Error| e.field(name))?)
                 }
+                "continue_final_message" => request.continue_final_message = Some(of(name, value, "true or false")?),
                 "add_bos" => request.add_bos = Some(of(name, value, "true or false")?),
                 "pooling" => {
                     request.pooling = Some(match of::<String>(name, value, "last or mean")?.as_str() {
@@ -104,7 +109,7 @@ impl Request {
         }
         if follows.len() > 1 {
             let text = format!(
-                "expected at most one of the fields grammar, json_schema, json_object and json_value, found {} of them",
+                "expected at most one of the fields grammar, json_schema, regex, choice, json_object and json_value, found {} of them",
                 follows.len()
             );
             return Err(Error::input(text));
@@ -121,6 +126,15 @@ fn tool_choice(name: &str, value: &str) -> Result<ToolChoice> {
     match found.as_str().or_else(|| found.get("function")?.get("name")?.as_str()) {
         Some(text) => Ok(ToolChoice::from(text)),
         None => Err(Error::input(format!("expected {expected}, found {}", short(value, 40))).field(name)),
+    }
+}
+
+/// Reads the texts of which one must be generated.
+fn choice(name: &str, value: &str) -> Result<Vec<String>> {
+    let texts: Vec<String> = of(name, value, "an array of strings")?;
+    match texts.iter().any(|text| !text.is_empty()) {
+        true => Ok(texts),
+        false => Err(Error::input("expected at least one text that is not empty, found none").field(name)),
     }
 }
 

@@ -126,11 +126,14 @@ fn errors_name_the_field() {
         (r#"{"prompt":"x","top_p":true}"#, "top_p: expected a number, a string or a list of these, found true"),
         (r#"{"prompt":"x","grammar":["a"]}"#, "grammar: expected a string with a GBNF grammar, found [\"a\"]"),
         (r#"{"prompt":"x","tool_choice":7}"#, "tool_choice: expected auto, none, required or the name of a tool, found 7"),
+        (r#"{"prompt":"x","choice":[""]}"#, "choice: expected at least one text that is not empty, found none"),
+        (r#"{"prompt":"x","regex":1}"#, "regex: expected a string with a regular expression, found 1"),
+        (r#"{"prompt":"x","stop_token_ids":["a"]}"#, "stop_token_ids: expected an array of token ids, found [\"a\"]"),
         (r#"{"prompt":"x","close":1}"#, "close: expected true or false, found 1"),
         (r#"{"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
         (
             r#"{"prompt":"x","grammar":"","json_schema":{}}"#,
-            "expected at most one of the fields grammar, json_schema, json_object and json_value, found 2 of them",
+            "expected at most one of the fields grammar, json_schema, regex, choice, json_object and json_value, found 2 of them",
         ),
         (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected an object of token ids and numbers"),
     ] {

@@ -153,6 +153,7 @@ impl Scheduler {
             texts_left: 0,
             prompt,
             cached_tokens: from.n_tokens,
+            n_told: request.return_progress.then_some(0),
             namespace,
             owner,
             state,

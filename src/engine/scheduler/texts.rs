@@ -29,6 +29,7 @@ impl Scheduler {
                 prompt_tokens: texts.n_tokens,
                 texts_left: texts.n_texts,
                 cached_tokens: 0,
+                n_told: None,
                 namespace: None,
                 owner: submission.request.namespace.clone(),
                 state: None,
