@@ -2,9 +2,12 @@
 
 mod anthropic;
 mod chat;
+mod continued;
 mod description;
+mod fields;
 mod guards;
 mod hostile;
+mod llama;
 mod ollama;
 mod program;
 mod responses;
@@ -223,6 +226,20 @@ impl Drop for Server {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+/// Reads from a connection until a text between `before` and `after` has arrived, and returns this text.
+pub fn read_until(connection: &mut TcpStream, before: &str, after: &str) -> String {
+    let (mut seen, mut part) = (Vec::new(), [0; 1024]);
+    loop {
+        let n = connection.read(&mut part).unwrap();
+        assert!(n > 0, "the connection ended: {}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&part[..n]);
+        let text = String::from_utf8_lossy(&seen);
+        if let Some((found, _)) = text.split_once(before).and_then(|(_, rest)| rest.split_once(after)) {
+            return found.into();
         }
     }
 }

@@ -7,6 +7,7 @@ use super::hosted::{Hosted, ServedModel, ServedTask};
 use super::lanes::Lanes;
 use super::ledger::Ledger;
 use super::metrics::Metrics;
+use super::recordings::Recordings;
 use super::states::States;
 use super::store::Store;
 use crate::engine::Engine;
@@ -24,6 +25,8 @@ pub struct App {
     pub metrics: Metrics,
     /// The requests that are being answered.
     pub ledger: Arc<Ledger>,
+    /// Answers that survive their connection.
+    pub recordings: Recordings,
     /// Threads that parse and prepare requests.
     pub lanes: Lanes,
     /// The memory of bodies, waiting requests and uploads.
@@ -47,6 +50,7 @@ impl App {
             states: States::new(store, options.state_quota),
             metrics: Default::default(),
             ledger: Arc::default(),
+            recordings: Recordings::default(),
             lanes: Lanes::new(options.keys.len()),
             budget: Budget::new(options.request_memory, options.keys.len()),
             is_stopping: Default::default(),

@@ -56,6 +56,11 @@ enum Phase {
 }
 
 impl Hosted {
+    /// Returns the time when the server started, in the format of RFC 3339.
+    pub fn started(&self) -> String {
+        jiff::Timestamp::from_second(self.created as i64).unwrap_or_default().to_string()
+    }
+
     pub fn new(ServedModel { name, task, load }: ServedModel) -> Hosted {
         Hosted {
             name,

@@ -4,10 +4,11 @@ use super::anthropic;
 use super::app::App;
 use super::around::{around, panicked};
 use super::failure::Failure;
+use super::llama::{self, completion, infill, props};
 use super::native::openapi::{BYTES, DELETE, Endpoint, GET, POST, PUT, document};
 use super::native::{operation, page, states, tokens};
 use super::ollama;
-use super::openai::{chat, completions, embeddings, models, rerank, responses};
+use super::openai::{chat, completions, embeddings, models, rerank, responses, score};
 use crate::error::{Error, short};
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
@@ -26,6 +27,10 @@ fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(POST, "/v1/chat/completions", "Answers messages", chat::create)
             .takes::<chat::ChatBody>()
             .answers::<chat::ChatChoice, chat::ChatPiece>(),
+        Endpoint::new(GET, "/v1/chat/completions/{id}/events", "Continues the stream of a resumable answer", chat::events)
+            .chunks::<chat::ChatPiece>(),
+        Endpoint::new(DELETE, "/v1/chat/completions/{id}", "Stops a resumable answer and deletes its events", chat::delete)
+            .returns::<chat::DeletedCompletion>(),
         Endpoint::new(POST, "/v1/completions", "Continues texts or tokens", completions::create)
             .takes::<completions::CompletionBody>()
             .answers::<completions::TextChoice, completions::TextChoice>(),
@@ -34,6 +39,9 @@ fn endpoints() -> Vec<Endpoint> {
             .returns::<responses::ResponseObject>()
             .streams::<responses::ResponseEvent>(),
         Endpoint::new(GET, "/v1/responses/{id}", "Returns a kept response", responses::one).returns::<responses::ResponseObject>(),
+        Endpoint::new(GET, "/v1/responses/{id}/input_items", "Lists the messages before a kept response", responses::input_items)
+            .returns::<responses::InputItems>(),
+        Endpoint::new(POST, "/v1/responses/{id}/cancel", "Refused: no response runs in the background", responses::cancel),
         Endpoint::new(DELETE, "/v1/responses/{id}", "Deletes a kept response and its state", responses::delete)
             .returns::<responses::DeletedResponse>(),
         Endpoint::new(POST, "/v1/embeddings", "Computes vectors", embeddings::create)
@@ -42,6 +50,9 @@ fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(POST, "/v1/rerank", "Scores documents for a query", rerank::create)
             .takes::<rerank::RerankBody>()
             .returns::<rerank::Ranking>(),
+        Endpoint::new(POST, "/v1/score", "Scores pairs of texts, as vLLM does", score::create)
+            .takes::<score::ScoreBody>()
+            .returns::<score::Scores>(),
         Endpoint::new(POST, "/v1/messages", "Answers messages, as Anthropic does", anthropic::create)
             .takes::<anthropic::MessagesBody>()
             .returns::<anthropic::MessageObject>()
@@ -69,6 +80,15 @@ fn endpoints() -> Vec<Endpoint> {
             .returns::<ollama::models::Shown>(),
         Endpoint::new(GET, "/api/version", "Returns the version of Ollama's API", ollama::models::version)
             .returns::<ollama::models::Version>(),
+        Endpoint::new(POST, "/completion", "Continues a text or tokens, as llama-server does", completion::create)
+            .takes::<completion::LlamaBody>()
+            .returns::<llama::LlamaText>()
+            .streams::<llama::LlamaText>(),
+        Endpoint::new(POST, "/infill", "Writes the text between two texts, as llama-server does", infill::create)
+            .takes::<infill::InfillBody>()
+            .returns::<llama::LlamaText>()
+            .streams::<llama::LlamaText>(),
+        Endpoint::new(GET, "/props", "Describes the first model, as llama-server does", props::get).returns::<props::Props>(),
         Endpoint::new(POST, "/tokenize", "Converts a text or messages to token ids", tokens::tokenize)
             .takes::<tokens::TextBody>()
             .returns::<tokens::Tokens>(),
@@ -120,10 +140,31 @@ pub fn router(app: &Arc<App>) -> Router {
     routes.with_state(app.clone())
 }
 
-/// Returns other paths of described endpoints. `/v2/rerank` is the path of Cohere's client.
+/// Returns other paths of described endpoints: paths of Cohere's client, of llama-server and of vLLM.
 fn aliases() -> Router<Arc<App>> {
-    let ranking = ["/rerank", "/v2/rerank"].into_iter().fold(Router::new(), |routes, path| routes.route(path, post(rerank::create)));
-    ranking.route("/v1/health", get(operation::health))
+    Router::new()
+        .route("/rerank", post(rerank::create))
+        .route("/v2/rerank", post(rerank::create))
+        .route("/score", post(score::create))
+        .route("/chat/completions", post(chat::create))
+        .route("/completions", post(completions::create))
+        .route("/embeddings", post(embeddings::create))
+        .route("/models", get(models::list))
+        .route("/v1/health", get(operation::health))
+}
+
+/// Returns the path that a client means: without slashes at its end, and without an empty part at its beginning. Clients write such paths when the
+/// address of the server ends with a slash.
+pub fn meant(uri: &Uri) -> Option<Uri> {
+    let path = uri.path();
+    let meant = format!("/{}", path.trim_matches('/'));
+    if meant == path {
+        return None;
+    }
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = format!("{meant}{query}").parse().ok();
+    Uri::from_parts(parts).ok()
 }
 
 /// Returns the routes of Ollama's API that the server refuses.

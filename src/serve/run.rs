@@ -110,6 +110,9 @@ async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, s
         let (visitor, handlers) = (place.visitor.clone(), TowerToHyperService::new(router.clone()));
         let handle = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(visitor.clone());
+            if let Some(uri) = super::routes::meant(request.uri()) {
+                *request.uri_mut() = uri;
+            }
             handlers.call(request)
         });
         // Sends each packet at once: the packet of a token must not wait for the next token.

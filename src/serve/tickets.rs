@@ -11,6 +11,7 @@ use super::ledger::Line;
 use super::states::check_new_name;
 use crate::engine::{Completion, Engine, Event, Generation, Request};
 use crate::error::{Error, Kind, Result};
+use crate::sample::Sampling;
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use std::sync::Arc;
@@ -117,6 +118,11 @@ impl Ticket {
             save_as,
             refused: None,
         })
+    }
+
+    /// Returns the sampler settings with which the request runs.
+    pub fn sampling(&self) -> &Sampling {
+        self.generation.sampling()
     }
 
     /// Returns the next event, or `None` after the last. A state is stored before the event [`Event::Done`] is returned.

@@ -103,7 +103,7 @@ fn a_demanded_tool_is_called() {
 fn errors_name_the_path_of_the_field() {
     let server = Server::start();
     for (more, param, want) in [
-        (json!({"messages": [{"role": "user", "content": 7}]}), "messages[0].content", "found another type than a string"),
+        (json!({"messages": [{"role": "user", "content": 7}]}), "messages[0].content", "instead of a string or an array of text parts"),
         (json!({"messages": [{"role": "robot", "content": "a"}]}), "messages[0].role", "robot"),
         (json!({"messages": "a"}), "messages", "found"),
         (json!({"messages": []}), "messages", "expected at least 1 message"),

@@ -148,9 +148,18 @@ fn every_endpoint_answers_as_described() {
         seen.insert((method.to_ascii_lowercase(), path.to_owned(), media_type(&answer).to_owned()));
         answer
     };
-    for path in
-        ["/v1/models", "/v1/models/tiny", "/tokenizer_info", "/health", "/slots", "/metrics", "/api/tags", "/api/ps", "/api/version"]
-    {
+    for path in [
+        "/v1/models",
+        "/v1/models/tiny",
+        "/props",
+        "/tokenizer_info",
+        "/health",
+        "/slots",
+        "/metrics",
+        "/api/tags",
+        "/api/ps",
+        "/api/version",
+    ] {
         send(&server, "GET", path, &[]);
     }
     let parameters = json!({"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"], "additionalProperties": false});
@@ -172,6 +181,8 @@ fn every_endpoint_answers_as_described() {
                 json!({"messages": [{"role": "user", "content": "a"}], "think": true, "options": {"format": "g1", "num_predict": 6}}),
             ),
             ("/api/generate", json!({"prompt": "a", "options": {"num_predict": 6}})),
+            ("/completion", json!({"prompt": "a", "n_probs": 1})),
+            ("/infill", json!({"input_prefix": "a", "input_suffix": "b"})),
             ("/v1/messages", json!({"messages": [{"role": "user", "content": "a"}], "format": "g1", "thinking": {"type": "enabled"}})),
             (
                 "/v1/messages",
@@ -196,9 +207,16 @@ fn every_endpoint_answers_as_described() {
     }
     let kept = format!("/v1/responses/{}", kept.as_str().unwrap());
     send(&server, "GET", &kept, &[]);
+    send(&server, "GET", &format!("{kept}/input_items"), &[]);
+    let resumable = json!({"messages": [{"role": "user", "content": "a"}], "stream": true, "resumable": true, "return_progress": true, "max_tokens": 4});
+    let answer = send(&server, "POST", "/v1/chat/completions", resumable.to_string().as_bytes());
+    let id = format!("/v1/chat/completions/{}", answer.events()[0]["id"].as_str().unwrap());
+    send(&server, "GET", &format!("{id}/events"), &[]);
+    send(&server, "DELETE", &id, &[]);
     send(&server, "DELETE", &kept, &[]);
     for (path, body) in [
         ("/v1/embeddings", json!({"input": ["a", "b"]})),
+        ("/v1/score", json!({"text_1": "a", "text_2": "b"})),
         ("/v1/embeddings", json!({"input": "a", "encoding_format": "base64"})),
         ("/v1/messages/count_tokens", json!({"messages": [{"role": "user", "content": "a"}]})),
         ("/api/embed", json!({"input": ["a", "b"]})),

@@ -32,10 +32,7 @@ fn a_response_continues_an_earlier_one() {
     assert_eq!(server.post("/v1/responses", &json!({"input": []})).json()["error"]["param"], "input");
     let wrong = server.post("/v1/responses", &json!({"input": "a", "reasoning": {"effort": "endless"}}));
     assert_eq!((wrong.status, &wrong.json()["error"]["param"]), (400, &json!("reasoning.effort")));
-    assert_eq!(
-        server.post("/v1/responses", &json!({"input": "a", "tools": [{"type": "web_search"}]})).json()["error"]["param"],
-        "tools[0]"
-    );
+    assert_eq!(server.post("/v1/responses", &json!({"input": "a", "tools": [{"type": "other"}]})).json()["error"]["param"], "tools[0]");
     // States of responses are not in the list of saved states.
     assert_eq!(server.get("/v1/states").ok()["data"], json!([]));
 }
@@ -92,4 +89,45 @@ fn an_error_about_a_schema_names_the_field_of_the_schema() {
         let answer = server.post("/v1/responses", &asked);
         assert_eq!((answer.status, &answer.json()["error"]["param"]), (400, &json!(param)), "{}", answer.text);
     }
+}
+
+#[test]
+fn input_items_are_listed_in_pages() {
+    let server = Server::start();
+    let one = json!({"input": [{"role": "user", "content": "a"}, {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"},
+        {"type": "function_call_output", "call_id": "1", "output": "7"}], "max_output_tokens": 2});
+    let one = server.post("/v1/responses", &one).ok();
+    let two = json!({"input": "b", "max_output_tokens": 2, "previous_response_id": one["id"]});
+    let two = server.post("/v1/responses", &two).ok();
+    let path = format!("/v1/responses/{}/input_items", two["id"].as_str().unwrap());
+    let items = server.get(&format!("{path}?order=asc")).ok();
+    let kinds: Vec<&str> = items["data"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["message", "function_call", "function_call_output", "message", "message"], "{items}");
+    assert_eq!(items["data"][1]["call_id"], items["data"][2]["call_id"]);
+    assert_eq!((&items["data"][4]["content"][0]["text"], &items["has_more"]), (&json!("b"), &json!(false)));
+    // The newest item comes first by default, and `after` names the last item of the page before.
+    let first = server.get(&format!("{path}?limit=2")).ok();
+    assert_eq!((&first["data"][0], &first["has_more"]), (&items["data"][4], &json!(true)));
+    let next = server.get(&format!("{path}?limit=2&after={}", first["last_id"].as_str().unwrap())).ok();
+    assert_eq!(next["data"][0], items["data"][2]);
+    for (query, field) in [("limit=0", "limit"), ("order=up", "order"), ("after=x", "after")] {
+        assert_eq!(server.get(&format!("{path}?{query}")).json()["error"]["param"], field);
+    }
+    assert_eq!(server.get("/v1/responses/resp_none/input_items").status, 404);
+    let cancel = server.post(&format!("/v1/responses/{}/cancel", two["id"].as_str().unwrap()), &json!({}));
+    assert!(cancel.status == 400 && cancel.text.contains("in the background"), "{}", cancel.text);
+}
+
+#[test]
+fn foreign_tools_are_left_out_with_a_warning() {
+    let server = Server::start();
+    let ask = json!({"input": "a", "max_output_tokens": 2, "temperature": 0.5, "parallel_tool_calls": false, "tools": [
+        {"type": "web_search_2025_08_26"}, {"type": "custom", "name": "x"}]});
+    let answer = server.post("/v1/responses", &ask).ok();
+    let warnings = answer["warnings"].as_array().unwrap();
+    assert!(warnings.len() == 2 && warnings[0].as_str().unwrap().starts_with("tools[0]: the tool web_search_2025_08_26 is left out"));
+    assert_eq!((&answer["temperature"], &answer["parallel_tool_calls"]), (&json!(0.5), &json!(false)));
+    assert!(answer["top_p"].as_f64().is_some_and(|p| p > 0.0));
+    let refused = server.post("/v1/responses", &json!({"input": "a", "background": true}));
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("background")));
 }

@@ -14,7 +14,13 @@ fn vectors_have_the_length_1() {
     assert!((dot(&vector(0), &vector(0)) - 1.0).abs() < 1e-5 && dot(&vector(0), &vector(1)) < 0.999);
     let coded = server.post("/v1/embeddings", &json!({"input": "light", "encoding_format": "base64"})).ok();
     assert_eq!(coded["data"][0]["embedding"].as_str().unwrap().len(), (vector(0).len() * 4).div_ceil(3) * 4);
-    assert_eq!(server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 3})).json()["error"]["param"], "dimensions");
+    // A shorter vector is the beginning of the whole one, with the length 1.
+    let short = server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 3})).ok()["data"][0]["embedding"].clone();
+    let short: Vec<f64> = short.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+    let ratio = vector(0)[0] / short[0];
+    assert!((dot(&short, &short) - 1.0).abs() < 1e-5 && short.len() == 3);
+    assert!(short.iter().zip(vector(0)).all(|(short, whole)| (short * ratio - whole).abs() < 1e-6));
+    assert_eq!(server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 0})).json()["error"]["param"], "dimensions");
     assert_eq!(server.post("/v1/rerank", &json!({"query": "a", "documents": ["b"]})).status, 400);
 }
 
@@ -90,7 +96,7 @@ fn a_model_for_vectors_has_the_limits_of_the_queue() {
 #[test]
 fn dimensions_are_checked_before_the_vectors_are_computed() {
     let server = Server::with_vectors();
-    let wrong = server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 3}));
+    let wrong = server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 129}));
     assert_eq!((wrong.status, &wrong.json()["error"]["param"]), (400, &json!("dimensions")));
     assert!(!server.get("/metrics").text.contains("wingbeat_prompt_tokens_total{"));
     server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 128})).ok();

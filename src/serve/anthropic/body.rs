@@ -1,6 +1,6 @@
 //! The body of a request for a message: its fields, and their conversion to a conversation, tools and settings of the engine.
 
-use crate::chat::{Message, Role, Thinking, Tool};
+use crate::chat::{Message, Role, Thinking, Tool, is_begun, with_thought};
 use crate::engine::{Rules, ToolChoice};
 use crate::error::short;
 use crate::serve::failure::{Answer, Failure};
@@ -58,9 +58,12 @@ pub enum Block {
     Text {
         text: String,
     },
-    /// A thought of an earlier answer. Ignored: the model does not see its earlier thoughts.
-    Thinking,
-    /// Ignored, as `thinking`.
+    /// A thought of an earlier answer. The model sees only the thought of a last message, which it continues.
+    Thinking {
+        #[serde(default)]
+        thinking: String,
+    },
+    /// Ignored: an encrypted thought.
     RedactedThinking,
     /// A call of a tool.
     ToolUse {
@@ -132,11 +135,11 @@ impl Blocks {
 
 impl InputMessage {
     /// Adds the engine's messages of this message to `all`. Each call and each result becomes a message of its own. `path` is the path of this message
-    /// in the body.
+    /// in the body. Returns the message's thought.
     ///
     /// # Errors
     /// 400 if a block is not supported.
-    fn add_to(&self, all: &mut Vec<Message>, path: &str) -> Answer<()> {
+    fn add_to(&self, all: &mut Vec<Message>, path: &str) -> Answer<&str> {
         let role = match self.role {
             InputRole::User => Role::User,
             InputRole::Assistant => Role::Assistant,
@@ -145,11 +148,11 @@ impl InputMessage {
         let blocks = match &self.content {
             Blocks::Text(text) => {
                 all.push(Message::new(role, text));
-                return Ok(());
+                return Ok("");
             }
             Blocks::List(blocks) => blocks,
         };
-        let mut texts: Vec<&str> = Vec::new();
+        let (mut texts, mut thought) = (Vec::<&str>::new(), "");
         let flush = |texts: &mut Vec<&str>, all: &mut Vec<Message>| {
             if !texts.is_empty() {
                 all.push(Message::new(role, std::mem::take(texts).join(BETWEEN)));
@@ -162,7 +165,11 @@ impl InputMessage {
                     texts.push(text);
                     continue;
                 }
-                Block::Thinking | Block::RedactedThinking => continue,
+                Block::Thinking { thinking } => {
+                    thought = thinking;
+                    continue;
+                }
+                Block::RedactedThinking => continue,
                 Block::ToolUse { name, input } => Message::call(name, input.to_string()),
                 Block::ToolResult { content } => {
                     let text = content.as_ref().map_or_else(|| Ok(String::new()), |content| content.text(&format!("{path}.content")));
@@ -177,7 +184,7 @@ impl InputMessage {
             all.push(message);
         }
         flush(&mut texts, all);
-        Ok(())
+        Ok(thought)
     }
 }
 
@@ -257,27 +264,27 @@ impl MessagesBody {
     /// Returns the conversation, with the system message first.
     ///
     /// # Errors
-    /// 400 if a block is not supported, or if the conversation has no message or ends with an answer.
+    /// 400 if a block is not supported, or if the conversation has no message.
     pub fn conversation(&self) -> Answer<Vec<Message>> {
         let mut all = Vec::new();
         if let Some(system) = &self.system {
             let text = system.text("system")?;
             all.extend((!text.is_empty()).then(|| Message::system(text)));
         }
+        if self.messages.is_empty() {
+            return Err(Failure::field("messages", "expected at least one message, found none"));
+        }
+        let mut thought = "";
         for (i, message) in self.messages.iter().enumerate() {
-            message.add_to(&mut all, &format!("messages[{i}]"))?;
+            thought = message.add_to(&mut all, &format!("messages[{i}]"))?;
         }
-        match self.messages.last().map(|message| message.role) {
-            None => Err(Failure::field("messages", "expected at least one message, found none")),
-            Some(InputRole::Assistant) => {
-                let path = format!("messages[{}]", self.messages.len() - 1);
-                Err(Failure::field(
-                    &path,
-                    "continuing a message of the role assistant is not supported; end with a message of the role user",
-                ))
+        if self.messages.last().is_some_and(|last| last.role == InputRole::Assistant) && !thought.is_empty() {
+            match all.last_mut() {
+                Some(last) if is_begun(last) => last.content = with_thought(thought, &last.content),
+                _ => all.push(Message::assistant(with_thought(thought, ""))),
             }
-            Some(_) => Ok(all),
         }
+        Ok(all)
     }
 
     /// Returns the tools that the answer may call.

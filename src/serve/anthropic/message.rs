@@ -2,8 +2,7 @@
 
 use crate::engine::{Completion, Engine};
 use crate::serve::ids::new_id;
-use crate::serve::openai::answer::FinishReason;
-use crate::session::Finish;
+use crate::serve::openai::answer::{FinishReason, stop_text};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -90,7 +89,7 @@ impl MessageUsage {
 
 /// The end of an answer: its reason, and the text of `stop_sequences` that ended the answer.
 pub fn ending(engine: &Engine, done: &Completion, stops: &[String]) -> (StopReason, Option<String>) {
-    let stop = stop_sequence(engine, done, stops);
+    let stop = stop_text(engine, done, stops);
     let reason = match FinishReason::of(done) {
         FinishReason::Length => StopReason::MaxTokens,
         FinishReason::ToolCalls => StopReason::ToolUse,
@@ -98,15 +97,6 @@ pub fn ending(engine: &Engine, done: &Completion, stops: &[String]) -> (StopReas
         FinishReason::Stop => StopReason::EndTurn,
     };
     (reason, stop)
-}
-
-/// Returns the text of `stops` that ended the answer: the first that occurs in the answer's tokens. The chat format has stop texts, too, so the answer
-/// can end with none of `stops`.
-fn stop_sequence(engine: &Engine, done: &Completion, stops: &[String]) -> Option<String> {
-    let vocab = engine.model().vocab().filter(|_| done.finish == Finish::Stop)?;
-    let written = String::from_utf8_lossy(&vocab.decode(&done.tokens)).into_owned();
-    let found = stops.iter().filter_map(|stop| Some((written.find(stop.as_str())?, stop)));
-    found.min_by_key(|(at, _)| *at).map(|(_, stop)| stop.clone())
 }
 
 impl MessageObject {

@@ -87,8 +87,13 @@ impl Endpoint {
     /// Adds two successful responses: an answer whose choices have the type `C`, and a stream of chunks whose choices have the type `Piece`. The last
     /// event of the stream can be an error.
     pub fn answers<C: ToSchema, Piece: ToSchema>(self) -> Endpoint {
+        self.with((JSON, choices::<C>)).chunks::<Piece>()
+    }
+
+    /// Adds a stream of chunks whose choices have the type `Piece`. The last event can be an error.
+    pub fn chunks<Piece: ToSchema>(self) -> Endpoint {
         let chunk: fn(&mut Schemas) -> Value = |all| json!({"anyOf": [choices::<Piece>(all), reference::<ErrorBody>(all)]});
-        self.with((JSON, choices::<C>)).with((EVENTS, chunk))
+        self.with((EVENTS, chunk))
     }
 
     fn with(mut self, content: Content) -> Endpoint {

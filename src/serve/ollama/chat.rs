@@ -31,6 +31,8 @@ pub struct OllamaChatBody {
 pub struct OllamaMessage {
     pub role: WireRole,
     pub content: Option<String>,
+    /// The thought before an assistant's answer. The model sees only the thought of a last message, which it continues.
+    pub thinking: Option<String>,
     /// The tool calls in an assistant's message.
     pub tool_calls: Option<Vec<WireCall>>,
     /// Images are not supported.
@@ -40,7 +42,8 @@ pub struct OllamaMessage {
 
 impl OllamaMessage {
     fn message(self) -> WireMessage {
-        WireMessage { role: self.role, content: self.content.map(Content::Text), tool_calls: self.tool_calls }
+        let OllamaMessage { role, content, thinking, tool_calls, .. } = self;
+        WireMessage { role, content: content.map(Content::Text), reasoning_content: thinking, tool_calls }
     }
 }
 

@@ -85,15 +85,11 @@ fn tagged(name: &str) -> String {
     if name.contains(':') { name.into() } else { format!("{name}{TAG}") }
 }
 
-fn started(model: &Hosted) -> String {
-    jiff::Timestamp::from_second(model.created as i64).unwrap_or_default().to_string()
-}
-
 pub async fn tags(State(app): State<Arc<App>>) -> Json<Tags> {
     let entry = |(hosted, engine): (&Arc<Hosted>, Engine)| Tagged {
         name: tagged(&hosted.name),
         model: tagged(&hosted.name),
-        modified_at: started(hosted),
+        modified_at: hosted.started(),
         size: engine.model().weight_bytes(),
         digest: engine.model().weights_hash().into(),
         details: Details::of(&engine),
@@ -194,7 +190,7 @@ pub async fn show(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Shown>
         modelfile: format!("FROM {}", hosted.name),
         parameters: String::new(),
         template: "",
-        modified_at: started(&hosted),
+        modified_at: hosted.started(),
         details: Details::of(&engine),
         model_info: info.into_iter().chain(context).collect(),
         capabilities,

@@ -20,8 +20,24 @@ pub struct Choices<C> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Usage>)]
     pub usage: Option<Option<Usage>>,
+    /// Present only in chunks before the first text of a request with `return_progress`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_progress: Option<PromptProgress>,
     #[serde(flatten)]
     pub end: End,
+}
+
+/// How far a prompt is prefilled, with llama-server's names.
+#[derive(Clone, Copy, Serialize, ToSchema)]
+pub struct PromptProgress {
+    /// The number of tokens in the prompt.
+    pub total: usize,
+    /// The number of tokens that needed no prefill.
+    pub cache: usize,
+    /// The number of tokens that are prefilled, those of `cache` included.
+    pub processed: usize,
+    /// The time since the request got its slot, in milliseconds.
+    pub time_ms: u64,
 }
 
 /// Fields that an answer and all its chunks have.
@@ -37,6 +53,10 @@ pub struct Head {
 }
 
 impl Head {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Returns the head of a new answer, whose id begins with `prefix`.
     pub fn new(prefix: &str, object: &'static str, ticket: &Ticket) -> Head {
         let hash = ticket.engine.model().weights_hash();
@@ -56,11 +76,11 @@ pub enum FinishReason {
 
 impl FinishReason {
     pub fn of(done: &Completion) -> FinishReason {
-        match done.finish {
-            // A call that was cut has incomplete arguments. No client can use such a call, so the reason is `length`.
-            Finish::Length | Finish::Context | Finish::Interrupted if done.calls.is_empty() || done.complete != Some(true) => {
-                FinishReason::Length
-            }
+        let is_cut = matches!(done.finish, Finish::Length | Finish::Context | Finish::Interrupted);
+        match (is_cut, done.complete) {
+            // A call that was cut has incomplete arguments. No client can use such a call, so the reason is `length`. A text that satisfies its rules
+            // is complete, even where the limit chose its end.
+            (true, None | Some(false)) => FinishReason::Length,
             _ if !done.calls.is_empty() => FinishReason::ToolCalls,
             _ => FinishReason::Stop,
         }
@@ -110,6 +130,9 @@ pub struct End {
     pub seed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timings: Option<Timings>,
+    /// True if the text satisfies its grammar or schema, false if it was cut before. Present only if the request has rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
     /// The stored state. Present only if the request stores a state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<KeptState>,
@@ -124,7 +147,7 @@ impl End {
             Ok(StateInfo { name, n_tokens, bytes }) => KeptState::Stored { name, tokens: n_tokens, bytes },
             Err(e) => KeptState::Refused { error: e.into() },
         });
-        End { seed: Some(done.seed), timings: Some(timings), state }
+        End { seed: Some(done.seed), timings: Some(timings), complete: done.complete, state }
     }
 }
 
@@ -153,6 +176,15 @@ impl From<Error> for Refusal {
     fn from(e: Error) -> Refusal {
         Refusal { message: Failure::from(e).message() }
     }
+}
+
+/// Returns the text of `stops` that ended the answer: the first that occurs in the answer's tokens. The chat format has stop texts, too, so the answer
+/// can end with none of `stops`.
+pub fn stop_text(engine: &Engine, done: &Completion, stops: &[String]) -> Option<String> {
+    let vocab = engine.model().vocab().filter(|_| done.finish == Finish::Stop)?;
+    let written = String::from_utf8_lossy(&vocab.decode(&done.tokens)).into_owned();
+    let found = stops.iter().filter_map(|stop| Some((written.find(stop.as_str())?, stop)));
+    found.min_by_key(|(at, _)| *at).map(|(_, stop)| stop.clone())
 }
 
 /// Returns the bytes of a token.

@@ -1,23 +1,27 @@
 //! `POST /v1/chat/completions`: answers messages.
 
-use super::answer::{ChatLogprobs, End, FinishReason, Head};
+use super::answer::{ChatLogprobs, End, FinishReason, Head, PromptProgress};
 use super::extras::{ResponseFormat, StreamOptions, follow, kept, read, think};
 use super::messages::{self, WireMessage};
-use super::stream::{ChunkStream, Lines, Out, collect, respond, whole};
+use super::stream::{ChunkStream, Lines, Out, collect, play, record, respond, whole};
 use crate::engine::{Completion, Engine, Event, Input};
+use crate::serve::abilities::keep_supported_thinking;
 use crate::serve::app::App;
-use crate::serve::body::Body;
+use crate::serve::body::{Body, Name};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
 use crate::serve::ids::new_id;
+use crate::serve::recordings::{last_seen, unknown};
 use crate::serve::tickets::Ticket;
 use crate::session::Logprobs;
 use crate::template::ToolCall;
-use axum::Extension;
 use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use std::time::Instant;
 use utoipa::ToSchema;
 
 /// A request for a chat completion. Sampler settings, rules and names of states are further fields of the same object.
@@ -49,6 +53,9 @@ pub struct ChatBody {
     /// If true, the state after the answer is stored, and `state.name` in the answer is its name. The server chooses the name, unless `save_state`
     /// or `session_id` sets a name.
     pub return_state: Option<bool>,
+    /// If true, a streamed answer goes on when its connection ends. Its events have numbers as ids, and
+    /// `GET /v1/chat/completions/{id}/events?after=N` continues the stream after event N.
+    pub resumable: Option<bool>,
 }
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
@@ -65,12 +72,16 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }
     request.logprobs = (asked.logprobs == Some(true)).then(|| asked.top_logprobs.unwrap_or(0) as usize);
     let schema = follow(&mut request, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
+    let is_demanded = request.thinking.is_some();
     think(&mut request, "reasoning_effort", asked.reasoning_effort.as_deref(), asked.chat_template_kwargs.as_ref())?;
     if request.n > app.options.max_n {
         return Err(Failure::field("n", format!("expected at most {}, found {}", app.options.max_n, request.n)));
     }
     let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
     let (model, n) = (app.model(asked.model.as_deref())?, request.n);
+    if !is_demanded {
+        keep_supported_thinking(&model.engine()?.0, &mut request);
+    }
     let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept, &claim)
         .await
         .map_err(|e| e.renamed(&["json_schema"], &schema))?;
@@ -79,11 +90,49 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     if asked.stream == Some(true) {
         let stream = ChunkStream::new(head, asked.stream_options);
         let choices = (0..n).map(|_| Begun::default()).collect();
-        return Ok(respond(vec![ticket], Chunks { stream, choices, max_calls }, &caller.request_id));
+        let lines = |stream| Chunks { stream, choices, max_calls, began: Instant::now() };
+        if asked.resumable == Some(true) {
+            let recording = app.recordings.begin(&caller.namespace, stream.id(), &claim);
+            record(recording.clone(), vec![ticket], lines(stream), &caller.request_id);
+            return Ok(play(recording, 0));
+        }
+        return Ok(respond(vec![ticket], lines(stream), &caller.request_id));
+    }
+    if asked.resumable == Some(true) {
+        return Err(Failure::field("resumable", "expected stream = true together with resumable"));
     }
     let engine = ticket.engine.clone();
     let all = collect(vec![ticket]).await?;
     Ok(whole(head, &all, |_, done| ChatChoice::of(&engine, done, max_calls)))
+}
+
+/// `GET /v1/chat/completions/{id}/events`: continues the stream of a resumable answer.
+pub async fn events(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Name(id): Name,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    let n = last_seen(&headers, uri.query().unwrap_or_default())?;
+    let recording = app.recordings.get(&caller.namespace, &id).ok_or_else(|| unknown(&id))?;
+    Ok(play(recording, n))
+}
+
+/// The answer to the deletion of a chat completion.
+#[derive(Serialize, ToSchema)]
+pub struct DeletedCompletion {
+    id: String,
+    object: &'static str,
+    deleted: bool,
+}
+
+/// `DELETE /v1/chat/completions/{id}`: stops a resumable answer and deletes its events.
+pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<DeletedCompletion>> {
+    match app.recordings.stop(&caller.namespace, &id) {
+        true => Ok(Json(DeletedCompletion { id, object: "chat.completion.deleted", deleted: true })),
+        false => Err(unknown(&id)),
+    }
 }
 
 /// An answer of a chat completion.
@@ -94,6 +143,9 @@ pub struct ChatChoice {
     logprobs: Option<ChatLogprobs>,
     finish_reason: FinishReason,
     seed: u64,
+    /// True if the answer satisfies its grammar or schema, false if it was cut before. Present only if the request has rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
 }
 
 /// The message of an answer.
@@ -138,7 +190,7 @@ impl ChatChoice {
             tool_calls: done.calls.iter().take(max_calls).map(call).collect(),
         };
         let logprobs = ChatLogprobs::of(engine, &done.logprobs);
-        ChatChoice { index: done.index, message, logprobs, finish_reason: FinishReason::of(done), seed: done.seed }
+        ChatChoice { index: done.index, message, logprobs, finish_reason: FinishReason::of(done), seed: done.seed, complete: done.complete }
     }
 }
 
@@ -200,6 +252,8 @@ struct Chunks {
     choices: Vec<Begun>,
     /// The maximum number of tool calls in a choice. Further calls are not returned.
     max_calls: usize,
+    /// The time at which the prefill began.
+    began: Instant,
 }
 
 impl Chunks {
@@ -226,9 +280,15 @@ impl Lines for Chunks {
         let content = |text: &str| Delta { content: Some(text.into()), ..Delta::default() };
         match event {
             Event::Started { .. } => {
+                self.began = Instant::now();
                 for index in 0..self.choices.len() {
                     self.delta(engine, index, content(""), None, out);
                 }
+            }
+            Event::Progress { processed_tokens, prompt_tokens, cached_tokens } => {
+                let time_ms = self.began.elapsed().as_millis() as u64;
+                let progress = PromptProgress { total: *prompt_tokens, cache: *cached_tokens, processed: *processed_tokens, time_ms };
+                self.stream.progress::<ChatPiece>(progress, out);
             }
             Event::Text { index, text } => self.delta(engine, *index, content(text), None, out),
             Event::Thought { index, text } => {

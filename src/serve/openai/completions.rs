@@ -101,7 +101,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
             text: done.text.clone(),
             logprobs,
             finish_reason: Some(FinishReason::of(done)),
-            end: End { seed: Some(done.seed), ..End::default() },
+            end: End { seed: Some(done.seed), complete: done.complete, ..End::default() },
         }
     }))
 }

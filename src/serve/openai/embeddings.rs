@@ -29,7 +29,7 @@ pub struct EmbeddingBody {
     pub model: Option<String>,
     /// The encoding of a vector: float (default) or base64 (of little-endian f32).
     pub encoding_format: Option<Encoding>,
-    /// The length of a vector. Must equal the length of the model's vectors.
+    /// The length of a vector: the model's vectors are cut to this length and scaled to the length 1 again. Useful for models that were trained so.
     pub dimensions: Option<u32>,
     /// How hidden states become the vector: the hidden state of the last token (last, default), or the mean over all tokens (mean). Not for embedding
     /// models.
@@ -127,8 +127,10 @@ pub async fn vectors(app: &Arc<App>, caller: &Caller, endpoint: &'static str, wa
     let model = app.vectors(name, app.models.len() == 1).map_or_else(|| app.model(name), Ok)?;
     let engine = model.engine()?.0;
     let n_embd = engine.model().facts().n_embd;
-    if let Some(asked) = wanted.dimensions.filter(|asked| *asked as usize != n_embd) {
-        return Err(Failure::field("dimensions", format!("expected {n_embd}, the length of the model's vectors, found {asked}")));
+    let dimensions = wanted.dimensions.map_or(n_embd, |asked| asked as usize);
+    if !(1..=n_embd).contains(&dimensions) {
+        let text = format!("expected a whole number from 1 to {n_embd}, the length of the model's vectors, found {dimensions}");
+        return Err(Failure::field("dimensions", text));
     }
     if wanted.pooling.is_some() && model.task == ServedTask::Embedding {
         return Err(Failure::field("pooling", "an embedding model has its own pooling; leave the field out"));
@@ -143,11 +145,21 @@ pub async fn vectors(app: &Arc<App>, caller: &Caller, endpoint: &'static str, wa
     let opened = Ticket::open(app, &model, caller, endpoint, request, &Kept::default(), claim).await;
     let done = opened.map_err(|e| e.renamed(&["prompt", "tokens", "input[0]"], &path))?.finish(|event| {
         if let Event::Vector { index, vector } = event {
-            vectors[index] = vector;
+            vectors[index] = shortened(vector, dimensions);
         }
     });
     let n_tokens = done.await?.usage.prompt_tokens;
     Ok(Vectors { model: model.name.clone(), vectors, n_tokens })
+}
+
+/// Cuts a vector to `n` numbers and scales it to the length 1. A vector that has `n` numbers stays as it is.
+fn shortened(mut vector: Vec<f32>, n: usize) -> Vec<f32> {
+    if n < vector.len() {
+        vector.truncate(n);
+        let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+        vector.iter_mut().for_each(|x| *x /= length.max(f32::MIN_POSITIVE));
+    }
+    vector
 }
 
 /// Returns the inputs.

@@ -1,5 +1,6 @@
 //! Request fields that several endpoints share. The server itself reads these fields; the engine reads all other settings.
 
+use super::{foreign, strict};
 use crate::chat::Thinking;
 use crate::engine::{Fields, Follows, Input, Request, Rules};
 use crate::serve::ServeOptions;
@@ -45,6 +46,8 @@ pub struct NamedSchema {
     /// The schema. Without it, any JSON value is allowed.
     #[schema(value_type = Object)]
     pub schema: Option<Value>,
+    /// If true (the default), objects have only the properties that the schema names, unless the schema itself allows others.
+    pub strict: Option<bool>,
 }
 
 impl ResponseFormat {
@@ -61,7 +64,12 @@ impl ResponseFormat {
 impl NamedSchema {
     /// Returns the rules that make an answer match the schema.
     pub fn rules(&self) -> Rules {
-        self.schema.as_ref().map_or(Rules::Value, |schema| Rules::Schema(schema.to_string()))
+        let Some(schema) = &self.schema else { return Rules::Value };
+        let mut schema = schema.clone();
+        if self.strict != Some(false) {
+            strict::close(&mut schema);
+        }
+        Rules::Schema(schema.to_string())
     }
 }
 
@@ -109,6 +117,7 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
         for name in OWN.iter().chain(own) {
             fields.take(name);
         }
+        foreign::translate(&mut fields)?;
         let input = input(&mut asked)?;
         Ok((asked, Request::read_settings(input, &fields)?.0))
     };
@@ -116,14 +125,32 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
     Ok((asked, request, claim))
 }
 
+/// Fields that can contain a grammar, a schema or tools.
+const SIZED: [&str; 15] = [
+    "grammar",
+    "json_schema",
+    "regex",
+    "choice",
+    "guided_json",
+    "guided_grammar",
+    "guided_regex",
+    "guided_choice",
+    "structured_outputs",
+    "response_format",
+    "text",
+    "tools",
+    "format",
+    "options",
+    "output_config",
+];
+
 /// Checks that no grammar, schema or list of tools is larger than `max_schema` bytes.
 ///
 /// # Errors
 /// 400 with the field that is too large.
 pub fn check_sizes(fields: &Fields<'_>, options: &ServeOptions) -> Answer<()> {
     for (name, value) in fields.iter() {
-        let is_schema =
-            matches!(name, "grammar" | "json_schema" | "response_format" | "text" | "tools" | "format" | "options" | "output_config");
+        let is_schema = SIZED.contains(&name);
         if is_schema && value.len() > options.max_schema {
             let text = format!("expected at most {} bytes, found {}", options.max_schema, value.len());
             return Err(Failure::field(name, text));

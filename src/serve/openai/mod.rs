@@ -5,12 +5,15 @@ pub mod chat;
 pub mod completions;
 pub mod embeddings;
 pub mod extras;
+mod foreign;
 pub mod messages;
 pub mod models;
 pub mod prompts;
 pub mod rerank;
 pub mod responses;
+pub mod score;
 pub mod stream;
+mod strict;
 
 pub use answer::Choices;
 pub use messages::{WireMessage, read as read_messages};

@@ -16,6 +16,10 @@ use utoipa::ToSchema;
 pub struct ModelList {
     object: &'static str,
     data: Vec<ModelEntry>,
+    /// Always false. This field and the next two are fields of Anthropic's list.
+    has_more: bool,
+    first_id: Option<String>,
+    last_id: Option<String>,
 }
 
 /// A model of the server.
@@ -23,6 +27,11 @@ pub struct ModelList {
 pub struct ModelEntry {
     /// The name of the model.
     id: String,
+    /// The name of the model, in Anthropic's form. `type` and `created_at` are fields of this form, too.
+    display_name: String,
+    r#type: &'static str,
+    /// The time when the server started, in the format of RFC 3339.
+    created_at: String,
     object: &'static str,
     /// The time when the server started, in seconds since 1970.
     created: u64,
@@ -53,7 +62,14 @@ pub enum ModelStatus {
 }
 
 pub async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
-    Json(ModelList { object: "list", data: app.models.iter().map(|model| described(model)).collect() })
+    let name = |model: Option<&Arc<Hosted>>| model.map(|model| model.name.clone());
+    Json(ModelList {
+        object: "list",
+        data: app.models.iter().map(|model| described(model)).collect(),
+        has_more: false,
+        first_id: name(app.models.first()),
+        last_id: name(app.models.last()),
+    })
 }
 
 pub async fn one(State(app): State<Arc<App>>, Name(name): Name) -> Answer<Json<ModelEntry>> {
@@ -75,5 +91,16 @@ fn described(hosted: &Hosted) -> ModelEntry {
             slots: engine.stats().slots,
         }
     });
-    ModelEntry { id: hosted.name.clone(), object: "model", created: hosted.created, owned_by: "wingbeat", task: hosted.task, status }
+    let (id, display_name, created_at) = (hosted.name.clone(), hosted.name.clone(), hosted.started());
+    ModelEntry {
+        id,
+        display_name,
+        r#type: "model",
+        created_at,
+        object: "model",
+        created: hosted.created,
+        owned_by: "wingbeat",
+        task: hosted.task,
+        status,
+    }
 }

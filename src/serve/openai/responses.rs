@@ -2,6 +2,7 @@
 //! continue from the response.
 
 mod body;
+mod input_items;
 mod items;
 mod lines;
 mod record;
@@ -10,6 +11,7 @@ use super::extras::{follow, kept, read, think};
 use super::stream::{collect, respond};
 use crate::engine::Input;
 use crate::error::{Error, short};
+use crate::serve::abilities::keep_supported_thinking;
 use crate::serve::app::App;
 use crate::serve::body::{Body, Name};
 use crate::serve::failure::{Answer, Failure};
@@ -20,10 +22,11 @@ use crate::serve::states::OF_RESPONSES;
 use crate::serve::tickets::{Kept, Ticket};
 use crate::template::Message;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 pub use body::ResponseBody;
+pub use input_items::InputItems;
 pub use items::ResponseObject;
 pub use lines::ResponseEvent;
 use lines::ResponseLines;
@@ -37,6 +40,10 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     // The engine must not read `tools` and `tool_choice`, because it expects another format. `n` does not exist in the Responses API.
     let input = |asked: &mut ResponseBody| Ok(Input::Messages(std::mem::take(&mut asked.input).messages()?));
     let (asked, mut request, claim) = read(&app, &caller, body, &["tools", "tool_choice", "n"], input).await?;
+    if asked.background == Some(true) {
+        let e = Error::input("expected false: the server answers while the connection is open").field("background");
+        return Err(e.hint("leave the field out, and set `stream` to true").into());
+    }
     let model = app.model(asked.model.as_deref())?;
     let (engine, _) = model.engine()?;
     let previous = match &asked.previous_response_id {
@@ -50,10 +57,15 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let system = asked.instructions.iter().map(Message::system);
     request.input = Input::Messages(system.chain(messages.iter().cloned()).collect());
     request.max_tokens = asked.max_output_tokens.map(|n| n as usize).or(request.max_tokens);
-    request.tools = asked.tools()?;
+    let (tools, warnings) = asked.tools()?;
+    request.tools = tools;
     request.tool_choice = asked.tool_choice()?;
     let schema = follow(&mut request, asked.rules(), "text.format", "schema")?;
+    let is_demanded = request.thinking.is_some();
     think(&mut request, "reasoning.effort", asked.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref()), None)?;
+    if !is_demanded {
+        keep_supported_thinking(&engine, &mut request);
+    }
     let id = new_id(OF_RESPONSES);
     let is_stored = asked.store != Some(false);
     // The header `x-session-id` is ignored: the state is kept under the id of the response.
@@ -65,7 +77,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept, &claim)
         .await
         .map_err(|e| e.renamed(&["json_schema"], &schema))?;
-    let begun = ResponseObject::begun(&asked, id, &model.name);
+    let begun = ResponseObject::begun(&asked, id, &model.name, ticket.sampling(), warnings);
     let record = is_stored.then(|| Record::begin(&app, &engine, &caller, messages));
     if asked.stream == Some(true) {
         return Ok(respond(vec![ticket], ResponseLines::new(begun, record), &caller.request_id));
@@ -89,14 +101,39 @@ pub struct DeletedResponse {
 }
 
 pub async fn one(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<Value>> {
+    Ok(Json(stored(&app, &caller, &id).await?.response))
+}
+
+pub async fn input_items(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Name(id): Name,
+    uri: Uri,
+) -> Answer<Json<InputItems>> {
+    let record = stored(&app, &caller, &id).await?;
+    input_items::list(&id, &record, uri.query().unwrap_or_default()).map(Json)
+}
+
+/// `POST /v1/responses/{id}/cancel`. Refuses: no response runs in the background, and a response ends when its connection does.
+pub async fn cancel(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer {
+    stored(&app, &caller, &id).await?;
+    let e = Error::input("expected a response that runs in the background, found a complete response");
+    Err(Failure::from(e.hint("close the connection to stop a response that is running")))
+}
+
+/// Returns a kept response.
+///
+/// # Errors
+/// 404 if the caller has no response with this id.
+async fn stored(app: &App, caller: &Caller, id: &str) -> Answer<Record> {
     for model in app.models_for(ServedTask::Text) {
         // A model that is not ready may have the response, so this is no reason for 404.
         let engine = model.engine()?.0;
-        if let Some(record) = Record::read(&app, &engine, &caller, &id).await? {
-            return Ok(Json(record.response));
+        if let Some(record) = Record::read(app, &engine, caller, id).await? {
+            return Ok(record);
         }
     }
-    Err(unknown(&id))
+    Err(unknown(id))
 }
 
 pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<DeletedResponse>> {

@@ -1,9 +1,11 @@
 //! Streams events of tickets, as server-sent events or as lines of JSON.
 
-use super::answer::{Choices, End, Head, Usage};
+use super::answer::{Choices, End, Head, PromptProgress, Usage};
 use super::extras::StreamOptions;
 use crate::engine::{Completion, Engine, Event};
+use crate::error::Error;
 use crate::serve::failure::{Answer, Failure};
+use crate::serve::recordings::{Line, Recording};
 use crate::serve::tickets::Ticket;
 use axum::Json;
 use axum::body::Body;
@@ -16,6 +18,7 @@ use futures_util::{Stream, StreamExt};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The media type of a stream of JSON objects, one per line.
@@ -41,12 +44,6 @@ pub trait Lines: Send + 'static {
     fn keep_alive(&self) -> KeepAlive {
         KeepAlive::new()
     }
-}
-
-/// One line of a stream: JSON, and the name of its event in a stream of server-sent events.
-struct Line {
-    name: Option<String>,
-    data: String,
 }
 
 /// Lines that wait to be sent.
@@ -88,6 +85,10 @@ impl ChunkStream {
         ChunkStream { head, wants_usage, usage: Usage::default() }
     }
 
+    pub fn id(&self) -> &str {
+        self.head.id()
+    }
+
     /// Adds a chunk with a piece of one choice.
     pub fn send<C: Serialize>(&self, choice: C, out: &mut Out) {
         out.json(&self.chunk(vec![choice], None));
@@ -101,8 +102,13 @@ impl ChunkStream {
         out.done();
     }
 
+    /// Adds a chunk without choices that reports how far the prompt is prefilled.
+    pub fn progress<C: Serialize>(&self, prompt_progress: PromptProgress, out: &mut Out) {
+        out.json(&Choices { prompt_progress: Some(prompt_progress), ..self.chunk::<C>(Vec::new(), None) });
+    }
+
     fn chunk<C>(&self, choices: Vec<C>, usage: Option<Usage>) -> Choices<C> {
-        Choices { head: self.head.clone(), choices, usage: self.wants_usage.then_some(usage), end: End::default() }
+        Choices { head: self.head.clone(), choices, usage: self.wants_usage.then_some(usage), prompt_progress: None, end: End::default() }
     }
 }
 
@@ -113,8 +119,8 @@ pub fn whole<C: Serialize>(head: Head, all: &[Vec<Completion>], choice: impl Fn(
     all.iter().flatten().for_each(|done| usage.add(done));
     let choices = all.iter().enumerate().flat_map(|(ticket, all)| all.iter().map(move |done| (ticket, done)));
     let choices = choices.map(|(ticket, done)| choice(ticket, done)).collect();
-    let end = all.iter().flatten().next().map(|done| End { seed: None, ..End::of(done) }).unwrap_or_default();
-    Json(Choices { head, choices, usage: Some(Some(usage)), end }).into_response()
+    let end = all.iter().flatten().next().map(|done| End { seed: None, complete: None, ..End::of(done) }).unwrap_or_default();
+    Json(Choices { head, choices, usage: Some(Some(usage)), prompt_progress: None, end }).into_response()
 }
 
 /// The events of several tickets, each with the index and the engine of its ticket.
@@ -142,11 +148,41 @@ struct Streaming<L> {
 /// cancels the requests.
 pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Response {
     let keep_alive = lines.keep_alive().interval(KEEP_ALIVE);
-    let event = |Line { name, data }| {
-        let event = name.iter().fold(SseEvent::default(), |event, name| event.event(name));
-        Ok::<_, Infallible>(event.data(data))
-    };
-    Sse::new(all_lines(tickets, lines, request_id).map(event)).keep_alive(keep_alive).into_response()
+    let lines = all_lines(tickets, lines, request_id).map(|line| Ok::<_, Infallible>(sse_event(line)));
+    Sse::new(lines).keep_alive(keep_alive).into_response()
+}
+
+fn sse_event(Line { name, data }: Line) -> SseEvent {
+    name.iter().fold(SseEvent::default(), |event, name| event.event(name)).data(data)
+}
+
+/// Reads the events of tickets into a recording, whether or not a client reads the recording. Returns at once.
+pub fn record<L: Lines>(recording: Arc<Recording>, tickets: Vec<Ticket>, lines: L, request_id: &str) {
+    let lines = all_lines(tickets, lines, request_id);
+    let request_id = request_id.to_owned();
+    tokio::spawn(async move {
+        let mut lines = std::pin::pin!(lines);
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = recording.stopped() => None,
+                line = lines.next() => line,
+            };
+            let Some(line) = next else { break };
+            if !recording.push(line) {
+                let e = Error::input("the answer was stopped: nobody read it for five minutes, or its events have no room in memory");
+                recording.push(Line { name: None, data: serde_json::json!(Failure::from(e).body(&request_id)).to_string() });
+                break;
+            }
+        }
+        recording.end();
+    });
+}
+
+/// Returns a response that streams a recording after its first `n` events. Each event has its number as its id.
+pub fn play(recording: Arc<Recording>, n: usize) -> Response {
+    let lines = recording.read(n).map(|(number, line)| Ok::<_, Infallible>(sse_event(line).id(number.to_string())));
+    Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
 /// Does the same as [`respond`], but streams one JSON object per line.

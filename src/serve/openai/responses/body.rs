@@ -4,9 +4,11 @@ use crate::chat::{Message, Tool};
 use crate::engine::{Rules, ToolChoice};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::openai::extras::NamedSchema;
-use crate::serve::openai::messages::{Content, WireMessage, arguments, read};
-use serde::{Deserialize, Serialize};
+use crate::serve::openai::messages::{Content, WireCall, WireMessage, WireRole, arguments, read};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use std::fmt;
 use utoipa::ToSchema;
 
 /// A request for a response. Sampler settings, rules and names of states are further fields of the same object.
@@ -23,6 +25,10 @@ pub struct ResponseBody {
     pub store: Option<bool>,
     pub stream: Option<bool>,
     pub max_output_tokens: Option<u32>,
+    /// If false, the response has at most one call.
+    pub parallel_tool_calls: Option<bool>,
+    /// Must be false: the server answers every request while its connection is open.
+    pub background: Option<bool>,
     #[schema(value_type = Vec<Object>)]
     pub tools: Option<Vec<Value>>,
     /// auto, none, required, or an object with the name of a function.
@@ -59,19 +65,43 @@ pub struct Reasoning {
 }
 
 /// A text, or items of a conversation.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "found another type than a string or an array of messages, calls and results of calls")]
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(untagged)]
 pub enum ResponseInput {
     Text(String),
     Items(Vec<Item>),
 }
 
+/// Reads a value in one pass, so that an error has the path of the wrong item.
+impl<'de> Deserialize<'de> for ResponseInput {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ResponseInput, D::Error> {
+        struct Found;
+        impl<'de> Visitor<'de> for Found {
+            type Value = ResponseInput;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or an array of messages, calls and results of calls")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ResponseInput, E> {
+                Ok(ResponseInput::Text(text.into()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<ResponseInput, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = all.next_element()? {
+                    items.push(item);
+                }
+                Ok(ResponseInput::Items(items))
+            }
+        }
+        from.deserialize_any(Found)
+    }
+}
+
 /// A message, a function call, the result of a function call, or a thought.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(
-    untagged,
-    expecting = "found neither a message (role, content) nor a function_call (name, arguments) nor a function_call_output (output)"
-)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "AnyItem", untagged)]
 pub enum Item {
     Message(WireMessage),
     Call {
@@ -84,9 +114,36 @@ pub enum Item {
     },
     /// A thought of an earlier answer. Ignored: the model does not see its earlier thoughts.
     Thought {
-        #[expect(dead_code, reason = "its presence tells a thought from a message")]
         summary: Vec<Value>,
     },
+}
+
+/// An item of any type. Its keys tell the type, because clients may leave `type` out.
+#[derive(Deserialize)]
+struct AnyItem {
+    role: Option<WireRole>,
+    content: Option<Content>,
+    reasoning_content: Option<String>,
+    tool_calls: Option<Vec<WireCall>>,
+    name: Option<String>,
+    arguments: Option<Value>,
+    output: Option<Content>,
+    summary: Option<Vec<Value>>,
+}
+
+impl TryFrom<AnyItem> for Item {
+    type Error = &'static str;
+
+    fn try_from(item: AnyItem) -> Result<Item, &'static str> {
+        let AnyItem { role, content, reasoning_content, tool_calls, name, arguments, output, summary } = item;
+        match (role, name, arguments, output, summary) {
+            (Some(role), ..) => Ok(Item::Message(WireMessage { role, content, reasoning_content, tool_calls })),
+            (None, Some(name), Some(arguments), ..) => Ok(Item::Call { name, arguments }),
+            (None, _, _, Some(output), _) => Ok(Item::Output { output }),
+            (None, _, _, None, Some(summary)) => Ok(Item::Thought { summary }),
+            _ => Err("found neither a message (role, content) nor a function_call (name, arguments) nor a function_call_output (output)"),
+        }
+    }
 }
 
 impl Default for ResponseInput {
@@ -121,31 +178,51 @@ impl ResponseInput {
     }
 }
 
+/// The types of tools that only OpenAI's own servers run, and of tools whose input is no JSON.
+const FOREIGN_TOOLS: [&str; 11] = [
+    "web_search",
+    "web_search_preview",
+    "file_search",
+    "code_interpreter",
+    "image_generation",
+    "computer_use",
+    "computer_use_preview",
+    "local_shell",
+    "shell",
+    "mcp",
+    "custom",
+];
+
 impl ResponseBody {
-    /// Returns the functions that the answer may call.
+    /// Returns the functions that the answer may call, and a warning for each tool that is left out because only OpenAI's servers have it.
     ///
     /// # Errors
-    /// 400 if a tool is not a function.
-    pub fn tools(&self) -> Answer<Vec<Tool>> {
-        let tool = |(i, tool): (usize, &Value)| {
+    /// 400 if a tool is neither a function nor a known tool of OpenAI.
+    pub fn tools(&self) -> Answer<(Vec<Tool>, Vec<String>)> {
+        let (mut tools, mut warnings) = (Vec::new(), Vec::new());
+        for (i, tool) in self.tools.iter().flatten().enumerate() {
             let field = format!("tools[{i}]");
-            match tool["type"].as_str() {
-                Some("function") => {
-                    // A tool in the format of `/v1/chat/completions` is accepted, too.
-                    let mut described = if tool["function"].is_object() { tool["function"].clone() } else { tool.clone() };
-                    described.as_object_mut().into_iter().for_each(|keys| {
-                        keys.shift_remove("type");
-                        keys.shift_remove("strict");
-                    });
-                    Tool::function(described).map_err(|e| e.field(&field).into())
-                }
-                found => {
-                    let text = format!("expected a tool of type function, found {}", crate::error::short(found.unwrap_or("no type"), 40));
-                    Err(Failure::field(&field, text))
-                }
+            let kind = tool["type"].as_str().unwrap_or("no type");
+            // The names of newer versions end with a date: `web_search_2025_08_26`.
+            let is_foreign =
+                FOREIGN_TOOLS.iter().any(|known| kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with("_20")));
+            if is_foreign {
+                warnings.push(format!("{field}: the tool {kind} is left out, because this server calls only functions"));
+                continue;
             }
-        };
-        self.tools.iter().flatten().enumerate().map(tool).collect()
+            if kind != "function" {
+                let text = format!("expected a tool of type function, found {}", crate::error::short(kind, 40));
+                return Err(Failure::field(&field, text));
+            }
+            // A tool in the format of `/v1/chat/completions` is accepted, too.
+            let mut described = if tool["function"].is_object() { tool["function"].clone() } else { tool.clone() };
+            described.as_object_mut().into_iter().for_each(|keys| {
+                keys.shift_remove("type");
+                keys.shift_remove("strict");
+            });
+            tools.push(Tool::function(described).map_err(|e| e.field(&field))?);
+        }
+        Ok((tools, warnings))
     }
 
     pub fn tool_choice(&self) -> Answer<Option<ToolChoice>> {
@@ -154,6 +231,8 @@ impl ResponseBody {
         match (choice.as_str(), name) {
             (Some(text @ ("auto" | "none" | "required")), _) => Ok(Some(ToolChoice::from(text))),
             (None, Some(name)) => Ok(Some(ToolChoice::Tool(name.into()))),
+            // A choice of a tool that was left out, such as `{"type": "web_search"}`, leaves the choice to the model.
+            (None, None) if choice["type"].as_str().is_some_and(|kind| FOREIGN_TOOLS.contains(&kind)) => Ok(None),
             _ => Err(Failure::field("tool_choice", "expected auto, none, required or an object with the name of a function")),
         }
     }

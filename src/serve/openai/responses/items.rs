@@ -2,6 +2,7 @@
 
 use super::body::{Reasoning, ResponseBody, TextFormat, TextOptions};
 use crate::engine::Completion;
+use crate::sample::Sampling;
 use crate::serve::failure::Failure;
 use crate::serve::ids::{new_id, now};
 use crate::serve::openai::answer::{CachedTokens, End, FinishReason, ReasoningTokens};
@@ -23,10 +24,8 @@ pub struct ResponseObject {
     pub model: String,
     pub output: Vec<OutputItem>,
     pub parallel_tool_calls: bool,
-    /// Always `null`.
-    pub temperature: Option<f32>,
-    /// Always `null`.
-    pub top_p: Option<f32>,
+    pub temperature: f64,
+    pub top_p: f64,
     pub truncation: &'static str,
     /// `null` until the response is complete.
     pub usage: Option<ResponseUsage>,
@@ -42,6 +41,9 @@ pub struct ResponseObject {
     pub store_error: Option<ResponseError>,
     #[schema(value_type = Vec<Object>)]
     pub tools: Vec<Value>,
+    /// Parts of the request that were ignored, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     pub tool_choice: Value,
     pub text: TextOptions,
     #[schema(value_type = Object)]
@@ -101,8 +103,8 @@ pub struct ResponseUsage {
 }
 
 impl ResponseObject {
-    /// Returns the response to a request, without output.
-    pub fn begun(asked: &ResponseBody, id: String, model: &str) -> ResponseObject {
+    /// Returns the response to a request that runs with these sampler settings, without output.
+    pub fn begun(asked: &ResponseBody, id: String, model: &str, sampling: &Sampling, warnings: Vec<String>) -> ResponseObject {
         ResponseObject {
             id,
             object: "response",
@@ -112,9 +114,9 @@ impl ResponseObject {
             incomplete_details: None,
             model: model.into(),
             output: Vec::new(),
-            parallel_tool_calls: true,
-            temperature: None,
-            top_p: None,
+            parallel_tool_calls: asked.parallel_tool_calls.unwrap_or(true),
+            temperature: decimal(sampling.temperature),
+            top_p: decimal(sampling.top_p),
             truncation: "disabled",
             usage: None,
             background: false,
@@ -125,6 +127,7 @@ impl ResponseObject {
             store: asked.store != Some(false),
             store_error: None,
             tools: asked.tools.clone().unwrap_or_default(),
+            warnings,
             tool_choice: asked.tool_choice.clone().unwrap_or_else(|| "auto".into()),
             text: TextOptions { format: asked.format().cloned().or(Some(TextFormat::Text)) },
             metadata: asked.metadata.clone().unwrap_or_default(),
@@ -143,7 +146,8 @@ impl ResponseObject {
     pub fn answered(&self, done: &Completion) -> ResponseObject {
         let thought = done.thought.iter().map(|thought| Draft::new(Kind::Thought, thought));
         let text = (!done.text.is_empty() || done.calls.is_empty()).then(|| Draft::new(Kind::Text, &done.text));
-        let calls = done.calls.iter().enumerate().map(|(i, call)| Draft::new(Kind::call(i, &call.name), &call.arguments));
+        let max_calls = if self.parallel_tool_calls { usize::MAX } else { 1 };
+        let calls = done.calls.iter().take(max_calls).enumerate().map(|(i, call)| Draft::new(Kind::call(i, &call.name), &call.arguments));
         let mut drafts: Vec<Draft> = thought.chain(text).chain(calls).collect();
         let last = drafts.pop();
         let output = drafts.iter().map(|draft| draft.item(ResponseStatus::Completed));
@@ -163,6 +167,11 @@ impl ResponseObject {
         let incomplete_details = (status == ResponseStatus::Incomplete).then_some(IncompleteDetails { reason: "max_output_tokens" });
         ResponseObject { status, output, usage: Some(usage), incomplete_details, end: End::of(done), ..self.clone() }
     }
+}
+
+/// Returns the number with the fewest digits that is read as `x`: 0.8, where a plain conversion has 0.800000011920929.
+fn decimal(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or_else(|_| x.into())
 }
 
 /// A thought, a message or a call.

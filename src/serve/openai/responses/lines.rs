@@ -141,6 +141,7 @@ impl Lines for ResponseLines {
                 self.begin(Kind::Text, out);
                 self.push(text, out);
             }
+            Event::Call { call, .. } | Event::Arguments { call, .. } if *call > 0 && !self.begun.parallel_tool_calls => {}
             Event::Call { call, name, .. } => self.begin(Kind::call(*call, name), out),
             Event::Arguments { text, .. } => self.push(text, out),
             Event::Done(done) => {

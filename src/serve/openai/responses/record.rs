@@ -7,7 +7,7 @@ use crate::serve::app::App;
 use crate::serve::failure::Answer;
 use crate::serve::guard::Caller;
 use crate::serve::states::{OF_RESPONSES, folder};
-use crate::template::Message;
+use crate::template::{Message, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -18,6 +18,9 @@ pub struct Record {
     pub response: Value,
     /// All messages of the conversation, the answer included. `instructions` are left out.
     pub messages: Vec<Message>,
+    /// How many of the messages the answer added, and so the input lacks. Missing in records of older versions.
+    #[serde(default)]
+    pub n_answer: Option<usize>,
 }
 
 /// A record whose answer is being generated.
@@ -43,6 +46,13 @@ impl Record {
         Ok(Some(serde_json::from_slice(&content).map_err(|e| Error::file(format!("the stored response is damaged: {e}")))?))
     }
 
+    /// Returns the messages to which the response answers: the whole conversation before the answer.
+    pub fn input(&self) -> &[Message] {
+        let is_of_answer = |message: &Message| message.role == Role::Assistant;
+        let n_answer = self.n_answer.unwrap_or_else(|| self.messages.iter().rev().take_while(|message| is_of_answer(message)).count());
+        &self.messages[..self.messages.len().saturating_sub(n_answer)]
+    }
+
     /// Deletes a response and its state. Returns false if the caller has no response with this id.
     pub async fn delete(app: &App, engine: &Engine, caller: &Caller, id: &str) -> Answer<bool> {
         if !is_id(id) {
@@ -57,11 +67,14 @@ impl Begun {
     /// Stores the response. Adds the answer `done` to the stored messages.
     pub async fn write(self, done: &Completion, response: &ResponseObject) -> Answer<()> {
         let Begun { app, engine, caller, mut messages } = self;
+        let n_input = messages.len();
         if !done.text.is_empty() || done.calls.is_empty() {
             messages.push(Message::assistant(&done.text));
         }
-        messages.extend(done.calls.iter().map(|call| Message::call(&call.name, &call.arguments)));
-        let content = serde_json::to_vec(&Record { response: json!(response), messages });
+        let max_calls = if response.parallel_tool_calls { usize::MAX } else { 1 };
+        messages.extend(done.calls.iter().take(max_calls).map(|call| Message::call(&call.name, &call.arguments)));
+        let n_answer = Some(messages.len() - n_input);
+        let content = serde_json::to_vec(&Record { response: json!(response), messages, n_answer });
         let content = content.map_err(|e| Error::file(format!("the response could not be stored: {e}")))?;
         app.states.put(&folder(&engine, &caller), &file(&response.id), content.into()).await
     }
