@@ -1,6 +1,6 @@
 //! Tests the program as a shell uses it: printed text, JSON, exit codes, and hostile or missing input.
 
-mod files;
+pub mod files;
 mod generate;
 mod measure;
 

@@ -47,6 +47,12 @@ pub struct WeightArgs {
     pub dtype: String,
     #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
+    /// Merge the LoRA adapter in FILE into the weights while they are loaded. `wingbeat convert --lora` writes the merged model to a file
+    #[arg(long, value_name = "FILE", requires = "lora_alpha", hide_short_help = true)]
+    pub lora: Option<PathBuf>,
+    /// LoRA alpha of the adapter's training, which the adapter's file does not contain; required with --lora
+    #[arg(long, value_name = "ALPHA", requires = "lora", hide_short_help = true)]
+    pub lora_alpha: Option<f32>,
     /// Place layers on devices, in ChatRWKV's notation: `gpu fp16i8 *10 -> cpu fp32` runs 10 layers in 8 bits on the GPU and the rest on the CPU; `auto` chooses a placement that fits the free memory (docs/strategies.md). Replaces --device, --dtype and --quant
     #[arg(long, value_name = "STRING", conflicts_with_all = ["device", "dtype", "quant"], hide_short_help = true)]
     pub strategy: Option<String>,
@@ -268,7 +274,9 @@ impl WeightArgs {
             None => self.run.measure_once()?,
         }
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
-        load(source, &Options { dtype, quant, strategy, output, ..self.run.options(self.vocab.clone())? })
+        // The adapter changes the weights of a model that generates text, not those of an embedding model beside it.
+        let lora = self.lora.clone().zip(self.lora_alpha).filter(|_| output == Results::Logits);
+        load(source, &Options { dtype, quant, strategy, output, lora, ..self.run.options(self.vocab.clone())? })
     }
 
     /// Loads a second model with the same device and weight formats. The options for vocabulary and strategy do not apply to it.

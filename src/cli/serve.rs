@@ -10,7 +10,7 @@ use super::{Outcome, format_options::FormatArgs, memory, published, signals, slo
 use crate::engine::{CacheOptions, Engine, EngineOptions, StateOptions};
 use crate::error::{Error, Result};
 use crate::serve::{Keys, LogFormat, ServeOptions, ServedModel, ServedTask};
-use crate::session::{ModelSource, Output as Results};
+use crate::session::{ModelSource, Output as Results, Snapshot};
 use crate::weights::EXTENSIONS;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,6 +49,9 @@ pub struct Args {
     /// Checkpoint of the reranker that was trained with the model of --embed, for /v1/rerank
     #[arg(long, value_name = "PATH", requires = "embed", help_heading = "Model")]
     reranker: Option<PathBuf>,
+    /// Tuned initial state, offered as a further model with this name [default name: the file's name without its extension]. The state belongs to the first model of --model. Repeat the flag for several states
+    #[arg(long, value_name = "[NAME=]PATH", help_heading = "Model")]
+    state: Vec<String>,
     #[command(flatten)]
     format: FormatArgs,
     /// Address that accepts connections. An address that other machines can reach needs API keys
@@ -117,6 +120,9 @@ pub struct Args {
     /// Store at most this many bytes of states per API key and model [default: 4294967296 with --states, else 1073741824]
     #[arg(long, value_name = "BYTES", help_heading = LIMITS, hide_short_help = true)]
     state_quota: Option<u64>,
+    /// Load each model on its first use, and unload it after N seconds without a request [default: all models load at the start and stay]
+    #[arg(long, value_name = "N", value_parser = within(1..=u32::MAX), help_heading = SERVER)]
+    keep_alive: Option<u32>,
     #[command(flatten)]
     weights: WeightArgs,
 }
@@ -131,15 +137,20 @@ pub fn run(args: Args) -> Outcome {
     models.extend(self::models(&args)?.into_iter().map(|(name, source)| (name, source, ServedTask::Text)));
     let embed = args.embed.as_deref().map(named);
     models.extend(embed.map(|(name, path)| (name, ModelSource::Path(path), ServedTask::Embedding)));
+    let states = states(&args, &models)?;
+    let options = ServeOptions { tuned: states.iter().map(|(name, _)| name.clone()).collect(), ..options };
     // A wrong path is reported before the server accepts requests.
     for (_, source, _) in &mut models {
         *source = resolved(source)?;
     }
     args.reranker.iter().try_for_each(|path| published::resolved(path).map(drop))?;
     let (args, n_keys) = (Arc::new(args), options.keys.len());
+    let mut states = Some(states);
     let models = models.into_iter().map(|(name, source, task)| {
         let args = args.clone();
-        ServedModel { name, task, load: Box::new(move || load_engine(&args, &source, task, n_keys)) }
+        // The states belong to the first model that generates text.
+        let states = if task == ServedTask::Text { states.take() } else { None }.unwrap_or_default();
+        ServedModel { name, task, load: Box::new(move || load_engine(&args, &source, task, n_keys, &states)) }
     });
     signals::stop_on_interrupt(&options.stop);
     crate::serve::run(options, models.collect(), &mut |address| say(format_args!("listening on http://{address}")))?;
@@ -161,6 +172,7 @@ fn options(args: &Args) -> Result<ServeOptions> {
         state_quota: args.state_quota.unwrap_or(if args.states.is_some() { 4 << 30 } else { 1 << 30 }),
         log: if args.log == "json" { LogFormat::Json } else { LogFormat::Text },
         log_prompts: args.log_prompts,
+        keep_alive: args.keep_alive.map(|n| Duration::from_secs(n.into())),
         ..ServeOptions::default()
     })
 }
@@ -199,6 +211,26 @@ fn models(args: &Args) -> Result<Vec<(String, ModelSource)>> {
     Ok(models)
 }
 
+/// Returns the names and paths of the tuned initial states.
+fn states(args: &Args, models: &[(String, ModelSource, ServedTask)]) -> Result<Vec<(String, PathBuf)>> {
+    let mut states: Vec<(String, PathBuf)> = Vec::new();
+    for text in &args.state {
+        let (name, path) = named(text);
+        if models.iter().any(|(known, ..)| *known == name) || states.iter().any(|(known, _)| *known == name) {
+            let e = Error::usage(format!("two models have the name {name:?}")).at("--state");
+            return Err(e.hint("give the state another name: --state NAME=PATH"));
+        }
+        if !path.exists() {
+            return Err(Error::file("no such file").at(path.display()).at("--state"));
+        }
+        states.push((name, path));
+    }
+    if !states.is_empty() && !models.iter().any(|(.., task)| *task == ServedTask::Text) {
+        return Err(Error::usage("a tuned state needs a model that generates text").at("--state").hint("name the model with -m"));
+    }
+    Ok(states)
+}
+
 /// Splits `NAME=PATH`. Without a name, the name is the file's name without its extension.
 fn named(text: &str) -> (String, PathBuf) {
     let named = text.split_once('=').filter(|(name, _)| !name.is_empty() && !name.contains(['/', '\\']));
@@ -210,13 +242,18 @@ fn named(text: &str) -> (String, PathBuf) {
     (named.map_or_else(stem, |(name, _)| name.into()), path)
 }
 
-fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usize) -> Result<Engine> {
+fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usize, states: &[(String, PathBuf)]) -> Result<Engine> {
     let is_for_text = task == ServedTask::Text;
     let model = args.weights.load(source, if is_for_text { Results::Logits } else { Results::Hidden })?;
     if is_for_text {
         model.check_speaks()?;
     }
     let reranker = args.reranker.as_deref().filter(|_| !is_for_text).map(|path| args.weights.load_beside(path)).transpose()?;
+    let initial = |(name, path): &(String, PathBuf)| {
+        let (snapshot, _) = Snapshot::load(&model, path, false).map_err(|e| e.at("--state"))?;
+        Ok((name.clone(), Arc::new(snapshot)))
+    };
+    let initial = states.iter().map(initial).collect::<Result<Vec<_>>>()?;
     let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
     let default = CacheOptions::default();
     let cache = match args.cache {
@@ -240,6 +277,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
         swap_bytes: args.swap,
         format,
         reranker,
+        initial,
         ..EngineOptions::default()
     };
     Engine::start(&model, options)

@@ -94,6 +94,13 @@ impl Engine {
             // Only requests that generate text use the cache.
             options.cache = CacheOptions::off();
         }
+        for (name, snapshot) in &options.initial {
+            let n = snapshot.n_tokens();
+            if n > 0 {
+                let e = Error::input(format!("expected an initial state without tokens, found a saved state of {n} tokens"));
+                return Err(e.at(name).hint("upload a saved state with PUT /v1/states/NAME/content, or name it in `state`"));
+            }
+        }
         let scorer = options.reranker.as_ref().map(|reranker| Scorer::new(model, reranker, options.slots)).transpose()?;
         let idle = prefix::idle(model, options.slots, &options.cache);
         let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?);
@@ -148,6 +155,7 @@ impl Engine {
             let text = format!("expected at most {} continuations, one per slot, found {}", self.shared.options.slots, request.n);
             return Err(Error::input(text).field("n"));
         }
+        request.initial.as_deref().map(|name| self.shared.initial(name)).transpose()?;
         let state = request.state.as_ref().map(|name| self.shared.states.get(&request.namespace, name).map_err(|e| e.field("state")));
         let (mut prepared, state) = match request.state_is_prefix {
             true => {

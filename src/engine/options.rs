@@ -3,8 +3,9 @@
 use super::request::UNLIMITED;
 use crate::chat::Format;
 use crate::error::{Error, Result};
-use crate::session::{EmbedOptions, MAX_SLOTS, Model};
+use crate::session::{EmbedOptions, MAX_SLOTS, Model, Snapshot};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Options of an [`Engine`](super::Engine). Start from `EngineOptions::default()`.
@@ -52,6 +53,8 @@ pub struct EngineOptions {
     pub embed: EmbedOptions,
     /// The reranker that was trained with the engine's embedding model. `None` refuses requests for scores.
     pub reranker: Option<Model>,
+    /// Tuned initial states (trained states in which a text begins) by name. [`Request::initial`](super::Request::initial) selects one.
+    pub initial: Vec<(String, Arc<Snapshot>)>,
 }
 
 impl Default for EngineOptions {
@@ -72,6 +75,7 @@ impl Default for EngineOptions {
             format: None,
             embed: EmbedOptions::default(),
             reranker: None,
+            initial: Vec::new(),
         }
     }
 }

@@ -143,6 +143,9 @@ pub struct Request {
     pub tool_choice: Option<ToolChoice>,
     /// The name of the saved state that the prompt continues. `None` begins with an empty state.
     pub state: Option<String>,
+    /// The name of the tuned initial state in which the text begins: a name of [`EngineOptions::initial`](super::EngineOptions::initial). `None` begins
+    /// with an empty state. A named `state` takes precedence.
+    pub initial: Option<String>,
     /// If true, the prompt is a whole conversation, and `state` may hold its beginning. If the text of the prompt begins with the text of the
     /// state, only the rest of the prompt is prefilled, and [`Usage::cached_tokens`](super::Usage) counts the tokens of the state. If the texts
     /// differ or the name is unknown, the request runs as if `state` were `None`.
@@ -185,6 +188,7 @@ impl Request {
             tools: Vec::new(),
             tool_choice: None,
             state: None,
+            initial: None,
             state_is_prefix: false,
             save_state: None,
             namespace: String::new(),
@@ -252,6 +256,14 @@ impl Request {
             base: self.base.clone().or_else(|| defaults.base.clone()),
             sampling: kept.chain(&self.sampling).cloned().collect(),
             ..self.clone()
+        }
+    }
+
+    /// Returns the namespace of the request's cache entries. Texts that begin in different initial states share no entries.
+    pub(super) fn cache_namespace(&self) -> String {
+        match &self.initial {
+            Some(name) => format!("{}\u{1f}{name}", self.namespace),
+            None => self.namespace.clone(),
         }
     }
 

@@ -5,8 +5,8 @@ use super::prepare::{Prepared, Preparer, check_pooling};
 use super::queue::{Bounds, Queue};
 use super::request::{Input, Request};
 use super::states::{State as NamedState, States};
-use crate::error::{Error, Kind, Result};
-use crate::session::{EmbedOptions, Model, Pooling, VectorRule, check_query, encode_pair, nothing_to_continue};
+use crate::error::{Error, Kind, Result, short};
+use crate::session::{EmbedOptions, Model, Pooling, Snapshot, VectorRule, check_query, encode_pair, nothing_to_continue};
 use crate::vocab::Vocab;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -164,6 +164,16 @@ impl Shared {
         let mut prepared = prepared?;
         prepared.limits.max_tokens = prepared.limits.max_tokens.min(self.options.max_answer);
         Ok(prepared)
+    }
+
+    /// Returns the tuned initial state with this name.
+    ///
+    /// # Errors
+    /// `Input` if the engine has no such state.
+    pub fn initial(&self, name: &str) -> Result<Arc<Snapshot>> {
+        let found = self.options.initial.iter().find(|(known, _)| known == name);
+        let unknown = || Error::input(format!("unknown initial state {:?}", short(name, 100))).field("initial");
+        found.map(|(_, snapshot)| snapshot.clone()).ok_or_else(unknown)
     }
 
     /// Checks that a request of a namespace may enter the queue, and returns the locked counts.

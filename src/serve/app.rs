@@ -45,8 +45,13 @@ impl App {
     /// The errors of [`Store::open`].
     pub fn new(options: ServeOptions, models: Vec<ServedModel>) -> Result<App> {
         let store = Store::open(options.states.as_deref())?;
+        let mut hosted: Vec<Arc<Hosted>> =
+            models.into_iter().map(|model| Arc::new(Hosted::new(model, options.keep_alive.is_some()))).collect();
+        if let Some(base) = hosted.iter().find(|model| model.task == ServedTask::Text).cloned() {
+            hosted.extend(options.tuned.iter().map(|name| Arc::new(Hosted::tuned(name, &base))));
+        }
         Ok(App {
-            models: models.into_iter().map(|model| Arc::new(Hosted::new(model))).collect(),
+            models: hosted,
             states: States::new(store, options.state_quota),
             metrics: Default::default(),
             ledger: Arc::default(),
@@ -58,6 +63,11 @@ impl App {
             has_failed: Default::default(),
             options,
         })
+    }
+
+    /// Returns the models that have engines of their own.
+    pub fn roots(&self) -> impl Iterator<Item = &Arc<Hosted>> {
+        self.models.iter().filter(|model| model.base.is_none())
     }
 
     /// Returns the models that have this task.
@@ -121,6 +131,7 @@ impl App {
         if self.is_stopping() {
             return;
         }
+        let model = model.root();
         let Some(lost) = model.lose(number) else { return };
         log::warn!("model {}: {e}", model.name);
         self.metrics.lost_devices.inc();

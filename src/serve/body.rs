@@ -163,7 +163,7 @@ impl FromRequestParts<Arc<App>> for OfModel {
             return Err(Failure::field("model", format!("expected at most one model in the query, found {}", names.len())));
         }
         let model = app.model(names.first().map(AsRef::as_ref))?;
-        let engine = model.engine()?.0;
+        let engine = app.started(&model).await?.0;
         let caller = parts.extensions.get::<Caller>().cloned().unwrap_or_default();
         Ok(OfModel { app: app.clone(), caller, model, engine })
     }

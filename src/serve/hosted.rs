@@ -2,11 +2,12 @@
 
 use super::failure::{Answer, Failure};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use utoipa::ToSchema;
 
 /// A function that loads a model and starts its engine. The server calls the function on a separate thread: at the start, and again after the
@@ -40,15 +41,33 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 pub struct Hosted {
     pub name: String,
     pub task: ServedTask,
+    /// The model whose engine this model uses, if this model is another model with a tuned initial state. The initial state has the name of this model
+    /// in the engine.
+    pub base: Option<Arc<Hosted>>,
     /// The time when the server started, in seconds since 1970.
     pub created: u64,
     load: LoadEngine,
     phase: Mutex<Phase>,
+    /// Signals that the phase has changed.
+    pub changed: Notify,
+    /// The time at which a request last asked for the model.
+    used: Mutex<Instant>,
     n_loads: AtomicU32,
     pub losses: Losses,
 }
 
+/// The stage of a model's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Unloaded,
+    Loading,
+    Ready,
+    Failed,
+}
+
 enum Phase {
+    /// The model loads on its first use: see `ServeOptions::keep_alive`.
+    Unloaded,
     Loading,
     /// The engine and its number: how many attempts to load the model came before.
     Ready(Engine, u32),
@@ -61,16 +80,36 @@ impl Hosted {
         jiff::Timestamp::from_second(self.created as i64).unwrap_or_default().to_string()
     }
 
-    pub fn new(ServedModel { name, task, load }: ServedModel) -> Hosted {
+    /// Returns a model that is not loaded yet. If `is_lazy` is true, the model loads on its first use.
+    pub fn new(ServedModel { name, task, load }: ServedModel, is_lazy: bool) -> Hosted {
         Hosted {
             name,
             task,
+            base: None,
             created: super::ids::now(),
             load,
-            phase: Mutex::new(Phase::Loading),
+            phase: Mutex::new(if is_lazy { Phase::Unloaded } else { Phase::Loading }),
+            changed: Notify::new(),
+            used: Mutex::new(Instant::now()),
             n_loads: AtomicU32::new(0),
             losses: Losses::default(),
         }
+    }
+
+    /// Returns a model with this name that begins texts of `base` in a tuned initial state.
+    pub fn tuned(name: &str, base: &Arc<Hosted>) -> Hosted {
+        let load: LoadEngine = Box::new(|| Err(Error::input("a model with an initial state has no engine of its own")));
+        Hosted { base: Some(base.clone()), ..Hosted::new(ServedModel { name: name.into(), task: ServedTask::Text, load }, false) }
+    }
+
+    /// Returns the model that has the engine: the base of a model with a tuned initial state, or else this model.
+    pub fn root(self: &Arc<Self>) -> &Arc<Hosted> {
+        self.base.as_ref().unwrap_or(self)
+    }
+
+    /// Returns the name of the tuned initial state in which texts begin.
+    pub fn initial(&self) -> Option<String> {
+        self.base.is_some().then(|| self.name.clone())
     }
 
     /// Loads the model. Blocks until the model is ready.
@@ -78,14 +117,67 @@ impl Hosted {
     /// # Errors
     /// The errors of the function that loads the model.
     pub fn load(&self) -> Result<()> {
-        let loaded = (self.load)();
+        self.load_with(|| false)
+    }
+
+    /// Loads the model as [`load`](Self::load) does. If memory is short and `make_room` returns true, tries once more.
+    ///
+    /// # Errors
+    /// The errors of the function that loads the model.
+    pub fn load_with(&self, make_room: impl FnOnce() -> bool) -> Result<()> {
+        let mut loaded = (self.load)();
+        if loaded.as_ref().is_err_and(|e| e.kind == Kind::Memory) && make_room() {
+            loaded = (self.load)();
+        }
         let n_before = self.n_loads.fetch_add(1, Ordering::Relaxed);
         let (phase, result) = match loaded {
             Ok(engine) => (Phase::Ready(engine, n_before), Ok(())),
             Err(e) => (Phase::Failed(e.clone()), Err(e)),
         };
         *self.lock() = phase;
+        self.touch();
+        self.changed.notify_waiters();
         result
+    }
+
+    /// Notes that a request uses the model.
+    pub fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub fn stage(&self) -> Stage {
+        match &*self.lock() {
+            Phase::Unloaded => Stage::Unloaded,
+            Phase::Loading => Stage::Loading,
+            Phase::Ready(..) => Stage::Ready,
+            Phase::Failed(_) => Stage::Failed,
+        }
+    }
+
+    /// Begins to load a model that is unloaded or could not be loaded. Returns false if the model is in another stage; otherwise the caller must call
+    /// [`load_with`](Self::load_with).
+    pub fn begin_load(&self) -> bool {
+        let mut phase = self.lock();
+        let begins = matches!(*phase, Phase::Unloaded | Phase::Failed(_));
+        if begins {
+            *phase = Phase::Loading;
+        }
+        begins
+    }
+
+    /// Takes the model out of memory if it has no requests and no request has used it for `time`. Returns its engine.
+    pub fn unload_if_idle(&self, time: Duration) -> Option<Engine> {
+        let mut phase = self.lock();
+        let Phase::Ready(engine, _) = &*phase else { return None };
+        let stats = engine.stats();
+        let is_idle = stats.running == 0 && stats.waiting == 0;
+        if !is_idle || self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < time {
+            return None;
+        }
+        match std::mem::replace(&mut *phase, Phase::Unloaded) {
+            Phase::Ready(engine, _) => Some(engine),
+            _ => None,
+        }
     }
 
     /// Returns the engine and its number. If the device of the engine fails, pass this number to [`lose`](Self::lose).
@@ -95,6 +187,7 @@ impl Hosted {
     pub fn engine(&self) -> Answer<(Engine, u32)> {
         match &*self.lock() {
             Phase::Ready(engine, number) => Ok((engine.clone(), *number)),
+            Phase::Unloaded => Err(Failure::unavailable("model_loading", format!("the model {} is not loaded", self.name))),
             Phase::Loading => Err(Failure::unavailable("model_loading", format!("the model {} is being loaded", self.name))),
             Phase::Failed(e) => {
                 Err(Failure { retry_after: None, ..Failure::from(Error::device(format!("the model could not be loaded: {e}"))) })
@@ -120,7 +213,11 @@ impl Hosted {
         }
     }
 
+    /// Locks and returns the phase of the model that has the engine.
     fn lock(&self) -> MutexGuard<'_, Phase> {
+        if let Some(base) = &self.base {
+            return base.lock();
+        }
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -150,7 +247,7 @@ mod tests {
         let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
         let load: LoadEngine = Box::new(move || Engine::start(&model, EngineOptions::default()));
-        let hosted = Hosted::new(ServedModel { name: "x".into(), task: ServedTask::Text, load });
+        let hosted = Hosted::new(ServedModel { name: "x".into(), task: ServedTask::Text, load }, false);
         assert_eq!(hosted.engine().unwrap_err().code, Some("model_loading"));
         hosted.load().unwrap();
         let (_, number) = hosted.engine().unwrap();

@@ -103,7 +103,7 @@ impl Metrics {
 
     /// Reads the current counts of `models`, and returns all metrics in the text format of OpenMetrics.
     pub fn text(&self, models: &[Arc<Hosted>]) -> String {
-        for model in models {
+        for model in models.iter().filter(|model| model.base.is_none()) {
             let label = &Model { model: model.name.clone() };
             let Some(stats) = model.ready().map(|engine| engine.stats()) else { continue };
             self.slots.get_or_create(label).set(stats.slots as i64);

@@ -15,6 +15,7 @@ mod failure;
 mod guard;
 mod hosted;
 mod ids;
+mod keep_alive;
 mod keys;
 mod lanes;
 mod ledger;

@@ -37,6 +37,11 @@ pub struct ServeOptions {
     pub states: Option<String>,
     /// The maximum size of all stored states per API key and model, in bytes.
     pub state_quota: u64,
+    /// If set, models load on their first use, and leave memory after this time without a request. `None` loads all models at the start and keeps them.
+    pub keep_alive: Option<Duration>,
+    /// Further names of the first model that generates text. A request with such a name begins in the tuned initial state that
+    /// [`EngineOptions::initial`](crate::engine::EngineOptions::initial) has under this name.
+    pub tuned: Vec<String>,
     /// The format of the log on stderr.
     pub log: LogFormat,
     /// If true, the log contains the bodies of requests, and so their prompts.
@@ -71,6 +76,8 @@ impl Default for ServeOptions {
             max_schema: 256 << 10,
             states: None,
             state_quota: 1 << 30,
+            keep_alive: None,
+            tuned: Vec::new(),
             log: LogFormat::Text,
             log_prompts: false,
             stop: Arc::default(),

@@ -50,7 +50,11 @@ async fn serve(options: ServeOptions, models: Vec<ServedModel>, listening: &mut 
     let address = listener.local_addr().map_err(|e| Error::io(e, "the server's address".as_ref()))?;
     listening(address);
     let loading = app.clone();
-    tokio::task::spawn_blocking(move || load(&loading));
+    if app.options.keep_alive.is_none() {
+        tokio::task::spawn_blocking(move || load(&loading));
+    } else {
+        tokio::spawn(loading.unload_idle());
+    }
     accept(listener, super::routes::router(&app), &app.options, stopped(&app)).await;
     let fatal = app.fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fatal.map_or(Ok(()), Err)
@@ -58,7 +62,7 @@ async fn serve(options: ServeOptions, models: Vec<ServedModel>, listening: &mut 
 
 /// Loads all models, one after the other. An error ends the server.
 fn load(app: &Arc<App>) {
-    if let Some(Err(e)) = app.models.iter().map(|model| model.load()).find(Result::is_err) {
+    if let Some(Err(e)) = app.roots().map(|model| model.load()).find(Result::is_err) {
         app.fail(e);
     }
 }
@@ -151,7 +155,7 @@ async fn stopped(app: &Arc<App>) {
         tokio::time::sleep(TICK).await;
     }
     // The requests that remain end with their texts so far, and their states are stored.
-    app.models.iter().filter_map(|model| model.ready()).for_each(|engine| engine.interrupt());
+    app.roots().filter_map(|model| model.ready()).for_each(|engine| engine.interrupt());
     let end = tokio::time::Instant::now() + LAST;
     while app.ledger.len() > 0 && tokio::time::Instant::now() < end {
         tokio::time::sleep(TICK).await;

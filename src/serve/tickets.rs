@@ -28,6 +28,21 @@ pub struct Kept {
     pub is_conversation: bool,
 }
 
+impl Kept {
+    /// Returns the names for a model. A session of a model with a tuned initial state has a state of its own, because the session can also be one of
+    /// other models.
+    fn of(&self, model: &Hosted) -> Kept {
+        let mut kept = self.clone();
+        if let (Some(initial), Some(session)) = (model.initial(), &self.resume)
+            && self.save.as_ref() == Some(session)
+        {
+            let name = format!("{session}.{initial}");
+            (kept.resume, kept.save) = (Some(name.clone()), Some(name));
+        }
+        kept
+    }
+}
+
 /// A request that runs. Dropping the ticket cancels the request.
 pub struct Ticket {
     app: Arc<App>,
@@ -63,10 +78,15 @@ impl Ticket {
         if app.is_stopping() {
             return Err(Failure::stopping());
         }
-        let (engine, number) = model.engine()?;
+        let kept = kept.of(model);
+        let (engine, number) = app.started(model).await?;
         let line = Line::open(&app.ledger, caller, endpoint, &model.name);
-        let mut request =
-            Request { namespace: caller.namespace.clone(), state_is_prefix: kept.is_conversation && request.state.is_none(), ..request };
+        let mut request = Request {
+            namespace: caller.namespace.clone(),
+            state_is_prefix: kept.is_conversation && request.state.is_none(),
+            initial: model.initial(),
+            ..request
+        };
         if let Some(name) = &request.state {
             if !app.states.bring(&engine, caller, name).await.map_err(|e| e.in_field("state"))? {
                 return Err(unknown_state(name).in_field("state"));

@@ -1,13 +1,13 @@
 //! Converts a checkpoint to quantised formats. Loading the original checkpoint with the same quantisation plan gives bit-identical quantised
 //! weights.
 
+use super::adapted::Adapted;
 use super::{Definition, Options};
 use crate::error::{Error, Result};
 use crate::exec::{FloatChoice, QuantPlan, assign_formats, encode_part, survey};
 use crate::quant::{Coding, Float, Scaling, padded};
 use crate::tape::{MatrixPart, MatrixSpec, Source};
-use crate::tensor::{DType, View};
-use crate::weights::{Checkpoint, CodedTensors, Conversion, Lora, convert};
+use crate::weights::{Checkpoint, CodedTensors, Conversion, convert};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -29,8 +29,10 @@ pub fn convert_coded(
     assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
     let parts = coded_parts(&definition.tape.matrices, input);
     let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
-    let source = Merged { checkpoint: input, lora: what.lora };
-    let write = |name: &str, out: &mut dyn Write| write_coded(&parts[name], &source, out);
+    let plain: &dyn Source = input;
+    let adapted = what.lora.map(|lora| Adapted { source: plain, lora });
+    let source = adapted.as_ref().map_or(plain, |adapted| adapted);
+    let write = |name: &str, out: &mut dyn Write| write_coded(&parts[name], source, out);
     convert(input, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
 }
 
@@ -71,27 +73,4 @@ fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source
     }
     let bytes: Vec<u8> = scales.iter().flat_map(|h| h.to_le_bytes()).collect();
     out.write_all(&bytes).map_err(io)
-}
-
-/// A checkpoint with a LoRA adapter merged into its tensors.
-struct Merged<'a> {
-    checkpoint: &'a Checkpoint,
-    lora: Option<&'a Lora>,
-}
-
-impl Source for Merged<'_> {
-    fn has(&self, name: &str) -> bool {
-        self.checkpoint.has(name)
-    }
-    /// Returns the type in the checkpoint, or f32 for tensors that the LoRA adapter changes.
-    fn dtype(&self, name: &str) -> Option<DType> {
-        let changes = self.lora.is_some_and(|lora| lora.changes(name));
-        self.checkpoint.dtype(name).map(|dtype| if changes { DType::F32 } else { dtype })
-    }
-    fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
-        self.checkpoint.with(name, shape, &mut |view| match self.lora.map_or(Ok(None), |lora| lora.applied(name, view))? {
-            Some(bytes) => read(&View::dense(DType::F32, shape, &bytes)?),
-            None => read(view),
-        })
-    }
 }

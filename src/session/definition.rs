@@ -1,11 +1,12 @@
 //! Reads the definition of a model from its file, and checks the file's tensors before weights are loaded.
 
+use super::adapted::Adapted;
 use super::options::{ModelSource, Options, Output, StateOrientation};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
 use crate::error::{Error, Result, filled};
 use crate::tape::{Bytes, MatrixPart, Source, Tape};
 use crate::tensor::{DType, View};
-use crate::weights::{Checkpoint, GLM, Glm};
+use crate::weights::{Checkpoint, GLM, Glm, Lora};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -74,7 +75,12 @@ impl Definition {
         let folder = checkpoint.path().and_then(Path::parent).map(Path::to_path_buf);
         let name = checkpoint.name().into();
         let kept = Some(checkpoint.clone());
+        let lora = options.lora.as_ref().map(|(path, alpha)| Lora::open_for(path, *alpha, &checkpoint)).transpose()?;
         let source = oriented(checkpoint, options.state_orientation);
+        let source = match lora {
+            Some(lora) => Box::new(Adapted { source, lora }),
+            None => source,
+        };
         let definition = Definition { name, kind: kind.into(), blueprint, tape, source, folder, checkpoint: kept };
         definition.check()?;
         Ok(definition)

@@ -3,6 +3,7 @@
 //! All higher layers use models through this module. The module does not depend on shaders or on the formats of weight files. It defines the format
 //! of state files.
 
+mod adapted;
 mod batcher;
 mod blocks;
 mod breakers;

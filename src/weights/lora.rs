@@ -64,6 +64,17 @@ impl Lora {
         Ok(lora)
     }
 
+    /// Opens an adapter as [`open`](Self::open) does, and checks that it fits the model.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`open`](Self::open); `Model` if a tensor of the adapter does not fit a tensor of the model.
+    pub fn open_for(path: &Path, alpha: f32, model: &Checkpoint) -> Result<Lora> {
+        let lora = Self::open(path, alpha, model)?;
+        lora.check(model).map_err(|e| e.field("lora"))?;
+        Ok(lora)
+    }
+
     /// Replaces web-rwkv's names of vectors by official names. The file does not show which names it uses, so a name is replaced only if the model
     /// has the official name and not web-rwkv's name.
     fn rename(&mut self, model: &Checkpoint) {
@@ -79,6 +90,10 @@ impl Lora {
 
     /// Sorts the tensors of the file into low-rank pairs and tensors that were trained in full.
     fn sort(file: Checkpoint, alpha: f32) -> Result<Lora> {
+        if let Some(name) = file.names().find(|name| [".bone", ".miss", ".disha"].iter().any(|end| name.ends_with(end))) {
+            let e = Error::file("this is a Bone, DiSHA or MiSS adapter, not a LoRA adapter").at(format!("tensor {name}"));
+            return Err(e.hint("merge the adapter into the model with the merge script of its trainer, and use the merged model"));
+        }
         let (mut halves, mut trained) = (BTreeMap::<String, [Option<String>; 2]>::new(), BTreeMap::new());
         for name in file.names() {
             let at = |e: Error| e.at(format!("tensor {name}"));

@@ -93,7 +93,7 @@ fn a_file_in_few_bits_is_written_whole_or_not_at_all() {
 }
 
 /// Writes a safetensors file with F32 tensors of pseudo-random numbers. `tensors` lists each tensor's name, its shape and the scale of its numbers.
-fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
+pub fn made(path: &Path, tensors: &[(String, Vec<usize>, f32)]) {
     use wingbeat::low_level::tensor::DType;
     use wingbeat::low_level::weights::{NewTensor, write_safetensors};
     let entry = |(name, shape, scale): &(String, Vec<usize>, f32)| {
@@ -192,12 +192,26 @@ fn an_adapter_is_merged_and_says_so() {
         json(&run(&["score", "-m", model, "--vocab", "tiny", "--text", "In the beginning God", "--json"]))["nll"].as_f64().unwrap()
     };
     assert!((nll(&model) - nll(&out)).abs() > 0.1);
+    let bone = path("bone.safetensors");
+    made(Path::new(&bone), &[("blocks.0.att.key.bone".into(), vec![4, 128], 0.3)]);
+    refused(
+        &run(&["generate", "x", "-m", &model, "--vocab", "tiny", "--lora", &bone, "--lora-alpha", "8"]),
+        1,
+        "this is a Bone, DiSHA or MiSS adapter",
+    );
+    refused(&run(&["generate", "x", "-m", &model, "--lora", &lora]), 2, "--lora-alpha");
     // Merging and quantising in one call gives the same file as merging first and quantising later.
     let (at_once, later) = (path("at-once.safetensors"), path("later.safetensors"));
     stdout(&run(&["convert", &model, &at_once, "--lora", &lora, "--lora-alpha", "8", "--quant", "i8", "--dtype", "f32"]));
     stdout(&run(&["convert", &model, &path("wide.safetensors"), "--lora", &lora, "--lora-alpha", "8", "--dtype", "f32"]));
     stdout(&run(&["convert", &path("wide.safetensors"), &later, "--quant", "i8"]));
     assert!(std::fs::read(at_once).unwrap() == std::fs::read(later).unwrap());
+    // An adapter that is merged while the model loads gives the numbers of the merged model, before those are rounded for the file.
+    let score = |args: &[&str]| {
+        json(&run(&[&["score", "--vocab", "tiny", "--text", "In the beginning God", "--json"], args].concat()))["nll"].clone()
+    };
+    let loaded = ["-m", &model, "--lora", &lora, "--lora-alpha", "8"];
+    assert_eq!(score(&loaded), score(&["-m", &path("wide.safetensors")]));
     refused(&run(&["generate", "-m", &lora, "x"]), 1, "LoRA adapter, not a model");
     let new = path("new.safetensors");
     refused(&run(&["convert", &sibling("rwkv7").replace("rwkv7", "rwkv4"), &new, "--lora", &lora, "--lora-alpha", "8"]), 1, "time_maa_k");

@@ -29,6 +29,11 @@ impl Program {
         program
     }
 
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Sends a signal and returns the exit code and the rest of stderr.
     #[cfg(unix)]
     fn end(mut self, signal: nix::sys::signal::Signal) -> (Option<i32>, String) {
@@ -113,4 +118,89 @@ fn wrong_flags_are_refused() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
         assert!(said.contains(want), "{args:?}: {said}");
     }
+}
+
+/// Sends JSON and returns the answer's JSON.
+fn post(program: &Program, path: &str, body: &Value) -> Value {
+    ureq::post(format!("{}{path}", program.url)).send_json(body).unwrap().body_mut().read_json().unwrap()
+}
+
+fn get(program: &Program, path: &str) -> Value {
+    ureq::get(format!("{}{path}", program.url)).call().unwrap().body_mut().read_json().unwrap()
+}
+
+#[test]
+fn a_tuned_state_is_a_model_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let tuned = folder.path().join("poet.safetensors");
+    crate::cli::files::made(&tuned, &(0..6).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
+    let program = Program::start(&["--state", tuned.to_str().unwrap()], &[]);
+    let names = get(&program, "/v1/models")["data"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
+    assert_eq!(names, ["tiny-rwkv7", "poet"]);
+    let ask = |model: &str, more: Value| {
+        let mut body = json!({"model": model, "messages": [{"role": "user", "content": "And God said, Let there be light"}], "max_tokens": 8, "temperature": 0});
+        more.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
+        post(&program, "/v1/chat/completions", &body)
+    };
+    let text = |answer: &Value| answer["choices"][0]["message"]["content"].clone();
+    let (plain, poet) = (ask("tiny-rwkv7", json!({})), ask("poet", json!({})));
+    assert_ne!(text(&plain), text(&poet));
+    assert_eq!(poet["model"], "poet");
+    // Neither the prefix cache nor a session gives one model the states of the other.
+    assert_eq!((text(&ask("tiny-rwkv7", json!({}))), text(&ask("poet", json!({})))), (text(&plain), text(&poet)));
+    for model in ["poet", "tiny-rwkv7", "poet"] {
+        let answer = ask(model, json!({"session_id": "s"}));
+        assert_eq!(text(&answer), text(if model == "poet" { &poet } else { &plain }), "{answer}");
+    }
+    // The state file gives the same text on the command line.
+    let prompt = post(&program, "/apply-template", &json!({"messages": [{"role": "user", "content": "And God said, Let there be light"}]}));
+    let args = [
+        "generate",
+        "--device",
+        "cpu",
+        "--state",
+        tuned.to_str().unwrap(),
+        "--temperature",
+        "0",
+        "-n",
+        "8",
+        prompt["prompt"].as_str().unwrap(),
+    ];
+    let output = Command::new(PROGRAM).args(args).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), text(&poet).as_str().unwrap().trim());
+    assert_eq!(get(&program, "/slots").as_array().unwrap().len(), 1, "both models share one engine");
+    program.kill();
+}
+
+#[test]
+fn idle_models_leave_memory_and_come_back() {
+    let program = Program::start(&["--keep-alive", "1"], &[]);
+    let status = || get(&program, "/v1/models")["data"][0]["status"].clone();
+    assert_eq!(status(), "unloaded");
+    let ask = || {
+        post(
+            &program,
+            "/v1/chat/completions",
+            &json!({"messages": [{"role": "user", "content": "light"}], "max_tokens": 4, "temperature": 0}),
+        )["choices"]
+            .clone()
+    };
+    let first = ask();
+    assert_eq!((status(), get(&program, "/health")["status"].clone()), (json!("ready"), json!("ok")));
+    let began = std::time::Instant::now();
+    while status() != "unloaded" {
+        assert!(began.elapsed().as_secs() < 60, "the model stayed");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(ask()[0]["message"], first[0]["message"]);
+    // Every endpoint loads the model, and several requests load it once.
+    while status() != "unloaded" {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let all: Vec<Value> = std::thread::scope(|scope| {
+        let asked = (0..4).map(|_| scope.spawn(|| post(&program, "/tokenize", &json!({"content": "light"})))).collect::<Vec<_>>();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(all.iter().all(|one| one["tokens"] == all[0]["tokens"]) && status() == "ready");
+    program.kill();
 }

@@ -75,13 +75,18 @@ impl Scheduler {
         // A vector needs the hidden states after the prompt's tokens. A cache entry lacks hidden states.
         let uses_cache = !request.no_cache && state.is_none() && request.pooling.is_none();
         let scores_prompt = request.echo && request.logprobs.is_some();
-        let from = match (&prefix, &state) {
+        let mut from = match (&prefix, &state) {
             (Some(prefix), _) => self.after_prefix(prefix, &prompt, request.n)?,
             (None, Some(state)) => self.after_state(state, request.n)?,
             // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the logits after its last token.
-            (None, None) if uses_cache && !scores_prompt => self.cached(&request.namespace, &prompt, request.n, FEWEST)?,
+            (None, None) if uses_cache && !scores_prompt => self.cached(&request.cache_namespace(), &prompt, request.n, FEWEST)?,
             (None, None) => Beginning::default(),
         };
+        if from.slot.is_none()
+            && let Some(name) = &request.initial
+        {
+            from.slot = Some(self.initial(name, request.n)?);
+        }
         // All jobs share the tokens, and so does the request if no token is read yet.
         let prompt: Arc<[u32]> = prompt.into();
         let unread: Arc<[u32]> = if from.n_tokens == 0 { prompt.clone() } else { prompt[from.n_tokens..].into() };
@@ -143,7 +148,7 @@ impl Scheduler {
             }
             self.sequences.insert(job, sequence);
         }
-        let namespace = uses_cache.then(|| request.namespace.clone());
+        let namespace = uses_cache.then(|| request.cache_namespace());
         let owner = request.namespace.clone();
         let saves = request.save_state.map(|name| (request.namespace, name));
         let queue_ms = (began - at).as_secs_f64() * 1e3;
@@ -175,6 +180,13 @@ impl Scheduler {
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;
         Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
+    }
+
+    /// Opens a slot with a tuned initial state. Makes room for `n` jobs, as [`after_state`](Self::after_state) does.
+    fn initial(&mut self, name: &str, n: usize) -> Result<Slot> {
+        let snapshot = self.shared.initial(name)?;
+        self.cache.make_room(n + 1, self.batcher.session_mut());
+        self.batcher.session_mut().restore(&snapshot)
     }
 
     /// Opens a slot with a named state that holds the beginning of `prompt`.

@@ -19,7 +19,7 @@ pub struct InputTokens {
 
 pub async fn count(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<InputTokens>> {
     let Asked { request, model, claim, .. } = asked(&app, &caller, body).await?;
-    let engine = model.engine()?.0;
+    let engine = app.started(&model).await?.0;
     let n_bytes = claim.n_bytes();
     let tokens = app.lanes.run(&caller.namespace, n_bytes, move || engine.tokens(&request)).await;
     Ok(Json(InputTokens { input_tokens: tokens.map_err(|e| located(e.into()))?.len() }))

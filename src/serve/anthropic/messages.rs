@@ -42,7 +42,7 @@ pub async fn asked(app: &Arc<App>, caller: &Caller, body: Body) -> Answer<Asked>
     follow(&mut request, body.rules(), "output_config.format", "schema")?;
     let model = app.model(body.model.as_deref())?;
     request.thinking = body.thinking();
-    keep_supported_thinking(&model.engine()?.0, &mut request);
+    keep_supported_thinking(&app.started(&model).await?.0, &mut request);
     Ok(Asked { body, request, model, claim })
 }
 

@@ -3,6 +3,7 @@
 use crate::engine::EngineStats;
 use crate::serve::app::App;
 use crate::serve::guard::Caller;
+use crate::serve::hosted::Stage;
 use crate::serve::ledger::OpenRequest;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -30,7 +31,7 @@ enum HealthStatus {
 
 /// Reports whether the server can answer requests.
 pub async fn health(State(app): State<Arc<App>>) -> (StatusCode, Json<Health>) {
-    let is_ready = app.models.iter().all(|model| model.ready().is_some());
+    let is_ready = app.models.iter().all(|model| matches!(model.stage(), Stage::Ready | Stage::Unloaded));
     let (code, status) = match (app.is_stopping(), is_ready) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, HealthStatus::Stopping),
         (false, true) => (StatusCode::OK, HealthStatus::Ok),
@@ -69,7 +70,7 @@ struct ModelSlots {
 
 /// Lists slots and open requests.
 pub async fn slots(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Json<Slots> {
-    let ready = app.models.iter().filter_map(|model| Some((model.name.clone(), model.ready()?.stats())));
+    let ready = app.roots().filter_map(|model| Some((model.name.clone(), model.ready()?.stats())));
     let slots = ready.map(|(model, EngineStats { slots, free_slots, running, waiting, paused, swapped, cached, .. })| {
         let requests = app.ledger.of(&caller.namespace, &model);
         ModelSlots { model, slots, free_slots, running, waiting, paused, swapped, cached, requests }

@@ -106,7 +106,7 @@ pub async fn delete(Name(name): Name, at: OfModel) -> Answer<Json<DeletedState>>
 pub async fn act(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<Acted>> {
     let (asked, claim): (StateBody, _) = body.read(&app, Body::parse).await?;
     let model = app.model(asked.model.as_deref())?;
-    let engine = model.engine()?.0;
+    let engine = app.started(&model).await?.0;
     if asked.action != Action::Delete {
         check_new_name(&asked.name, "name")?;
     }
@@ -134,7 +134,7 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
     let input = match (asked.prompt, asked.tokens, asked.messages) {
         (Some(text), None, None) => Input::Text(text),
         (None, Some(tokens), None) => {
-            check_tokens("tokens", &tokens, model.engine()?.0.model())?;
+            check_tokens("tokens", &tokens, app.started(model).await?.0.model())?;
             Input::Tokens(tokens)
         }
         (None, None, Some(messages)) => Input::Messages(read_messages(&messages)),

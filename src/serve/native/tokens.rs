@@ -99,6 +99,13 @@ fn vocab(engine: &Engine) -> Result<&Vocab> {
 /// Parses a body and tokenizes its text or conversation. Returns the parsed body without this text or conversation, the engine of the body's model,
 /// the tokens, and the claim on their memory.
 async fn encoded(app: &Arc<App>, body: Body) -> Answer<(TextBody, Engine, Vec<u32>, Arc<Claim>)> {
+    // The model may have to be loaded before the body is tokenized.
+    #[derive(Deserialize)]
+    struct Named {
+        model: Option<String>,
+    }
+    let model = app.model(body.parse::<Named>()?.model.as_deref())?;
+    app.started(&model).await?;
     let of_work = app.clone();
     let ((asked, engine, tokens), claim) = body.read(app, move |body| encode(&of_work, body)).await?;
     claim.add(4 * tokens.len())?;

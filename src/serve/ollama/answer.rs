@@ -123,7 +123,7 @@ pub async fn answer<O: Object>(app: &Arc<App>, caller: &Caller, asked: Asked, en
     let model = asked.settings.model(app)?;
     let name = asked.settings.name_of(&model);
     if !asked.has_input() {
-        model.engine()?;
+        app.started(&model).await?;
         let ending = Ending { done_reason: Some("load"), ..Ending::default() };
         return Ok(Json(O::new(ObjectHead::new(&name, true, ending), Part::default())).into_response());
     }

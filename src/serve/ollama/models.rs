@@ -167,7 +167,7 @@ pub async fn show(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Shown>
         (Err(_), Some(model)) => model.clone(),
         (Err(e), None) => return Err(e),
     };
-    let engine = hosted.engine()?.0;
+    let engine = app.started(&hosted).await?.0;
     let (model, facts) = (engine.model(), engine.model().facts());
     let of_family = |key: &str| format!("{}.{key}", facts.architecture);
     let info = [

@@ -101,7 +101,7 @@ impl Asked {
         let Asked { settings, mut request, claim } = self;
         // `false` asks for nothing that a model without thoughts could not do.
         if settings.think == Some(Value::Bool(false)) {
-            keep_supported_thinking(&model.engine()?.0, &mut request);
+            keep_supported_thinking(&app.started(model).await?.0, &mut request);
         }
         let kept = kept(&request, caller, None, false)?;
         let opened = Ticket::open(app, model, caller, endpoint, request, &kept, &claim).await;

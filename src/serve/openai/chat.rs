@@ -80,7 +80,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
     let (model, n) = (app.model(asked.model.as_deref())?, request.n);
     if !is_demanded {
-        keep_supported_thinking(&model.engine()?.0, &mut request);
+        keep_supported_thinking(&app.started(&model).await?.0, &mut request);
     }
     let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept, &claim)
         .await

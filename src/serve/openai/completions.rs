@@ -74,7 +74,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let kept = kept(&settings, &of_header, asked.session_id, asked.return_state == Some(true))?;
     let model = app.model(asked.model.as_deref())?;
     let n = settings.n;
-    let engine = model.engine()?.0;
+    let engine = app.started(&model).await?.0;
     check_fits(inputs.len(), n, &engine)?;
     check_ids(&inputs, engine.model())?;
     let scores_prompt = settings.echo && settings.logprobs.is_some();

@@ -125,7 +125,7 @@ pub async fn vectors(app: &Arc<App>, caller: &Caller, endpoint: &'static str, wa
     let name = wanted.model;
     // If the embedding model is the server's only model, any name selects it.
     let model = app.vectors(name, app.models.len() == 1).map_or_else(|| app.model(name), Ok)?;
-    let engine = model.engine()?.0;
+    let engine = app.started(&model).await?.0;
     let n_embd = engine.model().facts().n_embd;
     let dimensions = wanted.dimensions.map_or(n_embd, |asked| asked as usize);
     if !(1..=n_embd).contains(&dimensions) {

@@ -4,7 +4,7 @@ use crate::error::{Error, short};
 use crate::serve::app::App;
 use crate::serve::body::Name;
 use crate::serve::failure::{Answer, Failure};
-use crate::serve::hosted::{Hosted, ServedTask};
+use crate::serve::hosted::{Hosted, ServedTask, Stage};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -45,6 +45,8 @@ pub struct ModelEntry {
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum ModelStatus {
+    /// The model loads on its first use.
+    Unloaded,
     Loading,
     Ready {
         architecture: String,
@@ -78,7 +80,8 @@ pub async fn one(State(app): State<Arc<App>>, Name(name): Name) -> Answer<Json<M
 }
 
 fn described(hosted: &Hosted) -> ModelEntry {
-    let status = hosted.ready().map_or(ModelStatus::Loading, |engine| {
+    let waiting = if hosted.stage() == Stage::Unloaded { ModelStatus::Unloaded } else { ModelStatus::Loading };
+    let status = hosted.ready().map_or(waiting, |engine| {
         let (model, facts) = (engine.model(), engine.model().facts());
         ModelStatus::Ready {
             architecture: facts.architecture.into(),

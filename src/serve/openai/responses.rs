@@ -45,11 +45,13 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         return Err(e.hint("leave the field out, and set `stream` to true").into());
     }
     let model = app.model(asked.model.as_deref())?;
-    let (engine, _) = model.engine()?;
+    let (engine, _) = app.started(&model).await?;
     let previous = match &asked.previous_response_id {
         Some(id) => Some(Record::read(&app, &engine, &caller, id).await?.ok_or_else(|| unknown(id).in_field("previous_response_id"))?),
         None => None,
     };
+    // The state after a response of another model may have begun in another initial state.
+    let continues_state = previous.as_ref().is_some_and(|record| record.response["model"] == model.name.as_str());
     let mut messages = previous.map(|record| record.messages).unwrap_or_default();
     if let Input::Messages(new) = std::mem::replace(&mut request.input, Input::Tokens(Vec::new())) {
         messages.extend(new);
@@ -71,7 +73,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     // The header `x-session-id` is ignored: the state is kept under the id of the response.
     let without_session = Caller { session: None, ..caller.clone() };
     let mut kept: Kept = kept(&request, &without_session, None, false)?;
-    kept.resume = asked.previous_response_id.clone().filter(|_| request.state.is_none());
+    kept.resume = asked.previous_response_id.clone().filter(|_| continues_state && request.state.is_none());
     kept.is_conversation = true;
     kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
     let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept, &claim)
@@ -125,10 +127,10 @@ pub async fn cancel(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
 ///
 /// # Errors
 /// 404 if the caller has no response with this id.
-async fn stored(app: &App, caller: &Caller, id: &str) -> Answer<Record> {
+async fn stored(app: &Arc<App>, caller: &Caller, id: &str) -> Answer<Record> {
     for model in app.models_for(ServedTask::Text) {
         // A model that is not ready may have the response, so this is no reason for 404.
-        let engine = model.engine()?.0;
+        let engine = app.started(model).await?.0;
         if let Some(record) = Record::read(app, &engine, caller, id).await? {
             return Ok(record);
         }
@@ -138,7 +140,7 @@ async fn stored(app: &App, caller: &Caller, id: &str) -> Answer<Record> {
 
 pub async fn delete(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, Name(id): Name) -> Answer<Json<DeletedResponse>> {
     for model in app.models_for(ServedTask::Text) {
-        let engine = model.engine()?.0;
+        let engine = app.started(model).await?.0;
         if Record::delete(&app, &engine, &caller, &id).await? {
             return Ok(Json(DeletedResponse { id, object: "response.deleted", deleted: true }));
         }
