@@ -114,6 +114,9 @@ pub struct Args {
     /// Bytes of host memory for the prefix cache, which keeps states of earlier prompts; 0 turns the cache off
     #[arg(long, value_name = "BYTES", default_value = "1073741824", help_heading = LIMITS, hide_short_help = true)]
     cache: u64,
+    /// Folder for entries of the prefix cache that have no room in memory. A later server with the same model continues from them, so a conversation is not prefilled again after a restart. The files contain the prompts' tokens
+    #[arg(long, value_name = "FOLDER", help_heading = LIMITS, hide_short_help = true)]
+    cache_folder: Option<PathBuf>,
     /// Storage of saved states: a folder, or a URL such as s3://bucket/prefix (in builds with the feature `cloud`) [default: memory, until the server ends]
     #[arg(long, value_name = "URL", help_heading = LIMITS)]
     states: Option<String>,
@@ -258,7 +261,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
     let default = CacheOptions::default();
     let cache = match args.cache {
         0 => CacheOptions::off(),
-        host_bytes => CacheOptions { host_bytes, ..default },
+        host_bytes => CacheOptions { host_bytes, folder: args.cache_folder.clone(), ..default },
     };
     let format = if is_for_text { args.format.asked(&model)? } else { None };
     // The engine may forget states, because the server's storage has them. The engine gets room for the states of all slots, so that states in

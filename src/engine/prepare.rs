@@ -306,6 +306,7 @@ impl Preparer {
         if let Some(thinking) = request.thinking {
             format = format.with_thinking(thinking).map_err(|e| e.field("thinking"))?;
         }
+        format = format.with_names(request.user_name.as_deref(), request.assistant_name.as_deref())?;
         if let Some(has_bos) = request.add_bos {
             format = format.with_bos(has_bos).map_err(|e| e.field("add_bos"))?;
         }

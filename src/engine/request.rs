@@ -128,6 +128,10 @@ pub struct Request {
     pub format: Option<String>,
     /// Selects how the model thinks before it answers messages. `None` leaves the choice to the chat format.
     pub thinking: Option<Thinking>,
+    /// The name of the user in a chat format of lines (`Name: text`), in place of the format's own. `None` keeps the format's own name.
+    pub user_name: Option<String>,
+    /// The name of the model in a chat format of lines. `None` keeps the format's own name.
+    pub assistant_name: Option<String>,
     /// If the last message is an answer, the model continues its text. `Some(false)` refuses such messages, and `Some(true)` refuses messages that end
     /// with another role.
     pub continue_final_message: Option<bool>,
@@ -182,6 +186,8 @@ impl Request {
             return_progress: false,
             format: None,
             thinking: None,
+            user_name: None,
+            assistant_name: None,
             continue_final_message: None,
             add_bos: None,
             pooling: None,
@@ -249,6 +255,8 @@ impl Request {
             close: self.close.or(defaults.close),
             format: self.format.clone().or_else(|| defaults.format.clone()),
             thinking: self.thinking.or(defaults.thinking),
+            user_name: self.user_name.clone().or_else(|| defaults.user_name.clone()),
+            assistant_name: self.assistant_name.clone().or_else(|| defaults.assistant_name.clone()),
             continue_final_message: self.continue_final_message.or(defaults.continue_final_message),
             add_bos: self.add_bos.or(defaults.add_bos),
             tools: if self.tools.is_empty() { defaults.tools.clone() } else { self.tools.clone() },

@@ -91,10 +91,20 @@ impl Ticket {
             if !app.states.bring(&engine, caller, name).await.map_err(|e| e.in_field("state"))? {
                 return Err(unknown_state(name).in_field("state"));
             }
-        } else if let Some(name) = &kept.resume
-            && app.states.bring(&engine, caller, name).await.map_err(|e| e.in_field("session_id"))?
-        {
-            request.state = Some(name.clone());
+        } else if let Some(name) = &kept.resume {
+            match app.states.bring(&engine, caller, name).await {
+                Ok(true) => request.state = Some(name.clone()),
+                Ok(false) => {}
+                // The request has the whole conversation, so it needs no state. The answer replaces the damaged file.
+                Err(failure) if kept.is_conversation => {
+                    log::warn!(
+                        "{}: the state {name:?} cannot be read, so the conversation is prefilled again: {}",
+                        caller.request_id,
+                        failure.in_log()
+                    );
+                }
+                Err(failure) => return Err(failure.in_field("session_id")),
+            }
         }
         if let Some(name) = &request.save_state {
             check_new_name(name, "save_state")?;

@@ -116,3 +116,24 @@ fn fields_that_would_change_an_answer_are_refused() {
     let stopped = choice(&server, json!({"temperature": 0, "stop_token_ids": ids}));
     assert_eq!(stopped["finish_reason"], "stop", "{stopped}");
 }
+
+#[test]
+fn names_of_the_speakers_are_the_callers() {
+    let server = Server::start();
+    let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]);
+    let render = |more: Value| {
+        let mut body = json!({"messages": messages, "format": "world"});
+        more.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
+        server.post("/apply-template", &body)
+    };
+    let named = render(json!({"user_name": "Bob", "assistant_name": "Alice"})).ok();
+    assert_eq!(named["prompt"], "Bob: a\n\nAlice: b\n\nBob: c\n\nAlice:");
+    for (more, field) in [
+        (json!({"user_name": ""}), "user_name"),
+        (json!({"assistant_name": "a\nb"}), "assistant_name"),
+        (json!({"user_name": "B", "format": "g1-bot"}), "user_name"),
+    ] {
+        let refused = render(more);
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(field)), "{}", refused.text);
+    }
+}

@@ -189,3 +189,19 @@ fn a_key_is_required() {
     let without = |text: &str| server.sent("POST", "/api/chat", &[("authorization", text)], b"{}").status;
     assert_eq!((without("Bearer key-of-eve"), without("Bearer key-of-bob")), (401, 200));
 }
+
+#[test]
+fn log_probabilities_are_those_of_openai() {
+    let server = Server::start();
+    let messages = json!([{"role": "user", "content": "light"}]);
+    let of_openai = json!({"messages": messages, "max_tokens": 6, "temperature": 0, "logprobs": true, "top_logprobs": 2});
+    let expected = server.post("/v1/chat/completions", &of_openai).ok()["choices"][0]["logprobs"]["content"].clone();
+    let ask = |stream: bool| {
+        let options = json!({"num_predict": 6, "temperature": 0});
+        server.post("/api/chat", &json!({"messages": messages, "stream": stream, "logprobs": true, "top_logprobs": 2, "options": options}))
+    };
+    assert_eq!(ask(false).ok()["logprobs"], expected);
+    let lines = ask(true).text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>();
+    let all: Vec<Value> = lines.iter().filter_map(|line| line["logprobs"].as_array()).flatten().cloned().collect();
+    assert_eq!(json!(all), expected);
+}

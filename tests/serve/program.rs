@@ -204,3 +204,43 @@ fn idle_models_leave_memory_and_come_back() {
     assert!(all.iter().all(|one| one["tokens"] == all[0]["tokens"]) && status() == "ready");
     program.kill();
 }
+
+#[cfg(unix)]
+#[test]
+fn a_restarted_server_continues_from_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (states, cache) = (folder.path().join("states"), folder.path().join("cache"));
+    let start = || Program::start(&["--states", states.to_str().unwrap(), "--cache-folder", cache.to_str().unwrap()], &[]);
+    let long = "And God said, Let there be light: and there was light. ".repeat(40);
+    let ask = |program: &Program, seed: u64| {
+        let messages = json!([{"role": "user", "content": long}]);
+        post(program, "/v1/chat/completions", &json!({"messages": messages, "session_id": "s", "max_tokens": 6, "seed": seed}))
+    };
+    let cached = |answer: &Value| answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    let program = start();
+    assert_eq!(cached(&ask(&program, 1)), 0);
+    assert_eq!(program.end(nix::sys::signal::Signal::SIGTERM).0, Some(0));
+    // Another answer to the same message begins at the state before the first answer.
+    let program = start();
+    let again = ask(&program, 2);
+    assert!(cached(&again) * 10 > again["usage"]["prompt_tokens"].as_u64().unwrap() * 9, "{again}");
+    // A damaged session file is logged, and the conversation is prefilled again.
+    let file =
+        walk(&states).into_iter().find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("s."))).unwrap();
+    program.end(nix::sys::signal::Signal::SIGTERM);
+    std::fs::write(&file, b"damaged").unwrap();
+    std::fs::remove_dir_all(&cache).unwrap();
+    let program = start();
+    let answer = ask(&program, 2);
+    assert_eq!(answer["choices"][0]["message"], again["choices"][0]["message"], "{answer}");
+    assert!(answer["state"]["name"] == "s" && std::fs::metadata(&file).unwrap().len() > 7, "{answer}");
+    let log = program.end(nix::sys::signal::Signal::SIGTERM).1;
+    assert!(log.contains("the state \"s\" cannot be read, so the conversation is prefilled again"), "{log}");
+}
+
+/// Returns all files in a folder and its folders.
+#[cfg(unix)]
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}

@@ -214,6 +214,28 @@ impl Format {
         Ok(self)
     }
 
+    /// Returns the format with other names of the user and of the model. `None` keeps a name.
+    ///
+    /// # Errors
+    /// `Input` with the field `user_name` or `assistant_name`, if the format is a template, or a name is empty, long or has several lines.
+    pub fn with_names(mut self, user: Option<&str>, assistant: Option<&str>) -> Result<Format> {
+        const MOST: usize = 64;
+        let names = [("user_name", user), ("assistant_name", assistant)];
+        for (field, name) in names.into_iter().filter_map(|(field, name)| Some((field, name?))) {
+            let Kind::Lines(lines) = &mut self.kind else {
+                let e = Error::input("the chat template of this model has names of its own").field(field);
+                return Err(e.hint("leave the field out, or choose a chat format of lines, such as world, with `format`"));
+            };
+            let name = name.trim();
+            if name.is_empty() || name.len() > MOST || name.contains(['\n', '\r']) {
+                let found = short(name, 40);
+                return Err(Error::input(format!("expected a name of 1 to {MOST} bytes on one line, found {found:?}")).field(field));
+            }
+            *(if field == "user_name" { &mut lines.user } else { &mut lines.bot }) = name.into();
+        }
+        Ok(self)
+    }
+
     /// Parses the arguments of a tool call. The arguments are JSON, or a Python call in the format of ChatGLM3.
     ///
     /// # Errors

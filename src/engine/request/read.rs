@@ -80,6 +80,8 @@ impl Request {
                 "thinking" => {
                     request.thinking = Some(of::<String>(name, value, Thinking::expected())?.parse().map_err(|e: Error| e.field(name))?)
                 }
+                "user_name" => request.user_name = Some(of(name, value, "a name")?),
+                "assistant_name" => request.assistant_name = Some(of(name, value, "a name")?),
                 "continue_final_message" => request.continue_final_message = Some(of(name, value, "true or false")?),
                 "add_bos" => request.add_bos = Some(of(name, value, "true or false")?),
                 "pooling" => {

@@ -6,8 +6,9 @@ use crate::engine::{Completion, Engine, Event};
 use crate::serve::app::App;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::openai::answer::FinishReason;
+use crate::serve::openai::answer::{ChatLogprob, ChatLogprobs, FinishReason};
 use crate::serve::openai::stream::{Lines, Out, respond_in_json};
+use crate::session::Logprobs;
 use axum::Json;
 use axum::response::IntoResponse;
 use serde::Serialize;
@@ -23,6 +24,9 @@ pub struct ObjectHead {
     created_at: String,
     /// True in the last object.
     done: bool,
+    /// The log-probabilities of the tokens in this object. Present only if the request sets `logprobs`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    logprobs: Vec<ChatLogprob>,
     #[serde(flatten)]
     ending: Ending,
 }
@@ -62,7 +66,7 @@ pub fn nanoseconds(ms: f64) -> u64 {
 
 impl ObjectHead {
     fn new(model: &str, done: bool, ending: Ending) -> ObjectHead {
-        ObjectHead { model: model.into(), created_at: now(), done, ending }
+        ObjectHead { model: model.into(), created_at: now(), done, logprobs: Vec::new(), ending }
     }
 
     fn last(model: &str, done: &Completion) -> ObjectHead {
@@ -130,23 +134,32 @@ pub async fn answer<O: Object>(app: &Arc<App>, caller: &Caller, asked: Asked, en
     let is_streamed = asked.settings.stream != Some(false);
     let ticket = asked.open(app, caller, &model, endpoint).await?;
     if is_streamed {
-        return Ok(respond_in_json(vec![ticket], Objects::<O> { model: name, of: PhantomData }, &caller.request_id));
+        return Ok(respond_in_json(vec![ticket], Objects::<O> { model: name, logprobs: Vec::new(), of: PhantomData }, &caller.request_id));
     }
+    let engine = ticket.engine.clone();
     let done = ticket.finish(|_| ()).await?;
     let part = Part { text: done.text.clone(), thought: done.thought.clone(), calls: calls(&done) };
-    Ok(Json(O::new(ObjectHead::last(&name, &done), part)).into_response())
+    let logprobs = ChatLogprobs::of(&engine, &done.logprobs).map(|all| all.content).unwrap_or_default();
+    Ok(Json(O::new(ObjectHead { logprobs, ..ObjectHead::last(&name, &done) }, part)).into_response())
 }
 
 /// Writes the objects of a streamed answer.
 struct Objects<O> {
     model: String,
+    /// Log-probabilities of tokens whose text has not been sent yet.
+    logprobs: Vec<Logprobs>,
     of: PhantomData<fn() -> O>,
 }
 
 impl<O: Object> Lines for Objects<O> {
-    fn event(&mut self, _: usize, event: &Event, _: &Engine, out: &mut Out) {
-        let mut send = |part: Part| out.json(&O::new(ObjectHead::new(&self.model, false, Ending::default()), part));
+    fn event(&mut self, _: usize, event: &Event, engine: &Engine, out: &mut Out) {
+        let Objects { model, logprobs: held, .. } = self;
+        let mut send = |part: Part| {
+            let logprobs = ChatLogprobs::of(engine, &std::mem::take(held)).map(|all| all.content).unwrap_or_default();
+            out.json(&O::new(ObjectHead { logprobs, ..ObjectHead::new(model, false, Ending::default()) }, part));
+        };
         match event {
+            Event::Logprobs { logprobs, .. } => held.push(logprobs.clone()),
             Event::Text { text, .. } => send(Part { text: text.clone(), ..Part::default() }),
             Event::Thought { text, .. } => send(Part { thought: Some(text.clone()), ..Part::default() }),
             Event::Done(done) => {
@@ -154,7 +167,9 @@ impl<O: Object> Lines for Objects<O> {
                 if !calls.is_empty() {
                     send(Part { calls, ..Part::default() });
                 }
-                out.json(&O::new(ObjectHead::last(&self.model, done), Part::default()));
+                // Tokens without a text of their own, such as a blank at the end, are left over.
+                let logprobs = ChatLogprobs::of(engine, &std::mem::take(&mut self.logprobs)).map(|all| all.content).unwrap_or_default();
+                out.json(&O::new(ObjectHead { logprobs, ..ObjectHead::last(&self.model, done) }, Part::default()));
             }
             _ => {}
         }

@@ -35,6 +35,10 @@ pub struct Settings {
     /// How much the model thinks: true, false, low, medium or high.
     #[schema(value_type = Object)]
     pub think: Option<Value>,
+    /// If true, the objects have the log-probabilities of their tokens.
+    pub logprobs: Option<bool>,
+    /// How many of the most likely tokens are returned at each position: 0 to 20. Needs `logprobs`.
+    pub top_logprobs: Option<u32>,
 }
 
 /// Settings of the engine that `options` may contain beside sampler settings.
@@ -145,6 +149,9 @@ impl Settings {
             Some(_) => return Err(Failure::field("think", "expected true, false, \"low\", \"medium\" or \"high\"")),
         };
         think(&mut request, "think", effort, None)?;
+        if self.logprobs == Some(true) {
+            request.logprobs = Some(self.top_logprobs.unwrap_or(0) as usize);
+        }
         Ok(request)
     }
 
@@ -175,7 +182,11 @@ impl Settings {
 
     /// Replaces the engine's name of the wrong field by the path of the field in the body.
     fn located(&self, e: Failure) -> Failure {
-        let renamed = e.renamed(&["json_schema"], "format").renamed(&["max_tokens"], "num_predict").renamed(&["typical"], "typical_p");
+        let renamed = e
+            .renamed(&["json_schema"], "format")
+            .renamed(&["max_tokens"], "num_predict")
+            .renamed(&["typical"], "typical_p")
+            .renamed(&["logprobs"], "top_logprobs");
         let renamed = if self.think.is_some() { renamed.renamed(&["thinking"], "think") } else { renamed };
         let field = renamed.error.field_name().and_then(|field| field.split(['.', '[', ':']).next()).unwrap_or_default();
         let is_option = field != "format" && self.options.as_ref().is_some_and(|options| options.contains_key(field));

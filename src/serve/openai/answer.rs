@@ -205,7 +205,7 @@ pub fn finite(logprob: f32) -> f32 {
 /// The log-probabilities of a chat completion's tokens.
 #[derive(Serialize, ToSchema)]
 pub struct ChatLogprobs {
-    content: Vec<ChatLogprob>,
+    pub content: Vec<ChatLogprob>,
     /// Always `null`.
     refusal: Option<Vec<ChatLogprob>>,
 }
