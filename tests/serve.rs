@@ -9,6 +9,7 @@ mod guards;
 mod hostile;
 mod llama;
 mod ollama;
+mod open_webui;
 mod program;
 mod responses;
 mod states;

@@ -15,7 +15,7 @@ tests=tests/serve
 cache=${WINGBEAT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat-tests}
 length=short
 case ${1:-} in short | long) length=$1; shift ;; esac
-all=(openai_python openai_node ollama anthropic langchain lm_eval curl schema storm attacks soak conversation ops s3)
+all=(openai_python openai_node ollama anthropic litellm langchain lm_eval curl schema storm attacks soak conversation ops s3)
 parts=("${@:-${all[@]}}")
 [ $# -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
@@ -66,6 +66,7 @@ run() {
     openai_node) WINGBEAT_NODE_FOLDER=$cache/node served --deterministic -- node $tests/clients/openai_node.mjs ;;
     ollama) "$python" $tests/clients/ollama_test.py ;;
     anthropic) "$python" $tests/clients/anthropic_test.py ;;
+    litellm) "$python" $tests/clients/litellm_test.py ;;
     langchain) "$python" $tests/clients/langchain_test.py ;;
     lm_eval) "$python" $tests/clients/lm_eval_test.py ;;
     curl) served -- $tests/clients/curl.sh ;;
@@ -90,7 +91,7 @@ missing() {
         install_python more >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")"
       fi
       ;;
-    langchain | lm_eval | schema) install_python more >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
+    litellm | langchain | lm_eval | schema) install_python more >&2 || echo "packages of Python: $(tail -1 "$cache/install.log")" ;;
     openai_node)
       if ! command -v npm node >/dev/null; then
         echo "no node and npm (Debian: apt-get install nodejs npm)"
