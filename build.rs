@@ -32,18 +32,27 @@ fn main() {
     record("WGPU", locked(&Path::new(&root).join("Cargo.lock"), "wgpu"));
 }
 
-/// Writes the table `FILES`: the name and the content of each file in `folder`, the folder of the server's web page.
+/// Writes the table `FILES`: the name and the content of each file in `folder`, the folder of the server's web page. A file in a subfolder has a
+/// name such as `lib/code.js`.
 fn write_page(folder: &Path, table: &Path) {
+    let mut lines = String::new();
+    visit_page(folder, "", &mut lines);
+    fs::write(table, format!("const FILES: &[(&str, &[u8])] = &[\n{lines}];\n")).expect("the build folder is writable");
+}
+
+fn visit_page(folder: &Path, prefix: &str, lines: &mut String) {
     println!("cargo:rerun-if-changed={}", folder.display());
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<_> = entries.filter(|path| path.is_file()).collect();
-    files.sort();
-    let lines = files.iter().filter_map(|path| {
-        println!("cargo:rerun-if-changed={}", path.display());
-        Some(format!("({:?}, include_bytes!({:?}).as_slice()),\n", path.file_name()?.to_str()?, path.to_str()?))
-    });
-    let text = format!("const FILES: &[(&str, &[u8])] = &[\n{}];\n", lines.collect::<String>());
-    fs::write(table, text).expect("the build folder is writable");
+    let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if path.is_dir() {
+            visit_page(&path, &format!("{prefix}{name}/"), lines);
+        } else if let Some(place) = path.to_str() {
+            println!("cargo:rerun-if-changed={place}");
+            lines.push_str(&format!("({:?}, include_bytes!({place:?}).as_slice()),\n", format!("{prefix}{name}")));
+        }
+    }
 }
 
 /// Returns the minor version of the compiler: 89 for Rust 1.89. Returns `None` if the version cannot be read.

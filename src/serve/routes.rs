@@ -127,7 +127,7 @@ pub fn router(app: &Arc<App>) -> Router {
     let routes = routes
         .route("/openapi.json", get(|| async { Json(description) }))
         .route("/", get(page::index))
-        .route("/page/{file}", get(page::file))
+        .route("/page/{*file}", get(page::file))
         .merge(aliases())
         .merge(refused())
         .fallback(unknown)

@@ -1,9 +1,15 @@
-// Requests one answer and fills its node while chunks arrive.
+// Requests one answer and fills its node while chunks arrive. A lost connection is opened again where the server keeps the answer.
+//
+// While an answer is incomplete, its node has `answer`, the server's id, and `after`, the number of the last event in the node. Both are stored with
+// the text, so a reload continues after exactly this event.
 
 import * as api from './api.js';
 import { continued, messages, newSession } from './tree.js';
 
 const NUMBERS = ['temperature', 'top_p', 'top_k', 'min_p', 'presence_penalty', 'frequency_penalty', 'repeat_penalty', 'max_tokens', 'seed'];
+
+/** Milliseconds before each attempt to connect again. */
+const WAITS = [300, 1000, 2000, 4000, 8000];
 
 /**
  * Returns the messages of a request and the names of its states. For a session, the server finds the state by the text of the messages. In a
@@ -15,9 +21,15 @@ const memory = (c, node, previous) => {
   return { messages: messages(c, node.parent, previous), state: previous ? name : c.state, save_state: name };
 };
 
-/** Returns the body of the request for `node`. The request continues the session of the answer `previous`, unless `previous` is `null`. */
-export const request = (c, node, previous) => {
-  const body = { ...memory(c, node, previous), stream: true, stream_options: { include_usage: true } };
+/** Returns the same for a request that continues the text of `node`. The server may have no state that ends within an answer, so all messages are sent. */
+const memoryWithin = (c, node) => {
+  const name = node.session ?? newSession(c, node);
+  const list = messages(c, node.id);
+  return c.state ? { messages: list, state: c.state, save_state: name } : { messages: list, session_id: name };
+};
+
+const settings = (c) => {
+  const body = {};
   if (c.model) body.model = c.model;
   for (const name of NUMBERS) {
     const value = c.settings[name] ?? '';
@@ -31,6 +43,9 @@ export const request = (c, node, previous) => {
   return body;
 };
 
+/** Returns the body of a request. Older servers ignore the last two fields. */
+const request = (c, part) => ({ ...part, ...settings(c), stream: true, stream_options: { include_usage: true }, return_progress: true, resumable: true });
+
 const addToolCall = (node, part) => {
   node.tools ??= [];
   const index = part.index ?? node.tools.length;
@@ -38,6 +53,11 @@ const addToolCall = (node, part) => {
   call.id = part.id ?? call.id;
   call.function.name += part.function?.name ?? '';
   call.function.arguments += part.function?.arguments ?? '';
+};
+
+const addThought = (node, text) => {
+  node.reasoning = (node.reasoning ?? '') + text;
+  node.thought ??= { from: Date.now() };
 };
 
 /** Adds a chunk to the node. Returns whether the chunk has text. Such a chunk is usually one token. */
@@ -48,11 +68,12 @@ const addChunk = (node, chunk) => {
   node.timings = choice?.timings ?? chunk.timings ?? node.timings;
   if (!choice) return false;
   const delta = choice.delta ?? {};
+  if (delta.reasoning_content) addThought(node, delta.reasoning_content);
   if (delta.content) node.content += delta.content;
-  if (delta.reasoning_content) node.reasoning = (node.reasoning ?? '') + delta.reasoning_content;
   for (const part of delta.tool_calls ?? []) addToolCall(node, part);
   node.finish = choice.finish_reason ?? node.finish;
   node.seed = choice.seed ?? chunk.seed ?? node.seed;
+  if (node.thought && (node.content || node.finish)) node.thought.to ??= Date.now();
   return Boolean(delta.content || delta.reasoning_content || delta.tool_calls?.length);
 };
 
@@ -63,14 +84,14 @@ const rate = (node, texts, seconds) => {
   return decode > 0 && tokens > 1 ? tokens / decode : null;
 };
 
-/** Yields the chunks of the answer. If the server no longer has the state of the session, begins a new session. */
-async function* chunks(c, node, signal) {
+/** Yields the events of a new answer. If the server no longer has the state of the session, begins a new session. */
+async function* begun(c, node, signal) {
   const previous = continued(c, node);
   for (const from of previous && c.state ? [previous, null] : [previous]) {
-    const body = request(c, node, from);
-    node.session = body.session_id ?? body.save_state;
+    const part = memory(c, node, from);
+    node.session = part.session_id ?? part.save_state;
     try {
-      yield* api.chat(body, signal);
+      yield* api.chat(request(c, part), signal);
       return;
     } catch (error) {
       if (!from || error.code !== 'state_not_found') throw error;
@@ -78,17 +99,76 @@ async function* chunks(c, node, signal) {
   }
 }
 
+async function* extended(c, node, signal) {
+  const part = memoryWithin(c, node);
+  node.session = part.session_id ?? part.save_state;
+  yield* api.chat(request(c, part), signal);
+}
+
+const SOURCES = {
+  begin: begun,
+  extend: extended,
+  resume: (c, node, signal) => api.rest(node.answer, node.after, signal),
+};
+
+const pause = (ms, signal) =>
+  new Promise((done) => {
+    const timer = setTimeout(done, ms);
+    signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
+  });
+
+/** Yields the events of an answer, and connects again after a lost connection. `live.isLost` is true meanwhile. */
+async function* reliable(source, c, node, { signal, live, changed }) {
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      for await (const event of source(c, node, signal)) {
+        [attempt, live.isLost] = [0, false];
+        yield event;
+      }
+      return;
+    } catch (error) {
+      if (!error.isLost || signal.aborted || !node.answer || attempt >= WAITS.length) throw error;
+    }
+    live.isLost = true;
+    changed('');
+    await pause(WAITS[attempt], signal);
+    if (signal.aborted) throw new DOMException('stopped', 'AbortError');
+    source = SOURCES.resume;
+  }
+}
+
+const prepare = (node, how) => {
+  if (how === 'resume') return;
+  for (const name of ['finish', 'error', 'usage', 'timings', 'rate', 'answer', 'after']) delete node[name];
+  // the server counts the tokens of the last request only
+  if (how === 'extend') node.extended = true;
+  if (node.thought && !node.content) delete node.thought.to;
+};
+
+const fail = (node, error) => {
+  node.finish = 'error';
+  const { message, status = 0, code, type, param, requestId, retryAfter } = error;
+  node.error = { message, status, code, type, param, requestId, retryAfter };
+};
+
 /**
- * Fills `node` until the answer ends, `signal` aborts it or an error occurs. The node's `finish` is then the server's reason, `stopped` or
- * `error`. `changed(text)` is called after each chunk; `text` is the new part of the content. Returns the error, or `null`.
+ * Fills `node` until the answer ends, `signal` aborts it or an error occurs. `how` is `begin`, `extend` (an answer that was cut) or `resume` (an
+ * answer that the server still has). The node's `finish` is then the server's reason, `stopped`, `lost` (the server no longer has the answer) or
+ * `error`. `changed(text)` is called after each chunk; `text` is the new part of the content. `live` receives the progress. Returns the error, or `null`.
  */
-export const fill = async (c, node, { signal, changed, token }) => {
+export const fill = async (c, node, how, hooks) => {
+  const { signal, live, changed, token } = hooks;
   let texts = 0;
   let first = 0;
+  prepare(node, how);
+  delete node.error;
   try {
-    for await (const chunk of chunks(c, node, signal)) {
+    for await (const { id, chunk } of reliable(SOURCES[how], c, node, hooks)) {
       const before = node.content.length;
+      live.progress = chunk.prompt_progress ?? live.progress;
+      if (id !== null) [node.answer, node.after] = [chunk.id ?? node.answer, Number(id)];
       if (addChunk(node, chunk)) {
+        live.progress = null;
         texts += 1;
         first ||= performance.now();
         token();
@@ -99,14 +179,24 @@ export const fill = async (c, node, { signal, changed, token }) => {
     return null;
   } catch (error) {
     if (signal.aborted) {
+      // the server would write the text to its end
+      if (node.answer) api.cancel(node.answer).catch(() => {});
       node.finish = 'stopped';
       return null;
     }
-    node.finish = 'error';
-    const { message, status = 0, code, type, param, requestId, retryAfter } = error;
-    node.error = { message, status, code, type, param, requestId, retryAfter };
+    if (error.status === 404 && node.answer) {
+      node.finish = 'lost';
+      return null;
+    }
+    fail(node, error);
+    // a key or a server that is missing now may be there later
+    if (error.status === 401 || error.isLost) return error;
+    delete node.answer;
     return error;
   } finally {
+    node.texts = (node.texts ?? 0) + texts;
+    if (node.finish !== 'error') [node.answer, node.after] = [undefined, undefined];
+    if (node.thought) node.thought.to ??= Date.now();
     node.rate = rate(node, texts, first ? (performance.now() - first) / 1000 : 0);
   }
 };

@@ -4,11 +4,11 @@ import { events } from './sse.js';
 
 const KEY = 'wingbeat.key';
 
-/** An error that the server reports, or a server that cannot be reached (`status` 0). */
+/** An error that the server reports, a server that cannot be reached, or a stream that is cut. The last two have `isLost`. */
 export class ApiError extends Error {
-  constructor(message, { status = 0, code = null, type = null, param = null, requestId = null, retryAfter = null } = {}) {
+  constructor(message, { status = 0, code = null, type = null, param = null, requestId = null, retryAfter = null, isLost = false } = {}) {
     super(message);
-    Object.assign(this, { status, code, type, param, requestId, retryAfter });
+    Object.assign(this, { status, code, type, param, requestId, retryAfter, isLost });
   }
 }
 
@@ -51,7 +51,7 @@ async function send(path, { method = 'GET', json, body, signal } = {}) {
     response = await fetch(new URL(path, document.baseURI), { method, headers, body, signal });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new ApiError('The server cannot be reached. Check that `wingbeat serve` runs, then send the request again.');
+    throw new ApiError('The server cannot be reached. Check that `wingbeat serve` runs, then send the request again.', { isLost: true });
   }
   if (response.ok) return response;
   const text = await response.text().catch(() => '');
@@ -82,14 +82,35 @@ export const deleteState = (name, model) => send(state(name, model), { method: '
 export const stateContent = async (name, model) => (await send(state(name, model, '/content'))).blob();
 export const uploadState = (name, model, file) => send(state(name, model, '/content'), { method: 'PUT', body: file });
 
-/** Yields the chunks of a streamed answer. Throws `ApiError` for an error before or in the stream, and for a stream that is cut. */
-export async function* chat(request, signal) {
-  const response = await send('v1/chat/completions', { method: 'POST', json: request, signal });
-  for await (const data of events(response.body)) {
-    if (data === '[DONE]') return;
-    const chunk = JSON.parse(data);
-    if (chunk.error) throw reported(chunk.error, response);
-    yield chunk;
+/** Yields `{id, chunk}` of each event of a stream. Throws `ApiError` for an error in the stream, and for a stream that is cut. */
+async function* chunks(response) {
+  try {
+    for await (const { id, data } of events(response.body)) {
+      if (data === '[DONE]') return;
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw reported(chunk.error, response);
+      yield { id, chunk };
+    }
+  } catch (error) {
+    // the browser reports a broken connection as a TypeError
+    if (!(error instanceof TypeError)) throw error;
   }
-  throw reported({ message: 'The answer was cut off: the connection ended before the end of the stream.' }, response);
+  const cut = 'The answer was cut off: the connection ended before the end of the stream.';
+  throw new ApiError(cut, { status: response.status, requestId: response.headers.get('x-request-id'), isLost: true });
 }
+
+const completions = 'v1/chat/completions';
+const answer = (id) => `${completions}/${encodeURIComponent(id)}`;
+
+/** Yields the events of a new answer. */
+export async function* chat(request, signal) {
+  yield* chunks(await send(completions, { method: 'POST', json: request, signal }));
+}
+
+/** Yields the events of the answer `id` after the event `after`: those that the server has, then the others as they come. */
+export async function* rest(id, after, signal) {
+  yield* chunks(await send(`${answer(id)}/events?after=${after}`, { signal }));
+}
+
+/** Stops an answer that would continue without a connection. */
+export const cancel = (id) => send(answer(id), { method: 'DELETE' });

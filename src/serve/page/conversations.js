@@ -1,60 +1,104 @@
-// The list of conversations in the side bar: open, rename, download, delete.
+// The list of conversations in the side bar, by date: search, open, rename, download, delete.
 
+import { complete, period } from './dates.js';
 import { byId, el, iconButton } from './dom.js';
+import * as store from './store.js';
 
 const list = byId('list');
+const field = byId('search');
+// the conversations that contain the searched words, or `null` without a search
+let found = null;
 
 /** Replaces a row by a field for the title. */
 const rename = (row, item, actions) => {
-  const field = el('input', { 'aria-label': 'Title of the conversation', value: item.title, maxlength: '200' });
+  const title = el('input', { 'aria-label': 'Title of the conversation', value: item.title, maxlength: '200' });
   let ended = false;
-  const end = (title) => {
+  const end = (text) => {
     if (ended) return;
     ended = true;
     // `show` keeps a field that has the focus
-    field.remove();
-    actions.rename(item.id, title);
+    title.remove();
+    actions.rename(item.id, text);
     list.querySelector(`[data-id="${item.id}"] .rename`)?.focus();
   };
-  field.addEventListener('keydown', (event) => {
+  title.addEventListener('keydown', (event) => {
     if (event.key !== 'Enter' && event.key !== 'Escape') return;
     event.preventDefault();
     event.stopPropagation();
-    end(event.key === 'Enter' ? field.value.trim() : null);
+    end(event.key === 'Enter' ? title.value.trim() : null);
   });
-  field.addEventListener('blur', () => end(field.value.trim()));
-  row.replaceChildren(field);
-  field.focus();
-  field.select();
+  title.addEventListener('blur', () => end(title.value.trim()));
+  row.replaceChildren(title);
+  title.focus();
+  title.select();
 };
 
-/** Shows the list. `current` is the id of the open conversation; `running` has the ids of conversations that receive an answer. */
-export const show = (items, current, running, actions) => {
+const rowOf = (item, current, running, actions) => {
+  const open = el(
+    'button',
+    { class: 'open', type: 'button', title: complete(item.updated), 'aria-current': item.id === current ? 'true' : null, onclick: () => actions.open(item.id) },
+    el('span', { class: 'name' }, item.title),
+    found?.get(item.id) && el('span', { class: 'excerpt' }, found.get(item.id)),
+    running.has(item.id) && el('span', { class: 'hidden' }, ' (receives an answer)'),
+  );
+  const row = el('li', { 'data-id': item.id, class: running.has(item.id) ? 'busy' : null }, open);
+  row.append(
+    iconButton('edit', `Rename ${item.title}`, () => rename(row, item, actions), { class: 'quiet small rename' }),
+    iconButton('down', `Download ${item.title}`, () => actions.download(item.id), { class: 'quiet small' }),
+    iconButton('delete', `Delete ${item.title}`, () => actions.remove(item.id), { class: 'quiet small delete' }),
+  );
+  return row;
+};
+
+/** Makes a heading and a list for each period in `items`, which begin with the newest. */
+const groups = (items, toRow) => {
+  const parts = [];
+  for (const item of items) {
+    const name = period(item.updated);
+    if (parts.at(-1)?.name !== name) parts.push({ name, rows: [] });
+    parts.at(-1).rows.push(toRow(item));
+  }
+  return parts.flatMap(({ name, rows }, i) => [el('p', { class: 'when', id: `when-${i}` }, name), el('ul', { 'aria-labelledby': `when-${i}` }, rows)]);
+};
+
+/** Shows the list. `current` is the id of the open conversation; `running.has(id)` says whether a conversation receives an answer. */
+export const show = (current, running, actions) => {
   // a field for a title must survive an update
   if (list.querySelector('input') === document.activeElement && list.contains(document.activeElement)) return;
   const focused = list.contains(document.activeElement) ? document.activeElement : null;
   const [id, kind] = [focused?.closest('li')?.dataset.id, focused?.className];
-  list.replaceChildren(
-    ...items.map((item) => {
-      const open = el(
-        'button',
-        { class: 'open', type: 'button', 'aria-current': item.id === current ? 'true' : null, onclick: () => actions.open(item.id) },
-        item.title,
-        running.has(item.id) && el('span', { class: 'hidden' }, ' (receives an answer)'),
-      );
-      const row = el('li', { 'data-id': item.id, class: running.has(item.id) ? 'busy' : null }, open);
-      row.append(
-        iconButton('edit', `Rename ${item.title}`, () => rename(row, item, actions), { class: 'quiet small rename' }),
-        iconButton('down', `Download ${item.title}`, () => actions.download(item.id), { class: 'quiet small' }),
-        iconButton('delete', `Delete ${item.title}`, () => actions.remove(item.id), { class: 'quiet small delete' }),
-      );
-      return row;
-    }),
-  );
+  const all = store.list();
+  const items = found ? all.filter((item) => found.has(item.id)) : all;
+  byId('search-box').hidden = all.length < 2 && !found;
+  list.replaceChildren(...groups(items, (item) => rowOf(item, current, running, actions)));
+  if (found && !items.length) list.append(el('p', { class: 'fine when' }, 'No conversation contains these words.'));
   if (!id) return;
   const row = list.querySelector(`[data-id="${id}"]`);
   const again = [...(row?.querySelectorAll('button') ?? [])].find((button) => button.className === kind);
   (again ?? list.querySelector('button') ?? byId('new')).focus();
+};
+
+/** Connects the search field. `show` shows the list. */
+export const onSearch = (show) => {
+  let timer = 0;
+  const search = async () => {
+    const query = field.value;
+    const result = query.trim() ? await store.search(query) : null;
+    // the user may have typed meanwhile
+    if (query !== field.value) return;
+    found = result;
+    show();
+  };
+  field.addEventListener('input', () => {
+    clearTimeout(timer);
+    timer = setTimeout(search, 120);
+  });
+  field.addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape' || !field.value) return;
+    event.preventDefault();
+    field.value = '';
+    search();
+  });
 };
 
 /** Connects the button that uploads a conversation. `f` receives the file's text. */

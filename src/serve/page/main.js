@@ -1,110 +1,89 @@
-// Connects the parts of the page: holds the current conversation and the answers that are being received.
+// Connects the parts of the page, and holds the current conversation.
 
-import { fill } from './answer.js';
-import { say, sentences } from './announce.js';
+import { say } from './announce.js';
 import * as api from './api.js';
 import * as composer from './composer.js';
 import * as conversations from './conversations.js';
 import { byId, download } from './dom.js';
+import { showExamples } from './examples.js';
 import * as keys from './keys.js';
 import * as map from './map.js';
+import { closeOver, showBranches } from './panels.js';
+import * as running from './running.js';
 import { settingsDialog } from './settings.js';
 import * as speed from './speed.js';
-import { statesDialog } from './states.js';
+import { statesDialog, sweep } from './states.js';
 import * as store from './store.js';
 import * as thread from './thread.js';
-import { closeOver } from './panels.js';
 import { toast } from './toast.js';
 import * as tree from './tree.js';
 
 let c = tree.create();
 let models = [];
-// id of a conversation to its running answer `{c, node, controller}`; an answer continues while another conversation is shown
-const running = new Map();
 
-const save = (which = c) => {
-  try {
-    store.save(which);
-  } catch (error) {
-    toast(error.message);
-  }
-};
+const model = () => models.find((entry) => entry.id === c.model) ?? models[0] ?? null;
+
+const showList = () => conversations.show(c.id, running, actions);
 
 const show = () => {
-  const answer = running.get(c.id)?.node.id ?? null;
-  thread.show(c, answer, actions);
+  thread.show(c, running.of(c.id), actions);
+  showBranches(tree.hasBranches(c));
   map.show(c, (id) => {
     actions.select(id);
     closeOver();
     thread.reveal(id);
   });
-  conversations.show(store.list(), c.id, running, actions);
-  composer.setRunning(answer !== null);
+  showList();
+  composer.setRunning(running.has(c.id));
   const title = tree.title(c);
   byId('title').textContent = title;
   document.title = c.nodes.length ? `${title} · wingbeat` : 'wingbeat';
   const from = byId('from');
   from.hidden = !c.state;
   from.textContent = c.state ? `from state ${c.state}` : '';
-  byId('empty-note').textContent = c.state
-    ? `The model continues after the saved state ${c.state}.`
-    : 'The conversation stays in this browser and on this server.';
+  showExamples(c, model(), actions.send);
 };
 
 const touch = () => {
   c.updated = Date.now();
-  save();
+  store.save(c);
   show();
 };
 
 const loadModels = async () => {
   try {
     models = await api.models();
-    if (models.some((model) => model.status === 'loading')) setTimeout(loadModels, 2000);
+    if (models.some((entry) => entry.status === 'loading')) setTimeout(loadModels, 2000);
+    sweep(models);
   } catch (error) {
     if (error.status === 401) composer.askKey(loadModels);
     else if (error.status === 503) setTimeout(loadModels, 2000);
     else toast(error.message, { label: 'Try again', run: loadModels });
   }
   composer.showModels(models, c.model);
+  showExamples(c, model(), actions.send);
+};
+
+const page = {
+  isShown: (which) => which === c,
+  began: (which) => {
+    if (which !== c) return showList();
+    touch();
+    thread.goToEnd();
+  },
+  ended: (which, node, error) => {
+    show();
+    if (error?.status === 401) composer.askKey(() => (loadModels(), which === c && actions.resend(node)));
+  },
 };
 
 /** Requests an answer to the user message `user`. */
-const answer = async (user) => {
-  const own = c;
-  const node = tree.add(own, user.id, 'assistant', '');
-  const controller = new AbortController();
-  running.set(own.id, { c: own, node, controller });
-  touch();
-  thread.goToEnd();
-  speed.begin();
-  const spoken = sentences();
-  let saved = Date.now();
-  const error = await fill(own, node, {
-    signal: controller.signal,
-    token: () => own === c && speed.token(),
-    changed: (text) => {
-      thread.update(own, node);
-      if (own === c) spoken.add(text);
-      // saves about once per second, so that a reload in the middle of an answer keeps the text so far
-      if (Date.now() - saved > 1000) {
-        saved = Date.now();
-        save(own);
-      }
-    },
-  });
-  running.delete(own.id);
-  // the conversation was deleted meanwhile, so nothing is saved
-  if (controller.signal.reason === 'deleted') return;
-  own.updated = Date.now();
-  save(own);
-  show();
-  if (own !== c) return;
-  speed.end(node.rate);
-  const tokens = node.usage?.completion_tokens;
-  const endings = { stopped: 'Answer stopped.', error: `Error: ${error?.message}`, length: 'Answer ended at the token limit.' };
-  spoken.end(endings[node.finish] ?? `End of the answer${tokens ? `, ${tokens} tokens` : ''}.`);
-  if (error?.status === 401) composer.askKey(() => (loadModels(), own === c && actions.resend(node)));
+const answer = (user) => running.run(c, tree.add(c, user.id, 'assistant', ''), 'begin', page);
+
+/** Receives the rest of answers that a closed page did not receive to their end. */
+const resume = async (which) => {
+  const [node] = tree.openAnswers(which);
+  if (node && !running.has(which.id)) await running.run(which, node, 'resume', page);
 };
 
 /** Returns whether a request can begin: one answer at a time, and valid settings. */
@@ -116,17 +95,16 @@ const ready = () => {
   return dialogs.settings.isValid();
 };
 const lastOf = (role) => tree.path(c).findLast((node) => node.role === role);
+/** Returns a conversation: the object that is shown or receives an answer, or one of the storage. */
+const find = async (id) => (id === c.id ? c : (running.of(id)?.c ?? (await store.load(id))));
 
 const open = (next) => {
   c = next;
-  try {
-    store.setCurrent(c.id);
-  } catch {
-    // a full storage is reported when the conversation is saved
-  }
+  store.setValue('current', c.id);
   speed.begin();
   composer.showModels(models, c.model);
   show();
+  resume(c);
   if (closeOver()) composer.focus();
 };
 
@@ -138,15 +116,21 @@ const actions = {
     answer(tree.add(c, c.head, 'user', text));
     return true;
   },
-  stop: () => running.get(c.id)?.controller.abort('stopped'),
+  stop: () => running.stop(c.id),
   regenerate(node = lastOf('assistant')) {
     if (!node || !ready()) return;
     answer(tree.get(c, node.parent));
     composer.focus();
   },
+  /** Makes a branch with a changed message. A changed answer stays as it is; a changed message of the user gets an answer. */
   edit(node, text) {
     if (!ready()) return;
-    answer(tree.add(c, node.parent, 'user', text));
+    const changed = tree.add(c, node.parent, node.role, text);
+    if (node.role === 'user') answer(changed);
+    else {
+      changed.finish = 'edited';
+      touch();
+    }
     composer.focus();
   },
   editLast() {
@@ -161,6 +145,38 @@ const actions = {
     const user = tree.get(c, node.parent);
     if (!node.content) tree.remove(c, node.id);
     answer(user);
+    composer.focus();
+  },
+  /** Continues the text of an answer. Messages after it keep the answer as it is, so the continued one is then a branch. */
+  async continueAnswer(node) {
+    if (!ready()) return;
+    composer.focus();
+    const own = c;
+    if (node.answer) {
+      await running.run(own, node, 'resume', page);
+      if (node.finish !== 'lost') return;
+    }
+    if (!node.content && !node.reasoning) return actions.resend(node);
+    if (!tree.children(own, node.id).length) return running.run(own, node, 'extend', page);
+    const { content, reasoning, thought } = node;
+    running.run(own, Object.assign(tree.add(own, node.parent, 'assistant', content), { reasoning, thought }), 'extend', page);
+  },
+  removeMessage(node) {
+    if (!ready()) return;
+    const own = c;
+    const [nodes, head] = [own.nodes, own.head];
+    tree.remove(own, node.id);
+    if (own.nodes.length) touch();
+    else {
+      store.forget(own.id);
+      show();
+    }
+    const restore = () => {
+      tree.restore(own, nodes, head);
+      store.save(own);
+      open(own);
+    };
+    toast('Deleted the message and all after it.', { label: 'Undo', run: restore });
     composer.focus();
   },
   step(node, by) {
@@ -192,28 +208,29 @@ const actions = {
     open(tree.create(c, name));
     composer.focus();
   },
-  open(id) {
-    const next = id === c.id ? c : (running.get(id)?.c ?? store.load(id));
+  async open(id) {
+    const next = await find(id);
     if (!next) return toast('The conversation is not in the storage of this browser.');
     open(next);
   },
-  rename(id, title) {
-    const which = id === c.id ? c : (running.get(id)?.c ?? store.load(id));
+  async rename(id, title) {
+    const which = await find(id);
     if (title !== null && which) {
       which.title = title;
-      save(which);
+      store.save(which);
     }
     show();
   },
-  download(id) {
-    const which = id === c.id ? c : store.load(id);
+  async download(id) {
+    const which = await find(id);
     const name = tree.title(which).replace(/[^\p{L}\p{N}]+/gu, '-').slice(0, 40);
     download(`${name || 'conversation'}.json`, JSON.stringify(which, null, 1));
   },
-  remove(id) {
-    const which = id === c.id ? c : store.load(id);
-    running.get(id)?.controller.abort('deleted');
-    store.forget(id);
+  async remove(id) {
+    const which = await find(id);
+    running.of(id)?.node.answer && api.cancel(running.of(id).node.answer).catch(() => {});
+    running.stop(id, 'deleted');
+    await store.forget(id);
     if (id === c.id) open(tree.create(c));
     else show();
     if (!which) return;
@@ -221,7 +238,7 @@ const actions = {
     const states = setTimeout(() => tree.sessions(which).forEach((name) => api.deleteState(name, which.model).catch(() => {})), 9000);
     const restore = () => {
       clearTimeout(states);
-      save(which);
+      store.save(which);
       open(which);
     };
     toast(`Deleted “${tree.title(which)}”.`, { label: 'Undo', run: restore });
@@ -232,19 +249,21 @@ const actions = {
   toast,
 };
 
-dialogs.settings = settingsDialog(() => c, () => save());
+dialogs.settings = settingsDialog(() => c, model, () => store.save(c));
 dialogs.states = statesDialog(() => c, actions);
 composer.connect(actions);
 composer.onModel((name) => {
   c.model = name;
-  save();
+  store.save(c);
+  show();
 });
 composer.onKey(api.setKey);
+conversations.onSearch(showList);
 keys.connect(actions);
 byId('new').addEventListener('click', actions.create);
 byId('states-open').addEventListener('click', actions.states);
 byId('settings-open').addEventListener('click', actions.settings);
-store.onChange(() => conversations.show(store.list(), c.id, running, actions));
+byId('aside-open').addEventListener('click', show);
 
 conversations.onUpload((text) => {
   try {
@@ -255,7 +274,15 @@ conversations.onUpload((text) => {
   }
 });
 
-open(store.load(store.current()) ?? store.load(store.list()[0]?.id) ?? c);
+store.onProblem((text) => toast(text));
+store.onChange(async (id) => {
+  const changed = id === c.id && !running.has(id) && (await store.load(id));
+  if (changed) c = changed;
+  show();
+});
+await store.open();
+open((await store.load(store.value('current'))) ?? (await store.load(store.list()[0]?.id)) ?? c);
 loadModels();
+for (const { id, isOpen } of store.list()) if (isOpen && id !== c.id) store.load(id).then((which) => which && resume(which));
 // on a touch screen the focus would open the keyboard
 if (matchMedia('(hover: hover)').matches) composer.focus();

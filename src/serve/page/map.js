@@ -1,7 +1,7 @@
 // Draws the tree of a conversation: one row per message, one column per branch. The picture is an ARIA tree: arrow keys move, Enter selects.
 
 import { byId, svg } from './dom.js';
-import { children, path } from './tree.js';
+import { children, hasBranches, path } from './tree.js';
 
 const ROW = 30;
 const COLUMN = 16;
@@ -54,12 +54,10 @@ const fit = (text, width) => {
 /** Shows the tree of `c`. `selected(id)` is called when the user chooses a message. */
 export const show = (c, selected) => {
   const map = byId('map');
+  byId('branches').hidden = !hasBranches(c);
+  if (!hasBranches(c)) return map.replaceChildren();
   const focused = map.contains(document.activeElement) ? document.activeElement.dataset.node : null;
   const rows = layout(c);
-  if (!rows.length) {
-    map.textContent = 'Each edit and each further answer begins a branch.';
-    return;
-  }
   const current = new Set(path(c).map((node) => node.id));
   const columns = 1 + Math.max(...rows.map((row) => row.column));
   const text = LEFT + columns * COLUMN;
@@ -102,7 +100,18 @@ export const show = (c, selected) => {
   );
   picture.addEventListener('keydown', (event) => move(event, rows, items, selected));
   map.replaceChildren(picture);
+  revealHead(c, map, rows);
   if (focused) items.find((item) => item.dataset.node === focused)?.focus();
+};
+
+let revealed = '';
+
+/** Scrolls to the head, once: the user may then look at other parts. A closed panel has no size, so it is scrolled when it opens. */
+const revealHead = (c, map, rows) => {
+  if (!map.clientHeight || revealed === `${c.id} ${c.head}`) return;
+  revealed = `${c.id} ${c.head}`;
+  const head = rows.find((row) => row.node.id === c.head);
+  map.scrollTop = head ? y(head) - map.clientHeight / 2 : 0;
 };
 
 const move = (event, rows, items, selected) => {

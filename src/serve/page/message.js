@@ -1,12 +1,16 @@
 // Shows one message of the thread: text, thoughts, tool calls, error, numbers and buttons.
 
+import { brief, complete } from './dates.js';
 import { el, icon, iconButton } from './dom.js';
+import { markdownView } from './markdown.js';
 import { textView } from './text.js';
+import { thoughtsView } from './thoughts.js';
+import { waitingView } from './waiting.js';
 
 const number = (n) => Number(n).toLocaleString('en');
 const count = (n, noun) => `${number(n)} ${noun}${Number(n) === 1 ? '' : 's'}`;
 
-const ENDINGS = { stopped: 'stopped', length: 'token limit reached', tool_calls: 'tool call', content_filter: 'filtered' };
+const ENDINGS = { stopped: 'stopped', lost: 'interrupted', edited: 'edited', length: 'token limit reached', tool_calls: 'tool call', content_filter: 'filtered' };
 
 /** Returns the line of numbers below an answer. */
 const numbers = (node) => {
@@ -14,7 +18,7 @@ const numbers = (node) => {
   const words = [ENDINGS[node.finish] ?? (node.finish ? null : 'interrupted')];
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-    words.push(count(usage.completion_tokens, 'token'), `prompt ${number(usage.prompt_tokens)}, ${number(cached)} cached`);
+    words.push(count(node.extended ? node.texts : usage.completion_tokens, 'token'), `prompt ${number(usage.prompt_tokens)}, ${number(cached)} cached`);
   }
   if (node.rate > 0) words.push(`${Number(node.rate).toFixed(1)} tokens/s`);
   return words.filter(Boolean);
@@ -38,15 +42,15 @@ const copyButton = (node) =>
     setTimeout(() => button.classList.remove('done'), 1200);
   });
 
-/** Makes the editor of a user message. `done(text)` receives the new text, or `null` if the user cancels. */
-const editor = (text, done) => {
-  const field = el('textarea', { 'aria-label': 'Edit the message', rows: '3', value: text });
+/** Makes the editor of a message. `done(text)` receives the new text, or `null` if the user cancels. `isAnswer`: Enter begins a new line. */
+const editor = (text, isAnswer, done) => {
+  const field = el('textarea', { 'aria-label': isAnswer ? 'Edit the answer' : 'Edit the message', rows: isAnswer ? '10' : '3', value: text });
   const submit = () => field.value.trim() && done(field.value);
   field.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') {
       event.stopPropagation();
       done(null);
-    } else if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    } else if (event.key === 'Enter' && !event.isComposing && (isAnswer ? event.ctrlKey || event.metaKey : !event.shiftKey)) {
       event.preventDefault();
       submit();
     }
@@ -55,25 +59,43 @@ const editor = (text, done) => {
     'div',
     { class: 'row end' },
     el('button', { class: 'plain', type: 'button', onclick: () => done(null) }, 'Cancel'),
-    el('button', { class: 'solid', type: 'button', onclick: submit }, 'Send as a new branch'),
+    el('button', { class: 'solid', type: 'button', onclick: submit }, isAnswer ? 'Keep as a new branch' : 'Send as a new branch'),
   );
   return { element: el('div', { class: 'editor' }, field, buttons), field };
 };
 
+const isCut = (node) => Boolean(node.content || node.reasoning) && !['stop', 'edited', 'tool_calls'].includes(node.finish);
+
+/** Makes the buttons of a message. All answers have the same ones. */
+const buttonsOf = (node, isAnswer, actions, edit) => {
+  const copy = copyButton(node);
+  const remove = iconButton('delete', 'Delete the message and all after it', () => actions.removeMessage(node));
+  const change = iconButton('edit', 'Edit', edit, { 'data-edit': true });
+  if (!isAnswer) return [change, copy, remove];
+  const more = iconButton('more', 'Continue the answer', () => actions.continueAnswer(node), { class: 'quiet more' });
+  more.append(el('span', { class: 'label' }, 'Continue'));
+  return [
+    more,
+    iconButton('again', 'Regenerate', () => actions.regenerate(node)),
+    change,
+    iconButton('branch', 'Continue from here in a new branch', () => actions.continueFrom(node)),
+    copy,
+    remove,
+  ];
+};
+
 /**
- * Makes the view of a node: `{element, update, edit}`. `update({position, count, running, head})` shows the node's current content; `position`
- * of `count` is its place among its siblings.
+ * Makes the view of a node: `{element, update, edit}`. `update({position, count, running, live})` shows the node's current content; `position`
+ * of `count` is its place among its siblings, `live` the progress of a running answer.
  */
 export const messageView = (node, actions) => {
   const answer = node.role === 'assistant';
-  const text = textView();
-  const thoughts = textView();
-  const summary = el('summary', {}, 'Thoughts');
-  const details = el('details', { class: 'thoughts', hidden: true }, summary, thoughts.element);
+  const text = answer ? markdownView() : textView();
+  const thoughts = thoughtsView();
+  const waiting = waitingView();
   const tools = el('div', { class: 'tools' });
   const failure = el('div', { class: 'failure', hidden: true });
   const meta = el('p', { class: 'meta' });
-  const waiting = el('p', { class: 'waiting', hidden: true }, el('span', { class: 'hidden' }, 'Waiting for the answer'));
   const place = el('span', { class: 'place' });
   const step = (by) => () => actions.step(node, by);
   const branches = el(
@@ -84,13 +106,9 @@ export const messageView = (node, actions) => {
     iconButton('right', 'Next branch', step(1), { 'data-step': '1' }),
   );
   const [previous, next] = branches.querySelectorAll('button');
-  const again = answer && iconButton('again', 'Regenerate', () => actions.regenerate(node));
-  const here = answer && iconButton('branch', 'Continue from here in a new branch', () => actions.continueFrom(node));
-  const change = !answer && iconButton('edit', 'Edit', () => edit(), { 'data-edit': true });
-  const copy = copyButton(node);
-  const buttons = el('span', { class: 'buttons' }, again, change, here, copy);
-  const bar = el('div', { class: 'bar' }, answer ? [branches, buttons, meta] : [buttons, branches]);
-  const main = el('div', { class: 'content' }, answer ? [waiting, details, text.element, tools, failure] : text.element);
+  const buttons = el('span', { class: 'buttons' }, buttonsOf(node, answer, actions, () => edit()));
+  const bar = el('div', { class: 'bar' }, answer ? [branches, buttons, meta] : [buttons, meta, branches]);
+  const main = el('div', { class: 'content' }, answer ? [thoughts.element, text.element, tools, waiting.element, failure] : text.element);
   const element = el(
     'article',
     { class: node.role, 'data-node': node.id, 'aria-label': answer ? 'Answer' : 'Your message' },
@@ -100,7 +118,7 @@ export const messageView = (node, actions) => {
   );
 
   const edit = () => {
-    const { element: form, field } = editor(node.content, (changed) => {
+    const { element: form, field } = editor(node.content, answer, (changed) => {
       form.remove();
       main.hidden = bar.hidden = false;
       if (changed === null) bar.querySelector('[data-edit]').focus();
@@ -123,7 +141,8 @@ export const messageView = (node, actions) => {
 
   const showFailure = () => {
     failure.hidden = !node.error;
-    if (!node.error || failure.childElementCount) return;
+    if (!node.error) return failure.replaceChildren();
+    if (failure.childElementCount) return;
     failure.append(
       el('p', {}, String(node.error.message)),
       el('p', { class: 'fine' }, errorDetails(node.error).join(' · ')),
@@ -131,24 +150,22 @@ export const messageView = (node, actions) => {
     );
   };
 
-  const update = ({ position, count: all, running, head }) => {
-    text.set(node.content);
+  const time = el('time', { title: node.created && complete(node.created) }, node.created ? brief(node.created) : '');
+
+  const update = ({ position, count: all, running, live }) => {
+    text.set(node.content, running);
     element.classList.toggle('running', running);
     element.setAttribute('aria-busy', String(running));
     if (answer) {
-      const thinks = running && !node.content;
-      thoughts.set(node.reasoning ?? '');
-      details.hidden = !node.reasoning;
-      summary.textContent = thinks ? 'Thinking…' : 'Thoughts';
-      waiting.hidden = !running || Boolean(node.content || node.reasoning || node.tools?.length);
+      thoughts.update(node, running && !node.content);
+      waiting.update(running && !(node.content || node.reasoning || node.tools?.length), live);
       showTools();
       showFailure();
-      meta.replaceChildren(...(running ? [] : numbers(node).map((word) => el('span', {}, word))));
+      element.classList.toggle('cut', !running && isCut(node));
       meta.title = node.seed === undefined || node.seed === null ? '' : `seed ${node.seed}`;
-      again.hidden = running;
-      if (copy) copy.hidden = running || !node.content;
-      here.hidden = running || head || Boolean(node.error);
     }
+    meta.replaceChildren(...(running ? [] : [...(answer ? numbers(node) : []).map((word) => el('span', {}, word)), time]));
+    buttons.hidden = running;
     branches.hidden = all < 2;
     place.textContent = `${position}/${all}`;
     // a button that disappears would lose the focus, so both buttons stay focusable

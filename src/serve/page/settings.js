@@ -1,4 +1,5 @@
-// The dialog of the system prompt and the sampler settings. Each change is stored with the conversation; an empty field is the server's default.
+// The dialog of the system prompt and the sampler settings. Each change is stored with the conversation. An empty field uses the value of the
+// preset, or the server's default; the field shows this value if the server reports it.
 
 import { byId, el } from './dom.js';
 
@@ -19,6 +20,11 @@ const FIELDS = [
   { name: 'seed', label: 'Seed', step: 1, hint: 'The same seed and settings give the same answer.' },
   { name: 'schema', label: 'JSON schema', kind: 'text', code: true, hint: 'Answers are JSON that matches this schema.' },
 ];
+
+/** Returns the value that an empty field has, or `null` if the server does not report it. */
+const effective = (c, model, name) => (name !== 'preset' && model?.presets?.[c.settings.preset]?.[name]) ?? model?.defaults?.[name] ?? null;
+
+const UNKNOWN = { seed: 'random' };
 
 const value = (c, name) => (name === 'system' ? c.system : (c.settings[name] ?? ''));
 
@@ -45,11 +51,17 @@ const problem = (field, control) => {
   }
 };
 
+/** Shows the value that a field has if it is empty. */
+const showEffective = (field, control, value) => {
+  if (field.kind === 'choice') control.options[0].textContent = value === null ? 'default' : `default (${value})`;
+  else if (!field.kind) control.placeholder = value === null ? (UNKNOWN[field.name] ?? 'default') : `default ${value}`;
+};
+
 /**
- * Makes the dialog. `conversation()` returns the current conversation; `changed()` is called after each change. Returns `{open, isValid}`;
- * `isValid` opens the dialog at the first field with a problem.
+ * Makes the dialog. `conversation()` returns the current conversation, `model()` its model; `changed()` is called after each change. Returns
+ * `{open, isValid}`; `isValid` opens the dialog at the first field with a problem.
  */
-export const settingsDialog = (conversation, changed) => {
+export const settingsDialog = (conversation, model, changed) => {
   const dialog = byId('settings');
   const rows = FIELDS.map((field) => {
     const hint = el('p', { class: 'hint', id: `hint-${field.name}` }, field.hint);
@@ -76,6 +88,7 @@ export const settingsDialog = (conversation, changed) => {
       else if (control.value === '') delete c.settings[field.name];
       else c.settings[field.name] = control.value;
       changed();
+      if (field.name === 'preset') showAll();
       // a message while the user still types a schema would only disturb
       if (!wrong.hidden || field.kind === undefined) check();
     });
@@ -84,8 +97,10 @@ export const settingsDialog = (conversation, changed) => {
       control.value = value(conversation(), field.name);
       return check();
     };
-    return { element, control, fill };
+    const showDefault = () => showEffective(field, control, effective(conversation(), model(), field.name));
+    return { element, control, fill, showDefault };
   });
+  const showAll = () => rows.forEach((row) => row.showDefault());
   byId('fields').append(...rows.map((row) => row.element));
   const fill = () => rows.map((row) => row.fill());
   byId('settings-reset').addEventListener('click', () => {
@@ -93,11 +108,13 @@ export const settingsDialog = (conversation, changed) => {
     c.system = '';
     c.settings = {};
     fill();
+    showAll();
     changed();
     rows[0].control.focus();
   });
   const open = () => {
     fill();
+    showAll();
     if (!dialog.open) dialog.showModal();
   };
   const isValid = () => {

@@ -1,8 +1,11 @@
-// The dialog of the server's states: list, save, begin a conversation, download, upload, delete.
+// The dialog of the server's states: list, save, begin a conversation, download, upload, delete. States that the page keeps for conversations are
+// apart from the user's, and expire.
 
 import * as api from './api.js';
+import { brief } from './dates.js';
 import { byId, download, el, iconButton } from './dom.js';
-import { isTip, messages, path } from './tree.js';
+import * as store from './store.js';
+import { isTip, messages, ownerOf, path } from './tree.js';
 
 const size = (bytes) => {
   const units = ['bytes', 'KB', 'MB', 'GB'];
@@ -12,8 +15,34 @@ const size = (bytes) => {
 };
 
 const NAME = /^[A-Za-z0-9_.-]{1,100}$/;
-// states that this page's conversations keep as sessions
-const isSession = (name) => name.startsWith('page-');
+
+/** Days for which a state of a conversation is kept after its last use. Without it, the server prefills the conversation again. */
+const DAYS = 7;
+
+const plural = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
+
+/** Deletes the expired states of conversations, at most once per day. */
+export const sweep = async (models) => {
+  const now = Date.now() / 1000;
+  if (now - (store.value('swept') ?? 0) < 86_400) return;
+  store.setValue('swept', now);
+  for (const { id } of models) {
+    const all = await api.states(id).catch(() => []);
+    const old = all.filter((state) => ownerOf(state.name) && now - (state.created ?? now) > DAYS * 86_400);
+    await Promise.all(old.map((state) => api.deleteState(state.name, id).catch(() => {})));
+  }
+};
+
+/** Groups states by their conversations: `{title, states}`, the most recent first. */
+const byConversation = (states) => {
+  const titles = new Map(store.list().map((item) => [item.id, item.title]));
+  const groups = new Map();
+  for (const state of states.toSorted((a, b) => (b.created ?? 0) - (a.created ?? 0))) {
+    const title = titles.get(ownerOf(state.name)) ?? 'Conversations that are not in this browser';
+    groups.set(title, [...(groups.get(title) ?? []), state]);
+  }
+  return [...groups].map(([title, states]) => ({ title, states }));
+};
 
 /** Saves the state after the current branch under a name: a copy of the session's state if the server has it, otherwise prefilled messages. */
 const save = async (c, name) => {
@@ -64,11 +93,11 @@ export const statesDialog = (conversation, actions) => {
     });
 
   const row = (state) => {
-    const details = [`${Number(state.tokens ?? 0).toLocaleString('en')} tokens`, size(state.bytes ?? 0), state.model].filter(Boolean);
+    const details = [`${Number(state.tokens ?? 0).toLocaleString('en')} tokens`, size(state.bytes ?? 0), state.created && brief(state.created * 1000), state.model];
     const item = el(
       'li',
       {},
-      el('div', {}, el('strong', {}, state.name), el('span', { class: 'fine' }, details.join(' · '))),
+      el('div', {}, el('strong', {}, state.name), el('span', { class: 'fine' }, details.filter(Boolean).join(' · '))),
       el(
         'div',
         { class: 'row' },
@@ -84,15 +113,33 @@ export const statesDialog = (conversation, actions) => {
     return item;
   };
 
+  /** Makes the row of all states of a conversation. */
+  const group = ({ title, states }) => {
+    const bytes = states.reduce((sum, state) => sum + (state.bytes ?? 0), 0);
+    const details = `${plural(states.length, 'state')} · ${size(bytes)} · last used ${brief((states[0].created ?? 0) * 1000)}`;
+    const removeAll = () =>
+      attempt(async () => {
+        for (const state of states) await api.deleteState(state.name, conversation().model);
+        await list();
+        (kept.hidden ? name : kept.querySelector('summary')).focus();
+      });
+    return el(
+      'li',
+      {},
+      el('div', {}, el('strong', {}, title), el('span', { class: 'fine' }, details)),
+      iconButton('delete', `Delete the states of ${title}`, removeAll),
+    );
+  };
+
   const list = async () => {
     const all = await api.states(conversation().model);
-    const own = all.filter((state) => !isSession(state.name));
-    const sessions = all.filter((state) => isSession(state.name));
+    const own = all.filter((state) => !ownerOf(state.name));
+    const sessions = all.filter((state) => ownerOf(state.name));
     byId('state-list').replaceChildren(...own.map(row));
     if (!own.length) byId('state-list').append(el('li', { class: 'fine' }, 'No saved states yet.'));
     kept.hidden = !sessions.length;
-    kept.querySelector('summary').textContent = `${sessions.length === 1 ? '1 state' : `${sessions.length} states`} kept for conversations`;
-    kept.querySelector('ul').replaceChildren(...sessions.map(row));
+    kept.querySelector('summary').textContent = `${plural(sessions.length, 'state')} kept for conversations`;
+    kept.querySelector('ul').replaceChildren(...byConversation(sessions).map(group));
   };
 
   const open = () => {

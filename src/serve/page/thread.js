@@ -32,13 +32,18 @@ toEnd.addEventListener('click', () => {
   byId('input').focus();
 });
 
-const place = (c, node, running) => {
+// Code and formulas become larger when their libraries are loaded, and the composer grows with its text. The newest line stays in view.
+const resized = new ResizeObserver(() => follows && goToEnd());
+resized.observe(scroll);
+resized.observe(thread);
+
+const place = (c, node, answer) => {
   const all = siblings(c, node);
-  return { position: all.indexOf(node) + 1, count: all.length, running: running === node.id, head: c.head === node.id };
+  return { position: all.indexOf(node) + 1, count: all.length, running: answer?.node === node, live: answer?.live };
 };
 
-/** Shows the current branch of `c`. `running` is the id of the answer that is being received, or `null`. Views of other messages stay. */
-export const show = (c, running, actions) => {
+/** Shows the current branch of `c`. `answer` is `{node, live}` of the answer that is being received, or `null`. Views of other messages stay. */
+export const show = (c, answer, actions) => {
   if (shown !== c) {
     views.clear();
     thread.replaceChildren();
@@ -50,7 +55,7 @@ export const show = (c, running, actions) => {
   const kept = new Map();
   nodes.forEach((node, i) => {
     const view = views.get(node.id) ?? messageView(node, actions);
-    view.update(place(c, node, running));
+    view.update(place(c, node, answer));
     if (thread.children[i] !== view.element) thread.insertBefore(view.element, thread.children[i] ?? null);
     kept.set(node.id, view);
   });
@@ -63,16 +68,16 @@ export const show = (c, running, actions) => {
 const grow = perFrame(() => {
   // the answer may have ended, or another conversation may be shown since the request for this frame
   if (!growing) return;
-  const { c, node } = growing;
-  views.get(node.id)?.update(place(c, node, node.id));
+  const { c, node, live } = growing;
+  views.get(node.id)?.update(place(c, node, { node, live }));
   if (follows) goToEnd();
 });
 
 /** Shows new text of the answer `node`. */
-export const update = (c, node) => {
+export const update = (c, node, live) => {
   // another conversation's answer must not replace the update of the shown one
   if (shown !== c) return;
-  growing = { c, node };
+  growing = { c, node, live };
   grow();
 };
 

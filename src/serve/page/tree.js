@@ -1,4 +1,4 @@
-// Holds a conversation as a tree of messages. Data and functions only; a conversation is what localStorage and downloaded files contain.
+// Holds a conversation as a tree of messages. Data and functions only; a conversation is what the browser's storage and downloaded files contain.
 //
 // A branch is a path from a root to a leaf. Each answer has a `session`: the name under which the server keeps the state after the answer.
 
@@ -20,15 +20,23 @@ export const create = (like = null, state = null) => ({
   nodes: [],
 });
 
-export const get = (c, id) => c.nodes.find((node) => node.id === id) ?? null;
+// long conversations have thousands of nodes, and a path looks up each of its nodes
+const indexes = new WeakMap();
+const byId = (c) => {
+  let known = indexes.get(c.nodes);
+  if (known?.size !== c.nodes.length) indexes.set(c.nodes, (known = new Map(c.nodes.map((node) => [node.id, node]))));
+  return known;
+};
+
+export const get = (c, id) => byId(c).get(id) ?? null;
 export const children = (c, id) => c.nodes.filter((node) => node.parent === id);
 export const siblings = (c, node) => children(c, node.parent);
 
 /** Returns the nodes from the root to the node `id`. */
 export const path = (c, id = c.head) => {
   const nodes = [];
-  for (let node = get(c, id); node; node = get(c, node.parent)) nodes.unshift(node);
-  return nodes;
+  for (let node = get(c, id); node; node = get(c, node.parent)) nodes.push(node);
+  return nodes.reverse();
 };
 
 /** Appends a message to the node `parent` (`null`: a root) and makes it the head. */
@@ -48,6 +56,21 @@ export const remove = (c, id) => {
   c.nodes = c.nodes.filter((node) => !gone.has(node.id));
   if (gone.has(c.head)) c.head = parent;
 };
+
+/** Adds removed nodes again, and makes `head` the head. */
+export const restore = (c, nodes, head) => {
+  const kept = new Set(nodes);
+  c.nodes = [...nodes, ...c.nodes.filter((node) => !kept.has(node))];
+  c.head = head;
+};
+
+/** Returns the answers that the server may still be writing: a page that was closed has not received their end. */
+export const openAnswers = (c) => c.nodes.filter((node) => node.role === 'assistant' && !node.finish && node.answer);
+
+export const isOpen = (c) => openAnswers(c).length > 0;
+
+/** Returns whether a message has more than one successor. */
+export const hasBranches = (c) => new Set(c.nodes.map((node) => node.parent)).size < c.nodes.length;
 
 const visit = (c) => {
   for (const node of path(c)) {
@@ -75,15 +98,15 @@ export const sibling = (c, node, step) => {
 };
 
 /**
- * Returns the messages of the branch that ends at `id`, as the API takes them. Answers without content are left out. With `after`, only the
- * messages after this node.
+ * Returns the messages of the branch that ends at `id`, as the API takes them. Answers without content are left out, except a last answer that
+ * has only a thought. With `after`, only the messages after this node.
  */
 export const messages = (c, id, after = null) => {
   const list = c.system.trim() && !after ? [{ role: 'system', content: c.system }] : [];
   const nodes = path(c, id);
   for (const node of nodes.slice(nodes.indexOf(after) + 1)) {
     if (node.role === 'user') list.push({ role: 'user', content: node.content });
-    else if (node.content || node.tools?.length) {
+    else if (node.content || node.tools?.length || (node.id === id && node.reasoning)) {
       list.push({
         role: 'assistant',
         content: node.content,
@@ -97,7 +120,7 @@ export const messages = (c, id, after = null) => {
 
 /** Returns whether the server's state of the node's session ends with this answer. */
 export const isTip = (c, node) =>
-  Boolean(node?.session && node.finish && !['stopped', 'error'].includes(node.finish)) &&
+  Boolean(node?.session && node.finish && !['stopped', 'lost', 'error'].includes(node.finish)) &&
   !c.nodes.some((other) => other.session === node.session && c.nodes.indexOf(other) > c.nodes.indexOf(node));
 
 /** Returns the previous answer if the state of its session ends with it, otherwise `null`. A new answer can then continue this session. */
@@ -108,6 +131,9 @@ export const continued = (c, answer) => {
 
 /** Returns the name of the session that an answer begins. The other branches keep their sessions and states. */
 export const newSession = (c, answer) => `page-${c.id}-${answer.id}`;
+
+/** Returns the id of the conversation for which a state is kept, or `null` if the state is not a session of this page. */
+export const ownerOf = (session) => /^page-([a-z0-9]+)-/.exec(session)?.[1] ?? null;
 
 /** Returns the names of all sessions. */
 export const sessions = (c) => [...new Set(c.nodes.map((node) => node.session).filter(Boolean))];
@@ -147,7 +173,7 @@ export const parse = (text) => {
   if (!fits) throw new Error('The file is not a conversation of wingbeat. Choose a file that this page downloaded.');
   const head = known.has(c.head) ? c.head : (c.nodes.at(-1)?.id ?? null);
   const number = (id) => Number(/^n(\d+)$/.exec(id)?.[1] ?? 0);
-  const nodes = c.nodes.map(({ session, ...node }) => ({ ...node, tools: Array.isArray(node.tools) ? node.tools : undefined }));
+  const nodes = c.nodes.map(({ session, answer, after, ...node }) => ({ ...node, tools: Array.isArray(node.tools) ? node.tools : undefined }));
   const next = 1 + Math.max(0, ...nodes.map((node) => number(node.id)));
   const settings = c.settings && typeof c.settings === 'object' ? c.settings : {};
   return { ...create({ model: c.model, settings }, c.state ?? null), system: c.system ?? '', title: c.title ?? '', next, head, nodes };

@@ -13,15 +13,18 @@ check('conversations are listed, renamed, deleted and restored', {}, async ({ pa
   await ask(page, 'pears');
   assert.deepEqual(await texts(page, '#list .open'), ['pears', 'apples']);
   await row(page, 1).locator('.open').click();
+  await page.locator('article.user', { hasText: 'apples' }).waitFor();
   assert.deepEqual(await texts(page, 'article.user .text'), ['apples']);
   await row(page, 1).hover();
   await page.getByRole('button', { name: 'Rename apples' }).click();
   await page.getByLabel('Title of the conversation').fill('Fruit');
   await page.keyboard.press('Enter');
-  assert.equal(await page.locator('h1').innerText(), 'Fruit');
+  await page.locator('h1', { hasText: 'Fruit' }).waitFor();
   await page.getByRole('button', { name: 'Delete Fruit' }).click();
+  await row(page, 1).waitFor({ state: 'detached' });
   assert.deepEqual(await texts(page, '#list .open'), ['pears']);
   await page.getByRole('button', { name: 'Undo' }).click();
+  await row(page, 1).waitFor();
   assert.equal(await page.locator('#list li').count(), 2);
   assert.deepEqual(await texts(page, 'article.user .text'), ['apples']);
 });
@@ -46,7 +49,7 @@ check('a conversation is downloaded and uploaded with its branches', {}, async (
 
 check('settings are sent, and empty settings are not', needsMock, async ({ page, server }) => {
   await ask(page, 'one');
-  assert.deepEqual(Object.keys(server.requests[0]).sort(), ['messages', 'session_id', 'stream', 'stream_options']);
+  assert.deepEqual(Object.keys(server.requests[0]).sort(), ['messages', 'resumable', 'return_progress', 'session_id', 'stream', 'stream_options']);
   await page.keyboard.press('Alt+,');
   for (const [field, value] of [['system', 'Be brief.'], ['temperature', '0.5'], ['seed', '7']]) await page.locator(`#set-${field}`).fill(value);
   await page.locator('#set-preset').selectOption('g1');

@@ -1,0 +1,28 @@
+// Shows examples of first messages in an empty conversation.
+
+import { byId, el } from './dom.js';
+
+const EXAMPLES = [
+  'Explain in three sentences why the sky is blue.',
+  'Write a Python function that finds the longest word of a text.',
+  'Compare tea, coffee and water in a table.',
+  'Solve x² − 5x + 6 = 0 step by step.',
+];
+
+// the embedded model has 2 million parameters and knows only the King James Bible
+const TINY = 10_000_000;
+const TINY_EXAMPLES = ['light', 'In the beginning', 'the wisdom of Solomon', 'a great flood'];
+
+const NOTES = {
+  tiny: 'This tiny model knows only the King James Bible. It shows that everything works.',
+  state: (name) => `The model continues after the saved state ${name}.`,
+  other: 'The conversation stays in this browser and on this server.',
+};
+
+/** Shows the examples for a conversation and its model. `send(text)` sends one. */
+export const showExamples = (c, model, send) => {
+  const isTiny = Boolean(model?.parameters && model.parameters < TINY);
+  byId('empty-note').textContent = c.state ? NOTES.state(c.state) : isTiny ? NOTES.tiny : NOTES.other;
+  const texts = c.state || !model ? [] : isTiny ? TINY_EXAMPLES : EXAMPLES;
+  byId('examples').replaceChildren(...texts.map((text) => el('button', { class: 'plain', type: 'button', onclick: () => send(text) }, text)));
+};

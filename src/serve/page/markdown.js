@@ -1,0 +1,99 @@
+// Shows a growing Markdown text. Finished blocks are neither parsed nor painted again; the last block changes in place.
+
+import { el } from './dom.js';
+import { addFormulas } from './formulas.js';
+import { library } from './libraries.js';
+import { mend } from './mend.js';
+import { morph } from './morph.js';
+import { render } from './render.js';
+import { textView } from './text.js';
+
+let parser = null;
+
+const parserOf = (MarkdownIt) => {
+  if (parser) return parser;
+  parser = new MarkdownIt({ html: false, linkify: true, breaks: true, typographer: false });
+  parser.validateLink = (address) => /^(https?:|mailto:)/i.test(address.trim());
+  // only complete addresses become links
+  parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
+  addFormulas(parser);
+  return parser;
+};
+
+/** Splits a text into its top-level blocks `{at, source, tokens}`; `at` is the block's place in the text. */
+const blocks = (text, env) => {
+  const starts = [0];
+  for (let i = text.indexOf('\n'); i >= 0; i = text.indexOf('\n', i + 1)) starts.push(i + 1);
+  const found = [];
+  let depth = 0;
+  for (const token of parser.parse(text, env)) {
+    if (depth === 0 && token.nesting >= 0) found.push({ at: starts[token.map?.[0] ?? 0], tokens: [] });
+    found.at(-1).tokens.push(token);
+    depth += token.nesting;
+  }
+  found.forEach((block, i) => (block.source = text.slice(block.at, found[i + 1]?.at).trimEnd()));
+  return found;
+};
+
+/** Makes `{element, set}`: `set(text, growing)` shows a text. A growing text is expected to begin with the text before. */
+export const markdownView = () => {
+  const element = el('div', { class: 'body' });
+  const plain = textView();
+  let [shown, last, grew, names] = [[], null, false, 0];
+
+  const need = (name) => library(name, refresh);
+
+  const refresh = () => {
+    if (last === null) return;
+    // the new library changes what equal sources look like
+    for (const block of shown) block.source = null;
+    const [text, growing] = [last, grew];
+    last = null;
+    set(text, growing);
+  };
+
+  const elementOf = (block) => render(block.tokens, el('div'), need).firstElementChild ?? el('p');
+
+  /** Replaces the blocks from index `from` on. */
+  const replace = (from, fresh) => {
+    fresh.forEach((block, i) => {
+      const old = shown[from + i];
+      if (old?.source === block.source) block.element = old.element;
+      else if (old) block.element = morph(old.element, elementOf(block));
+      else element.append((block.element = elementOf(block)));
+      delete block.tokens;
+    });
+    for (const { element } of shown.splice(from + fresh.length)) element.remove();
+    shown.splice(from, fresh.length, ...fresh);
+  };
+
+  const set = (raw, growing = false) => {
+    const text = raw.replace(/\r\n?/g, '\n');
+    if (text === last && growing === grew) return;
+    const MarkdownIt = library('markdown', refresh);
+    if (!MarkdownIt) {
+      plain.set(text);
+      if (!plain.element.isConnected) element.replaceChildren(plain.element);
+      [last, grew] = [text, growing];
+      return;
+    }
+    parserOf(MarkdownIt);
+    plain.element.remove();
+    // A block that begins in the last, unfinished line may turn out to be a part of the block before it. Blocks before these two are finished.
+    const end = (last ?? '').lastIndexOf('\n');
+    const from = growing && grew && text.startsWith(last) ? Math.max(0, shown.findLastIndex((block) => block.at <= end)) : 0;
+    const at = shown[from]?.at ?? 0;
+    const begin = from ? at : 0;
+    const tail = text.slice(begin);
+    const env = { growing };
+    const fresh = blocks(growing ? mend(tail) : tail, env).map((block) => ({ ...block, at: block.at + begin }));
+    // a new definition of a link changes earlier blocks
+    const known = Object.keys(env.references ?? {}).length;
+    if (!growing && known !== names) for (const block of shown) block.source = null;
+    names = growing ? 0 : known;
+    replace(from, fresh);
+    [last, grew] = [text, growing];
+  };
+
+  return { element, set };
+};

@@ -1,0 +1,76 @@
+// Makes elements from the tokens of the Markdown parser. No HTML is parsed: markup that a model writes becomes text nodes.
+
+import { codeBlock } from './code.js';
+import { el } from './dom.js';
+import { formula } from './formulas.js';
+
+// other tags never come from the parser; a token with another tag is shown as text
+const TAGS = new Set(['p', 'ul', 'ol', 'li', 'blockquote', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'strong', 'em', 's']);
+
+const outside = { target: '_blank', rel: 'noopener noreferrer' };
+
+const opened = (token) => {
+  if (token.type === 'link_open') return el('a', { href: token.attrGet('href'), title: token.attrGet('title'), ...outside });
+  // the page has the first level
+  if (token.type === 'heading_open') return el(`h${Math.min(6, Number(token.tag[1]) + 1)}`);
+  if (!TAGS.has(token.tag)) return el('span');
+  const side = /right|center/.exec(token.attrGet('style') ?? '')?.[0];
+  return el(token.tag, { class: side, start: token.tag === 'ol' ? token.attrGet('start') : null });
+};
+
+/** Makes a link in the place of a picture, because the page loads nothing from other sites. */
+const picture = (token, isInLink) => {
+  const label = token.content || 'picture';
+  return isInLink ? label : el('a', { class: 'picture', href: token.attrGet('src'), ...outside }, label);
+};
+
+const leaf = (token, parent, need) => {
+  switch (token.type) {
+    case 'text':
+      return token.content;
+    case 'softbreak':
+    case 'hardbreak':
+      return el('br');
+    case 'code_inline':
+      return el('code', {}, token.content);
+    case 'fence':
+    case 'code_block':
+      return codeBlock(token.content.replace(/\n$/, ''), token.info.trim().split(/\s+/)[0].toLowerCase(), need);
+    case 'formula':
+      return formula(token.content, token.meta, need);
+    case 'image':
+      return picture(token, Boolean(parent.closest('a')));
+    case 'hr':
+      return el('hr');
+    default:
+      return token.content;
+  }
+};
+
+const closed = (element) => {
+  // a wide table scrolls, so keyboards must reach it
+  if (element.tagName !== 'TABLE') return;
+  const box = el('div', { class: 'table', tabindex: '0', role: 'group', 'aria-label': 'Table' });
+  element.replaceWith(box);
+  box.append(element);
+};
+
+/** Appends the elements of `tokens` to `parent`. `need(name)` returns a library, or `null` while it loads. */
+export const render = (tokens, parent, need) => {
+  let at = parent;
+  for (const token of tokens) {
+    // the paragraphs of a tight list
+    if (token.hidden) continue;
+    if (token.type === 'inline') render(token.children, at, need);
+    else if (token.nesting > 0) {
+      const element = opened(token);
+      at.append(element);
+      at = element;
+    } else if (token.nesting < 0) {
+      const element = at;
+      at = at.parentElement;
+      closed(element);
+    } else at.append(leaf(token, at, need));
+  }
+  return parent;
+};

@@ -1,0 +1,74 @@
+// Holds the answers that are being received. An answer continues while another conversation is shown.
+
+import { fill } from './answer.js';
+import { sentences } from './announce.js';
+import * as speed from './speed.js';
+import * as store from './store.js';
+import * as thread from './thread.js';
+
+// id of a conversation to `{c, node, controller, live}`
+const running = new Map();
+
+/** Returns `{c, node, live}` of the answer that a conversation receives, or `null`. `live` has `progress` and `isLost`. */
+export const of = (id) => running.get(id) ?? null;
+
+export const has = (id) => running.has(id);
+
+export const stop = (id, reason = 'stopped') => running.get(id)?.controller.abort(reason);
+
+const lock = (id, options, work) => navigator.locks.request(`wingbeat.answer.${id}`, options, work);
+
+// Two tabs must not resume the same answer. A page without HTTPS has no locks; there, both tabs would store the same text.
+const alone = (id, work) => (navigator.locks ? lock(id, { ifAvailable: true }, (own) => (own ? work() : null)) : work());
+
+/** Keeps other tabs from resuming the answer until `end`. */
+const hold = (id, end) => {
+  if (navigator.locks) lock(id, { ifAvailable: true }, () => end);
+  return end;
+};
+
+const ENDINGS = { stopped: 'Answer stopped.', length: 'Answer ended at the token limit.', lost: 'Answer interrupted.' };
+
+const ending = (node, error) => {
+  const tokens = node.usage?.completion_tokens;
+  return error ? `Error: ${error.message}` : (ENDINGS[node.finish] ?? `End of the answer${tokens ? `, ${tokens} tokens` : ''}.`);
+};
+
+const receive = async (c, node, how, page) => {
+  const controller = new AbortController();
+  const live = { progress: null, isLost: false };
+  running.set(c.id, { c, node, controller, live });
+  page.began(c);
+  if (page.isShown(c)) speed.begin();
+  const spoken = sentences();
+  let saved = Date.now();
+  const error = await fill(c, node, how, {
+    signal: controller.signal,
+    live,
+    token: () => page.isShown(c) && speed.token(),
+    changed: (text) => {
+      thread.update(c, node, live);
+      if (page.isShown(c)) spoken.add(text);
+      // saves about once per second, so that a reload in the middle of an answer keeps the text so far
+      if (Date.now() - saved > 1000) {
+        saved = Date.now();
+        store.save(c);
+      }
+    },
+  });
+  running.delete(c.id);
+  // the conversation was deleted meanwhile, so nothing is saved
+  if (controller.signal.reason === 'deleted') return;
+  c.updated = Date.now();
+  store.save(c);
+  page.ended(c, node, error);
+  if (!page.isShown(c)) return;
+  speed.end(node.rate);
+  spoken.end(ending(node, error));
+};
+
+/** Receives an answer to its end. `how` as in `fill`. `page` has `isShown(c)`, `began(c)` and `ended(c, node, error)`. */
+export const run = (c, node, how, page) => {
+  const work = () => receive(c, node, how, page);
+  return how === 'resume' ? alone(c.id, work) : hold(c.id, work());
+};
