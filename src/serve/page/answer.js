@@ -120,6 +120,7 @@ const pause = (ms, signal) =>
 /** Yields the events of an answer, and connects again after a lost connection. `live.isLost` is true meanwhile. */
 async function* reliable(source, c, node, { signal, live, changed }) {
   for (let attempt = 0; ; attempt += 1) {
+    let lost;
     try {
       for await (const event of source(c, node, signal)) {
         [attempt, live.isLost] = [0, false];
@@ -127,12 +128,15 @@ async function* reliable(source, c, node, { signal, live, changed }) {
       }
       return;
     } catch (error) {
-      if (!error.isLost || signal.aborted || !node.answer || attempt >= WAITS.length) throw error;
+      if (!error.isLost || signal.aborted) throw error;
+      lost = error;
     }
-    live.isLost = true;
+    live.isLost = Boolean(node.answer);
     changed('');
-    await pause(WAITS[attempt], signal);
+    // also before an error: connections of a page that is being closed end just before the page
+    await pause(WAITS[Math.min(attempt, WAITS.length - 1)], signal);
     if (signal.aborted) throw new DOMException('stopped', 'AbortError');
+    if (!node.answer || attempt >= WAITS.length) throw lost;
     source = SOURCES.resume;
   }
 }

@@ -31,15 +31,25 @@ const blocks = (text, env) => {
     found.at(-1).tokens.push(token);
     depth += token.nesting;
   }
-  found.forEach((block, i) => (block.source = text.slice(block.at, found[i + 1]?.at).trimEnd()));
+  found.forEach((block, i) => (block.source = text.slice(block.at, found[i + 1]?.at)));
   return found;
 };
 
-/** Makes `{element, set}`: `set(text, growing)` shows a text. A growing text is expected to begin with the text before. */
+/**
+ * Makes `{element, set, wake}`: `set(text, growing)` shows a text. A growing text is expected to begin with the text before. A text that does not
+ * grow is plain until `wake` is called, so a long conversation opens quickly.
+ */
 export const markdownView = () => {
-  const element = el('div', { class: 'body' });
+  const element = el('div', { class: 'body asleep' });
   const plain = textView();
-  let [shown, last, grew, names] = [[], null, false, 0];
+  let [shown, last, grew, names, isAwake] = [[], null, false, 0, false];
+
+  const wake = () => {
+    if (isAwake) return;
+    isAwake = true;
+    element.classList.remove('asleep');
+    refresh();
+  };
 
   const need = (name) => library(name, refresh);
 
@@ -70,7 +80,8 @@ export const markdownView = () => {
   const set = (raw, growing = false) => {
     const text = raw.replace(/\r\n?/g, '\n');
     if (text === last && growing === grew) return;
-    const MarkdownIt = library('markdown', refresh);
+    if (growing) wake();
+    const MarkdownIt = isAwake && library('markdown', refresh);
     if (!MarkdownIt) {
       plain.set(text);
       if (!plain.element.isConnected) element.replaceChildren(plain.element);
@@ -95,5 +106,5 @@ export const markdownView = () => {
     [last, grew] = [text, growing];
   };
 
-  return { element, set };
+  return { element, set, wake };
 };

@@ -85,8 +85,8 @@ const buttonsOf = (node, isAnswer, actions, edit) => {
 };
 
 /**
- * Makes the view of a node: `{element, update, edit}`. `update({position, count, running, live})` shows the node's current content; `position`
- * of `count` is its place among its siblings, `live` the progress of a running answer.
+ * Makes the view of a node: `{element, update, edit, wake}`. `update({position, count, running, live})` shows the node's current content; `position`
+ * of `count` is its place among its siblings, `live` the progress of a running answer. `wake()` makes the Markdown of an answer.
  */
 export const messageView = (node, actions) => {
   const answer = node.role === 'assistant';
@@ -173,5 +173,5 @@ export const messageView = (node, actions) => {
     next.setAttribute('aria-disabled', String(position === all));
   };
 
-  return { element, update, edit };
+  return { element, update, edit, wake: () => text.wake?.() };
 };

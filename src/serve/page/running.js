@@ -27,6 +27,17 @@ const hold = (id, end) => {
   return end;
 };
 
+// A page that is closed loses its connections. This is not the end of its answers: the next page receives the rest.
+let isClosing = false;
+addEventListener('pagehide', () => {
+  running.forEach(({ c }) => store.saveNow(c));
+  isClosing = true;
+});
+addEventListener('pageshow', (event) => {
+  if (event.persisted && running.size) location.reload();
+  isClosing = false;
+});
+
 const ENDINGS = { stopped: 'Answer stopped.', length: 'Answer ended at the token limit.', lost: 'Answer interrupted.' };
 
 const ending = (node, error) => {
@@ -41,7 +52,8 @@ const receive = async (c, node, how, page) => {
   page.began(c);
   if (page.isShown(c)) speed.begin();
   const spoken = sentences();
-  let saved = Date.now();
+  // the first save is for the id of the answer
+  let saved = 0;
   const error = await fill(c, node, how, {
     signal: controller.signal,
     live,
@@ -49,18 +61,19 @@ const receive = async (c, node, how, page) => {
     changed: (text) => {
       thread.update(c, node, live);
       if (page.isShown(c)) spoken.add(text);
-      // saves about once per second, so that a reload in the middle of an answer keeps the text so far
-      if (Date.now() - saved > 1000) {
+      // saves about once per second, so that a page that ends without warning keeps the text so far
+      if (Date.now() - saved > 1000 && !isClosing) {
         saved = Date.now();
         store.save(c);
       }
     },
   });
+  if (isClosing) return;
   running.delete(c.id);
   // the conversation was deleted meanwhile, so nothing is saved
   if (controller.signal.reason === 'deleted') return;
   c.updated = Date.now();
-  store.save(c);
+  store.saveNow(c);
   page.ended(c, node, error);
   if (!page.isShown(c)) return;
   speed.end(node.rate);

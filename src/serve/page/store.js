@@ -133,6 +133,15 @@ export const save = (c) => {
   }
 };
 
+/** Saves a conversation at once. */
+export const saveNow = (c) => {
+  save(c);
+  if (waiting.get(c.id)?.isDue) {
+    clearTimeout(waiting.get(c.id).timer);
+    flush(c.id);
+  }
+};
+
 const flushAll = () => [...waiting].forEach(([id, { isDue, timer }]) => isDue && (clearTimeout(timer), flush(id)));
 addEventListener('pagehide', flushAll);
 document.addEventListener('visibilitychange', () => document.hidden && flushAll());

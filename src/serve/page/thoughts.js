@@ -46,7 +46,10 @@ export const thoughtsView = () => {
     shown = [node, thinks];
     element.hidden = !node.reasoning;
     if (!node.reasoning) return;
-    if (details.open) text.set(node.reasoning, thinks);
+    if (details.open) {
+      text.wake();
+      text.set(node.reasoning, thinks);
+    }
     last.hidden = !thinks || details.open;
     last.textContent = thinks ? lastLine(node.reasoning) : '';
     tick();

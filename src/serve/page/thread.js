@@ -37,6 +37,27 @@ const resized = new ResizeObserver(() => follows && goToEnd());
 resized.observe(scroll);
 resized.observe(thread);
 
+// Answers far from the visible part are plain text until the user comes near, because Markdown of megabytes takes seconds.
+const near = new IntersectionObserver(
+  (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
+    near.unobserve(target);
+    views.get(target.dataset.node)?.wake();
+  }),
+  { root: scroll, rootMargin: '1500px 0px' },
+);
+
+/** Characters at the end of a conversation whose Markdown is made before the first paint. */
+const FIRST = 20_000;
+
+const wakeLast = (nodes) => {
+  let size = 0;
+  for (const node of nodes.toReversed()) {
+    if (size > FIRST) return;
+    size += node.content.length;
+    views.get(node.id).wake();
+  }
+};
+
 const place = (c, node, answer) => {
   const all = siblings(c, node);
   return { position: all.indexOf(node) + 1, count: all.length, running: answer?.node === node, live: answer?.live };
@@ -55,12 +76,14 @@ export const show = (c, answer, actions) => {
   const kept = new Map();
   nodes.forEach((node, i) => {
     const view = views.get(node.id) ?? messageView(node, actions);
+    if (!views.has(node.id)) near.observe(view.element);
     view.update(place(c, node, answer));
     if (thread.children[i] !== view.element) thread.insertBefore(view.element, thread.children[i] ?? null);
     kept.set(node.id, view);
   });
   while (thread.children.length > nodes.length) thread.lastChild.remove();
   views = kept;
+  if (follows) wakeLast(nodes);
   byId('empty').hidden = nodes.length > 0;
   if (follows) goToEnd();
 };

@@ -23,10 +23,14 @@ const FLAGS = '--headless --no-sandbox --disable-gpu --disable-quic --no-first-r
 export const launch = async () => {
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: FLAGS.split(' ') });
 
-  /** Opens the page in a fresh context. Returns `{page, server, url, close}`; `close` fails if the page logged an error. */
-  const open = async ({ mock = {}, ...options } = {}) => {
+  /**
+   * Opens the page in a fresh context. `init` runs before the page's own scripts. Returns `{page, server, url, close}`; `close` fails if the page
+   * logged an error.
+   */
+  const open = async ({ mock = {}, init = null, ...options } = {}) => {
     const server = real ? null : await start(mock);
     const own = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options });
+    if (init) await own.addInitScript(init);
     const page = await own.newPage();
     page.setDefaultTimeout(real ? 60_000 : 8_000);
     const problems = [];

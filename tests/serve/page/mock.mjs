@@ -58,15 +58,16 @@ const forward = (request, response, to) => {
 
 /**
  * Starts a server. Returns `{url, requests, states, stopped, kept, close}`; `requests` has the bodies of all requests for answers. `resumes: false`
- * makes an older server without resumable answers; `models` adds fields to its models.
+ * makes an older server without resumable answers; `models` adds fields to its models; `kept` has states `{name, days}` and their ages.
  */
-export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes = true, models = {} } = {}) => {
+export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes = true, models = {}, kept: keptStates = [] } = {}) => {
   const requests = [];
   // ids of answers that the page stopped
   const stopped = [];
   // resumable answers: id to `{events, isDone, wake}`
   const kept = new Map();
-  const states = new Map([['greeting', { tokens: 12, content: Buffer.from('state') }]]);
+  const states = new Map([['greeting', { tokens: 12, content: Buffer.from('state'), created: 1 }]]);
+  for (const { name, days } of keptStates) states.set(name, { tokens: 9, content: Buffer.from(name), created: Math.floor(Date.now() / 1000) - days * 86_400 });
   // messages after which a state is cached
   const cache = new Map();
   let n = 0;

@@ -76,6 +76,85 @@ check('settings are sent, and empty settings are not', needsMock, async ({ page,
   assert.equal(server.requests[2].temperature, 0.5);
 });
 
+const effective = { defaults: { temperature: 1, top_p: 0.3, max_tokens: 512, thinking: 'off' }, presets: { g1: { temperature: 0.7 } } };
+
+check('empty settings show the values of the server', { ...needsMock, mock: { models: effective } }, async ({ page }) => {
+  await page.keyboard.press('Alt+,');
+  const placeholder = (name) => page.locator(`#set-${name}`).getAttribute('placeholder');
+  assert.deepEqual(await Promise.all(['temperature', 'top_p', 'top_k', 'seed'].map(placeholder)), ['default 1', 'default 0.3', 'default', 'random']);
+  assert.equal(await page.locator('#set-thinking option').first().innerText(), 'default (off)');
+  await page.locator('#set-preset').selectOption('g1');
+  assert.equal(await placeholder('temperature'), 'default 0.7');
+  assert.equal(await placeholder('top_p'), 'default 0.3');
+});
+
+check('an example begins a conversation', {}, async ({ page }) => {
+  const example = page.locator('#examples button').first();
+  const text = await example.innerText();
+  await example.click();
+  await ended(page);
+  assert.deepEqual(await texts(page, 'article.user .text'), [text]);
+  assert.equal(await page.locator('#empty').isVisible(), false);
+});
+
+check('all answers have the same actions', needsMock, async ({ page }) => {
+  await ask(page, 'one');
+  await ask(page, 'refuse');
+  await ask(page, 'three');
+  const labels = (i) => page.locator('article.assistant').nth(i).locator('.buttons button').evaluateAll((all) => all.map((button) => button.title));
+  const [first, ...others] = [await labels(0), await labels(1), await labels(2)];
+  assert.equal(first.length, 6);
+  for (const other of others) assert.deepEqual(other, first);
+});
+
+check('a changed answer is a branch, and is sent with the next message', needsMock, async ({ page, server }) => {
+  await ask(page, 'one');
+  await page.locator('article.assistant').getByRole('button', { name: 'Edit' }).click();
+  await page.getByLabel('Edit the answer').fill('A better answer.');
+  await page.getByRole('button', { name: 'Keep as a new branch' }).click();
+  assert.equal(await page.locator('article.assistant .place').innerText(), '2/2');
+  await ask(page, 'two');
+  assert.equal(server.requests.length, 2);
+  assert.equal(server.requests[1].messages[1].content, 'A better answer.');
+});
+
+check('the panel of branches opens with the first branch, at the current one', needsMock, async ({ page }) => {
+  await ask(page, 'one');
+  assert.equal(await page.locator('#aside').isVisible(), false);
+  for (let i = 0; i < 14; i += 1) await ask(page, `message ${i}`);
+  await page.getByRole('button', { name: 'Regenerate' }).last().click();
+  await ended(page);
+  assert.ok(await page.locator('#branches').isVisible());
+  const inView = () =>
+    page.evaluate(() => {
+      const [head, map] = ['.head', '#map'].map((selector) => document.querySelector(selector).getBoundingClientRect());
+      return head.top >= map.top && head.bottom <= map.bottom;
+    });
+  assert.ok(await inView());
+  await page.locator('#aside-open').click();
+  assert.equal(await page.locator('#aside').isVisible(), false);
+  await ask(page, 'the user closed the panel');
+  assert.equal(await page.locator('#aside').isVisible(), false);
+});
+
+for (const width of [360, 800, 1280]) {
+  check(`the newest line stays above the composer: ${width} pixels`, { ...needsMock, viewport: { width, height: 640 } }, async ({ page }) => {
+    for (const text of ['table', 'formula', 'code']) await ask(page, text);
+    await page.locator('.hl-keyword').first().waitFor();
+    const gap = () => page.evaluate(() => document.getElementById('dock').getBoundingClientRect().top - [...document.querySelectorAll('article')].at(-1).getBoundingClientRect().bottom);
+    assert.ok((await gap()) >= 0, `${await gap()}`);
+    await page.locator('#input').fill('a\nb\nc\nd\ne\nf\ng');
+    await page.waitForTimeout(100);
+    assert.ok((await gap()) >= 0, `${await gap()}`);
+    const fits = await page.evaluate(() => [document.documentElement, document.getElementById('scroll')].every((e) => e.scrollWidth <= e.clientWidth));
+    assert.ok(fits, 'no horizontal scrolling');
+    await page.locator('#input').fill('long');
+    await page.keyboard.press('Enter');
+    await page.locator('#thread').getByText('Sentence 40 of').waitFor();
+    assert.ok((await gap()) >= 0, `${await gap()}`);
+  });
+}
+
 check('a branch is saved as a state, and a conversation begins with the state', {}, async ({ page, server }) => {
   const state = `test-${Date.now()}`;
   await ask(page, 'light');
@@ -179,7 +258,8 @@ for (const colorScheme of ['light', 'dark']) {
       await ask(page, real ? 'light' : 'think about code');
       if (!real) {
         await page.locator('summary').first().click();
-        for (const text of ['code', 'tool', 'refuse']) await ask(page, text);
+        for (const text of ['code', 'table', 'formula', 'evil', 'tool', 'refuse']) await ask(page, text);
+        await page.locator('.hl-keyword').first().waitFor();
       }
       await page.getByRole('button', { name: 'Regenerate' }).last().click();
       await ended(page);

@@ -1,0 +1,132 @@
+// Tests answers that are interrupted: lost connections, reloads, Stop and Continue; and what the page shows while an answer makes no text.
+import assert from 'node:assert/strict';
+import { ask, ended, needsMock, tests } from './browser.mjs';
+
+const check = tests();
+
+const LONG = Array.from({ length: 80 }, (_, i) => `Sentence ${i + 1} of a long answer.`).join(' ');
+const body = (page) => page.locator('article.assistant .body').last();
+
+/** Sends a message and waits for a part of its answer. */
+const begin = async (page, text, part) => {
+  await page.locator('#input').fill(text);
+  await page.keyboard.press('Enter');
+  await page.locator('#thread').getByText(part).waitFor();
+};
+
+check('a lost connection is opened again, and no text is lost or twice', needsMock, async ({ page, server }) => {
+  await begin(page, 'long drop', 'The connection is lost').catch(() => {});
+  await ended(page);
+  assert.equal(await body(page).innerText(), LONG);
+  assert.equal(server.requests.length, 1);
+  assert.deepEqual([server.requests[0].resumable, server.requests[0].return_progress], [true, true]);
+});
+
+check('a reload continues the answer that was running', needsMock, async ({ page, server }) => {
+  await begin(page, 'long', 'Sentence 9 of');
+  await page.reload();
+  await page.locator('#stop').waitFor();
+  await ended(page);
+  assert.equal(await body(page).innerText(), LONG);
+  assert.match(await page.locator('article.assistant .meta').innerText(), /481 tokens/);
+  assert.equal(server.requests.length, 1);
+});
+
+check('a reload continues answers of conversations that are not shown', needsMock, async ({ page }) => {
+  await begin(page, 'long', 'Sentence 3 of');
+  await page.locator('#new').click();
+  await ask(page, 'light');
+  await page.reload();
+  await page.locator('#list li.busy').waitFor();
+  await page.locator('#list li.busy').waitFor({ state: 'detached' });
+  await page.locator('#list .open', { hasText: 'long' }).click();
+  await page.locator('#thread').getByText('Sentence 80 of').waitFor();
+  assert.equal(await body(page).innerText(), LONG);
+});
+
+check('another tab shows the answer, and does not receive it', needsMock, async ({ page, url }) => {
+  await begin(page, 'long', 'Sentence 3 of');
+  const other = await page.context().newPage();
+  await other.goto(url);
+  await other.locator('#thread').getByText('Sentence 20 of').waitFor();
+  assert.ok(await other.locator('#send').isVisible());
+  await ended(page);
+  await other.locator('#thread').getByText('Sentence 80 of a long answer.').waitFor();
+  assert.equal(await body(other).innerText(), LONG);
+});
+
+check('Stop stops the answer on the server, and Continue continues its text', needsMock, async ({ page, server }) => {
+  await begin(page, 'long', 'Sentence 3 of');
+  await page.locator('#stop').click();
+  await ended(page);
+  const stopped = await body(page).innerText();
+  assert.equal(server.stopped.length, 1);
+  await page.locator('article.assistant').getByText('Continue', { exact: true }).click();
+  await page.locator('#thread').getByText('Sentence 80 of').waitFor();
+  await ended(page);
+  assert.equal(await body(page).innerText(), LONG);
+  assert.equal(await page.locator('article.assistant').count(), 1);
+  const last = server.requests[1].messages.at(-1);
+  assert.equal(last.role, 'assistant');
+  assert.equal(last.content.trim(), stopped);
+});
+
+check('an answer that the server no longer has can be continued', needsMock, async ({ page, server }) => {
+  await begin(page, 'long', 'Sentence 9 of');
+  await page.goto('about:blank');
+  server.kept.clear();
+  await page.goBack();
+  const answer = page.locator('article.assistant');
+  await answer.getByText('interrupted').waitFor();
+  await answer.getByText('Continue', { exact: true }).click();
+  await page.locator('#thread').getByText('Sentence 80 of').waitFor();
+  await ended(page);
+  assert.equal(await body(page).innerText(), LONG);
+});
+
+check('an older server: a reload shows the text so far, with Continue', { ...needsMock, mock: { resumes: false } }, async ({ page }) => {
+  await begin(page, 'long', 'Sentence 20 of');
+  await page.reload();
+  const answer = page.locator('article.assistant');
+  await answer.getByText('interrupted').waitFor();
+  assert.match(await answer.innerText(), /Sentence 3 of/);
+  await answer.getByText('Continue', { exact: true }).click();
+  await page.locator('#thread').getByText('Sentence 80 of').waitFor();
+  await ended(page);
+  assert.equal(await body(page).innerText(), LONG);
+});
+
+check('Continue of an earlier answer makes a branch', needsMock, async ({ page }) => {
+  await ask(page, 'one');
+  await ask(page, 'two');
+  await page.getByRole('button', { name: 'Continue the answer' }).first().click();
+  const answer = await ended(page);
+  assert.equal(await page.locator('article.assistant').count(), 1);
+  assert.equal(await answer.locator('.place').innerText(), '2/2');
+  assert.match(await answer.innerText(), /This is answer 1[\s\S]*And so on/);
+  await answer.getByRole('button', { name: 'Previous branch' }).click();
+  assert.equal(await page.locator('article.assistant').count(), 2);
+});
+
+check('a long prompt shows the progress of its prefill', { ...needsMock, mock: { delay: 60 } }, async ({ page }) => {
+  await page.locator('#input').fill('prefill');
+  await page.keyboard.press('Enter');
+  await page.getByText(/Prefill: [\d,]+ of 4,000 tokens/).waitFor();
+  const bar = page.locator('article progress');
+  await page.waitForFunction(() => document.querySelector('article progress')?.value >= 1000);
+  assert.equal(await bar.getAttribute('max'), '4000');
+  const answer = await ended(page);
+  assert.equal(await bar.isVisible(), false);
+  assert.match(await answer.innerText(), /Done\./);
+});
+
+check('a thought shows its seconds and its last line, then its duration', { ...needsMock, mock: { delay: 70 } }, async ({ page }) => {
+  await page.locator('#input').fill('think');
+  await page.keyboard.press('Enter');
+  const answer = page.locator('article.assistant');
+  await answer.locator('.last', { hasText: 'The reader asks' }).waitFor();
+  await answer.locator('summary', { hasText: 'Thinking for 1 s' }).waitFor();
+  await ended(page);
+  assert.match(await answer.locator('summary').innerText(), /^Thought for [12] s$/);
+  assert.equal(await answer.locator('.last').isVisible(), false);
+});
