@@ -2,7 +2,7 @@
 # Tests the chat page of `wingbeat serve` in Chromium, against a mock server. Needs node 20, chromium and the npm registry.
 #
 # usage: tools/test-page.sh [--pictures] [NODE TEST OPTION…]
-#   --pictures  also writes docs/images/serve-light.png, serve-dark.png and serve-phone.png
+#   --pictures  also writes docs/images/serve-*.png: with WINGBEAT_URL all of them, otherwise only serve-text.png, which has answers of the mock
 #
 # Environment:
 #   WINGBEAT_URL              address of a running server to test instead of the mock

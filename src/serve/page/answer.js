@@ -141,12 +141,15 @@ async function* reliable(source, c, node, { signal, live, changed }) {
   }
 }
 
+const ENDING = ['finish', 'error', 'usage', 'timings', 'rate'];
+
+/** Removes what describes the end of an answer. Returns it, for an answer that cannot be continued. */
 const prepare = (node, how) => {
-  if (how === 'resume') return;
-  for (const name of ['finish', 'error', 'usage', 'timings', 'rate', 'answer', 'after']) delete node[name];
-  // the server counts the tokens of the last request only
-  if (how === 'extend') node.extended = true;
+  const before = Object.fromEntries(ENDING.map((name) => [name, node[name]]));
+  if (how === 'resume') delete node.error;
+  else for (const name of [...ENDING, 'answer', 'after']) delete node[name];
   if (node.thought && !node.content) delete node.thought.to;
+  return before;
 };
 
 const fail = (node, error) => {
@@ -159,13 +162,13 @@ const fail = (node, error) => {
  * Fills `node` until the answer ends, `signal` aborts it or an error occurs. `how` is `begin`, `extend` (an answer that was cut) or `resume` (an
  * answer that the server still has). The node's `finish` is then the server's reason, `stopped`, `lost` (the server no longer has the answer) or
  * `error`. `changed(text)` is called after each chunk; `text` is the new part of the content. `live` receives the progress. Returns the error, or `null`.
+ * An answer that cannot be extended stays as it was.
  */
 export const fill = async (c, node, how, hooks) => {
   const { signal, live, changed, token } = hooks;
   let texts = 0;
   let first = 0;
-  prepare(node, how);
-  delete node.error;
+  const before = prepare(node, how);
   try {
     for await (const { id, chunk } of reliable(SOURCES[how], c, node, hooks)) {
       const before = node.content.length;
@@ -174,6 +177,9 @@ export const fill = async (c, node, how, hooks) => {
       if (addChunk(node, chunk)) {
         live.progress = null;
         texts += 1;
+        node.texts = (node.texts ?? 0) + 1;
+        // the server counts the tokens of the last request only
+        if (how === 'extend') node.extended = true;
         first ||= performance.now();
         token();
       }
@@ -192,15 +198,18 @@ export const fill = async (c, node, how, hooks) => {
       node.finish = 'lost';
       return null;
     }
+    if (how === 'extend' && !texts && before.finish) {
+      Object.assign(node, before);
+      return error;
+    }
     fail(node, error);
     // a key or a server that is missing now may be there later
     if (error.status === 401 || error.isLost) return error;
     delete node.answer;
     return error;
   } finally {
-    node.texts = (node.texts ?? 0) + texts;
     if (node.finish !== 'error') [node.answer, node.after] = [undefined, undefined];
     if (node.thought) node.thought.to ??= Date.now();
-    node.rate = rate(node, texts, first ? (performance.now() - first) / 1000 : 0);
+    if (texts) node.rate = rate(node, texts, first ? (performance.now() - first) / 1000 : 0);
   }
 };

@@ -1,6 +1,6 @@
 // Makes a block of code: its language, a button that copies it, and the highlighted code.
 
-import { el } from './dom.js';
+import { copyText, el } from './dom.js';
 
 // above this size, highlighting would delay each new token
 const MOST = 60_000;
@@ -15,7 +15,7 @@ const highlighted = (highlight, text, language) => {
 
 const copy = async (event) => {
   const button = event.currentTarget;
-  await navigator.clipboard.writeText(button.closest('.code').querySelector('code').textContent);
+  await copyText(button.closest('.code').querySelector('code').textContent);
   button.textContent = 'Copied';
   setTimeout(() => (button.textContent = 'Copy'), 1500);
 };
@@ -25,9 +25,8 @@ export const codeBlock = (text, language, need) => {
   const name = language || 'code';
   const highlight = language && text.length < MOST ? need('code') : null;
   const known = highlight?.getLanguage(language);
-  const head = el('div', { class: 'code-head' }, el('span', {}, name));
-  // browsers offer the clipboard to HTTPS and to this machine only
-  if (navigator.clipboard) head.append(el('button', { class: 'quiet', type: 'button', 'aria-label': `Copy ${name}`, onclick: copy }, 'Copy'));
+  const button = el('button', { class: 'quiet', type: 'button', 'aria-label': `Copy ${name}`, onclick: copy }, 'Copy');
+  const head = el('div', { class: 'code-head' }, el('span', {}, name), button);
   const code = el('code', {}, ...(known ? highlighted(highlight, text, language) : [text]));
   // a long line scrolls, so keyboards must reach the block
   return el('div', { class: 'code' }, head, el('pre', { tabindex: '0', role: 'group', 'aria-label': name }, code));

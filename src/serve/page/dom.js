@@ -38,17 +38,35 @@ export const download = (name, content, type = 'application/json') => {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 };
 
-/** Calls `f` at most once per frame, and always after the last request. */
+/** Copies a text. Browsers offer their clipboard to HTTPS and to this machine only; elsewhere a selected field is copied. */
+export const copyText = async (text) => {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const focused = document.activeElement;
+  const field = el('textarea', { class: 'hidden', value: text });
+  document.body.append(field);
+  field.select();
+  document.execCommand('copy');
+  field.remove();
+  focused?.focus();
+};
+
+/** Calls `f` at most once per frame, and always after the last request. A slow `f` gets at most half of the time. */
 export const perFrame = (f) => {
   let asked = false;
+  let rest = 0;
   return () => {
     if (asked) return;
     asked = true;
-    // a hidden tab paints no frames
-    const later = document.hidden ? (g) => setTimeout(g, 100) : requestAnimationFrame;
-    later(() => {
+    const run = () => {
       asked = false;
+      const began = performance.now();
       f();
-    });
+      const end = performance.now();
+      rest = end + (end - began);
+    };
+    const wait = rest - performance.now();
+    // a hidden tab paints no frames
+    if (document.hidden || wait > 16) setTimeout(run, document.hidden ? 100 : wait);
+    else requestAnimationFrame(run);
   };
 };

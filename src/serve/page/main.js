@@ -73,6 +73,7 @@ const page = {
   },
   ended: (which, node, error) => {
     show();
+    if (error && !node.error) toast(error.message);
     if (error?.status === 401) composer.askKey(() => (loadModels(), which === c && actions.resend(node)));
   },
 };

@@ -78,6 +78,8 @@ export const markdownView = () => {
   };
 
   const set = (raw, growing = false) => {
+    // most calls are for messages that have not changed
+    if (raw === last && growing === grew) return;
     const text = raw.replace(/\r\n?/g, '\n');
     if (text === last && growing === grew) return;
     if (growing) wake();

@@ -1,7 +1,7 @@
 // Shows one message of the thread: text, thoughts, tool calls, error, numbers and buttons.
 
 import { brief, complete } from './dates.js';
-import { el, icon, iconButton } from './dom.js';
+import { copyText, el, icon, iconButton } from './dom.js';
 import { markdownView } from './markdown.js';
 import { textView } from './text.js';
 import { thoughtsView } from './thoughts.js';
@@ -34,10 +34,9 @@ const errorDetails = (error) =>
   ].filter(Boolean);
 
 const copyButton = (node) =>
-  navigator.clipboard &&
   iconButton('copy', 'Copy', async (event) => {
     const button = event.currentTarget;
-    await navigator.clipboard.writeText(node.content);
+    await copyText(node.content);
     button.classList.add('done');
     setTimeout(() => button.classList.remove('done'), 1200);
   });
@@ -107,7 +106,7 @@ export const messageView = (node, actions) => {
   );
   const [previous, next] = branches.querySelectorAll('button');
   const buttons = el('span', { class: 'buttons' }, buttonsOf(node, answer, actions, () => edit()));
-  const bar = el('div', { class: 'bar' }, answer ? [branches, buttons, meta] : [buttons, meta, branches]);
+  const bar = el('div', { class: 'bar' }, answer ? [branches, buttons, meta] : [buttons, branches, meta]);
   const main = el('div', { class: 'content' }, answer ? [thoughts.element, text.element, tools, waiting.element, failure] : text.element);
   const element = el(
     'article',

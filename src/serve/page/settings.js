@@ -22,7 +22,7 @@ const FIELDS = [
 ];
 
 /** Returns the value that an empty field has, or `null` if the server does not report it. */
-const effective = (c, model, name) => (name !== 'preset' && model?.presets?.[c.settings.preset]?.[name]) ?? model?.defaults?.[name] ?? null;
+const effective = (c, model, name) => model?.presets?.[c.settings.preset]?.[name] ?? model?.defaults?.[name] ?? null;
 
 const UNKNOWN = { seed: 'random' };
 

@@ -33,7 +33,8 @@ const draw = perFrame(() => {
     return;
   }
   const all = curve(times);
-  const points = all.slice(-240);
+  // an answer of less than a step has no curve
+  const points = all.length > 1 ? all.slice(-240) : [total ?? all[0]];
   const now = total ?? points.at(-1);
   const high = Math.max(...points, now, 1);
   const at = (value, i) => `${((i / Math.max(points.length - 1, 1)) * WIDTH).toFixed(1)} ${(HEIGHT - 2 - (value / high) * (HEIGHT - 12)).toFixed(1)}`;

@@ -1,4 +1,5 @@
-// Applies the stored theme before the first paint. A classic script, because modules run only after the document is parsed.
+// Applies the stored theme before the first paint. A classic script, because modules run only after the document is parsed. The theme is in
+// localStorage, because IndexedDB answers only after the first paint.
 (() => {
   const root = document.documentElement;
   const names = ['system', 'light', 'dark'];

@@ -65,11 +65,14 @@ const place = (c, node, answer) => {
 
 /** Shows the current branch of `c`. `answer` is `{node, live}` of the answer that is being received, or `null`. Views of other messages stay. */
 export const show = (c, answer, actions) => {
+  const top = scroll.scrollTop;
+  // another tab may have changed the conversation; then the object is new, and the place stays
+  const isSame = shown?.id === c.id;
   if (shown !== c) {
     views.clear();
     thread.replaceChildren();
     shown = c;
-    follows = true;
+    follows ||= !isSame;
   }
   growing = null;
   const nodes = path(c);
@@ -86,6 +89,7 @@ export const show = (c, answer, actions) => {
   if (follows) wakeLast(nodes);
   byId('empty').hidden = nodes.length > 0;
   if (follows) goToEnd();
+  else if (isSame) scroll.scrollTop = top;
 };
 
 const grow = perFrame(() => {

@@ -45,8 +45,9 @@ const answers = [
 const pieces = (text) => text?.match(/\s*\S+|\s+$/g) ?? [];
 const tokens = (text) => pieces(text).length;
 
+/** Sends a request to the server at `to`, as if it came from this server's own page. */
 const forward = (request, response, to) => {
-  const { host, ...headers } = request.headers;
+  const { host, origin, referer, ...headers } = request.headers;
   const onward = http.request(new URL(request.url, to), { method: request.method, headers }, (answer) => {
     response.writeHead(answer.statusCode, answer.headers);
     answer.pipe(response);

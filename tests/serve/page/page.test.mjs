@@ -107,6 +107,23 @@ check('all answers have the same actions', needsMock, async ({ page }) => {
   for (const other of others) assert.deepEqual(other, first);
 });
 
+check('texts are copied, also without the clipboard of the browser', { ...needsMock, permissions: ['clipboard-read', 'clipboard-write'] }, async ({ page }) => {
+  const answer = await ask(page, 'code');
+  const copied = () => page.evaluate(() => navigator.clipboard.readText());
+  await answer.getByRole('button', { name: 'Copy python' }).click();
+  await answer.getByText('Copied').waitFor();
+  assert.match(await copied(), /^def step[^`]*outer product$/);
+  await answer.getByRole('button', { name: 'Copy', exact: true }).click();
+  assert.match(await copied(), /^A state is a list[\s\S]*```python/);
+  await page.evaluate(() => {
+    window.clip = navigator.clipboard;
+    Object.defineProperty(navigator, 'clipboard', { value: undefined });
+  });
+  await page.locator('article.user').hover();
+  await page.locator('article.user').getByRole('button', { name: 'Copy' }).click();
+  assert.equal(await page.evaluate(() => window.clip.readText()), 'code');
+});
+
 check('a changed answer is a branch, and is sent with the next message', needsMock, async ({ page, server }) => {
   await ask(page, 'one');
   await page.locator('article.assistant').getByRole('button', { name: 'Edit' }).click();
@@ -283,7 +300,13 @@ for (const colorScheme of ['light', 'dark']) {
       } else {
         await page.keyboard.press('Alt+/');
         await clean('shortcuts');
+        await page.keyboard.press('Escape');
+        // the list has a search with a second conversation
+        await page.locator('#new').click();
+        await ask(page, 'light');
+        await page.locator('#search').waitFor();
+        await clean('list');
       }
-        });
+    });
   }
 }

@@ -4,6 +4,8 @@ import { ask, ended, needsMock, tests } from './browser.mjs';
 
 const check = tests();
 
+// 480 words take about three seconds
+const fast = { ...needsMock, mock: { delay: 5 } };
 const LONG = Array.from({ length: 80 }, (_, i) => `Sentence ${i + 1} of a long answer.`).join(' ');
 const body = (page) => page.locator('article.assistant .body').last();
 
@@ -14,7 +16,7 @@ const begin = async (page, text, part) => {
   await page.locator('#thread').getByText(part).waitFor();
 };
 
-check('a lost connection is opened again, and no text is lost or twice', needsMock, async ({ page, server }) => {
+check('a lost connection is opened again, and no text is lost or twice', fast, async ({ page, server }) => {
   await begin(page, 'long drop', 'The connection is lost').catch(() => {});
   await ended(page);
   assert.equal(await body(page).innerText(), LONG);
@@ -22,7 +24,7 @@ check('a lost connection is opened again, and no text is lost or twice', needsMo
   assert.deepEqual([server.requests[0].resumable, server.requests[0].return_progress], [true, true]);
 });
 
-check('a reload continues the answer that was running', needsMock, async ({ page, server }) => {
+check('a reload continues the answer that was running', fast, async ({ page, server }) => {
   await begin(page, 'long', 'Sentence 9 of');
   await page.reload();
   await page.locator('#stop').waitFor();
@@ -32,7 +34,7 @@ check('a reload continues the answer that was running', needsMock, async ({ page
   assert.equal(server.requests.length, 1);
 });
 
-check('a reload continues answers of conversations that are not shown', needsMock, async ({ page }) => {
+check('a reload continues answers of conversations that are not shown', fast, async ({ page }) => {
   await begin(page, 'long', 'Sentence 3 of');
   await page.locator('#new').click();
   await ask(page, 'light');
@@ -44,7 +46,7 @@ check('a reload continues answers of conversations that are not shown', needsMoc
   assert.equal(await body(page).innerText(), LONG);
 });
 
-check('another tab shows the answer, and does not receive it', needsMock, async ({ page, url }) => {
+check('another tab shows the answer, and does not receive it', fast, async ({ page, url }) => {
   await begin(page, 'long', 'Sentence 3 of');
   const other = await page.context().newPage();
   await other.goto(url);
@@ -55,7 +57,7 @@ check('another tab shows the answer, and does not receive it', needsMock, async 
   assert.equal(await body(other).innerText(), LONG);
 });
 
-check('Stop stops the answer on the server, and Continue continues its text', needsMock, async ({ page, server }) => {
+check('Stop stops the answer on the server, and Continue continues its text', fast, async ({ page, server }) => {
   await begin(page, 'long', 'Sentence 3 of');
   await page.locator('#stop').click();
   await ended(page);
@@ -71,7 +73,7 @@ check('Stop stops the answer on the server, and Continue continues its text', ne
   assert.equal(last.content.trim(), stopped);
 });
 
-check('an answer that the server no longer has can be continued', needsMock, async ({ page, server }) => {
+check('an answer that the server no longer has can be continued', fast, async ({ page, server }) => {
   await begin(page, 'long', 'Sentence 9 of');
   await page.goto('about:blank');
   server.kept.clear();
@@ -84,7 +86,7 @@ check('an answer that the server no longer has can be continued', needsMock, asy
   assert.equal(await body(page).innerText(), LONG);
 });
 
-check('an older server: a reload shows the text so far, with Continue', { ...needsMock, mock: { resumes: false } }, async ({ page }) => {
+check('an older server: a reload shows the text so far, with Continue', { ...needsMock, mock: { resumes: false, delay: 5 } }, async ({ page }) => {
   await begin(page, 'long', 'Sentence 20 of');
   await page.reload();
   const answer = page.locator('article.assistant');
