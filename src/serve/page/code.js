@@ -8,9 +8,36 @@ const MOST = 60_000;
 // The library's tree has a scope per span. Its strings become text nodes, so code is never parsed as HTML.
 const spans = (node) => (typeof node === 'string' ? node : el('span', { class: node.scope && `hl-${node.scope.split(/[.:]/)[0]}` }, ...node.children.map(spans)));
 
-const highlighted = (highlight, text, language) => {
-  const root = highlight.highlight(text, { language, ignoreIllegals: true })._emitter?.rootNode;
-  return root ? root.children.map(spans) : [text];
+const keyOf = (node) => (typeof node === 'string' ? node : `<${node.scope ?? ''}>${node.children.map(keyOf).join('|')}`);
+
+/** Returns the nodes of the library's tree, or the text itself. */
+const nodesOf = (text, language, need) => {
+  const highlight = language && text.length < MOST ? need('code') : null;
+  if (!highlight?.getLanguage(language)) return [text];
+  return highlight.highlight(text, { language, ignoreIllegals: true })._emitter?.rootNode?.children ?? [text];
+};
+
+// element of a block to `{language, keys}`; a key per node in its code
+const shown = new WeakMap();
+
+/** Shows a text in a block: nodes that are the same as before stay, so a long program grows quickly. */
+const fill = (element, text, language, need) => {
+  const code = element.querySelector('code');
+  const old = shown.get(element)?.keys ?? [];
+  const nodes = nodesOf(text, language, need);
+  const keys = nodes.map(keyOf);
+  let same = 0;
+  while (same < keys.length && keys[same] === old[same]) same += 1;
+  while (code.childNodes.length > same) code.lastChild.remove();
+  code.append(...nodes.slice(same).map(spans));
+  shown.set(element, { language, keys });
+};
+
+/** Changes the text of a block. Returns false if the element is no block of this language. */
+export const updateCode = (element, text, language, need) => {
+  if (shown.get(element)?.language !== language) return false;
+  fill(element, text, language, need);
+  return true;
 };
 
 const copy = async (event) => {
@@ -23,11 +50,10 @@ const copy = async (event) => {
 /** Makes the element of a block. `need(name)` returns a library, or `null` while it loads. */
 export const codeBlock = (text, language, need) => {
   const name = language || 'code';
-  const highlight = language && text.length < MOST ? need('code') : null;
-  const known = highlight?.getLanguage(language);
   const button = el('button', { class: 'quiet', type: 'button', 'aria-label': `Copy ${name}`, onclick: copy }, 'Copy');
-  const head = el('div', { class: 'code-head' }, el('span', {}, name), button);
-  const code = el('code', {}, ...(known ? highlighted(highlight, text, language) : [text]));
   // a long line scrolls, so keyboards must reach the block
-  return el('div', { class: 'code' }, head, el('pre', { tabindex: '0', role: 'group', 'aria-label': name }, code));
+  const pre = el('pre', { tabindex: '0', role: 'group', 'aria-label': name }, el('code'));
+  const element = el('div', { class: 'code' }, el('div', { class: 'code-head' }, el('span', {}, name), button), pre);
+  fill(element, text, language, need);
+  return element;
 };

@@ -1,11 +1,12 @@
 // Shows a growing Markdown text. Finished blocks are neither parsed nor painted again; the last block changes in place.
 
+import { updateCode } from './code.js';
 import { el } from './dom.js';
 import { addFormulas } from './formulas.js';
 import { library } from './libraries.js';
 import { mend } from './mend.js';
 import { morph } from './morph.js';
-import { render } from './render.js';
+import { codeOf, render } from './render.js';
 import { textView } from './text.js';
 
 let parser = null;
@@ -64,12 +65,22 @@ export const markdownView = () => {
 
   const elementOf = (block) => render(block.tokens, el('div'), need).firstElementChild ?? el('p');
 
+  /** Changes the element of a block that grows. Returns the element that is now in the document. */
+  const changed = (element, block) => {
+    const [token] = block.tokens;
+    if (!['fence', 'code_block'].includes(token.type)) return morph(element, elementOf(block));
+    if (updateCode(element, ...codeOf(token), need)) return element;
+    const fresh = elementOf(block);
+    element.replaceWith(fresh);
+    return fresh;
+  };
+
   /** Replaces the blocks from index `from` on. */
   const replace = (from, fresh) => {
     fresh.forEach((block, i) => {
       const old = shown[from + i];
       if (old?.source === block.source) block.element = old.element;
-      else if (old) block.element = morph(old.element, elementOf(block));
+      else if (old) block.element = changed(old.element, block);
       else element.append((block.element = elementOf(block)));
       delete block.tokens;
     });

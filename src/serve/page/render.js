@@ -24,6 +24,9 @@ const picture = (token, isInLink) => {
   return isInLink ? label : el('a', { class: 'picture', href: token.attrGet('src'), ...outside }, label);
 };
 
+/** Returns text and language of a block of code. */
+export const codeOf = (token) => [token.content.replace(/\n$/, ''), token.info.trim().split(/\s+/)[0].toLowerCase()];
+
 const leaf = (token, parent, need) => {
   switch (token.type) {
     case 'text':
@@ -35,7 +38,7 @@ const leaf = (token, parent, need) => {
       return el('code', {}, token.content);
     case 'fence':
     case 'code_block':
-      return codeBlock(token.content.replace(/\n$/, ''), token.info.trim().split(/\s+/)[0].toLowerCase(), need);
+      return codeBlock(...codeOf(token), need);
     case 'formula':
       return formula(token.content, token.meta, need);
     case 'image':

@@ -59,6 +59,6 @@ if (real) {
   await take('phone', { viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2, fill: talk });
 } else console.log('SKIPPED: serve-light.png, serve-dark.png and serve-phone.png need a server (WINGBEAT_URL)');
 const mock = await start({ delay: 5 });
-await take('text', { viewport: { width: 1280, height: 1180 }, colorScheme: 'light', fill: write, url: mock.url });
+await take('text', { viewport: { width: 1280, height: 1240 }, colorScheme: 'light', fill: write, url: mock.url });
 await mock.close();
 await browser.close();
