@@ -5,6 +5,7 @@ use crate::serve::body::Name;
 use crate::serve::failure::{Answer, Failure};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sha2::{Digest, Sha256};
 
 /// The content security policy: the page may load its own files and send requests to this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -18,16 +19,17 @@ const PROBED: &str = "Ollama is running";
 /// Answers with the page, or with Ollama's text if the client does not ask for HTML.
 pub async fn index(headers: HeaderMap) -> Answer {
     let asks_for_html = headers.get_all(header::ACCEPT).iter().any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
-    let mut response = if asks_for_html { answer("index.html")? } else { PROBED.into_response() };
+    let mut response = if asks_for_html { answer("index.html", &headers)? } else { PROBED.into_response() };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     Ok(response)
 }
 
-pub async fn file(Name(name): Name) -> Answer {
-    answer(&name)
+pub async fn file(Name(name): Name, headers: HeaderMap) -> Answer {
+    answer(&name, &headers)
 }
 
-fn answer(name: &str) -> Answer<Response> {
+/// Answers with a file, or with status 304 if the browser has this version of the file.
+fn answer(name: &str, asked: &HeaderMap) -> Answer<Response> {
     let found = FILES.iter().find(|(known, _)| *known == name);
     let (name, content) =
         found.ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "not_found", Error::input("the page has no file with this name")))?;
@@ -38,12 +40,20 @@ fn answer(name: &str) -> Answer<Response> {
         Some("svg") => "image/svg+xml",
         _ => "text/plain; charset=utf-8",
     };
+    let hash = Sha256::digest(content);
+    let tag = format!("\"{}\"", hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect::<String>());
+    let tags = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    let is_known = tags.flat_map(|tags| tags.split(',')).any(|known| known.trim().trim_start_matches("W/") == tag);
     let headers = [
         (header::CONTENT_TYPE, kind),
+        (header::ETAG, &tag),
         (header::CACHE_CONTROL, "no-cache"),
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::REFERRER_POLICY, "no-referrer"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     ];
-    Ok((headers, *content).into_response())
+    match is_known {
+        true => Ok((StatusCode::NOT_MODIFIED, headers).into_response()),
+        false => Ok((headers, *content).into_response()),
+    }
 }

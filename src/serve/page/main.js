@@ -74,7 +74,7 @@ const page = {
   ended: (which, node, error) => {
     show();
     if (error && !node.error) toast(error.message);
-    if (error?.status === 401) composer.askKey(() => (loadModels(), which === c && actions.resend(node)));
+    if (error?.status === 401) composer.askKey(() => (loadModels(), which === c && (node.answer ? actions.continueAnswer(node) : actions.resend(node))));
   },
 };
 
@@ -229,7 +229,6 @@ const actions = {
   },
   async remove(id) {
     const which = await find(id);
-    running.of(id)?.node.answer && api.cancel(running.of(id).node.answer).catch(() => {});
     running.stop(id, 'deleted');
     await store.forget(id);
     if (id === c.id) open(tree.create(c));

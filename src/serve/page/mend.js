@@ -1,5 +1,8 @@
 // Completes the end of a growing Markdown text for the time until the rest arrives: a half-written table is a table, and marks do not flash.
 
+// a model that repeats a mark for ever must not make the page slow
+const LONGEST = 5000;
+
 // also in a list or a quotation
 const FENCE = /^[\s>]*(?:(?:[-*+]|\d+[.)])\s+)?(`{3,}|~{3,})([^`]*)$/;
 
@@ -45,7 +48,7 @@ export const mend = (text) => {
   if (fence) return openFence(lines.slice(0, -1)) && /^ {0,3}[`~]+$/.test(last) ? lines.slice(0, -1).join('\n') : text;
   const from = lines.findLastIndex((line) => !line.trim() || FENCE.test(line)) + 1;
   const paragraph = lines.slice(from);
-  if (!paragraph.length) return text;
+  if (!paragraph.length || paragraph.join('\n').length > LONGEST) return text;
   const done = table(paragraph) ?? marks(paragraph.join('\n')).split('\n');
   return [...lines.slice(0, from), ...done].join('\n');
 };

@@ -208,7 +208,7 @@ check('a long answer of the real server can be stopped', needsServer, async ({ p
   });
   await page.locator('#input').fill('In the beginning');
   await page.keyboard.press('Enter');
-  await page.locator('article.assistant .text', { hasText: /\w/ }).waitFor();
+  await page.locator('article.assistant .body', { hasText: /\w/ }).last().waitFor();
   await page.locator('#stop').click();
   const answer = await ended(page);
   assert.match(await answer.innerText(), /\w[\s\S]*stopped/);

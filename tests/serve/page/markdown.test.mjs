@@ -100,6 +100,25 @@ check('a text that grows letter by letter ends as the whole text', needsMock, as
   assert.deepEqual(differences, []);
 });
 
+check('an endless mark does not make the page slow', needsMock, async ({ page }) => {
+  await ask(page, 'formula and code');
+  await page.locator('math').first().waitFor();
+  const slow = await page.evaluate(async () => {
+    const { markdownView } = await import(new URL('page/markdown.js', document.baseURI));
+    const found = [];
+    for (const mark of ['[', '`', '*', '**a', '> ', '- ', '|', '$', '\\\\(', '![a](', '<a ', '~~', '```\n', '{{', '$${', '_a']) {
+      const view = markdownView();
+      const began = performance.now();
+      for (const size of [1000, 4000, 20_000]) view.set(mark.repeat(size / mark.length), true);
+      view.set(mark.repeat(20_000 / mark.length), false);
+      const ms = performance.now() - began;
+      if (ms > 3000) found.push([mark, ms]);
+    }
+    return found;
+  });
+  assert.deepEqual(slow, []);
+});
+
 check('the end of a growing text is completed', needsMock, async ({ page }) => {
   const mended = (texts) =>
     page.evaluate(async (all) => {
