@@ -1,6 +1,5 @@
 // Connects the parts of the page, and holds the current conversation.
 
-import { say } from './announce.js';
 import * as api from './api.js';
 import * as composer from './composer.js';
 import * as conversations from './conversations.js';
@@ -8,6 +7,7 @@ import { byId, download } from './dom.js';
 import { showExamples } from './examples.js';
 import * as keys from './keys.js';
 import * as map from './map.js';
+import { messageActions } from './messages.js';
 import { closeOver, showBranches } from './panels.js';
 import * as running from './running.js';
 import { settingsDialog } from './settings.js';
@@ -64,6 +64,17 @@ const loadModels = async () => {
   showExamples(c, model(), actions.send);
 };
 
+/** What the actions on messages need of the page. */
+const current = {
+  get c() {
+    return c;
+  },
+  show,
+  touch,
+  open: (next) => open(next),
+  isValid: () => dialogs.settings.isValid(),
+};
+
 const page = {
   isShown: (which) => which === c,
   began: (which) => {
@@ -78,24 +89,12 @@ const page = {
   },
 };
 
-/** Requests an answer to the user message `user`. */
-const answer = (user) => running.run(c, tree.add(c, user.id, 'assistant', ''), 'begin', page);
-
 /** Receives the rest of answers that a closed page did not receive to their end. */
 const resume = async (which) => {
   const [node] = tree.openAnswers(which);
   if (node && !running.has(which.id)) await running.run(which, node, 'resume', page);
 };
 
-/** Returns whether a request can begin: one answer at a time, and valid settings. */
-const ready = () => {
-  if (running.has(c.id)) {
-    toast('This conversation receives an answer. Stop the answer first.');
-    return false;
-  }
-  return dialogs.settings.isValid();
-};
-const lastOf = (role) => tree.path(c).findLast((node) => node.role === role);
 /** Returns a conversation: the object that is shown or receives an answer, or one of the storage. */
 const find = async (id) => (id === c.id ? c : (running.of(id)?.c ?? (await store.load(id))));
 
@@ -112,95 +111,7 @@ const open = (next) => {
 const dialogs = {};
 
 const actions = {
-  send(text) {
-    if (!ready()) return false;
-    answer(tree.add(c, c.head, 'user', text));
-    return true;
-  },
-  stop: () => running.stop(c.id),
-  regenerate(node = lastOf('assistant')) {
-    if (!node || !ready()) return;
-    answer(tree.get(c, node.parent));
-    composer.focus();
-  },
-  /** Makes a branch with a changed message. A changed answer stays as it is; a changed message of the user gets an answer. */
-  edit(node, text) {
-    if (!ready()) return;
-    const changed = tree.add(c, node.parent, node.role, text);
-    if (node.role === 'user') answer(changed);
-    else {
-      changed.finish = 'edited';
-      touch();
-    }
-    composer.focus();
-  },
-  editLast() {
-    const node = lastOf('user');
-    if (!node || running.has(c.id)) return false;
-    thread.edit(node.id);
-    return true;
-  },
-  /** Requests an answer again. An answer without text is replaced, otherwise it stays as a branch. */
-  resend(node) {
-    if (!ready()) return;
-    const user = tree.get(c, node.parent);
-    if (!node.content) tree.remove(c, node.id);
-    answer(user);
-    composer.focus();
-  },
-  /** Continues the text of an answer. Messages after it keep the answer as it is, so the continued one is then a branch. */
-  async continueAnswer(node) {
-    if (!ready()) return;
-    composer.focus();
-    const own = c;
-    if (node.answer) {
-      await running.run(own, node, 'resume', page);
-      if (node.finish !== 'lost') return;
-    }
-    if (!node.content && !node.reasoning) return actions.resend(node);
-    if (!tree.children(own, node.id).length) return running.run(own, node, 'extend', page);
-    const { content, reasoning, thought } = node;
-    running.run(own, Object.assign(tree.add(own, node.parent, 'assistant', content), { reasoning, thought }), 'extend', page);
-  },
-  removeMessage(node) {
-    if (!ready()) return;
-    const own = c;
-    const [nodes, head] = [own.nodes, own.head];
-    tree.remove(own, node.id);
-    if (own.nodes.length) touch();
-    else {
-      store.forget(own.id);
-      show();
-    }
-    const restore = () => {
-      tree.restore(own, nodes, head);
-      store.save(own);
-      open(own);
-    };
-    toast('Deleted the message and all after it.', { label: 'Undo', run: restore });
-    composer.focus();
-  },
-  step(node, by) {
-    const other = tree.sibling(c, node, by);
-    if (!other) return;
-    tree.select(c, other.id);
-    touch();
-    thread.focus(other.id, `[data-step="${by}"]`);
-    const all = tree.siblings(c, other);
-    say(`Branch ${all.indexOf(other) + 1} of ${all.length}.`);
-  },
-  previous: () => lastOf('assistant') && actions.step(lastOf('assistant'), -1),
-  next: () => lastOf('assistant') && actions.step(lastOf('assistant'), 1),
-  select(id) {
-    tree.select(c, id);
-    touch();
-  },
-  continueFrom(node) {
-    c.head = node.id;
-    touch();
-    composer.focus();
-    say('The next message begins a branch after this answer.');
-  },
+  ...messageActions(current, page),
   create() {
     open(tree.create(c));
     composer.focus();

@@ -4,7 +4,8 @@ import { seconds } from './dates.js';
 import { el } from './dom.js';
 import { markdownView } from './markdown.js';
 
-const LONGEST = 110;
+// two lines of a phone
+const LONGEST = 72;
 
 /** Returns the last line of a text, shortened at its beginning. */
 export const lastLine = (text) => {

@@ -1,0 +1,123 @@
+// The actions on messages: send, answer again, edit, continue, delete, and choose a branch.
+
+import { say } from './announce.js';
+import * as composer from './composer.js';
+import * as running from './running.js';
+import * as store from './store.js';
+import * as thread from './thread.js';
+import { toast } from './toast.js';
+import * as tree from './tree.js';
+
+/**
+ * Makes the actions. `current` has the shown conversation `c`, which changes, and `show()`, `touch()` (save and show), `open(c)`, `isValid()` (of the
+ * settings). `page` is what `running.run` takes.
+ */
+export const messageActions = (current, page) => {
+  /** Requests an answer to the user message `user`. */
+  const answer = (user) => running.run(current.c, tree.add(current.c, user.id, 'assistant', ''), 'begin', page);
+
+  /** Returns whether a request can begin: one answer at a time, and valid settings. */
+  const ready = () => {
+    if (running.has(current.c.id)) {
+      toast('This conversation receives an answer. Stop the answer first.');
+      return false;
+    }
+    return current.isValid();
+  };
+
+  const lastOf = (role) => tree.path(current.c).findLast((node) => node.role === role);
+
+  const actions = {
+    send(text) {
+      if (!ready()) return false;
+      answer(tree.add(current.c, current.c.head, 'user', text));
+      return true;
+    },
+    stop: () => running.stop(current.c.id),
+    regenerate(node = lastOf('assistant')) {
+      if (!node || !ready()) return;
+      answer(tree.get(current.c, node.parent));
+      composer.focus();
+    },
+    /** Makes a branch with a changed message. A changed answer stays as it is; a changed message of the user gets an answer. */
+    edit(node, text) {
+      if (!ready()) return;
+      const changed = tree.add(current.c, node.parent, node.role, text);
+      if (node.role === 'user') answer(changed);
+      else {
+        changed.finish = 'edited';
+        current.touch();
+      }
+      composer.focus();
+    },
+    editLast() {
+      const node = lastOf('user');
+      if (!node || running.has(current.c.id)) return false;
+      thread.edit(node.id);
+      return true;
+    },
+    /** Requests an answer again. An answer without text is replaced, otherwise it stays as a branch. */
+    resend(node) {
+      if (!ready()) return;
+      const user = tree.get(current.c, node.parent);
+      if (!node.content) tree.remove(current.c, node.id);
+      answer(user);
+      composer.focus();
+    },
+    /** Continues the text of an answer. Messages after it keep the answer as it is, so the continued one is then a branch. */
+    async continueAnswer(node) {
+      if (!ready()) return;
+      composer.focus();
+      const own = current.c;
+      if (node.answer) {
+        await running.run(own, node, 'resume', page);
+        if (node.finish !== 'lost') return;
+      }
+      if (!node.content && !node.reasoning) return actions.resend(node);
+      if (!tree.children(own, node.id).length) return running.run(own, node, 'extend', page);
+      const { content, reasoning, thought } = node;
+      const copy = Object.assign(tree.add(own, node.parent, 'assistant', content), { reasoning, thought: thought && { ...thought } });
+      running.run(own, copy, 'extend', page);
+    },
+    removeMessage(node) {
+      if (!ready()) return;
+      const own = current.c;
+      const [nodes, head] = [own.nodes, own.head];
+      tree.remove(own, node.id);
+      if (own.nodes.length) current.touch();
+      else {
+        store.forget(own.id);
+        current.show();
+      }
+      const restore = () => {
+        tree.restore(own, nodes, head);
+        store.save(own);
+        current.open(own);
+      };
+      toast('Deleted the message and all after it.', { label: 'Undo', run: restore });
+      composer.focus();
+    },
+    step(node, by) {
+      const other = tree.sibling(current.c, node, by);
+      if (!other) return;
+      tree.select(current.c, other.id);
+      current.touch();
+      thread.focus(other.id, `[data-step="${by}"]`);
+      const all = tree.siblings(current.c, other);
+      say(`Branch ${all.indexOf(other) + 1} of ${all.length}.`);
+    },
+    previous: () => lastOf('assistant') && actions.step(lastOf('assistant'), -1),
+    next: () => lastOf('assistant') && actions.step(lastOf('assistant'), 1),
+    select(id) {
+      tree.select(current.c, id);
+      current.touch();
+    },
+    continueFrom(node) {
+      current.c.head = node.id;
+      current.touch();
+      composer.focus();
+      say('The next message begins a branch after this answer.');
+    },
+  };
+  return actions;
+};
