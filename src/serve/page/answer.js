@@ -117,12 +117,40 @@ const pause = (ms, signal) =>
     signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
   });
 
+/** Ends a connection. The id of an answer comes with its first event, and the server needs it to stop the answer; so the connection lasts until then. */
+const leave = async (connection, node, next) => {
+  if (!node.answer) {
+    const { value } = await next.catch(() => ({}));
+    if (value?.chunk.id) api.cancel(value.chunk.id).catch(() => {});
+  }
+  connection.abort();
+};
+
+/** Yields the events of a source. Throws at once when `signal` aborts. */
+async function* received(source, c, node, signal) {
+  const connection = new AbortController();
+  const events = source(c, node, connection.signal);
+  const stopped = new Promise((_, failed) => signal.addEventListener('abort', () => failed(new DOMException('stopped', 'AbortError')), { once: true }));
+  stopped.catch(() => {});
+  for (;;) {
+    const next = events.next();
+    try {
+      const { value, done } = await Promise.race([next, stopped]);
+      if (done) return;
+      yield value;
+    } catch (error) {
+      if (signal.aborted) leave(connection, node, next);
+      throw error;
+    }
+  }
+}
+
 /** Yields the events of an answer, and connects again after a lost connection. `live.isLost` is true meanwhile. */
 async function* reliable(source, c, node, { signal, live, changed }) {
   for (let attempt = 0; ; attempt += 1) {
     let lost;
     try {
-      for await (const event of source(c, node, signal)) {
+      for await (const event of received(source, c, node, signal)) {
         [attempt, live.isLost] = [0, false];
         yield event;
       }

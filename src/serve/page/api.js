@@ -72,6 +72,12 @@ const state = (name, model, part = '') => `v1/states/${encodeURIComponent(name)}
 /** Returns the models of the server. */
 export const models = async () => (await json('v1/models')).data ?? [];
 
+/** Returns the settings of a request that sets none: `{temperature, top_k, …}`. */
+export const defaults = async (model) => {
+  const { n_predict, ...settings } = (await json(`props${query(model)}`)).default_generation_settings.params;
+  return { ...settings, max_tokens: n_predict };
+};
+
 /** Returns the saved states of a model. */
 export const states = async (model) => (await json(`v1/states${query(model)}`)).data ?? [];
 

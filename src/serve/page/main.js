@@ -160,7 +160,7 @@ const actions = {
   toast,
 };
 
-dialogs.settings = settingsDialog(() => c, model, () => store.save(c));
+dialogs.settings = settingsDialog(() => c, () => store.save(c));
 dialogs.states = statesDialog(() => c, actions);
 composer.connect(actions);
 composer.onModel((name) => {

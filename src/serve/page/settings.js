@@ -1,6 +1,7 @@
 // The dialog of the system prompt and the sampler settings. Each change is stored with the conversation. An empty field uses the value of the
-// preset, or the server's default; the field shows this value if the server reports it.
+// preset, or the server's default, and shows it.
 
+import * as api from './api.js';
 import { byId, el } from './dom.js';
 
 const PRESETS = ['pip', 'demo', 'chat', 'world', 'qa', 'g1', 'g1-think', 'g1-fast', 'g1-tools', 'midi', 'glm', 'greedy', 'creative', 'precise'];
@@ -21,10 +22,24 @@ const FIELDS = [
   { name: 'schema', label: 'JSON schema', kind: 'text', code: true, hint: 'Answers are JSON that matches this schema.' },
 ];
 
-/** Returns the value that an empty field has, or `null` if the server does not report it. */
-const effective = (c, model, name) => model?.presets?.[c.settings.preset]?.[name] ?? model?.defaults?.[name] ?? null;
+// model to the values of the server
+const known = new Map();
 
-const UNKNOWN = { seed: 'random' };
+const load = async (model) => {
+  if (!known.has(model)) known.set(model, await api.defaults(model).catch(() => null));
+  // a model that loads just now can be asked again
+  if (!known.get(model)) known.delete(model);
+};
+
+const round = (value) => (typeof value === 'number' ? Number(value.toPrecision(6)) : value);
+
+/** Returns what an empty field shows: its value, as far as the server reports it. */
+const effective = (c, name) => {
+  if (name === 'seed') return 'random';
+  if (c.settings.preset) return 'value of the preset';
+  const value = known.get(c.model)?.[name];
+  return value === undefined ? 'default' : `default ${round(value)}`;
+};
 
 const value = (c, name) => (name === 'system' ? c.system : (c.settings[name] ?? ''));
 
@@ -51,17 +66,11 @@ const problem = (field, control) => {
   }
 };
 
-/** Shows the value that a field has if it is empty. */
-const showEffective = (field, control, value) => {
-  if (field.kind === 'choice') control.options[0].textContent = value === null ? 'default' : `default (${value})`;
-  else if (!field.kind) control.placeholder = value === null ? (UNKNOWN[field.name] ?? 'default') : `default ${value}`;
-};
-
 /**
- * Makes the dialog. `conversation()` returns the current conversation, `model()` its model; `changed()` is called after each change. Returns
- * `{open, isValid}`; `isValid` opens the dialog at the first field with a problem.
+ * Makes the dialog. `conversation()` returns the current conversation; `changed()` is called after each change. Returns `{open, isValid}`;
+ * `isValid` opens the dialog at the first field with a problem.
  */
-export const settingsDialog = (conversation, model, changed) => {
+export const settingsDialog = (conversation, changed) => {
   const dialog = byId('settings');
   const rows = FIELDS.map((field) => {
     const hint = el('p', { class: 'hint', id: `hint-${field.name}` }, field.hint);
@@ -97,7 +106,9 @@ export const settingsDialog = (conversation, model, changed) => {
       control.value = value(conversation(), field.name);
       return check();
     };
-    const showDefault = () => showEffective(field, control, effective(conversation(), model(), field.name));
+    const showDefault = () => {
+      if (!field.kind) control.placeholder = effective(conversation(), field.name);
+    };
     return { element, control, fill, showDefault };
   });
   const showAll = () => rows.forEach((row) => row.showDefault());
@@ -115,6 +126,7 @@ export const settingsDialog = (conversation, model, changed) => {
   const open = () => {
     fill();
     showAll();
+    load(conversation().model).then(showAll);
     if (!dialog.open) dialog.showModal();
   };
   const isValid = () => {

@@ -2,7 +2,7 @@
 //
 //   node tests/serve/page/mock.mjs [--port 8090] [--key KEY] [--delay MILLISECONDS] [--to URL]
 //
-// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `table`, `formula`, `prefill`, `cut`, `refuse`, `break`, `drop`, `long`;
+// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `table`, `formula`, `prefill`, `queue`, `cut`, `refuse`, `break`, `drop`, `long`;
 // anything else is a plain answer. With --to, the files of the page are from this folder, and the server at URL answers the requests.
 import { readFile } from 'node:fs/promises';
 import http from 'node:http';
@@ -147,6 +147,7 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
     const started = Date.now();
     const pause = () => new Promise((done) => setTimeout(done, delay * (0.6 + Math.random() * 0.8)));
     let count = 0;
+    if (/queue/.test(last)) await new Promise((done) => setTimeout(done, 600));
     for (let processed = 0; body.return_progress && processed < (scripted.prefill ?? 0); processed += 200) {
       write({ choices: [], prompt_progress: { total: scripted.prefill, cache: 0, processed, time_ms: Date.now() - started } });
       await pause();
@@ -241,6 +242,10 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
     if (pathname === '/v1/models') {
       const model = (id) => ({ id, object: 'model', created: 1, owned_by: 'wingbeat', architecture: 'rwkv7', context: null, slots: 8, status: 'ready', ...models });
       return reply(response, 200, { object: 'list', data: [model('tiny-rwkv7'), model('rwkv7-g1-1.5b')] });
+    }
+    if (pathname === '/props') {
+      const params = { temperature: 0.8, top_k: 0, top_p: 0.5, min_p: 0, repeat_penalty: 1, presence_penalty: 0.4, frequency_penalty: 0.4, n_predict: 4096 };
+      return reply(response, 200, { default_generation_settings: { n_ctx: 0, params } });
     }
     const [, name, content] = /^\/v1\/states\/([^/]+)(\/content)?$/.exec(pathname) ?? [];
     if (name) return state(request, response, decodeURIComponent(name), content, raw);

@@ -1,6 +1,6 @@
 // Tests answers that are interrupted: lost connections, reloads, Stop and Continue; and what the page shows while an answer makes no text.
 import assert from 'node:assert/strict';
-import { ask, ended, needsMock, tests } from './browser.mjs';
+import { ask, ended, needsMock, needsServer, tests } from './browser.mjs';
 
 const check = tests();
 
@@ -73,6 +73,17 @@ check('Stop stops the answer on the server, and Continue continues its text', fa
   assert.equal(last.content.trim(), stopped);
 });
 
+check('Stop also stops an answer that has not begun', needsMock, async ({ page, server }) => {
+  await page.locator('#input').fill('queue');
+  await page.keyboard.press('Enter');
+  await page.locator('article .waiting').waitFor();
+  await page.keyboard.press('Escape');
+  await ended(page);
+  assert.equal(server.stopped.length, 0);
+  await page.waitForTimeout(1000);
+  assert.equal(server.stopped.length, 1);
+});
+
 check('an answer that the server no longer has can be continued', fast, async ({ page, server }) => {
   await begin(page, 'long', 'Sentence 9 of');
   await page.goto('about:blank');
@@ -131,4 +142,35 @@ check('a thought shows its seconds and its last line, then its duration', { ...n
   await ended(page);
   assert.match(await answer.locator('summary').innerText(), /^Thought for [12] s$/);
   assert.equal(await answer.locator('.last').isVisible(), false);
+});
+
+check('the real server: a reload, Stop and Continue keep the text', needsServer, async ({ page }) => {
+  const bodies = [];
+  await page.context().route('**/v1/chat/completions', (route) => {
+    const body = JSON.parse(route.request().postData());
+    bodies.push(body);
+    // the tiny model's own answers end within milliseconds
+    route.continue({ postData: JSON.stringify({ ...body, grammar: 'root ::= [a-z ]{20000}', max_tokens: 20000 }) });
+  });
+  await page.locator('#input').fill('In the beginning');
+  await page.keyboard.press('Enter');
+  const text = () => page.evaluate(() => [...document.querySelectorAll('article.assistant .body')].at(-1)?.textContent ?? '');
+  const grown = (length) => page.waitForFunction((n) => [...document.querySelectorAll('article.assistant .body')].at(-1)?.textContent.length > n, length);
+  await grown(500);
+  const before = await text();
+  await page.reload();
+  await page.locator('#stop').waitFor();
+  await grown(before.length + 500);
+  assert.ok((await text()).startsWith(before));
+  await page.locator('#stop').click();
+  await ended(page);
+  const stopped = await text();
+  await page.locator('article.assistant').getByText('Continue', { exact: true }).click();
+  await grown(stopped.length + 300);
+  assert.ok((await text()).startsWith(stopped));
+  await page.locator('#stop').click();
+  await ended(page);
+  assert.equal(bodies.length, 2);
+  assert.equal(bodies[1].messages.at(-1).role, 'assistant');
+  assert.equal(await page.locator('.failure:visible').count(), 0);
 });
