@@ -300,13 +300,10 @@ fn asked_to_wait(response: &Response<Body>) -> Option<Option<Duration>> {
     is_passing.then(pause)
 }
 
-/// Returns whether a connection's failure may pass. A wrong host name and a closed port stay.
+/// Returns whether a connection's failure may pass. A wrong host name stays. A closed port may open again: a server or a proxy that restarts refuses
+/// connections for a moment, and that must not end a download of hours.
 fn may_pass(e: &ureq::Error) -> bool {
-    match e {
-        ureq::Error::Io(e) => e.kind() != io::ErrorKind::ConnectionRefused,
-        ureq::Error::Timeout(_) => true,
-        _ => false,
-    }
+    matches!(e, ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed)
 }
 
 #[cfg(test)]

@@ -65,7 +65,11 @@ pub struct Hub {
 impl Hub {
     /// Starts a server whose answers `handler` returns. `handler` gets the number of earlier requests with the same method and path.
     pub fn start(handler: impl Fn(&Request, usize) -> Answer + Send + Sync + 'static) -> Hub {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), handler)
+    }
+
+    /// Starts a server as [`start`](Self::start) does, at the address of `listener`.
+    pub fn on(listener: TcpListener, handler: impl Fn(&Request, usize) -> Answer + Send + Sync + 'static) -> Hub {
         let address = format!("http://{}", listener.local_addr().unwrap());
         let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
         let (seen, handler): (_, Arc<Handler>) = (requests.clone(), Arc::new(handler));

@@ -71,6 +71,20 @@ fn busy_servers_are_asked_again() {
 }
 
 #[test]
+fn a_refused_connection_is_tried_again() {
+    // The port is free after this line, so that the first connections are refused.
+    let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut client = Client::new(Settings::for_test(&[("HF_ENDPOINT", &format!("http://{at}")), ("HF_HOME", "/x")]));
+    client.pause = Duration::from_millis(100);
+    let opens = std::thread::spawn(move || {
+        sleep(Duration::from_millis(50));
+        Hub::on(std::net::TcpListener::bind(at).unwrap(), |request, _| hub_answer(request, &[("m.pth".into(), b"x".to_vec())]))
+    });
+    assert_eq!(client.list(&model()).unwrap().files, ["m.pth"]);
+    assert_eq!(opens.join().unwrap().requests().len(), 1);
+}
+
+#[test]
 fn errors_say_what_to_do_and_never_the_token() {
     for (status, code, want) in [
         (401, "RepoNotFound", "HF_TOKEN may not read it"),
@@ -85,7 +99,9 @@ fn errors_say_what_to_do_and_never_the_token() {
         let all = format!("{e} {e:?}");
         assert!(all.contains(want) && e.hint.is_some() && !all.contains("secret"), "{want}: {all}");
     }
-    let closed = Client::new(Settings::for_test(&[("HF_ENDPOINT", "http://127.0.0.1:1"), ("HF_TOKEN", "hf_secret"), ("HF_HOME", "/x")]));
+    let mut closed =
+        Client::new(Settings::for_test(&[("HF_ENDPOINT", "http://127.0.0.1:1"), ("HF_TOKEN", "hf_secret"), ("HF_HOME", "/x")]));
+    closed.pause = Duration::from_millis(1);
     let e = format!("{:?}", closed.list(&model()).unwrap_err());
     assert!(e.contains("cannot reach the hub") && !e.contains("secret"), "{e}");
     let offline = Client::new(Settings::for_test(&[("HF_HUB_OFFLINE", "1"), ("HF_HOME", "/x")]));
