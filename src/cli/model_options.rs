@@ -134,11 +134,23 @@ fn quant_help() -> String {
     )
 }
 
+/// Returns the device that the environment variable `WINGBEAT_DEVICE` names.
+pub fn device_of_environment() -> Option<String> {
+    std::env::var_os(DEVICE).map(|d| d.to_string_lossy().into_owned()).filter(|d| !d.is_empty())
+}
+
+/// Returns the folder for measurements and compiled kernels: `WINGBEAT_CACHE`, else `wingbeat` in the system's cache folder. Returns `None` if the
+/// system has no such folder.
+pub fn cache_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
+    folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat")))
+}
+
 impl DeviceArgs {
     /// Returns the device that `--device` names, or else the device that the environment variable `WINGBEAT_DEVICE` names. Returns `None`
     /// if neither is set.
     pub fn named(&self) -> Option<String> {
-        self.device.clone().or_else(|| std::env::var_os(DEVICE).map(|d| d.to_string_lossy().into_owned()).filter(|d| !d.is_empty()))
+        self.device.clone().or_else(device_of_environment)
     }
 
     /// Returns the device choice of the flag or of the environment variable, or `Auto` if neither is set.
@@ -163,8 +175,7 @@ impl RunArgs {
     /// Returns the folder for measurements and compiled kernels of GPUs: `WINGBEAT_CACHE`, else `wingbeat` in the system's cache folder. Returns
     /// `None` with `--no-cache`, or if the system has no such folder.
     pub fn cache(&self) -> Option<PathBuf> {
-        let folder = std::env::var_os(CACHE).filter(|f| !f.is_empty()).map(PathBuf::from);
-        folder.or_else(|| dirs::cache_dir().map(|f| f.join("wingbeat"))).filter(|_| !self.no_cache)
+        cache_folder().filter(|_| !self.no_cache)
     }
 
     /// Measures which kernel sizes are fastest on the chosen GPU, and saves the result in the folder of [`cache`](Self::cache). Does nothing if
@@ -211,12 +222,22 @@ pub fn resolved(source: &ModelSource) -> Result<ModelSource> {
 
 /// Loads a model. Prints notes about the model and the chosen device on stderr.
 pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
+    load_saying(source, options, &mut Vec::new())
+}
+
+/// Loads a model as [`load`] does. Prints only lines that are not in `said`, and adds them. So several variants of a model name their device once.
+pub fn load_saying(source: &ModelSource, options: &Options, said: &mut Vec<String>) -> Result<Model> {
     let source = &resolved(source)?;
     let mut bar = Progress::new("loading", Unit::Bytes);
     let model = Model::load(source, options, &mut |done, total| bar.show(done, total))?;
     drop(bar);
-    model.notes().iter().for_each(|note| say(format_args!("note: {}", flags::in_text(note))));
-    say(format_args!("device: {}", model.device().why));
+    let notes = model.notes().iter().map(|note| format!("note: {}", flags::in_text(note)));
+    for line in notes.chain([format!("device: {}", model.device().why)]) {
+        if !said.contains(&line) {
+            say(format_args!("{line}"));
+            said.push(line);
+        }
+    }
     Ok(model)
 }
 

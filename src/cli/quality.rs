@@ -107,7 +107,8 @@ pub fn run(args: Args) -> Outcome {
     let source = args.model.clone().map_or(ModelSource::Embedded, ModelSource::Path);
     let plain = args.run.options(args.vocab.clone())?;
     let against = Options { dtype: args.against.parse()?, state_dtype: Float::F32, ..plain.clone() };
-    let model = model_options::load(&source, &against)?;
+    let mut said = Vec::new();
+    let model = model_options::load_saying(&source, &against, &mut said)?;
     let mut reference = Session::new(&model, 1)?;
     reference.model().check_speaks()?;
     signals::stop_on_interrupt(&reference.stop_flag());
@@ -117,7 +118,7 @@ pub fn run(args: Args) -> Outcome {
 
     let mut table = QualityTable { out: Output::new(false), json: args.json, report: None };
     for Variant { name, options } in variants(&args, &plain, &model)? {
-        let variant = model_options::load(&source, &options)?;
+        let variant = model_options::load_saying(&source, &options, &mut said)?;
         let mut session = Session::new(&variant, 1)?;
         let mut bar = Progress::new("comparing", Unit::Tokens);
         let q = quality(&mut reference, &mut session, &windows, &mut |done, total| bar.show(done as u64, total as u64))?;

@@ -102,6 +102,13 @@ fn an_interrupted_bench_prints_what_it_measured() {
 }
 
 #[test]
+fn quality_names_the_device_once() {
+    let output = run(&words("quality --dtype f16,f32 --quant i8 the_beginning"));
+    assert_eq!(stdout(&output).lines().filter(|line| line.starts_with("| ")).count(), 5);
+    assert_eq!(stderr(&output).matches("device: ").count(), 1, "{}", stderr(&output));
+}
+
+#[test]
 fn quality_is_a_table_or_an_object() {
     let golden = golden();
     let tokens = ids(&golden.tokens);
