@@ -32,6 +32,8 @@ pub struct Machine {
     /// Ids of the adapters and their free bytes, best adapter first, each physical adapter once. If the driver does not report memory, the free
     /// bytes are `None` and any model fits.
     pub adapters: Vec<(String, Option<u64>)>,
+    /// The name of a software adapter that the strategy leaves out. `None` if the machine has none.
+    pub software: Option<String>,
     /// Free bytes of host memory. `None` if unknown: then any model fits.
     pub host: Option<u64>,
     /// The speeds of memory and transfers.
@@ -71,19 +73,27 @@ pub struct Fitted {
 pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
     let adapters: Vec<(&str, u64)> = machine.adapters.iter().map(|(id, free)| (id.as_str(), usable(*free))).collect();
     let host = usable(machine.host);
-    let fitted = |strategy: String, why: &str| Ok(Fitted { strategy, why: why.into() });
+    let fitted = |strategy: String, why: String| Ok(Fitted { strategy, why });
     let narrowest =
         candidates.last().ok_or_else(|| Error::usage("expected at least 1 weight format to choose from, found an empty list"))?;
 
     if let Some((first, room)) = adapters.first()
         && let Some(c) = candidates.iter().find(|c| c.all() <= *room)
     {
-        return fitted(format!("{first} {}", c.dtype), "all layers fit on one adapter");
+        let is_known = machine.adapters[0].1.is_some();
+        let why = if is_known {
+            fits_on(first, *room, c, candidates)
+        } else {
+            format!("{first} does not report its free memory, so the model is expected to fit")
+        };
+        return fitted(format!("{first} {}", c.dtype), why);
     }
     for c in candidates {
         let shares = shares(&c.footprint, &adapters);
         if placed(&shares) == c.footprint.layers.len() {
-            return fitted(segments(c, &shares), "all layers fit on the adapters together");
+            let (first, room) = adapters[0];
+            let alone = format!("{first} has {} to use, and the model needs {} in {}", size(room), size(narrowest.all()), narrowest.dtype);
+            return fitted(segments(c, &shares), format!("{alone}: the GPUs hold it together"));
         }
     }
     let shares = shares(&narrowest.footprint, &adapters);
@@ -99,12 +109,25 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
             (None, None) => None,
         };
         if let Some((way, how)) = way {
-            return fitted(way.strategy, &format!("{} of the weights fit on no adapter and {how}", size(way.rest)));
+            return fitted(way.strategy, format!("{} of the weights fit on no GPU and {how}", size(way.rest)));
         }
     } else if let Some(c) = candidates.iter().find(|c| c.all() <= host) {
-        return fitted(format!("cpu {}", c.dtype), "no adapter has room for a layer, and the host has room for all");
+        let no_gpu = match (&machine.software, adapters.is_empty()) {
+            (Some(name), true) => format!("the only adapter is {name}, a software adapter, which is slower than the CPU"),
+            (None, true) => "no GPU was found".into(),
+            (_, false) => "no GPU has room for a layer".into(),
+        };
+        return fitted(format!("cpu {}", c.dtype), format!("{no_gpu}; {}", fits_on("the host", host, c, candidates)));
     }
     Err(too_large(narrowest, machine))
+}
+
+/// Returns the reason why the whole model is on one device: `chosen` is the widest of `candidates` that fits. `room` is unlimited if it is unknown.
+fn fits_on(device: &str, room: u64, chosen: &Candidate, candidates: &[Candidate]) -> String {
+    let widest = &candidates[0];
+    let room = if room > UNKNOWN { String::new() } else { format!(" of {} to use", size(room)) };
+    let fits = format!("all layers fit on {device}: {}{room}", size(chosen.all()));
+    if chosen.dtype == widest.dtype { fits } else { format!("{fits}; {} would need {}", widest.dtype, size(widest.all())) }
 }
 
 impl Candidate {
@@ -115,9 +138,13 @@ impl Candidate {
     }
 }
 
+/// More bytes than any device has. A larger number means that a device does not report its memory.
+const UNKNOWN: u64 = 1 << 60;
+
 /// Returns how many of `free` bytes may be used: all but a sixteenth and 256 MiB. `None` (unknown) counts as unlimited.
 fn usable(free: Option<u64>) -> u64 {
     const BLOCK: u64 = 256 << 20;
+    // `None` stays above `UNKNOWN`.
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)
 }
 

@@ -123,8 +123,10 @@ pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context
     };
     let candidates = TRIED.iter().map(candidate).collect::<Result<Vec<_>>>()?;
     // A software adapter is slower than the CPU executor, so `auto` ignores software adapters.
-    let real = adapters_async(options.backend).await.into_iter().enumerate().filter(|(_, a)| a.kind != AdapterKind::Cpu);
+    let all = adapters_async(options.backend).await;
+    let real = all.iter().enumerate().filter(|(_, a)| a.kind != AdapterKind::Cpu);
     let adapters = real.map(|(i, a)| (format!("gpu:{i}"), a.memory().and_then(|m| m.free))).collect();
-    let machine = Machine { adapters, host: host_memory().and_then(|m| m.free), speeds: Speeds::default() };
+    let software = all.iter().find(|a| a.kind == AdapterKind::Cpu).map(|a| a.name.clone());
+    let machine = Machine { adapters, software, host: host_memory().and_then(|m| m.free), speeds: Speeds::default() };
     fit(&candidates, &machine)
 }

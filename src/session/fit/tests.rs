@@ -20,7 +20,7 @@ fn candidates() -> Vec<Candidate> {
 fn machine(adapters: &[u64], host: u64) -> Machine {
     let free = |mb: u64| Some((mb * MB + (256 << 20)) / 15 * 16 + 16);
     let adapters = adapters.iter().enumerate().map(|(i, mb)| (format!("gpu:{i}"), free(*mb))).collect();
-    Machine { adapters, host: free(host), speeds: Speeds::default() }
+    Machine { adapters, software: None, host: free(host), speeds: Speeds::default() }
 }
 
 fn chosen(adapters: &[u64], host: u64) -> String {
@@ -72,7 +72,7 @@ fn layers_that_fit_on_no_adapter_are_streamed_or_run_on_the_cpu() {
     slow.speeds.bus = 1e9;
     let fitted = fit(&candidates(), &slow).unwrap();
     assert_eq!(fitted.strategy, "gpu:0 fp16i4 *15 -> cpu fp16i4");
-    assert!(fitted.why.starts_with("331.88 MiB of the weights fit on no adapter"), "{}", fitted.why);
+    assert!(fitted.why.starts_with("331.88 MiB of the weights fit on no GPU"), "{}", fitted.why);
     // The host has room for the CPU's part, but not for the streamed layers.
     assert_eq!(chosen(&[500], 450), "gpu:0 fp16i4 *15 -> cpu fp16i4");
     assert!(fit(&candidates(), &machine(&[500], 450)).unwrap().why.ends_with("because there is no room to stream"));
@@ -89,8 +89,24 @@ fn without_an_adapter_the_cpu_has_all() {
 
 #[test]
 fn an_adapter_that_reports_no_memory_has_room() {
-    let machine = Machine { adapters: vec![("gpu:0".into(), None)], host: None, speeds: Speeds::default() };
+    let machine = Machine { adapters: vec![("gpu:0".into(), None)], software: None, host: None, speeds: Speeds::default() };
     assert_eq!(fit(&candidates(), &machine).unwrap().strategy, "gpu:0 fp16");
+}
+
+#[test]
+fn the_reason_is_true_of_the_machine() {
+    let why = |machine: &Machine| fit(&candidates(), machine).unwrap().why;
+    let of = |adapters: &[u64], host| why(&machine(adapters, host));
+    assert_eq!(of(&[9000], 0), "all layers fit on gpu:0: 2.58 GiB of 8.38 GiB to use");
+    assert_eq!(of(&[2000], 0), "all layers fit on gpu:0: 1.40 GiB of 1.86 GiB to use; fp16 would need 2.58 GiB");
+    assert_eq!(of(&[800, 800], 0), "gpu:0 has 762.94 MiB to use, and the model needs 818.25 MiB in fp16i4: the GPUs hold it together");
+    assert_eq!(of(&[], 9000), "no GPU was found; all layers fit on the host: 2.58 GiB of 8.38 GiB to use");
+    assert_eq!(of(&[10], 9000), "no GPU has room for a layer; all layers fit on the host: 2.58 GiB of 8.38 GiB to use");
+    let software = Machine { software: Some("llvmpipe".into()), host: None, ..machine(&[], 0) };
+    let want = "the only adapter is llvmpipe, a software adapter, which is slower than the CPU; all layers fit on the host: 2.58 GiB";
+    assert_eq!(why(&software), want);
+    let silent = Machine { adapters: vec![("gpu:0".into(), None)], ..machine(&[], 0) };
+    assert_eq!(why(&silent), "gpu:0 does not report its free memory, so the model is expected to fit");
 }
 
 #[test]
