@@ -54,8 +54,7 @@ pub fn resolved(path: &Path) -> Result<PathBuf> {
 fn target(path: &Path) -> Result<Target> {
     let text = path.to_string_lossy();
     if let Some(address) = address(&text) {
-        let e = Error::file("expected a file or a model's name, found a web address").at(&text);
-        return Err(e.hint(for_address(&address)));
+        return Err(web_address(&text, &address));
     }
     if exists(path) {
         return Ok(Target::Path);
@@ -87,6 +86,9 @@ pub fn named_model(text: &str) -> Result<Published> {
     if text.starts_with(hub::PREFIX) {
         return Ok(Published { typed: text.into(), address: Address::parse(text)?, model: None });
     }
+    if let Some(address) = address(text) {
+        return Err(web_address(text, &address));
+    }
     match named(text) {
         Some(model) => Published::of(model, text),
         None => Err(unknown(text)),
@@ -99,6 +101,11 @@ pub fn name_of(address: &Address) -> Option<&'static str> {
     let repository = address.name();
     let found = PUBLISHED.iter().find(|p| p.repository.eq_ignore_ascii_case(&repository) && p.file == address.file.as_deref());
     found.filter(|_| address.is_unpinned()).map(|p| p.name)
+}
+
+/// Returns the error of a web address, where the user typed `text`.
+fn web_address(text: &str, address: &str) -> Error {
+    Error::file("expected a file or a model's name, found a web address").at(text).hint(for_address(address))
 }
 
 /// Returns the error of a name that no published model has.
@@ -164,7 +171,7 @@ impl PublishedModel {
 }
 
 /// Returns whether `path`, as it is or with a checkpoint's extension, is a file or a folder.
-fn exists(path: &Path) -> bool {
+pub fn exists(path: &Path) -> bool {
     let longer = |extension: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(".");
@@ -184,11 +191,21 @@ fn address(text: &str) -> Option<String> {
     is_host.then(|| format!("https://{text}"))
 }
 
-/// Returns the hint for a web address: how to download a file with curl, or a repository of Hugging Face with `hf`.
+/// Returns the hint for a web address: the address with `hf:` for a page of Hugging Face, else how to download the file with curl. A build without
+/// downloads names curl, or Hugging Face's `hf`, for all addresses.
 fn for_address(address: &str) -> String {
     let plain = address.split(['?', '#']).next().unwrap_or(address).trim_end_matches('/');
     let parts: Vec<&str> = plain.split('/').skip(2).collect();
     let is_hub = parts.first().is_some_and(|host| host.ends_with("huggingface.co") || *host == "hf.co");
+    #[cfg(feature = "download")]
+    if let Some(found) = on_hub(&parts).filter(|_| is_hub) {
+        let repository = found.name();
+        let has_many = |p: &&PublishedModel| found.file.is_none() && p.file.is_some() && p.repository.eq_ignore_ascii_case(&repository);
+        return match PUBLISHED.iter().find(has_many) {
+            Some(model) => format!("this repository has several models; {PAGE} lists them; one is -m {}", model.name),
+            None => format!("write -m {found}"),
+        };
+    }
     let last = parts.last().copied().unwrap_or_default();
     let is_file = EXTENSIONS.iter().any(|e| last.to_lowercase().ends_with(&format!(".{e}")));
     match parts.as_slice() {
@@ -208,6 +225,24 @@ fn for_address(address: &str) -> String {
         }
         _ => format!("download a checkpoint (.{}) and give its path; {PAGE} lists published models", EXTENSIONS.join(", .")),
     }
+}
+
+/// Returns what a page of Hugging Face shows, from the parts of its address after `https://`: `HOST/OWNER/REPO`, and maybe a revision and a file.
+/// Returns `None` for other pages.
+#[cfg(feature = "download")]
+fn on_hub(parts: &[&str]) -> Option<Address> {
+    let (owner, repository, rest) = match parts {
+        [_, owner, repository, rest @ ..] => (owner, repository, rest),
+        _ => return None,
+    };
+    let mut text = format!("{}{owner}/{repository}", hub::PREFIX);
+    match rest {
+        [] => (),
+        ["tree", revision] => text += &format!("@{revision}"),
+        ["blob" | "resolve" | "raw", revision, file @ ..] if !file.is_empty() => text += &format!("/{}@{revision}", file.join("/")),
+        _ => return None,
+    }
+    Address::parse(&text).ok()
 }
 
 /// Returns whether the text is only a name: no folder, no extension of a checkpoint.

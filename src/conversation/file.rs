@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The metadata key whose value is the [`Record`] as JSON.
-const KEY: &str = "chat";
+pub const METADATA_KEY: &str = "chat";
 const VERSION: u32 = 1;
 
 /// The part of a conversation that a file stores as metadata.
@@ -80,7 +80,8 @@ impl Record {
     pub fn save(&self, core: &Core, snapshot: &Snapshot, tokens: &[u32], path: &Path) -> Result<()> {
         let record = serde_json::to_string(self).expect("a record is plain data");
         let sampler = Memory { seed: core.settings.sampling.seed, draws: core.draws, ..Memory::default() };
-        let extras = StateExtras { tokens: Some(tokens), sampler: Some(&sampler), metadata: &[(KEY, record)], ..StateExtras::default() };
+        let extras =
+            StateExtras { tokens: Some(tokens), sampler: Some(&sampler), metadata: &[(METADATA_KEY, record)], ..StateExtras::default() };
         snapshot.save(core.model(), path, extras)
     }
 
@@ -88,12 +89,12 @@ impl Record {
     pub fn load(core: &Core, path: &Path) -> Result<Loaded> {
         let (snapshot, state) = Snapshot::load(core.model(), path, false)?;
         let read = || {
-            let record = state.metadata.get(KEY).ok_or_else(|| {
+            let record = state.metadata.get(METADATA_KEY).ok_or_else(|| {
                 Error::file("expected a saved conversation, found a state without a conversation")
                     .hint("give a file that `Conversation::save` wrote; pass a state as `state`")
             })?;
             let record: Record = serde_json::from_str(record).map_err(|e| {
-                Error::file(format!("the metadata key {KEY} must hold a saved conversation: {}", with_place(&e))).caused_by(e)
+                Error::file(format!("the metadata key {METADATA_KEY} must hold a saved conversation: {}", with_place(&e))).caused_by(e)
             })?;
             if record.version != VERSION {
                 return Err(Error::file(format!("expected a saved conversation of version {VERSION}, found version {}", record.version)));

@@ -20,6 +20,8 @@ mod tests;
 mod thinking;
 
 pub use self::core::OnRead;
+#[cfg(feature = "cli")]
+pub(crate) use self::file::METADATA_KEY;
 
 use self::core::Core;
 use crate::chat::{Format, MakeConstraint, OnPart, Settings, ToolCall};

@@ -2,11 +2,12 @@
 
 use super::command::{self, Command, Draw};
 use super::prompt_file::PromptFile;
-use super::{Calls, Chat, Then, status};
+use super::{Calls, Chat, Then, saved, status};
 use crate::chat::AnswerPart;
 use crate::cli::Failure;
 use crate::cli::grammar_options::NamedRules;
 use crate::cli::output::printable;
+use crate::cli::published;
 use crate::cli::tool_command::failure;
 use crate::conversation::Overrides;
 use crate::error::{Kind, Result, short};
@@ -183,7 +184,7 @@ impl Chat {
             Command::Load(path) => {
                 let loaded = self.conversation.load(&path);
                 self.reading.end();
-                loaded?;
+                loaded.map_err(|e| if published::exists(&path) { e } else { saved::missing(&path) })?;
                 self.screen.aside(status::place(&self.conversation));
                 self.show_last_turns();
             }

@@ -63,21 +63,39 @@ fn other_names_are_suggested_or_told_what_runs() {
 }
 
 #[test]
-fn addresses_are_downloaded_with_curl_or_hf() {
-    for (address, want) in [
-        (
-            "https://huggingface.co/BlinkDL/rwkv-7-world/blob/main/x.pth?download=true",
-            "curl -LO 'https://huggingface.co/BlinkDL/rwkv-7-world/resolve/main/x.pth'; then give -m x.pth",
-        ),
-        ("hf.co/me/mine", "hf download me/mine --local-dir mine; then give -m mine"),
-        ("https://huggingface.co/zai-org/glm-4-9b-chat/tree/main", "hf download zai-org/glm-4-9b-chat --local-dir glm-4-9b-chat"),
-        (
-            "https://huggingface.co/BlinkDL/rwkv7-g1",
-            "this repository has several models; docs/models.md lists them; one is rwkv7-g1-1.5b: curl",
-        ),
+fn web_addresses_get_our_form_or_a_command() {
+    let of_build: &[(&str, &str)] = if cfg!(feature = "download") {
+        &[
+            ("https://huggingface.co/BlinkDL/rwkv-7-world/blob/main/x.pth?download=true", "write -m hf:BlinkDL/rwkv-7-world/x.pth)"),
+            ("https://huggingface.co/a/b/resolve/v1/sub/x.gguf", "write -m hf:a/b/sub/x.gguf@v1)"),
+            ("hf.co/me/mine", "write -m hf:me/mine)"),
+            ("https://huggingface.co/me/mine/", "write -m hf:me/mine)"),
+            ("https://huggingface.co/zai-org/glm-4-9b-chat/tree/main", "write -m hf:zai-org/glm-4-9b-chat)"),
+            (
+                "https://huggingface.co/BlinkDL/rwkv7-g1",
+                "this repository has several models; docs/models.md lists them; one is -m rwkv7-g1-1.5b)",
+            ),
+        ]
+    } else {
+        &[
+            (
+                "https://huggingface.co/BlinkDL/rwkv-7-world/blob/main/x.pth?download=true",
+                "curl -LO 'https://huggingface.co/BlinkDL/rwkv-7-world/resolve/main/x.pth'; then give -m x.pth",
+            ),
+            ("hf.co/me/mine", "hf download me/mine --local-dir mine; then give -m mine"),
+            ("https://huggingface.co/zai-org/glm-4-9b-chat/tree/main", "hf download zai-org/glm-4-9b-chat --local-dir glm-4-9b-chat"),
+            (
+                "https://huggingface.co/BlinkDL/rwkv7-g1",
+                "this repository has several models; docs/models.md lists them; one is rwkv7-g1-1.5b: curl",
+            ),
+        ]
+    };
+    let elsewhere = [
         ("HTTPS://example.org/a/m.gguf?token=1", "curl -LO 'HTTPS://example.org/a/m.gguf?token=1'; then give -m m.gguf"),
         ("https://ollama.com/library/llama3", "download a checkpoint (.safetensors, .st, .pth, .gguf)"),
-    ] {
+        ("https://huggingface.co/models", "download a checkpoint (.safetensors, .st, .pth, .gguf)"),
+    ];
+    for (address, want) in of_build.iter().chain(&elsewhere) {
         let said = said(address);
         assert!(said.contains("found a web address") && said.contains(want), "{said}");
     }
@@ -95,6 +113,7 @@ fn names_and_addresses_lead_to_the_hub() {
     assert_eq!(name_of(&Address::parse(g1).unwrap()), Some("rwkv7-g1-1.5b"));
     assert_eq!(name_of(&Address::parse("hf:a/b/c.pth").unwrap()), None);
     assert!(said("hf:a/b/c.pth").contains("download it with: wingbeat pull hf:a/b/c.pth; or add --yes"), "{}", said("hf:a/b/c.pth"));
+    assert!(named_model("https://hf.co/a/b").unwrap_err().to_string().contains("write -m hf:a/b"));
     assert!(said("hf:a/../b").contains("expected the name of the repository"), "{}", said("hf:a/../b"));
     let older = named_model("hf:BlinkDL/rwkv7-g1/rwkv7-g1a-1.5b-20250901-ctx4096.pth").unwrap();
     assert_eq!((older.newer(), named_model(g1).unwrap().newer()), (Some("rwkv7-g1-1.5b"), None));
@@ -122,7 +141,7 @@ fn bytes(shapes: &str, quant: Option<&str>) -> u64 {
     let parts = vec![PartOn { device: "gpu:0".parse().unwrap(), layers: 0..facts.n_layer + 1, resident: usize::MAX }];
     let options = Options { dtype: "f16".parse().unwrap(), quant: quant.map(|plan| plan.parse().unwrap()), parts, ..Options::default() };
     let source = Synthetic { seed: MODEL_SEED };
-    let devices = bytes_by_device(&mut tape, facts.n_layer, &source, &options, options.context_of(&facts)).unwrap();
+    let (devices, _) = bytes_by_device(&mut tape, facts.n_layer, &source, &options, options.context_of(&facts)).unwrap();
     devices.iter().map(|(_, bytes)| bytes.total()).sum()
 }
 

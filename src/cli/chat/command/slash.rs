@@ -190,6 +190,28 @@ fn usage(name: &str, argument: &str) -> String {
     format!("{name} {argument}").trim_end().to_string()
 }
 
+/// The width of `/help`, in columns. Terminals have at least this many.
+const COLUMNS: usize = 80;
+/// The column in which the meanings begin.
+const INDENT: usize = 27;
+
+/// Divides a text into lines of at most `width` characters, at spaces. A longer word has a line of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("it begins with a line");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= width {
+            *last += " ";
+            *last += word;
+        } else {
+            lines.push(word.into());
+        }
+    }
+    lines
+}
+
 /// Returns the text of `/help`.
 pub fn help() -> String {
     let commands = COMMANDS.iter().map(|c| (usage(c.name, c.argument), c.meaning));
@@ -199,7 +221,11 @@ pub fn help() -> String {
     for (title, rows) in [("Commands", commands.collect::<Vec<_>>()), ("As in ChatRWKV", plus.collect()), ("Keys", keys.collect())] {
         let _ = writeln!(text, "{title}:");
         for (what, meaning) in rows {
-            let _ = writeln!(text, "  {what:<24} {meaning}");
+            let mut lines = wrapped(meaning, COLUMNS - INDENT).into_iter();
+            let _ = writeln!(text, "  {what:<24} {}", lines.next().unwrap_or_default());
+            for line in lines {
+                let _ = writeln!(text, "{:INDENT$}{line}", "");
+            }
         }
     }
     text.truncate(text.trim_end().len());
@@ -247,6 +273,14 @@ mod tests {
         for command in COMMANDS {
             assert!(help().contains(&format!("\n  {} ", command.name)), "{}", command.name);
         }
+    }
+
+    #[test]
+    fn help_fits_80_columns() {
+        let text = help();
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        assert!(text.contains(&format!("\n{:INDENT$}", "")), "{text}");
+        assert_eq!(wrapped("a bc def", 4), ["a bc", "def"]);
     }
 
     #[test]
