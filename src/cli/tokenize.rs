@@ -61,22 +61,31 @@ impl VocabArgs {
     /// `File` if a file cannot be read, `Input` if no vocabulary fits the model.
     pub fn open(&self) -> Result<Vocab> {
         match (&self.vocab, &self.model) {
-            (Some(path), _) => Vocab::find(path),
+            (Some(path), _) => {
+                let (vocab, note) = Vocab::find_noting(path)?;
+                noted(note);
+                Ok(vocab)
+            }
             (None, None) => Ok(Vocab::tiny()),
             (None, Some(path)) => {
                 let path = &published::resolved(path)?;
                 let checkpoint = Checkpoint::open(path)?;
                 let n_vocab = arch::detect(&checkpoint).map_err(|e| e.at(path.display()))?.facts().n_vocab;
                 let (choice, note) = vocabulary(&checkpoint, n_vocab);
-                if let Some(note) = note {
-                    say(format_args!("note: {}", flags::in_text(&note)));
-                }
+                noted(note);
                 match choice {
                     Choice::Found(vocab) => Ok(vocab),
                     Choice::Missing { hint } => Err(Error::input("no vocabulary was found for this model").at(path.display()).hint(hint)),
                 }
             }
         }
+    }
+}
+
+/// Prints a note about a vocabulary.
+fn noted(note: Option<String>) {
+    if let Some(note) = note {
+        say(format_args!("note: {}", flags::in_text(&note)));
     }
 }
 

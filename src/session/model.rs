@@ -329,7 +329,7 @@ impl Model {
 /// `Input` if the vocabulary has an id that the model does not have; the errors of [`Vocab::find`].
 fn vocab(source: &ModelSource, options: &Options, facts: &Facts, checkpoint: Option<&Checkpoint>) -> Result<(Choice, Option<String>)> {
     let (vocab, note) = match (&options.vocab, source) {
-        (Some(path), _) => (Vocab::find(path)?, None),
+        (Some(path), _) => Vocab::find_noting(path)?,
         #[cfg(feature = "embedded-model")]
         (None, ModelSource::Embedded) => (Vocab::tiny(), None),
         _ => match checkpoint.map_or_else(|| (vocab::choose(facts.n_vocab, None), None), |c| vocabulary(c, facts.n_vocab)) {

@@ -25,7 +25,7 @@ pub enum Choice {
 }
 
 /// The number of embeddings of World models.
-const WORLD_ROWS: usize = 65536;
+pub const WORLD_ROWS: usize = 65536;
 
 /// A model family whose vocabulary is a file in the model's folder.
 struct VocabFamily {

@@ -57,7 +57,7 @@ pub(crate) mod testing {
     }
 }
 
-pub(crate) use choose::{Choice, choose, own};
+pub(crate) use choose::{Choice, WORLD_ROWS, choose, own};
 pub use glm4::SPECIAL as GLM4_SPECIAL;
 pub(crate) use lists::Lists;
 pub(crate) use literal::unescape_text;
@@ -71,6 +71,13 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use table::TokenTable;
+
+/// The name of the World vocabulary's published file.
+#[cfg(feature = "embedded-model")]
+const WORLD_FILE: &str = "rwkv_vocab_v20230424.txt";
+/// The largest id of the World vocabulary.
+#[cfg(feature = "embedded-model")]
+const WORLD_MAX_ID: u32 = 65529;
 
 /// The maximum size of a vocabulary file in bytes, except GLM-4's `tokenizer.json`. The World vocabulary has 1.2 MB. The limit protects the memory if
 /// the path is wrong, for example an endless device file.
@@ -153,18 +160,34 @@ impl Vocab {
         )
     }
 
-    /// Opens a vocabulary file. The names `world` and `tiny` select embedded vocabularies, unless a file has this name.
+    /// Opens a vocabulary file. The names `world` and `tiny` select embedded vocabularies, unless a file has this name. If the World vocabulary's
+    /// published file is missing, the embedded one is used.
     ///
     /// # Errors
     /// Errors of [`open`](Self::open).
     pub fn find(path: &Path) -> Result<Vocab> {
+        Self::find_noting(path).map(|(vocab, _)| vocab)
+    }
+
+    /// Opens a vocabulary as [`find`](Self::find) does. Also returns a note for the user if a path names the World vocabulary, which needs no file.
+    ///
+    /// # Errors
+    /// Errors of [`open`](Self::open).
+    pub fn find_noting(path: &Path) -> Result<(Vocab, Option<String>)> {
         #[cfg(feature = "embedded-model")]
         match path.to_str() {
-            Some("world") if !path.exists() => return Ok(Self::world()),
-            Some("tiny") if !path.exists() => return Ok(Self::tiny()),
-            _ => {}
+            Some("world") if !path.exists() => return Ok((Self::world(), None)),
+            Some("tiny") if !path.exists() => return Ok((Self::tiny(), None)),
+            _ => {
+                let is_world_file = path.file_name().is_some_and(|name| name == WORLD_FILE);
+                let vocab = if is_world_file && !path.exists() { Self::world() } else { Self::open(path)? };
+                let is_world = vocab.max_id() == WORLD_MAX_ID && vocab.first_difference(&Self::world()).is_none();
+                let note = || format!("{}: the World vocabulary is built in, no file is needed: `vocab=world`", path.display());
+                Ok((vocab, is_world.then(note)))
+            }
         }
-        Self::open(path)
+        #[cfg(not(feature = "embedded-model"))]
+        Ok((Self::open(path)?, None))
     }
 
     /// Reads a vocabulary from the content of a file, in one of the formats of [`open`](Self::open). Lines end in `\n` or `\r\n`; the last
