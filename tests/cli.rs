@@ -157,8 +157,9 @@ fn text_to_ids_and_back() {
 #[test]
 fn every_verb_has_examples_and_completions_know_it() {
     let script = stdout(&run(&["completions", "bash"]));
-    let of_feature: &[&str] = if cfg!(feature = "serve") { &["serve", "bench-serve"] } else { &[] };
-    for verb in VERBS.iter().chain(of_feature) {
+    let served: &[&str] = if cfg!(feature = "serve") { &["serve", "bench-serve"] } else { &[] };
+    let downloaded: &[&str] = if cfg!(feature = "download") { &["pull", "list", "rm"] } else { &[] };
+    for verb in VERBS.iter().chain(served).chain(downloaded) {
         let help = stdout(&run(&[verb, "--help"]));
         let examples = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{verb} has no examples"));
         assert!(examples.matches(&format!("wingbeat {verb}")).count() >= 2, "{verb}");

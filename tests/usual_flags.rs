@@ -38,6 +38,31 @@ fn a_text_is_an_argument_a_flag_a_file_or_a_pipe_of_every_verb() {
 }
 
 #[test]
+fn flags_that_begin_like_help_get_our_form() {
+    for verb in ["chat", "generate"] {
+        let output = run(&[verb, "-hf", "owner/repo"]);
+        refused(&output, 2, "-m hf:OWNER/REPO");
+        assert!(output.stdout.is_empty(), "{verb}: no help");
+    }
+    let object: Value = serde_json::from_slice(&run(&words("chat --json -hf owner/repo")).stdout).unwrap();
+    assert_eq!(object["error"]["where"], "-hf");
+    assert!(stdout(&run(&words("chat -h"))).contains("Usage:"));
+    assert_eq!(stdout(&run(&words("tokenize -- -hf"))), stdout(&feed(&["tokenize"], b"-hf")));
+}
+
+#[test]
+fn the_file_of_the_world_vocabulary_needs_no_file() {
+    let want = stdout(&run(&words("tokenize --vocab world Hello")));
+    let missing = run(&words("tokenize --vocab /no/such/rwkv_vocab_v20230424.txt Hello"));
+    let file = run(&["tokenize", "--vocab", concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/rwkv_vocab_v20230424.txt"), "Hello"]);
+    for output in [missing, file] {
+        assert_eq!(stdout(&output), want);
+        assert!(stderr(&output).contains("the World vocabulary is built in, no file is needed: --vocab world"), "{}", stderr(&output));
+    }
+    assert!(stderr(&run(&words("tokenize --vocab world Hello"))).is_empty());
+}
+
+#[test]
 fn one_newline_at_the_end_of_a_pipe_or_a_file_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = |args: &[&str], stdin: &[u8]| stdout(&feed(&[&["tokenize", "--vocab", "world"], args].concat(), stdin));
@@ -252,7 +277,7 @@ fn the_error_for_a_missing_model_has_the_download() {
     said(&["generate", "x", "-m", "llama3"], "wingbeat runs RWKV-4 to RWKV-7 and GLM-4");
     said(
         &["generate", "x", "-m", "https://huggingface.co/BlinkDL/rwkv-7-world/blob/main/x.pth"],
-        "resolve/main/x.pth'; then give -m x.pth",
+        if pulls { "write -m hf:BlinkDL/rwkv-7-world/x.pth" } else { "resolve/main/x.pth'; then give -m x.pth" },
     );
     let object: Value = serde_json::from_slice(&run(&words("generate x -m rwkv7-g1-1.5b --json")).stdout).unwrap();
     assert!(object["error"]["hint"].as_str().unwrap().contains(how.split(' ').next().unwrap()), "{object}");

@@ -44,11 +44,11 @@ use std::sync::atomic::Ordering;
 
 const EXAMPLES: &str = "\
 Examples:
-  wingbeat chat -m rwkv7-g1-1.5b.pth
+  wingbeat chat -m rwkv7-g1-1.5b
   wingbeat chat -m glm-4-9b-chat --system \"Answer in one sentence.\" --temperature 0.5
   wingbeat chat -m model.pth --json-schema answer.json
   wingbeat chat -p \"Why is the sky blue?\"
-  wingbeat chat -m rwkv7-g1-1.5b.pth --tools tools.json --tool-command python3 tools.py
+  wingbeat chat -m rwkv7-g1-1.5b --tools tools.json --tool-command python3 tools.py
   printf 'Hello\\n+\\n' | wingbeat chat -m model.pth --json    # + asks for another answer
 
 The chat format sets the sampling defaults:

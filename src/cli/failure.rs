@@ -25,8 +25,10 @@ pub fn report(e: Error, args: &[OsString], json: bool) -> ExitCode {
 /// Prints clap's answer: an error of the flags, the help or the version. Returns the exit code. `args` are the arguments of the process. With
 /// `json`, also prints an error as an object on stdout.
 pub fn report_usage(e: &clap::Error, args: &[OsString], json: bool) -> ExitCode {
-    let is_help = !e.use_stderr() || e.kind() == ClapKind::DisplayHelpOnMissingArgumentOrSubcommand;
-    if e.use_stderr() && json {
+    let is_misread = e.kind() == ClapKind::DisplayHelp && foreign::read_as_help(args).is_some();
+    let is_error = e.use_stderr() || is_misread;
+    let is_help = !is_error || e.kind() == ClapKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_error && json {
         let _ = Output::new(true).json(&flags::report(&usage(e, args)));
     }
     if !is_help {
@@ -40,7 +42,7 @@ pub fn report_usage(e: &clap::Error, args: &[OsString], json: bool) -> ExitCode 
         say(format_args!("error: {}", Error::io(e, "standard output".as_ref())));
         return ExitCode::from(Kind::File.exit_code());
     }
-    ExitCode::from(if e.use_stderr() { Kind::Usage.exit_code() } else { 0 })
+    ExitCode::from(if is_error { Kind::Usage.exit_code() } else { 0 })
 }
 
 /// Returns the line `Usage: …` of clap's error, followed by an empty line. Returns an empty text if the error has no such line.
@@ -64,8 +66,11 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
     let (args, similar) = (all(ContextKind::InvalidArg), all(ContextKind::SuggestedArg));
     let arg = args.first().map_or("", String::as_str);
     let value = all(ContextKind::InvalidValue).concat();
-    // A flag with one dash, such as `-ngl`, fails as the value of a short flag.
-    let is_misread = matches!(e.kind(), ClapKind::UnknownArgument | ClapKind::InvalidValue | ClapKind::ValueValidation);
+    // A flag with one dash, such as `-ngl`, fails as the value of a short flag, and `-hf` begins with `-h`.
+    let is_misread = match e.kind() {
+        ClapKind::DisplayHelp => foreign::read_as_help(given).is_some(),
+        kind => matches!(kind, ClapKind::UnknownArgument | ClapKind::InvalidValue | ClapKind::ValueValidation),
+    };
     if let Some((flag, hint)) = foreign::flag(given).filter(|_| is_misread) {
         return Error::usage("unknown flag").at(flag).hint(hint);
     }
@@ -188,6 +193,14 @@ mod tests {
         for (line, place, message, hint) in [
             ("w generate --dtype f17", "--dtype", "expected one of auto, f16, f32, found \"f17\"", Some("similar value is f16")),
             ("w generate --tempp 3", "--tempp", "unknown flag", Some("a similar flag is --temp;")),
+            ("w chat -hf owner/repo", "-hf", "unknown flag", Some("-m hf:OWNER/REPO[/FILE]")),
+            ("w serve --hf-repo owner/repo", "--hf-repo", "unknown flag", Some("-m hf:OWNER/REPO[/FILE]")),
+            ("w serve --api-key x", "--api-key", "unknown flag", Some("WINGBEAT_API_KEYS")),
+            ("w serve --metrics", "--metrics", "unknown flag", Some("GET /metrics")),
+            ("w generate x -ngl 99", "-ngl", "unknown flag", Some("--device gpu")),
+            ("w chat -sys x", "-sys", "unknown flag", Some("--system")),
+            ("w generate x --quant Q4_K_M", "--quant", "unknown weight format \"Q4_K_M\"", Some("formats of 4 bits are i4")),
+            ("w quality x --quant int8", "--quant", "unknown weight format \"int8\"", Some("format of 8 bits is i8")),
             ("w generate --bogus", "--bogus", "unknown flag", Some("--help-all")),
             ("w generate x --top-p 7", "--top-p", "expected a number from 0 to 1, found 7", None),
             ("w generate x -t some", "--threads", "expected a whole number from 1 to 4096, found \"some\"", None),

@@ -2,11 +2,22 @@
 
 use std::ffi::OsString;
 
+/// The hint for a flag that names a model on Hugging Face.
+const IN_REPOSITORY: &str = "wingbeat's form is -m hf:OWNER/REPO[/FILE], for example -m hf:zai-org/glm-4-9b-chat";
+
 /// Flags that wingbeat does not have, and hints.
-const FLAGS: [(&str, &str); 24] = [
+const FLAGS: &[(&str, &str)] = &[
     ("--api-key", "keys come from --key-file, or from the environment variable WINGBEAT_API_KEYS"),
     ("--metrics", "metrics are always on: GET /metrics"),
     ("--slots-endpoint", "GET /slots is always on"),
+    ("-hf", IN_REPOSITORY),
+    ("-hfr", IN_REPOSITORY),
+    ("--hf", IN_REPOSITORY),
+    ("--hf-repo", IN_REPOSITORY),
+    ("-hff", IN_REPOSITORY),
+    ("--hf-file", IN_REPOSITORY),
+    ("-mu", "wingbeat's name is -m"),
+    ("--model-url", "wingbeat's name is -m"),
     ("-ngl", "--device gpu runs all layers on the GPU; --strategy 'gpu f16 *10 -> cpu f32' divides them"),
     ("--n-gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu f16 *10 -> cpu f32' divides them"),
     ("--gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu f16 *10 -> cpu f32' divides them"),
@@ -32,7 +43,7 @@ const FLAGS: [(&str, &str); 24] = [
 
 /// Returns the first flag in the arguments `given` that another program has and wingbeat has not, with a hint.
 pub fn flag(given: &[OsString]) -> Option<(&'static str, &'static str)> {
-    given.iter().filter_map(|word| word.to_str()).find_map(|word| {
+    given.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str()).find_map(|word| {
         let name = word.split('=').next().unwrap_or(word);
         FLAGS.iter().find(|(flag, _)| *flag == name).copied()
     })
@@ -55,6 +66,11 @@ pub fn quant(name: &str) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Returns the first flag in `given` that clap reads as `-h`, although another program has it: `-hf`.
+pub fn read_as_help(given: &[OsString]) -> Option<(&'static str, &'static str)> {
+    flag(given).filter(|(flag, _)| flag.starts_with("-h"))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ Examples:
   wingbeat generate -e -p \"User: light\\n\\nAssistant:\" -n -1 --stop \"\\n\\n\"
   wingbeat generate -m model.pth -f prompt.txt --temperature 0 --json
   wingbeat generate -m model.pth \"Long introduction\" -n 0 --save-state intro.st
-  wingbeat generate -m rwkv7-g1-1.5b.pth --prefix \"fn add(a: u32, \" --suffix \" { a + b }\"
+  wingbeat generate -m rwkv7-g1-1.5b --prefix \"fn add(a: u32, \" --suffix \" { a + b }\"
   wingbeat generate \"A cat as JSON: \" --json-schema cat.json -n 200
   echo \"and then\" | wingbeat generate -m model.pth --state intro.st --trials 4";
 

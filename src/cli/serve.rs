@@ -29,7 +29,7 @@ Ctrl-C and SIGTERM end the server: new requests are refused, and running request
 
 Examples:
   wingbeat serve                                            serves the embedded model
-  wingbeat serve -m g1=rwkv7-g1-1.5b.pth --states ./states  keeps states in a folder
+  wingbeat serve -m g1=rwkv7-g1-1.5b --states ./states      keeps states in a folder
   wingbeat serve --host 0.0.0.0 --key-file keys.txt         accepts other machines
   wingbeat serve --config serve.toml
   curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"light\"}]}'";

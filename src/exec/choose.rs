@@ -118,20 +118,21 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Dev
     }
     let Some(at) = at.filter(|&at| at < all.len()) else {
         let names: Vec<_> = all.iter().enumerate().map(|(i, a)| format!("gpu:{i} {} ({})", a.name, a.backend)).collect();
-        let text = format!("no device matches {:?}; available devices: cpu, {}", device.to_string(), names.join(", "));
-        let e = Error::device(text).field("device");
-        let name = device.to_string().to_lowercase();
-        let is_api = ["cuda", "rocm", "hip", "mps", "metal", "vulkan", "directml", "xpu", "sycl"].iter().any(|api| name.starts_with(api));
-        return Err(if is_api {
-            e.hint("write gpu, or gpu:0 for the first GPU: every GPU is used through Vulkan, Metal or DirectX 12")
-        } else {
-            e
-        });
+        return Err(no_match(&device.to_string(), &names));
     };
     let a = all.swap_remove(at);
     let asked = if is_automatic { "" } else { ", as asked" };
     let why = format!("{} ({}, {}){asked}", a.name, a.backend, a.kind.name());
     Ok(DeviceDecision { chosen: ChosenDevice::Gpu(Box::new(a)), id: format!("gpu:{at}"), why })
+}
+
+/// Returns the error for a device that no adapter matches. `names` are the adapters. The name of a graphics interface gets a hint.
+fn no_match(device: &str, names: &[String]) -> Error {
+    let text = format!("no device matches {device:?}; available devices: cpu, {}", names.join(", "));
+    let e = Error::device(text).field("device");
+    let name = device.to_lowercase();
+    let is_api = ["cuda", "rocm", "hip", "mps", "metal", "vulkan", "directml", "xpu", "sycl"].iter().any(|api| name.starts_with(api));
+    if is_api { e.hint("write gpu, or gpu:0 for the first GPU: every GPU is used through Vulkan, Metal or DirectX 12") } else { e }
 }
 
 /// Returns the error for a backend without adapters. The message lists the backends that have adapters.
@@ -164,6 +165,8 @@ mod tests {
             assert_eq!(of(text).unwrap().to_string(), text);
         }
         assert_eq!(of(" GPU:1 ").unwrap(), DeviceChoice::Gpu(Some(1)));
+        let hint = |device: &str| no_match(device, &["gpu:0 A".into()]).hint.unwrap_or_default();
+        assert!(hint("cuda:0").starts_with("write gpu, or gpu:0") && hint("CUDA").starts_with("write gpu") && hint("B").is_empty());
         for (text, want) in [
             ("", "found an empty text"),
             (" ", "found an empty text"),

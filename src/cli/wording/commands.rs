@@ -11,6 +11,14 @@ use std::ffi::OsString;
 const REFUSED: &str = "\
 generat x
 generate x --tempp 3
+quality x --quant int8
+generate x --quant Q4_K_M
+chat -sys x
+generate x -ngl 99
+serve --metrics
+serve --api-key x
+serve --hf-repo owner/repo --hf-file x.gguf
+chat -hf owner/repo
 generate x -n
 generate x -n -2
 generate x -n many
@@ -102,6 +110,7 @@ generate -f DIR/folder
 generate -f DIR/bytes.txt
 generate x -m DIR/absent
 generate x -m rwkv7-g1-1.5b
+generate x -m https://huggingface.co/zai-org/glm-4-9b-chat
 generate x --vocab DIR/absent
 generate x --vocab world
 generate x --grammar DIR/absent
