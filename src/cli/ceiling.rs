@@ -5,7 +5,10 @@
 
 use crate::error::Result;
 use crate::exec::gpu::Device;
-use crate::exec::products::Products;
+use crate::exec::products::{Products, Timer, timer_on_cpu};
+use crate::exec::{ChosenDevice, DeviceDecision, host_memory};
+use crate::quant;
+use crate::report::{DeviceRates, MEASURED};
 use crate::tape::{MatrixPart, Rows, Tape};
 use std::sync::Arc;
 
@@ -38,13 +41,59 @@ impl Ceiling {
 }
 
 pub fn products(device: &Arc<Device>) -> Result<Products> {
+    Products::load(device, tape(if device.is_slow { 4 } else { 16 }, ROWS, K))
+}
+
+/// Records `n` products of matrices with `rows` rows and `k` columns.
+fn tape(n: usize, rows: usize, k: usize) -> Tape {
     let mut tape = Tape::new();
-    let y = tape.var("y", Rows::Tokens, &[K]);
-    let x = tape.var("x", Rows::Tokens, &[ROWS]);
-    for i in 0..if device.is_slow { 4 } else { 16 } {
-        tape.linear_add(MatrixPart::new(format!("w{i}"), ROWS, K), y, x);
+    let y = tape.var("y", Rows::Tokens, &[k]);
+    let x = tape.var("x", Rows::Tokens, &[rows]);
+    for i in 0..n {
+        tape.linear_add(MatrixPart::new(format!("w{i}"), rows, k), y, x);
     }
-    Products::load(device, tape)
+    tape
+}
+
+/// The number of small products whose time is the time of a word beside its reads.
+const WORDS: usize = 64;
+/// The number of rows and columns of a small product's matrix.
+const SMALL: usize = 64;
+
+/// Measures the rates from which the speed of decoding is estimated, in each format of [`MEASURED`]. Takes a few seconds.
+///
+/// # Errors
+/// `Device` or `Memory` if the device cannot run the products.
+pub fn rates(choice: &DeviceDecision) -> Result<DeviceRates> {
+    let (device, name, memory) = match &choice.chosen {
+        ChosenDevice::Gpu(adapter) => (Some(Arc::new(Device::open(adapter, false)?)), adapter.name.clone(), adapter.memory()),
+        ChosenDevice::Cpu => (None, "cpu".into(), host_memory()),
+    };
+    // A test build computes slowly on the CPU.
+    let rows = if device.is_none() && cfg!(debug_assertions) { ROWS / 16 } else { ROWS };
+    // Fewer matrices than for the ceiling, because they are encoded on the CPU.
+    let n = match &device {
+        Some(device) if !device.is_slow => 4,
+        Some(_) => 1,
+        None => 2,
+    };
+    let timer = |tape: Tape| -> Result<Timer> {
+        match &device {
+            Some(device) => Products::load(device, tape)?.timer(),
+            None => timer_on_cpu(tape),
+        }
+    };
+    let word = timer(tape(WORDS, SMALL, SMALL))?.best_of(REPEATS, 1)? / WORDS as f64;
+    let rate = |format: &&'static str| {
+        let mut tape = tape(n, rows, K);
+        tape.store_as(quant::find(format)?);
+        let bytes: usize = tape.matrices.iter().map(|m| m.size_bytes()).sum();
+        // What the products take beside their reads is counted as the time of their words.
+        let seconds = timer(tape)?.best_of(REPEATS, 1)?;
+        Ok((format.to_string(), bytes as f64 / (seconds - n as f64 * word).max(seconds / 2.0) / 1e9))
+    };
+    let read_gb_s = MEASURED.iter().map(rate).collect::<Result<_>>()?;
+    Ok(DeviceRates { id: choice.id.clone(), name, memory_bytes: memory.map(|m| m.total), read_gb_s, word_us: 1e6 * word })
 }
 
 pub fn read_gb_s(products: &Products) -> Result<f64> {

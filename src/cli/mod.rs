@@ -55,6 +55,7 @@ mod score;
 mod serve;
 mod signals;
 mod slots;
+mod speed;
 mod style;
 mod target;
 mod texts;

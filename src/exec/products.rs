@@ -1,6 +1,7 @@
 //! Plays tapes of matrix products, some with a norm and a token shift before them. Measures the best throughput of a device, and times candidates for
 //! tuning.
 
+use super::cpu::CpuModel;
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
 use crate::error::Result;
@@ -27,7 +28,7 @@ impl Products {
     pub fn load(device: &Arc<Device>, tape: Tape) -> Result<Products> {
         let n_weights = tape.matrices.iter().flat_map(|m| &m.parts).map(|p| p.rows * p.k).sum();
         let size_bytes = tape.matrices.iter().map(|m| m.size_bytes()).sum();
-        let weights = RepeatedWeights(Synthetic { seed: 1 }.bytes("w", &[512, 1024]));
+        let weights = RepeatedWeights::new();
         let model = GpuModel::load(device.clone(), Arc::new(tape), &weights, &mut |_, _| ())?;
         Ok(Products { model, n_weights, size_bytes })
     }
@@ -42,6 +43,14 @@ impl Products {
     pub fn timer_on(&self, device: Device) -> Result<Timer> {
         Ok(Timer(self.model.on(Arc::new(device)).executor(Room::pages(1))?))
     }
+}
+
+/// Returns a timer of a tape's steps on the CPU, with synthetic weights.
+///
+/// # Errors
+/// `Memory` if the host has no room for the weights.
+pub fn timer_on_cpu(tape: Tape) -> Result<Timer> {
+    Ok(Timer(CpuModel::load(Arc::new(tape), &RepeatedWeights::new(), &mut |_, _| ())?.executor(Room::pages(1))?))
 }
 
 /// Plays steps of [`Products`] and measures their time.
@@ -75,6 +84,12 @@ impl Timer {
 
 /// A source whose tensors repeat the same 1 MiB of weights: generating gigabytes of weights would take longer than the measurement.
 struct RepeatedWeights(Vec<u8>);
+
+impl RepeatedWeights {
+    fn new() -> RepeatedWeights {
+        RepeatedWeights(Synthetic { seed: 1 }.bytes("w", &[512, 1024]))
+    }
+}
 
 impl Source for RepeatedWeights {
     fn has(&self, _name: &str) -> bool {

@@ -2,13 +2,15 @@
 
 use super::memory::{MemoryReport, memory, weights_by_format};
 use super::published::published_name;
+use super::speed::{DecodeCost, SpeedReport};
 use crate::arch;
 use crate::error::Result;
 use crate::exec::FloatChoice;
-use crate::quant::{FORMATS, Float, Format};
+use crate::quant::Float;
 use crate::session::footprint::DeviceBytes;
-use crate::session::{Options, bytes_by_device, notes, vocabulary};
-use crate::tape::{MatrixSpec, Tape};
+use crate::session::{self, Options, bytes_by_device, vocabulary};
+use crate::tape::Tape;
+use crate::vocab::{Choice, WORLD_ROWS};
 use crate::weights::Checkpoint;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -54,6 +56,15 @@ pub struct InspectReport {
     /// The model's context length in tokens. `None` if the model has no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
+    /// The origin of the vocabulary: `tiny` or `world` (built in), `own` (in the model's file) or `file` (in the model's folder). `None` if none is
+    /// found.
+    pub vocabulary: Option<&'static str>,
+    /// An estimate of the decode speed on this machine. `None` if the machine was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<SpeedReport>,
+    /// The cost of a token. `None` if the architecture is unknown.
+    #[serde(skip)]
+    pub cost: Option<DecodeCost>,
     /// The vocabulary in the model's own file. `None` if the file has no vocabulary, or a damaged vocabulary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_vocab: Option<OwnVocab>,
@@ -93,6 +104,10 @@ pub struct DeviceMemory {
     /// The bytes of the states and caches of a session with one slot.
     pub state: u64,
     pub scratch: u64,
+    /// The sum of `weights`, `state` and `scratch`.
+    pub total: u64,
+    /// The bytes of the weights that the CPU reads from the mapped file.
+    pub mapped: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -135,6 +150,9 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
         weights: String::new(),
         devices: Vec::new(),
         context: None,
+        vocabulary: None,
+        speed: None,
+        cost: None,
         own_vocab: checkpoint.token_lists().ok().flatten().map(|lists| OwnVocab { kind: lists.model, n_tokens: lists.tokens.len() }),
         note: None,
         tensors: with_tensors.then_some(tensors),
@@ -154,7 +172,9 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             };
             let mut tape = Tape::new();
             blueprint.record(&mut tape);
-            report.bytes_per_token = FORMATS.iter().map(|f| (f.name(), bytes_per_token(&mut tape, *f))).collect();
+            let cost = DecodeCost::of(&mut tape);
+            report.bytes_per_token.clone_from(&cost.bytes_per_token);
+            report.cost = Some(cost);
             report.published = published_name(&f);
             report.weight_bytes = weights_by_format(&mut tape, checkpoint)?;
             let context = options.context_of(&f).unwrap_or(0);
@@ -162,14 +182,24 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             report.context = f.context;
             tape.store_as(Float::F16.format());
             let options = Options { dtype: FloatChoice::Exactly(Float::F16), ..options.clone() };
-            report.devices = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
+            let (devices, mut notes) = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
+            report.devices = devices;
             report.weights = tape.formats().join("+");
-            let mut notes = notes(checkpoint, &tape, &report.weights);
+            notes.extend(session::notes(checkpoint, &tape, &report.weights));
             // With this state format, loading the model would fail with the same message.
             notes.extend(tape.store_states(options.state_dtype.format()).err().map(|e| e.to_string()));
+            let (choice, note) = vocabulary(checkpoint, f.n_vocab);
             if !matches!(checkpoint.token_lists(), Ok(None)) {
-                notes.extend(vocabulary(checkpoint, f.n_vocab).1);
+                notes.extend(note);
             }
+            let is_found = matches!(choice, Choice::Found(_));
+            report.vocabulary = match checkpoint.path() {
+                None => Some("tiny"),
+                Some(_) if !is_found => None,
+                Some(_) if report.own_vocab.is_some() => Some("own"),
+                Some(_) if f.n_vocab == WORLD_ROWS => Some("world"),
+                Some(_) => Some("file"),
+            };
             report.note = Some(notes).filter(|n| !n.is_empty()).map(|n| n.join("; "));
             report.memory = Some(memory(&tape, context));
         }
@@ -178,28 +208,23 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
     Ok(report)
 }
 
-fn vector_bytes(tape: &Tape) -> u64 {
-    tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
-}
-
-/// Sets the format of all matrices of `tape` (the model's recorded program). Returns how many weight bytes one decoded token reads. An embedding
-/// counts as one row, because a token reads only its own row.
-fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
-    tape.store_as(format);
-    let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
-    tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vector_bytes(tape)
-}
-
 /// Sets the format that `options` select for each matrix of `tape` (the model's recorded program). Returns the memory that the model needs on
-/// each device, or an empty list without the option `strategy`.
+/// each device, or an empty list without the option `strategy`, and notes about the placement.
 fn by_strategy(
     tape: &mut Tape,
     n_layer: usize,
     checkpoint: &Checkpoint,
     options: &Options,
     context: Option<usize>,
-) -> Result<Vec<DeviceMemory>> {
-    let devices = bytes_by_device(tape, n_layer, checkpoint, options, context)?;
-    let one = |(id, bytes): (String, DeviceBytes)| DeviceMemory { id, weights: bytes.weights, state: bytes.slots, scratch: bytes.scratch };
-    Ok(devices.into_iter().map(one).filter(|_| options.strategy.is_some()).collect())
+) -> Result<(Vec<DeviceMemory>, Vec<String>)> {
+    let (devices, notes) = bytes_by_device(tape, n_layer, checkpoint, options, context)?;
+    let one = |(id, bytes): (String, DeviceBytes)| DeviceMemory {
+        id,
+        weights: bytes.weights,
+        state: bytes.slots,
+        scratch: bytes.scratch,
+        total: bytes.total(),
+        mapped: bytes.mapped,
+    };
+    Ok((devices.into_iter().map(one).filter(|_| options.strategy.is_some()).collect(), notes))
 }

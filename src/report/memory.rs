@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::exec::{FloatChoice, QuantPlan, assign_formats};
 use crate::quant::Float;
-use crate::session::CHUNK;
 use crate::session::footprint::{Footprint, Sizes, as_assigned};
-use crate::tape::{Room, Source, TOKENS_PER_BLOCK, Tape};
+use crate::session::{Options, session_sizes};
+use crate::tape::{Room, Source, Tape};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -13,22 +13,27 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Serialize)]
 pub struct MemoryReport {
     pub weights: u64,
-    /// The bytes of one slot: its recurrent state, or its keys and values for the whole context.
+    /// The bytes of the states and caches of a session with one slot.
+    pub state: u64,
+    /// The bytes of each further slot: its recurrent state, or its keys and values for the whole context.
     pub state_per_slot: u64,
     /// The bytes of all other buffers: the activations of a step with a prompt chunk of the default length, and buffers whose size depends
     /// only on the context.
     pub scratch: u64,
+    /// The sum of `weights`, `state` and `scratch`: the memory of a session with one slot.
+    pub total: u64,
 }
 
 /// Returns the memory that a model needs with the weight formats that `tape` has. `context` is the number of tokens that one slot has room for,
 /// or 0 for a recurrent model.
 pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
-    let blocks = context.div_ceil(TOKENS_PER_BLOCK);
-    let room = Room { pages: 1, blocks, listed: blocks, context };
-    let sizes = Sizes { room, tokens: CHUNK, outputs: 1 };
-    let footprint = Footprint::of(tape, &sizes, &as_assigned);
+    let one = session_sizes(&Options::default(), (context > 0).then_some(context));
+    let footprint = Footprint::of(tape, &one, &as_assigned);
     let all = 0..footprint.layers.len();
-    MemoryReport { weights: footprint.weights(all.clone()), state_per_slot: footprint.slots(all), scratch: footprint.scratch }
+    let further = Sizes { room: Room { pages: 1, ..one.room }, ..one };
+    let (weights, state, scratch) = (footprint.weights(all.clone()), footprint.slots(all.clone()), footprint.scratch);
+    let state_per_slot = Footprint::of(tape, &further, &as_assigned).slots(all);
+    MemoryReport { weights, state, state_per_slot, scratch, total: weights + state + scratch }
 }
 
 /// Returns for each format the number of bytes that all weights of `tape` would take in this format. The formats are `f32`, `f16` and every

@@ -19,6 +19,7 @@ mod predict;
 mod published;
 mod quality;
 mod score;
+mod speed;
 
 pub use crate::exec::predict::PredictedWord;
 pub use batch::{BatchChoice, BatchFailure, BatchLine, BatchReport, TokenLogprobs, Usage};
@@ -37,3 +38,4 @@ pub use predict::{PredictReport, PredictedStep};
 pub use published::{PublishedReport, published};
 pub use quality::{QualityReport, VariantReport, WeightsReport};
 pub use score::ScoreReport;
+pub use speed::{DecodeCost, DeviceRates, MEASURED, SpeedReport, two_digits, well_known};

@@ -106,6 +106,7 @@ impl Footprint {
             weights: own.iter().map(|l| l.weights).sum::<u64>() - tables + 2 * largest,
             slots: self.slots(layers),
             scratch: self.scratch,
+            mapped: 0,
         }
     }
 }
@@ -119,10 +120,12 @@ pub struct DeviceBytes {
     pub slots: u64,
     /// Bytes of activations and of the table of rotary angles.
     pub scratch: u64,
+    /// Bytes that are read from the memory-mapped checkpoint file. Not included in `weights`.
+    pub mapped: u64,
 }
 
 impl DeviceBytes {
-    /// Returns the sum of all bytes.
+    /// Returns the sum of all bytes but the mapped ones.
     pub fn total(&self) -> u64 {
         self.weights + self.slots + self.scratch
     }
@@ -142,6 +145,7 @@ pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) 
                 sum.weights += more.weights;
                 sum.slots += more.slots;
                 sum.scratch += more.scratch;
+                sum.mapped += more.mapped;
             }
             None => devices.push((device.into(), more)),
         }
@@ -151,7 +155,8 @@ pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) 
         if segment.is_on_cpu() {
             // On the CPU, all layers are resident.
             let mut own = footprint.on_device(segment.layers.clone(), segment.layers.len());
-            own.weights -= footprint.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum::<u64>();
+            own.mapped = footprint.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum();
+            own.weights -= own.mapped;
             add("cpu", own);
             continue;
         }

@@ -86,8 +86,12 @@ pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     Sizes { room, tokens: options.chunk.unwrap_or(CHUNK).min(CHUNK), outputs: 1 }
 }
 
-/// Sets the formats of a tape's matrices. Returns the id of each device and the bytes that a session with one slot needs on this device. Returns an
-/// empty list if `options` have neither a strategy nor parts.
+/// The id of each device, and the bytes that a session with one slot needs on this device.
+#[cfg(not(target_arch = "wasm32"))]
+pub type BytesByDevice = Vec<(String, DeviceBytes)>;
+
+/// Sets the formats of a tape's matrices. Returns the bytes of each device, empty if `options` have neither a strategy nor parts, and notes for the
+/// user about the placement.
 ///
 /// # Errors
 /// `Usage` if a strategy or a plan does not fit the model; `Memory` if `auto` finds no placement.
@@ -98,11 +102,11 @@ pub fn bytes_by_device(
     source: &dyn Source,
     options: &Options,
     context: Option<usize>,
-) -> Result<Vec<(String, DeviceBytes)>> {
+) -> Result<(BytesByDevice, Vec<String>)> {
     let layout = crate::exec::wait::block_on(lay_out(tape, n_layer, source, options, context))?;
     let placed: Vec<PlacedLayers> = layout.parts.iter().map(|part| part.placed(part.device.to_string(), tape.n_layers())).collect();
     let footprint = Footprint::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
-    Ok(by_device(&placed, &|_| &footprint))
+    Ok((by_device(&placed, &|_| &footprint), layout.notes))
 }
 
 /// Returns the strategy that `auto` chooses for the free memory of this machine.

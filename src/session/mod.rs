@@ -53,7 +53,7 @@ pub use definition::{is_tuned, notes};
 pub use embed::{Embedder, Embedding};
 pub use generate::{Generated, Prompt, Timings};
 #[cfg(not(target_arch = "wasm32"))]
-pub use layout::bytes_by_device;
+pub use layout::{bytes_by_device, sizes as session_sizes};
 pub use logprobs::Logprobs;
 pub use model::Model;
 pub use options::{CHUNK, DEFAULT_CONTEXT, Device, LONG_CHUNK, ModelSource, Options, Output, PartOn, StateOrientation};

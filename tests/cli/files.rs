@@ -34,6 +34,48 @@ fn inspect_and_devices_say_what_there_is() {
     assert_eq!((last["id"].as_str(), last["type"].as_str(), last["chosen"].as_bool()), (Some("cpu"), Some("builtin"), Some(true)));
 }
 
+/// Runs the program with its measurements in `cache`.
+fn run_with(cache: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+    command.args(words(args)).env("WINGBEAT_CACHE", cache).env("WINGBEAT_DEVICE", "cpu").stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn inspect_adds_up_the_memory() {
+    let cache = tempfile::tempdir().unwrap();
+    let report = |args: &str| json(&run_with(cache.path(), args));
+    let sum = |of: &Value| ["weights", "state", "scratch"].iter().map(|part| of[part].as_u64().unwrap()).sum::<u64>();
+    let whole = report("inspect --json");
+    assert_eq!(whole["memory"]["total"].as_u64(), Some(sum(&whole["memory"])));
+    assert_eq!((whole["vocabulary"].as_str(), whole.get("speed")), (Some("tiny"), None));
+    let split = json(&run(&["inspect", "--json", "--strategy", "gpu fp16 *1+"]));
+    assert_eq!(split["devices"].as_array().unwrap().len(), 2);
+    assert_eq!(split["devices"][0]["total"].as_u64(), Some(sum(&split["devices"][0])));
+    let page = stdout(&run_with(cache.path(), "inspect"));
+    assert!(page.contains("\nshape            6 layers, embedding 128, ffn 512, 2 heads of 64\n"), "{page}");
+    assert!(page.contains("\nvocabulary       2048 tokens, tiny (built in)\n") && page.contains(" scratch = "), "{page}");
+    assert!(page.lines().count() <= 12, "{page}");
+}
+
+#[test]
+fn inspect_estimates_the_speed_of_a_measured_machine() {
+    let cache = tempfile::tempdir().unwrap();
+    let rates = r#"{"cpu":{"id":"cpu","name":"cpu","memory_bytes":null,"read_gb_s":{"f16":10.0,"i8":10.0,"i4":10.0},"word_us":0.0}}"#;
+    std::fs::write(cache.path().join("rates.json"), rates).unwrap();
+    let report = json(&run_with(cache.path(), "inspect --json"));
+    assert_eq!((report["speed"]["estimate"].as_bool(), report["speed"]["device"].as_str()), (Some(true), Some("cpu")));
+    for format in ["f16", "i8", "i4"] {
+        let want = 10e9 / report["bytes_per_token"][format].as_f64().unwrap();
+        assert!((report["speed"]["tokens_per_second"][format].as_f64().unwrap() / want - 1.0).abs() < 1e-9, "{report}");
+    }
+    let page = stdout(&run_with(cache.path(), "inspect"));
+    assert!(page.contains("\nspeed, estimate  tokens/s on cpu: 2900 in f16, "), "{page}");
+    // The measured rates replace those of the file.
+    let measured = json(&run_with(cache.path(), "inspect --speed --json"));
+    assert!(measured["speed"]["tokens_per_second"]["i4"].as_f64().unwrap() > 0.0, "{measured}");
+    assert_ne!(std::fs::read_to_string(cache.path().join("rates.json")).unwrap(), rates);
+}
+
 #[test]
 fn convert_writes_what_generates_the_same() {
     let folder = tempfile::tempdir().unwrap();

@@ -78,6 +78,9 @@ fn doctor_finds_the_host_sound() {
     assert_eq!(std::fs::read_to_string(&page).unwrap(), shown);
     let report = json(&run(&words("doctor --device cpu --json")));
     assert_eq!((report["ok"].as_bool(), report["device"].as_str()), (Some(true), Some("cpu")));
+    assert!(shown.contains("speed, estimated from read rates") && shown.contains("\n  rwkv7-7.2b  "), "{shown}");
+    let speeds = report["speed"].as_array().unwrap();
+    assert!(speeds.len() == 5 && speeds.iter().all(|s| s["estimate"] == true && s["tokens_per_second"].get("i4").is_some()), "{report}");
 }
 
 /// The second measurement would take hours, so the test interrupts it.

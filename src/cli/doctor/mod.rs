@@ -1,6 +1,6 @@
 //! `doctor`: checks drivers, kernels and results, and prints a page with the results for bug reports.
 //!
-//! The page has facts about the host, and the results of three checks. The first check compares every kernel with its reference implementation
+//! The page has facts about the host, the results of three checks, and estimates of speed. The first check compares every kernel with its reference implementation
 //! on the CPU. The second check compares the built-in model's logits with golden logits. The third check measures how fast weights are read. The
 //! exit code is 3 if a result is wrong or the device cannot be opened, and 130 if the user stopped a check.
 
@@ -14,12 +14,12 @@ use super::output::{Output, say};
 use super::progress::about;
 use super::target::ForceArgs;
 use super::values::OUTPUT;
-use super::{Failure, Outcome, ceiling, devices, flags, signals};
+use super::{Failure, Outcome, ceiling, devices, flags, inspect, model_options, signals, speed};
 use crate::error::{Error, Kind, Result};
 use crate::exec::gpu::{Adapter, AdapterKind, Backend, Device, adapters};
 use crate::exec::selftest::Extent;
 use crate::exec::{ChosenDevice, DeviceChoice, DeviceDecision, choose};
-use crate::report::{self, BuildReport, DeviceReport};
+use crate::report::{self, BuildReport, DeviceReport, SpeedReport};
 use golden::Golden;
 use host::Finding;
 use kernels::{KernelFamily, Kernels};
@@ -103,6 +103,8 @@ struct Results {
     /// The comparison with the golden logits. `None` if the user stopped the check before this comparison.
     golden: Option<Golden>,
     bandwidth: Option<Bandwidth>,
+    /// Estimates of the decode speed of well-known models on the device. Empty if they were not measured.
+    speed: Vec<SpeedReport>,
     /// The first error that prevented the check of the kernels or the measurement of the speed.
     failure: Option<String>,
     /// True if all checks ran and all results are right.
@@ -208,10 +210,21 @@ fn examine(choice: &DeviceDecision, backend: Backend, extent: Extent, stop: Arc<
     });
     let checks = checks.into_inner().unwrap_or_else(PoisonError::into_inner);
     let interrupted = checks.is_interrupted();
-    let bandwidth = adapter.filter(|_| !checks.is_stopped()).and_then(|adapter| speed(adapter).map_err(&mut keep).ok());
+    let bandwidth = adapter.filter(|_| !checks.is_stopped()).and_then(|adapter| bandwidth(adapter).map_err(&mut keep).ok());
+    let speed = if checks.is_stopped() { None } else { estimates(choice).map_err(&mut keep).ok() };
     let counts = checks.counts;
     let ok = failure.is_none() && !interrupted && counts.right == counts.planned;
-    Results { full: extent == Extent::Full, interrupted, checks: counts, kernels, golden, bandwidth, failure, ok }
+    Results {
+        full: extent == Extent::Full,
+        interrupted,
+        checks: counts,
+        kernels,
+        golden,
+        bandwidth,
+        speed: speed.unwrap_or_default(),
+        failure,
+        ok,
+    }
 }
 
 /// Prints which device is checked and about how long this takes. The estimate uses measurements on two cores with llvmpipe and on a
@@ -232,7 +245,13 @@ fn announce(choice: &DeviceDecision, extent: Extent, n_checks: usize) {
     }
 }
 
-fn speed(adapter: &Adapter) -> Result<Bandwidth> {
+/// Measures the rates of the device, keeps them for `inspect`, and estimates the speed of well-known models.
+fn estimates(choice: &DeviceDecision) -> Result<Vec<SpeedReport>> {
+    let rates = speed::measure(choice, model_options::cache_folder().as_deref())?;
+    report::well_known(&rates)
+}
+
+fn bandwidth(adapter: &Adapter) -> Result<Bandwidth> {
     let device = Arc::new(Device::open(adapter, false)?);
     Ok(Bandwidth { read_gb_s: ceiling::read_gb_s(&ceiling::products(&device)?)?, what: ceiling::WHAT })
 }
@@ -299,6 +318,10 @@ impl Results {
             None if failed || stopped => "  not measured".into(),
             None => "  not measured on the device cpu".into(),
         });
+        if !self.speed.is_empty() {
+            lines.extend(["".into(), "speed, estimated from read rates (`wingbeat bench` measures it): tokens/s of one text".into()]);
+            lines.extend(self.speed.iter().map(|s| format!("  {:<11} {}", s.model.unwrap_or_default(), inspect::speeds(s))));
+        }
         if let Some(failure) = &self.failure {
             lines.extend(["".into(), "failure".into(), format!("  {failure}")]);
         }
@@ -341,7 +364,17 @@ mod tests {
         }];
         let checks = Counts { planned, done, right };
         let ok = !interrupted && right == planned;
-        Results { full, interrupted, checks, kernels, golden: Some(Golden::default()), bandwidth: None, failure: None, ok }
+        Results {
+            full,
+            interrupted,
+            checks,
+            kernels,
+            golden: Some(Golden::default()),
+            bandwidth: None,
+            speed: Vec::new(),
+            failure: None,
+            ok,
+        }
     }
 
     #[test]

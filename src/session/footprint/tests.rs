@@ -103,7 +103,7 @@ fn mapped_bytes_are_computed_for_layers_on_the_cpu_only() {
 #[test]
 fn a_device_without_room_is_named_with_its_bytes() {
     const FULL: u64 = (7 << 30) + (250 << 20);
-    let bytes = |weights| DeviceBytes { weights, slots: 200 << 20, scratch: 50 << 20 };
+    let bytes = |weights| DeviceBytes { weights, slots: 200 << 20, scratch: 50 << 20, mapped: 0 };
     let devices = [("cpu".to_string(), bytes(1 << 30)), ("gpu:1".to_string(), bytes(7 << 30))];
     let memory = |id: &str| (id == "gpu:1").then_some(Memory { total: 8 << 30, free: Some(FULL - 1) });
     let e = check(&devices, &memory).unwrap_err();
