@@ -18,9 +18,9 @@ const FLAGS: &[(&str, &str)] = &[
     ("--hf-file", IN_REPOSITORY),
     ("-mu", "wingbeat's name is -m"),
     ("--model-url", "wingbeat's name is -m"),
-    ("-ngl", "--device gpu runs all layers on the GPU; --strategy 'gpu f16 *10 -> cpu f32' divides them"),
-    ("--n-gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu f16 *10 -> cpu f32' divides them"),
-    ("--gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu f16 *10 -> cpu f32' divides them"),
+    ("-ngl", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
+    ("--n-gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
+    ("--gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
     ("-sys", "wingbeat's name is --system"),
     ("--system-prompt", "wingbeat's name is --system"),
     ("--ctx-size", "wingbeat's name is --context"),
@@ -38,7 +38,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("--chat-template", "wingbeat's name is --format"),
     ("--jinja", "templates need no flag; --format chooses one"),
     ("--quantization", "wingbeat's name is --quant"),
-    ("--tensor-parallel-size", "--strategy 'gpu:0 f16 *12 -> gpu:1 f16' divides the layers among GPUs"),
+    ("--tensor-parallel-size", "--strategy 'gpu:0 fp16 *12 -> gpu:1 fp16' divides the layers among GPUs"),
 ];
 
 /// Returns the first flag in the arguments `given` that another program has and wingbeat has not, with a hint.
@@ -77,6 +77,7 @@ pub fn read_as_help(given: &[OsString]) -> Option<(&'static str, &'static str)> 
 mod tests {
     use super::*;
     use crate::cli::Cli;
+    use crate::exec::strategy::Strategy;
     use clap::CommandFactory;
 
     #[test]
@@ -87,6 +88,13 @@ mod tests {
                 assert!(FLAGS.iter().all(|(known, _)| known.trim_start_matches('-') != flag), "{flag} of {}", sub.get_name());
             }
         }
+    }
+
+    #[test]
+    fn strategies_in_hints_are_valid() {
+        let quoted = FLAGS.iter().filter_map(|(_, hint)| hint.split_once("--strategy '")?.1.split_once('\'')).map(|(text, _)| text);
+        let all: Vec<Strategy> = quoted.map(|text| text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))).collect();
+        assert!(all.len() >= 4);
     }
 
     #[test]

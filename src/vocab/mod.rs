@@ -176,8 +176,8 @@ impl Vocab {
     pub fn find_noting(path: &Path) -> Result<(Vocab, Option<String>)> {
         #[cfg(feature = "embedded-model")]
         match path.to_str() {
-            Some("world") if !path.exists() => return Ok((Self::world(), None)),
-            Some("tiny") if !path.exists() => return Ok((Self::tiny(), None)),
+            Some("world") if !path.exists() => Ok((Self::world(), None)),
+            Some("tiny") if !path.exists() => Ok((Self::tiny(), None)),
             _ => {
                 let is_world_file = path.file_name().is_some_and(|name| name == WORLD_FILE);
                 let vocab = if is_world_file && !path.exists() { Self::world() } else { Self::open(path)? };
