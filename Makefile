@@ -15,11 +15,13 @@ FUZZ    ?=
 HOURS   ?= 1
 # GPUs and options of `make gpu-compile`: stock, newer, other, or names (tools/gpu-compile.sh)
 GPUS    ?= stock
+# Parts of `make dist` and `make dist-check`: make dist PARTS="linux-x86_64 deb"; default: all that this machine can build or run
+PARTS   ?=
 
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-page test-serve soak test-all lint check-portable bench gpu-compile gpu-check picture fuzz deny clean
+.PHONY: help demo test test-docs test-page test-serve soak test-all lint check-portable bench gpu-compile gpu-check dist dist-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +74,12 @@ gpu-compile: ## compile the kernels with real GPUs' compilers, without a GPU; GP
 gpu-check: ## check and measure a GPU, write a page to benches/results; CHECK="--models rwkv7-0.1b" passes options
 	$(CARGO) build --release
 	tools/gpu-check.sh $(CHECK)
+
+dist: ## build the programs to download into target/dist, for Linux, Windows and macOS; PARTS="linux-x86_64 deb" chooses
+	@tools/dist.sh $(PARTS)
+
+dist-check: ## start the programs of `make dist` in empty roots, under qemu and under Wine; as root
+	@tools/dist-check.sh $(PARTS)
 
 picture: ## record the README's terminal session again
 	$(CARGO) build --release

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs the Linux tarball in roots that contain the C library and nothing else: that of Debian 11, the oldest whose packages are still
+# published (glibc 2.31), and of Debian 12.
+# shellcheck source=tools/dist-check/common.sh
+. "$(dirname "$0")/common.sh"
+
+need_roots
+tarball=$out/wingbeat-linux-$(uname -m).tar.gz
+[ -e "$tarball" ] || missing "$tarball is missing" "make dist PARTS=linux-$(uname -m)"
+run() { inside "$@"; }
+for suite in bullseye bookworm; do
+  root=$(bare_root $suite "$(dpkg --print-architecture)")
+  tar -C "$root" -xzf "$tarball"
+  echo "-- Debian $suite: $(find "$root" -name 'libc-2*.so' -o -name libc.so.6 | head -1 | sed "s|$root||"), no shell"
+  try_program "$root/root" "$root" /wingbeat-"$version"-linux-"$(uname -m)"/wingbeat
+done
