@@ -52,7 +52,7 @@ soak: ## 64 clients of `serve` for HOURS=1, with restarts and kills; picture and
 	@tools/setup.sh compiler
 	@SOAK_HOURS=$(HOURS) tools/test-serve.sh short soak
 
-test-all: ## repeat the tests with checked shaders, other kernels, split matrices, and SwiftShader if it is installed
+test-all: ## repeat the tests with checked shaders, other kernels, split matrices and other drivers; OpenGL; Windows under Wine
 	@tools/setup.sh compiler
 	@tools/test-all.sh
 

@@ -30,6 +30,10 @@ else
 fi
 printf '\n== a newer driver, with cooperative matrices\n'
 tools/test-lavapipe.sh || failed+=("a newer driver")
+printf '\n== OpenGL\n'
+tools/test-gl.sh || failed+=("OpenGL")
+printf '\n== the Windows program under Wine\n'
+tools/test-wine.sh || failed+=("the Windows program")
 printf '\n== compilers of real GPUs\n'
 tools/gpu-compile.sh stock newer other hlsl || failed+=("compilers of real GPUs")
 printf '\n== the server: all clients, load, operation\n'

@@ -7,6 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 program=${1:-$(tools/setup.sh program debug)}
+WINGBEAT_CACHE=$(mktemp -d)
+trap 'rm -rf "$WINGBEAT_CACHE"' EXIT
+export WINGBEAT_CACHE
 unset WINGBEAT_DEVICE WINGBEAT_KERNELS
 if ! "$program" devices --backend gl --json 2>/dev/null | grep -q '"id":"gpu:'; then
   echo "SKIPPED: no OpenGL (Debian: apt-get install libegl1 libgles2 libgl1-mesa-dri)"
@@ -17,11 +20,12 @@ failed=0
 for kernels in lanes groups; do
   echo "-- kernels $kernels"
   export WINGBEAT_KERNELS=$kernels
-  "$program" doctor --device gpu --backend gl --no-cache | tail -3 || failed=1
+  "$program" doctor --device gpu --backend gl >"$WINGBEAT_CACHE/page" || { failed=1; cat "$WINGBEAT_CACHE/page" >&2; }
+  grep ' checks right' "$WINGBEAT_CACHE/page"
   for model in tests/models/tiny-rwkv4.safetensors tests/models/tiny-rwkv6.safetensors tests/models/tiny-glm4; do
     options=(-m "$model" --vocab tiny --temperature 0 -n 24 $'User: light\n\nAssistant:')
-    expected=$("$program" generate --device cpu "${options[@]}") || failed=1
-    found=$("$program" generate --device gpu --backend gl --no-cache "${options[@]}") || failed=1
+    expected=$("$program" generate --quiet --device cpu "${options[@]}") || failed=1
+    found=$("$program" generate --quiet --device gpu --backend gl "${options[@]}") || failed=1
     if [ "$found" = "$expected" ]; then
       echo "$model: as on the CPU"
     else

@@ -11,6 +11,6 @@ run() { inside "$@"; }
 for suite in bullseye bookworm; do
   root=$(bare_root $suite "$(dpkg --print-architecture)")
   tar -C "$root" -xzf "$tarball"
-  echo "-- Debian $suite: $(find "$root" -name 'libc-2*.so' -o -name libc.so.6 | head -1 | sed "s|$root||"), no shell"
+  echo "-- the C library of Debian $suite, $(inside "$root" "/lib/$(uname -m)-linux-gnu/libc.so.6" | grep -om1 'version [0-9.]*[0-9]'), and no shell"
   try_program "$root/root" "$root" /wingbeat-"$version"-linux-"$(uname -m)"/wingbeat
 done

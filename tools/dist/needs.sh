@@ -6,7 +6,7 @@ set -euo pipefail
 program=${1:?usage: needs.sh PROGRAM VERSION} newest=${2:?usage: needs.sh PROGRAM VERSION}
 command -v readelf >/dev/null || { echo "dist: readelf is missing: Debian: apt-get install binutils" >&2; exit 3; }
 
-# readelf also reads programs of other architectures, unlike objdump. It translates its output, hence LC_ALL.
+# readelf also reads programs of other architectures, unlike objdump. LC_ALL stops it from translating its output.
 libraries=$(LC_ALL=C readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort)
 symbols=$(LC_ALL=C readelf -W --dyn-syms "$program" | grep -o '@GLIBC_[0-9.]*' | sed 's/.*_//' | sort -Vu)
 found=$(tail -1 <<<"$symbols")
