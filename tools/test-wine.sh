@@ -30,7 +30,8 @@ mkdir "$work/bin"
 cp "$program" "$work/bin/wingbeat.exe"
 
 # Wine 8 lacks this library, from which Rust's standard library gets random numbers. It forwards to the one that Wine has.
-if ! find / -xdev -name bcryptprimitives.dll -path '*wine*' 2>/dev/null | grep -q .; then
+libraries=(/usr/lib/*/wine/x86_64-windows /usr/lib*/wine/x86_64-windows /opt/wine*/lib*/wine/x86_64-windows)
+if ! find "${libraries[@]}" -name bcryptprimitives.dll 2>/dev/null | grep -q .; then
   # shellcheck source=tools/dist/common.sh
   zig=$(. tools/dist/common.sh; zig 2>/dev/null; command -v python-zig) || skip "no zig, which compiles a library that Wine lacks"
   cat >"$work/random.c" <<'C'
@@ -67,7 +68,8 @@ check() { # NAME, EXPECTED, COMMAND…
 
 prompt=$'User: light\n\nAssistant:'
 text=" And the light of the sun shall be darkened, and the light shall be darkened, and the light shall be"
-run --version | head -1
+run --version >"$work/version" || { cat "$work/errors" >&2; exit 1; }
+head -1 "$work/version"
 check CPU "$text" run generate --device cpu --temperature 0 -n 24 "$prompt"
 if run devices --backend vulkan --json | grep -q '"id":"gpu:'; then
   check Vulkan "$text" run generate --device gpu --backend vulkan --no-cache --temperature 0 -n 24 "$prompt"
