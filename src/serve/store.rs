@@ -150,10 +150,13 @@ fn make_private(folder: &std::path::Path) -> std::io::Result<()> {
     make.recursive(true).create(folder)
 }
 
+#[cfg(unix)]
 fn others_may_write(folder: &std::path::Path) -> bool {
-    #[cfg(unix)]
-    return folder.metadata().is_ok_and(|found| std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o022 != 0);
-    #[cfg(not(unix))]
+    folder.metadata().is_ok_and(|found| std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o022 != 0)
+}
+
+#[cfg(not(unix))]
+fn others_may_write(_: &std::path::Path) -> bool {
     false
 }
 

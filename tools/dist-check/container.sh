@@ -25,8 +25,10 @@ setting() { python3 -c 'import json,sys; print(eval("json.load(open(sys.argv[1])
 user=$(setting '["user"]')
 [ "$user" != root ] || fail "the program runs as root"
 # `inside` reads both variables. chroot reads names of users outside the root, so it gets numbers.
-# shellcheck disable=SC2034
 RUN_AS=$(inside "$root" id -u "$user"):$(inside "$root" id -g "$user") RUN_HOME=/home/$user
+export RUN_AS RUN_HOME
+step "user"
+ok "$(inside "$root" id)"
 entry=$(setting '["entrypoint"][0]')
 
 run() { inside "$@"; }

@@ -77,6 +77,12 @@ struct KernelCheck {
 /// The maximum number of threads. Each thread has its own device. The driver's compiler takes most of the time and uses one core.
 const MAX_THREADS: usize = 4;
 
+/// Returns the number of threads for an adapter. Threads that use OpenGL share one context, and wgpu panics in a thread that waits longer than six
+/// seconds for it (one second on Windows).
+fn n_threads(adapter: &Adapter) -> usize {
+    if adapter.backend == "gl" { 1 } else { std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS) }
+}
+
 impl Kernels {
     /// Opens the adapter and determines the families to check.
     ///
@@ -107,7 +113,8 @@ impl Kernels {
     }
 
     /// Checks all families. Ends early if the user stops the check. A case that cannot run counts as wrong. The first job compiles the kernels that
-    /// models use in the default format. Dropping `led` after this job signals that the driver has cached these kernels.
+    /// models use in the default format. Dropping `led` after this job signals that the driver has cached these kernels. With one thread, `led` is
+    /// dropped at the end, so that no other check uses the adapter at the same time.
     pub fn run(&self, checks: &Mutex<Checks>, led: Sender<()>) -> Vec<KernelFamily> {
         let formats = FORMATS.iter().copied().map(Some).chain(self.with_draws.then_some(None));
         let jobs: Vec<KernelCheck> =
@@ -115,6 +122,7 @@ impl Kernels {
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
         let led = Mutex::new(Some(led));
+        let n_threads = n_threads(&self.adapter);
         let take = || {
             let i = next.fetch_add(1, Ordering::Relaxed);
             Some((i, jobs.get(i)?))
@@ -123,7 +131,7 @@ impl Kernels {
             while let Some((i, job)) = take() {
                 let outcomes = self.job(*job, opened, checks);
                 lock(&done).push((job.family, outcomes));
-                if i == 0 {
+                if i == 0 && n_threads > 1 {
                     drop(lock(&led).take());
                 }
                 if lock(checks).is_stopped() {
@@ -132,7 +140,6 @@ impl Kernels {
             }
         };
         std::thread::scope(|scope| {
-            let n_threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
             for _ in 1..n_threads.min(jobs.len()) {
                 let help = || {
                     if let Ok(device) = Device::open(&self.adapter, false) {

@@ -215,10 +215,22 @@ fn instance(backend: Backend) -> &'static wgpu::Instance {
 
 /// Lists the adapters of a backend, sorted by kind. A browser lists at most one adapter.
 pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
-    let listed = instance(backend).enumerate_adapters(backend.entry().1).await;
+    let listed = match backend {
+        #[cfg(not(target_arch = "wasm32"))]
+        Backend::Gl => gl_adapters().to_vec(),
+        _ => instance(backend).enumerate_adapters(backend.entry().1).await,
+    };
     let mut adapters: Vec<Adapter> = listed.into_iter().map(Adapter::new).collect();
     adapters.sort_by_key(|a| a.kind);
     adapters
+}
+
+/// Lists OpenGL's adapters, once per process. wgpu guards each listing's context with a lock of its own, but all listings share one context: two
+/// threads with adapters of two listings would use it at the same time, and the driver would refuse one of them.
+#[cfg(not(target_arch = "wasm32"))]
+fn gl_adapters() -> &'static [wgpu::Adapter] {
+    static LISTED: OnceLock<Vec<wgpu::Adapter>> = OnceLock::new();
+    LISTED.get_or_init(|| crate::exec::wait::block_on(instance(Backend::Gl).enumerate_adapters(wgpu::Backends::GL)))
 }
 
 /// Calls [`adapters_async`] and blocks until it returns.

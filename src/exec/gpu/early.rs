@@ -25,13 +25,14 @@ pub struct Early {
 }
 
 impl Early {
-    /// Starts to compile the kernels that the section needs for its first steps. Starts no threads for software adapters.
+    /// Starts to compile the kernels that the section needs for its first steps. Starts no threads for software adapters, and none if the driver
+    /// allows only one thread at a time.
     pub fn begin(device: &Arc<Device>, section: &Section) -> Early {
         let recipes = match device.caps.class {
-            Class::Groups => recipes(device, section),
-            Class::Lanes => Vec::new(),
+            Class::Groups if n_threads(device) > 1 => recipes(device, section),
+            _ => Vec::new(),
         };
-        let n = n_threads().min(recipes.len());
+        let n = n_threads(device).min(recipes.len());
         let left: Arc<Queue> = Arc::new(Mutex::new(recipes.into()));
         let work = |_| {
             let (device, left) = (device.clone(), left.clone());

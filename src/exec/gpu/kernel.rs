@@ -66,12 +66,12 @@ impl Kernels {
             Ok(places) => missing.retain(|recipe| !places.contains_key(&(recipe.clone(), device.trusted))),
             Err(_) => return,
         }
-        if missing.len() < 2 {
+        if missing.len() < 2 || n_threads(device) < 2 {
             return;
         }
         let missing = Mutex::new(missing);
         std::thread::scope(|scope| {
-            for _ in 0..n_threads() {
+            for _ in 0..n_threads(device) {
                 scope.spawn(|| self.build_next(device, &missing));
             }
         });
@@ -93,9 +93,13 @@ impl Kernels {
 /// The largest number of threads that compile kernels.
 const MOST_THREADS: usize = 8;
 
-/// Returns how many threads compile kernels at a time.
+/// Returns how many threads compile kernels at a time. Threads that use OpenGL share one context, and wgpu panics in a thread that waits longer
+/// than six seconds for it (one second on Windows). On a busy machine llvmpipe compiles that long.
 #[cfg(not(target_arch = "wasm32"))]
-pub fn n_threads() -> usize {
+pub fn n_threads(device: &Device) -> usize {
+    if device.device.adapter_info().backend == wgpu::Backend::Gl {
+        return 1;
+    }
     std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS)
 }
 
