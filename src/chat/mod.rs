@@ -13,7 +13,9 @@ mod think;
 
 pub use crate::template::fill_prompt;
 pub use crate::template::{Message, Role, Tool, ToolCall};
-pub(crate) use begun::{is_begun, with_thought};
+pub(crate) use begun::is_begun;
+#[cfg(feature = "serve")]
+pub(crate) use begun::with_thought;
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use format::first_prompt;
 pub use format::{Format, InitialPrompt, Thinking};

@@ -177,6 +177,7 @@ impl Question {
     }
 
     /// Returns the answer that the last message begins, without its thought. `None` if the last message is not an answer.
+    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
     pub(crate) fn begun(&self) -> Option<&str> {
         self.begun.as_deref()
     }

@@ -295,9 +295,15 @@ impl WeightArgs {
             None => self.run.measure_once()?,
         }
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
-        // The adapter changes the weights of a model that generates text, not those of an embedding model beside it.
-        let lora = self.lora.clone().zip(self.lora_alpha).filter(|_| output == Results::Logits);
+        let lora = self.lora.clone().zip(self.lora_alpha);
         load(source, &Options { dtype, quant, strategy, output, lora, ..self.run.options(self.vocab.clone())? })
+    }
+
+    /// Loads a model for vectors beside a model with an adapter. The adapter does not apply to it.
+    pub fn load_for_vectors(&self, path: &Path) -> Result<Model> {
+        let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
+        let options = Options { dtype, quant, output: Results::Hidden, ..self.run.options(self.vocab.clone())? };
+        load(&ModelSource::Path(path.to_path_buf()), &options)
     }
 
     /// Loads a second model with the same device and weight formats. The options for vocabulary and strategy do not apply to it.

@@ -247,7 +247,11 @@ fn named(text: &str) -> (String, PathBuf) {
 
 fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usize, states: &[(String, PathBuf)]) -> Result<Engine> {
     let is_for_text = task == ServedTask::Text;
-    let model = args.weights.load(source, if is_for_text { Results::Logits } else { Results::Hidden })?;
+    // An adapter belongs to models that generate text.
+    let model = match (is_for_text, source) {
+        (false, ModelSource::Path(path)) if args.weights.lora.is_some() => args.weights.load_for_vectors(path)?,
+        _ => args.weights.load(source, if is_for_text { Results::Logits } else { Results::Hidden })?,
+    };
     if is_for_text {
         model.check_speaks()?;
     }

@@ -41,6 +41,9 @@ fn checked(schema: &Value) -> Result<Value> {
     Ok(schema)
 }
 
+/// The most texts of a choice.
+const MAX_TEXTS: usize = 2000;
+
 /// A grammar that an output text must follow, independent of any vocabulary. [`Pieces::follow`](super::Pieces::follow) applies the grammar to a
 /// text.
 #[derive(Debug, Clone)]
@@ -104,7 +107,8 @@ impl Grammar {
     /// `Input` if the text is empty. [`Pieces::follow`](super::Pieces::follow) reports wrong expressions.
     pub fn regex(text: &str) -> Result<Grammar> {
         let text = text.strip_prefix('^').unwrap_or(text);
-        let text = text.strip_suffix('$').filter(|rest| !rest.ends_with('\\')).unwrap_or(text);
+        let is_escaped = |rest: &&str| rest.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1;
+        let text = text.strip_suffix('$').filter(|rest| !is_escaped(rest)).unwrap_or(text);
         if text.is_empty() {
             return Err(Error::input("expected a regular expression that matches some text, found an empty one"));
         }
@@ -114,13 +118,17 @@ impl Grammar {
     /// Returns the grammar that accepts each of `texts` and nothing else.
     ///
     /// # Errors
-    /// `Input` if there is no text.
+    /// `Input` if there is no text, or too many.
     pub fn choice(texts: &[String]) -> Result<Grammar> {
         if texts.is_empty() {
             return Err(Error::input("expected at least one text to choose from, found none"));
         }
+        if texts.len() > MAX_TEXTS {
+            return Err(Error::input(format!("expected at most {MAX_TEXTS} texts to choose from, found {}", texts.len())));
+        }
         let quoted: Vec<String> = texts.iter().map(|text| lark::quoted(text)).collect();
-        Ok(Grammar { rules: format!("whole: {}\n", quoted.join(" | ")), lead: String::new(), schema: None, closes: true })
+        // One lexeme, because llguidance takes much longer for one per text.
+        Ok(Grammar { rules: format!("whole: WHOLE\nWHOLE: {}\n", quoted.join(" | ")), lead: String::new(), schema: None, closes: true })
     }
 
     /// Returns the grammar of any JSON object, with the spacing of [`json_schema`](Self::json_schema).

@@ -138,6 +138,11 @@ impl Engine {
         &self.shared.model
     }
 
+    /// Returns 12 hexadecimal digits that tell the tuned initial state with this name from other states, or `None` if the engine has no such state.
+    pub fn initial_digest(&self, name: &str) -> Option<&str> {
+        self.shared.initial_digest(name).ok()
+    }
+
     /// Returns whether the engine scores documents: see [`EngineOptions::reranker`].
     pub fn has_reranker(&self) -> bool {
         self.shared.options.reranker.is_some()

@@ -7,7 +7,7 @@ use crate::chat::{Format, Message, Question, Role, Tool, is_begun};
 use crate::constrain::Constraint;
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 use crate::constrain::Follower;
-use crate::error::{Error, Kind, Result, short};
+use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
 use crate::session::{Limits, Model, VectorRule, nothing_to_continue};
 use crate::vocab::Vocab;
@@ -171,6 +171,12 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     Ok(messages)
 }
 
+/// The most tokens of a begun answer that a grammar or schema follows, and the most time for it.
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+const MAX_BEGUN: usize = 4096;
+#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+const BEGUN_TIME: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Returns `follower` after the text `begun`, with which the caller began the answer.
 ///
 /// # Errors
@@ -178,9 +184,16 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
 #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
 fn begun_by(mut follower: Follower, begun: &str, model: &Model) -> Result<Follower> {
     let vocab = model.vocab().ok_or_else(|| Error::input("a grammar needs a vocabulary"))?;
-    for id in vocab.encode(begun.as_bytes())? {
+    let ids = vocab.encode(begun.as_bytes())?;
+    let until = web_time::Instant::now() + BEGUN_TIME;
+    for (i, id) in ids.iter().copied().enumerate() {
+        if i >= MAX_BEGUN || web_time::Instant::now() > until {
+            let e = Error::input("the begun answer is too long for the rules of the request").field("messages");
+            return Err(e.hint(format!("begin the answer with at most {MAX_BEGUN} tokens, or leave its grammar or schema out")));
+        }
         follower.accept(id).map_err(|_| {
-            let e = Error::input(format!("the begun answer {:?} breaks the rules of the request", short(begun, 40))).field("messages");
+            let e = Error::input(format!("the begun answer {:?} breaks the rules of the request", crate::error::short(begun, 40)))
+                .field("messages");
             e.hint("end with a message of the role user, or begin the answer as its grammar or schema demands")
         })?;
     }
@@ -255,6 +268,11 @@ impl Preparer {
         }
         if request.ignore_eos == Some(true) || self.model.vocab().is_none() {
             limits.stop_ids = Some(Vec::new());
+        }
+        if !request.stop_token_ids.is_empty() && constraint.is_some() {
+            let e =
+                Error::input("stop tokens cannot be combined with a grammar, a schema or a required call, which end the text themselves");
+            return Err(e.field("stop_token_ids"));
         }
         if !request.stop_token_ids.is_empty() {
             self.model.check_ids(&request.stop_token_ids).map_err(|e| e.field("stop_token_ids"))?;
@@ -361,6 +379,8 @@ impl Preparer {
     /// positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
+        // The prompts of later requests need not end as this one does.
+        let request = &Request { continue_final_message: None, input: Input::Tokens(Vec::new()), ..request.clone() };
         // A model that can be rewound continues from any token, so no positions are needed.
         if self.model.can_rewind() || request.no_cache || request.state.is_some() || !self.finds_ends {
             return Vec::new();

@@ -267,14 +267,6 @@ impl Request {
         }
     }
 
-    /// Returns the namespace of the request's cache entries. Texts that begin in different initial states share no entries.
-    pub(super) fn cache_namespace(&self) -> String {
-        match &self.initial {
-            Some(name) => format!("{}\u{1f}{name}", self.namespace),
-            None => self.namespace.clone(),
-        }
-    }
-
     /// Returns true if the request sets the sampler setting with the name `setting`. `base` counts as setting only the seed: a request that sets no
     /// seed continues the random numbers of its saved state.
     pub fn sets(&self, setting: &str) -> bool {

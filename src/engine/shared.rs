@@ -36,6 +36,8 @@ pub struct EngineStats {
 
 /// Data that the handles and the engine's thread share.
 pub(super) struct Shared {
+    /// The digests of the tuned initial states, in the order of the options.
+    digests: Vec<String>,
     pub model: Model,
     /// Preparers that no thread uses at the moment. Each preparer keeps the grammars that it has compiled.
     preparers: Mutex<Vec<Preparer>>,
@@ -61,7 +63,8 @@ impl Shared {
     pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats) -> Result<Shared> {
         let state = Mutex::new(State { stats, ..State::default() });
         let rule = VectorRule::new(model, &options.embed)?;
-        Ok(Shared { model: model.clone(), preparers: Mutex::default(), states, options, rule, pinned: Arc::default(), state })
+        let digests = options.initial.iter().map(|(_, snapshot)| snapshot.digest()).collect();
+        Ok(Shared { digests, model: model.clone(), preparers: Mutex::default(), states, options, rule, pinned: Arc::default(), state })
     }
 
     /// Returns the rule that computes the vectors of a request.
@@ -172,8 +175,25 @@ impl Shared {
     /// `Input` if the engine has no such state.
     pub fn initial(&self, name: &str) -> Result<Arc<Snapshot>> {
         let found = self.options.initial.iter().find(|(known, _)| known == name);
-        let unknown = || Error::input(format!("unknown initial state {:?}", short(name, 100))).field("initial");
-        found.map(|(_, snapshot)| snapshot.clone()).ok_or_else(unknown)
+        found.map(|(_, snapshot)| snapshot.clone()).ok_or_else(|| unknown_initial(name))
+    }
+
+    /// Returns the namespace of a request's cache entries. Texts that begin in different initial states share no entries. The digest tells a state
+    /// from an earlier one of the same name, whose entries may be in files.
+    pub fn cache_namespace(&self, request: &Request) -> Result<String> {
+        Ok(match &request.initial {
+            Some(name) => format!("{}\u{1f}{}", request.namespace, self.initial_digest(name)?),
+            None => request.namespace.clone(),
+        })
+    }
+
+    /// Returns the digest of the tuned initial state with this name.
+    ///
+    /// # Errors
+    /// `Input` if the engine has no such state.
+    pub fn initial_digest(&self, name: &str) -> Result<&str> {
+        let at = self.options.initial.iter().position(|(known, _)| known == name);
+        at.and_then(|at| self.digests.get(at)).map(String::as_str).ok_or_else(|| unknown_initial(name))
     }
 
     /// Checks that a request of a namespace may enter the queue, and returns the locked counts.
@@ -199,6 +219,10 @@ impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn unknown_initial(name: &str) -> Error {
+    Error::input(format!("unknown initial state {:?}", short(name, 100))).field("initial")
 }
 
 /// Checks that a prompt can follow a state. The context must have room for the tokens of the state and of the prompt. A prompt without

@@ -10,7 +10,6 @@ use super::metrics::Metrics;
 use super::recordings::Recordings;
 use super::states::States;
 use super::store::Store;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -99,14 +98,6 @@ impl App {
         }
     }
 
-    /// Returns the engine of the model that [`model`](Self::model) selects by this name.
-    ///
-    /// # Errors
-    /// 404 if the model is unknown, 503 if it is not ready.
-    pub fn engine(&self, name: Option<&str>) -> Answer<Engine> {
-        Ok(self.model(name)?.engine()?.0)
-    }
-
     /// Returns the embedding model with this name, or `None` if the server has no such model. Without a name, returns the first embedding model. If
     /// `accepts_any` is true and the server has only one embedding model, any name selects it.
     pub fn vectors(&self, name: Option<&str>, accepts_any: bool) -> Option<Arc<Hosted>> {
@@ -143,7 +134,9 @@ impl App {
         let (app, model) = (self.clone(), model.clone());
         tokio::task::spawn_blocking(move || {
             drop(lost);
-            if may_reopen && let Err(e) = model.load() {
+            if may_reopen && app.options.keep_alive.is_some() {
+                app.load_now(&model);
+            } else if may_reopen && let Err(e) = model.load() {
                 app.fail(Error { kind: crate::error::Kind::Device, ..e });
             }
         });

@@ -34,6 +34,31 @@ pub struct ServedModel {
     pub load: LoadEngine,
 }
 
+/// Keeps a model in memory while a request uses it.
+pub struct Lease(Arc<Hosted>);
+
+impl Lease {
+    /// Returns a lease of the model that has the engine.
+    pub fn of(model: &Arc<Hosted>) -> Lease {
+        let model = model.root().clone();
+        model.n_leases.fetch_add(1, Ordering::SeqCst);
+        Lease(model)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.n_leases.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Calls `load`. A panic becomes an error, so that a model that cannot be loaded does not stay in the stage of loading.
+fn caught(load: &(dyn Fn() -> Result<Engine> + Send + Sync)) -> Result<Engine> {
+    let loaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
+    loaded.unwrap_or_else(|_| Err(Error::device("the model could not be loaded, because of a fault of wingbeat")))
+}
+
 /// If the device is lost twice within this time, the server ends. Otherwise, a lost device is opened again.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
@@ -50,8 +75,10 @@ pub struct Hosted {
     phase: Mutex<Phase>,
     /// Signals that the phase has changed.
     pub changed: Notify,
-    /// The time at which a request last asked for the model.
+    /// The time at which a request last asked for the model, or ended.
     used: Mutex<Instant>,
+    /// The number of requests that need the model in memory.
+    n_leases: AtomicU32,
     n_loads: AtomicU32,
     pub losses: Losses,
 }
@@ -91,6 +118,7 @@ impl Hosted {
             phase: Mutex::new(if is_lazy { Phase::Unloaded } else { Phase::Loading }),
             changed: Notify::new(),
             used: Mutex::new(Instant::now()),
+            n_leases: AtomicU32::new(0),
             n_loads: AtomicU32::new(0),
             losses: Losses::default(),
         }
@@ -125,9 +153,9 @@ impl Hosted {
     /// # Errors
     /// The errors of the function that loads the model.
     pub fn load_with(&self, make_room: impl FnOnce() -> bool) -> Result<()> {
-        let mut loaded = (self.load)();
+        let mut loaded = caught(&*self.load);
         if loaded.as_ref().is_err_and(|e| e.kind == Kind::Memory) && make_room() {
-            loaded = (self.load)();
+            loaded = caught(&*self.load);
         }
         let n_before = self.n_loads.fetch_add(1, Ordering::Relaxed);
         let (phase, result) = match loaded {
@@ -170,7 +198,7 @@ impl Hosted {
         let mut phase = self.lock();
         let Phase::Ready(engine, _) = &*phase else { return None };
         let stats = engine.stats();
-        let is_idle = stats.running == 0 && stats.waiting == 0;
+        let is_idle = stats.running == 0 && stats.waiting == 0 && self.n_leases.load(Ordering::SeqCst) == 0;
         if !is_idle || self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < time {
             return None;
         }

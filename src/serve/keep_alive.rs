@@ -18,15 +18,15 @@ impl App {
     pub async fn started(self: &Arc<Self>, model: &Arc<Hosted>) -> Answer<(Engine, u32)> {
         let model = model.root();
         model.touch();
-        let mut has_waited = self.options.keep_alive.is_none();
+        let mut has_waited = false;
         loop {
             let changed = model.changed.notified();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
             match model.stage() {
                 Stage::Ready => return model.engine(),
-                _ if has_waited && model.stage() != Stage::Loading => return model.engine(),
-                Stage::Loading if self.options.keep_alive.is_none() => return model.engine(),
+                Stage::Failed if has_waited => return model.engine(),
+                _ if self.options.keep_alive.is_none() => return model.engine(),
                 Stage::Loading => {}
                 Stage::Unloaded | Stage::Failed => {
                     if model.begin_load() {
@@ -41,7 +41,7 @@ impl App {
     }
 
     /// Loads a model. If memory is short, idle models leave it, and the model is loaded again.
-    fn load_now(&self, model: &Arc<Hosted>) {
+    pub fn load_now(&self, model: &Arc<Hosted>) {
         log::info!("model {}: loading", model.name);
         match model.load_with(|| self.unload_others(model)) {
             Ok(()) => log::info!("model {}: ready", model.name),

@@ -6,7 +6,7 @@ use super::failure::Answer;
 use crate::error::{Error, short};
 use axum::http::StatusCode;
 use futures_util::Stream;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -17,8 +17,10 @@ const KEPT: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The most recordings of one key.
 const MOST: usize = 64;
-/// The most bytes of one recording.
+/// The most bytes of one recording. Beyond that, its oldest events are dropped.
 const MAX_BYTES: usize = 8 << 20;
+/// The most bytes of all complete recordings of one key. Beyond that, the recordings that ended first are removed.
+const MAX_KEPT_BYTES: usize = 32 << 20;
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,11 +38,14 @@ pub struct Recording {
     kept: Mutex<Kept>,
     /// Wakes the readers.
     changed: Notify,
-    claim: Arc<Claim>,
+    /// The memory of the events.
+    claim: Claim,
 }
 
 struct Kept {
-    lines: Vec<Line>,
+    lines: VecDeque<Line>,
+    /// The number of events that were dropped from the beginning of `lines`.
+    n_dropped: usize,
     n_bytes: usize,
     /// The time at which the last event came. `None` while the answer is being generated.
     ended: Option<Instant>,
@@ -58,30 +63,44 @@ impl Recordings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the recording of an answer with this id, and removes recordings whose time is over. `claim` is the memory of the request.
-    pub fn begin(&self, namespace: &str, id: &str, claim: &Arc<Claim>) -> Arc<Recording> {
+    /// Begins the recording of an answer with this id, and removes recordings whose time is over. `claim` becomes the memory of the events.
+    pub fn begin(&self, namespace: &str, id: &str, claim: Claim) -> Arc<Recording> {
+        self.sweep();
         let mut all = self.lock();
-        all.retain(|_, recording| !recording.is_over());
-        let is_own = |key: &&(String, String)| key.0 == namespace;
-        if all.keys().filter(is_own).count() >= MOST {
-            // The recording that ended first makes room. Running answers stay: they hold slots, so there are few.
-            let ended =
-                all.iter().filter(|(key, _)| is_own(key)).filter_map(|(key, recording)| Some((recording.lock().ended?, key.clone())));
-            if let Some((_, key)) = ended.min() {
-                all.remove(&key);
+        loop {
+            let own = || all.iter().filter(|(key, _)| key.0 == namespace);
+            let ended = own().filter_map(|(key, recording)| Some((recording.lock().ended?, key.clone())));
+            let n_bytes: usize =
+                own().filter(|(_, recording)| recording.lock().ended.is_some()).map(|(_, recording)| recording.lock().n_bytes).sum();
+            if own().count() < MOST && n_bytes <= MAX_KEPT_BYTES {
+                break;
             }
+            // Running answers stay: they hold slots, so there are few.
+            let Some((_, first)) = ended.min() else { break };
+            all.remove(&first);
         }
-        let kept = Kept { lines: Vec::new(), n_bytes: 0, ended: None, n_readers: 0, left: Instant::now(), is_stopped: false };
-        let recording = Arc::new(Recording { kept: Mutex::new(kept), changed: Notify::new(), claim: claim.clone() });
+        let kept =
+            Kept { lines: VecDeque::new(), n_dropped: 0, n_bytes: 0, ended: None, n_readers: 0, left: Instant::now(), is_stopped: false };
+        let recording = Arc::new(Recording { kept: Mutex::new(kept), changed: Notify::new(), claim });
         all.insert((namespace.into(), id.into()), recording.clone());
         recording
     }
 
+    /// Removes recordings whose time is over.
+    fn sweep(&self) {
+        self.lock().retain(|_, recording| !recording.is_over());
+    }
+
+    /// Waits until a recording that has just ended need not be kept any longer, and removes it.
+    pub async fn forget(&self) {
+        tokio::time::sleep(KEPT + Duration::from_secs(1)).await;
+        self.sweep();
+    }
+
     /// Returns the recording with this id. Returns `None` if the key has no such recording, or if its time is over.
     pub fn get(&self, namespace: &str, id: &str) -> Option<Arc<Recording>> {
-        let mut all = self.lock();
-        all.retain(|_, recording| !recording.is_over());
-        all.get(&(namespace.into(), id.into())).cloned()
+        self.sweep();
+        self.lock().get(&(namespace.into(), id.into())).cloned()
     }
 
     /// Removes a recording and stops its answer. Returns false if the key has no such recording.
@@ -104,15 +123,23 @@ impl Recording {
         self.lock().ended.is_some_and(|ended| ended.elapsed() > KEPT)
     }
 
-    /// Keeps an event. Returns false if the answer must stop: nobody reads it, a caller has stopped it, or its memory is full.
+    /// Keeps an event. If there is no room for it, drops the oldest events. Returns false if the answer must stop, because nobody reads it or a caller
+    /// has stopped it.
     pub fn push(&self, line: Line) -> bool {
-        let n = line.data.len() + size_of::<Line>();
-        let has_room = self.claim.add(n).is_ok();
         let mut kept = self.lock();
-        kept.n_bytes += n;
-        kept.lines.push(line);
+        kept.n_bytes += n_bytes(&line);
+        kept.lines.push_back(line);
+        while kept.n_bytes > MAX_BYTES || self.claim.set(kept.n_bytes).is_err() {
+            // The newest event stays, whatever its size.
+            let n = (kept.lines.len() / 2).min(kept.lines.len() - 1);
+            if n == 0 {
+                break;
+            }
+            kept.n_bytes -= kept.lines.drain(..n).map(|line| n_bytes(&line)).sum::<usize>();
+            kept.n_dropped += n;
+        }
         let is_abandoned = kept.n_readers == 0 && kept.left.elapsed() > PATIENCE;
-        let goes_on = has_room && kept.n_bytes <= MAX_BYTES && !is_abandoned && !kept.is_stopped;
+        let goes_on = !is_abandoned && !kept.is_stopped;
         drop(kept);
         self.changed.notify_waiters();
         goes_on
@@ -142,21 +169,23 @@ impl Recording {
         self.lock().n_readers += 1;
         let reading = Reading(self);
         futures_util::stream::unfold((reading, n), |(reading, n)| async move {
-            let line = reading.0.line(n).await?;
-            Some(((n + 1, line), (reading, n + 1)))
+            let (at, line) = reading.0.line(n).await?;
+            Some(((at + 1, line), (reading, at + 1)))
         })
     }
 
-    /// Waits for event number `n`, counted from 0. Returns `None` if the answer ended before.
-    async fn line(&self, n: usize) -> Option<Line> {
+    /// Waits for event number `n`, counted from 0, and returns it with its number. If the event was dropped, returns the first that is kept. Returns
+    /// `None` if the answer ended before.
+    async fn line(&self, n: usize) -> Option<(usize, Line)> {
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
             {
                 let kept = self.lock();
-                if let Some(line) = kept.lines.get(n) {
-                    return Some(line.clone());
+                let at = n.max(kept.n_dropped);
+                if let Some(line) = kept.lines.get(at - kept.n_dropped) {
+                    return Some((at, line.clone()));
                 }
                 if kept.ended.is_some() || kept.is_stopped {
                     return None;
@@ -165,6 +194,11 @@ impl Recording {
             changed.await;
         }
     }
+}
+
+/// Returns about how many bytes of memory an event takes.
+fn n_bytes(line: &Line) -> usize {
+    line.data.len() + size_of::<Line>()
 }
 
 impl Drop for Reading {
@@ -206,8 +240,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_comes_back_misses_nothing() {
-        let (all, claim) = (Recordings::default(), Arc::new(Budget::new(1 << 20, 1).claim("a")));
-        let recording = all.begin("a", "x", &claim);
+        let (all, budget) = (Recordings::default(), Budget::new(1 << 20, 1));
+        let recording = all.begin("a", "x", budget.claim("a"));
         assert!(recording.push(line("1")) && recording.push(line("2")));
         let mut first = std::pin::pin!(recording.clone().read(0));
         assert_eq!(first.next().await, Some((1, line("1"))));
@@ -218,13 +252,13 @@ mod tests {
         recording.end();
         assert_eq!(reader.await.unwrap(), [(2, line("2")), (3, line("3"))]);
         assert_eq!(first.collect::<Vec<_>>().await.len(), 2);
-        assert!(claim.n_bytes() > 0);
+        assert!(recording.claim.n_bytes() > 0);
     }
 
     #[tokio::test]
     async fn an_answer_stops_when_it_must() {
         let (all, budget) = (Recordings::default(), Budget::new(1000, 1));
-        let recording = all.begin("a", "x", &Arc::new(budget.claim("a")));
+        let recording = all.begin("a", "x", budget.claim("a"));
         let stopped = tokio::spawn({
             let recording = recording.clone();
             async move { recording.stopped().await }
@@ -233,21 +267,22 @@ mod tests {
         stopped.await.unwrap();
         assert!(!recording.push(line("1")));
         assert_eq!(recording.read(5).count().await, 0);
-        // The memory of the key bounds a recording.
-        let other = budget.claim("a");
-        other.set(900).unwrap();
-        let full = all.begin("a", "y", &Arc::new(budget.claim("a")));
-        assert!(!full.push(line(&"a".repeat(200))));
+        // Where memory is short, the oldest events are dropped, and a reader continues at the first that is left.
+        let full = all.begin("a", "y", budget.claim("a"));
+        assert!((0..20).all(|i| full.push(line(&format!("{i} {}", "a".repeat(100))))));
+        full.end();
+        let left: Vec<usize> = full.clone().read(0).map(|(number, _)| number).collect().await;
+        assert!(left.len() < 10 && left.last() == Some(&20) && left.windows(2).all(|pair| pair[1] == pair[0] + 1), "{left:?}");
     }
 
     #[test]
     fn complete_recordings_make_room() {
-        let (all, claim) = (Recordings::default(), Arc::new(Budget::new(1 << 20, 1).claim("a")));
-        let first = all.begin("a", "0", &claim);
+        let (all, budget) = (Recordings::default(), Budget::new(1 << 20, 1));
+        let first = all.begin("a", "0", budget.claim("a"));
         for i in 1..MOST {
-            all.begin("a", &i.to_string(), &claim).end();
+            all.begin("a", &i.to_string(), budget.claim("a")).end();
         }
-        all.begin("a", "new", &claim);
+        all.begin("a", "new", budget.claim("a"));
         assert!(all.get("a", "0").is_some() && all.get("a", "1").is_none() && all.get("a", "2").is_some());
         first.end();
         first.lock().ended = Instant::now().checked_sub(KEPT + Duration::from_secs(1));

@@ -5,7 +5,7 @@ use super::app::App;
 use super::budget::Claim;
 use super::failure::{Answer, Failure};
 use super::guard::Caller;
-use super::hosted::Hosted;
+use super::hosted::{Hosted, Lease};
 use super::ids::new_id;
 use super::ledger::Line;
 use super::states::check_new_name;
@@ -29,17 +29,25 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Returns the names for a model. A session of a model with a tuned initial state has a state of its own, because the session can also be one of
-    /// other models.
-    fn of(&self, model: &Hosted) -> Kept {
+    /// Returns the names for a model. A session of a model with a tuned initial state has a state of its own, whose name ends with the digest of the
+    /// initial state, because the session can also be one of other models.
+    ///
+    /// # Errors
+    /// 400 if the name of the session is too long for that.
+    fn of(&self, model: &Hosted, engine: &Engine) -> Answer<Kept> {
+        const MOST: usize = 80;
         let mut kept = self.clone();
-        if let (Some(initial), Some(session)) = (model.initial(), &self.resume)
-            && self.save.as_ref() == Some(session)
+        let (Some(initial), Some(session)) = (model.initial(), &self.resume) else { return Ok(kept) };
+        if self.save.as_ref() == Some(session)
+            && let Some(digest) = engine.initial_digest(&initial)
         {
-            let name = format!("{session}.{initial}");
+            if session.len() > MOST {
+                return Err(Failure::field("session_id", format!("expected at most {MOST} bytes for this model, found {}", session.len())));
+            }
+            let name = format!("{session}.{digest}");
             (kept.resume, kept.save) = (Some(name.clone()), Some(name));
         }
-        kept
+        Ok(kept)
     }
 }
 
@@ -50,6 +58,8 @@ pub struct Ticket {
     pub engine: Engine,
     number: u32,
     caller: Caller,
+    /// Keeps the model in memory.
+    _lease: Lease,
     generation: Generation,
     /// The memory of the request.
     _claim: Arc<Claim>,
@@ -78,8 +88,9 @@ impl Ticket {
         if app.is_stopping() {
             return Err(Failure::stopping());
         }
-        let kept = kept.of(model);
+        let lease = Lease::of(model);
         let (engine, number) = app.started(model).await?;
+        let kept = kept.of(model, &engine)?;
         let line = Line::open(&app.ledger, caller, endpoint, &model.name);
         let mut request = Request {
             namespace: caller.namespace.clone(),
@@ -142,6 +153,7 @@ impl Ticket {
             engine,
             number,
             caller: caller.clone(),
+            _lease: lease,
             generation,
             _claim: claim.clone(),
             line,

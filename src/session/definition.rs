@@ -31,6 +31,8 @@ pub struct Definition {
     pub folder: Option<PathBuf>,
     /// The open checkpoint file. `None` for a synthetic model.
     pub checkpoint: Option<Checkpoint>,
+    /// The hash of the LoRA adapter that `source` merges into the weights.
+    pub adapter: Option<String>,
 }
 
 impl Definition {
@@ -57,6 +59,7 @@ impl Definition {
                     source,
                     folder: None,
                     checkpoint: None,
+                    adapter: None,
                 });
             }
         };
@@ -77,11 +80,12 @@ impl Definition {
         let kept = Some(checkpoint.clone());
         let lora = options.lora.as_ref().map(|(path, alpha)| Lora::open_for(path, *alpha, &checkpoint)).transpose()?;
         let source = oriented(checkpoint, options.state_orientation);
+        let adapter = lora.as_ref().map(Lora::identity).transpose()?;
         let source = match lora {
             Some(lora) => Box::new(Adapted { source, lora }),
             None => source,
         };
-        let definition = Definition { name, kind: kind.into(), blueprint, tape, source, folder, checkpoint: kept };
+        let definition = Definition { name, kind: kind.into(), blueprint, tape, source, folder, checkpoint: kept, adapter };
         definition.check()?;
         Ok(definition)
     }

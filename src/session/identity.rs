@@ -11,13 +11,17 @@ const BLOCKS: usize = 64;
 /// The largest number of weights in a block.
 const NUMBERS: usize = 256;
 
-/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some weights from up to 64 tensors.
-pub fn weights_hash(tape: &Tape, source: &dyn Source) -> Result<String> {
+/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some weights from up to 64 tensors. `adapter` is the hash of the
+/// LoRA adapter in the weights: an adapter may change only weights that do not enter the hash.
+pub fn weights_hash(tape: &Tape, source: &dyn Source, adapter: Option<&str>) -> Result<String> {
     let mut tensors: Vec<_> = tape.tensors().into_iter().filter(|(name, _, optional)| !optional || source.has(name)).collect();
     tensors.sort();
     let mut hash = Sha256::new();
     for (name, shape, _) in &tensors {
         hash.update(format!("{name}{shape:?}\n"));
+    }
+    if let Some(adapter) = adapter {
+        hash.update(format!("adapter {adapter}\n"));
     }
     // The KV cache holds rotated keys, so a state is valid only for the same base of rotary positions.
     if let Some(rotary) = tape.rotary {

@@ -91,7 +91,7 @@ impl Model {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context} tokens")));
         }
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
-        let hash = weights_hash(&tape, definition.source.as_ref())?;
+        let hash = weights_hash(&tape, definition.source.as_ref(), definition.adapter.as_deref())?;
         let dtype = tape.formats().join("+");
         let mut notes = definition.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
         notes.extend(vocab_note);

@@ -5,6 +5,7 @@ use super::{Model, Session, pages};
 use crate::error::{Error, Result};
 use crate::exec::Excerpt;
 use crate::tape::{Cache, State, StateSpec};
+use sha2::{Digest, Sha256};
 
 /// A copy of a slot's contents in host memory. [`Session::restore`] opens a slot with bit-identical contents.
 #[derive(Clone, Default)]
@@ -26,6 +27,13 @@ impl Snapshot {
     /// Returns the number of tokens that the slot had read.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
+    }
+
+    /// Returns the beginning of the SHA-256 of the recurrent states, as 12 hexadecimal digits. Tells initial states apart.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        self.states.iter().for_each(|state| hash.update(bytemuck::cast_slice::<f32, u8>(state)));
+        hash.finalize().iter().take(6).map(|b| format!("{b:02x}")).collect()
     }
 
     /// Checks that the snapshot belongs to the weights of `model`.

@@ -336,7 +336,7 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     refuse_same_file(&checkpoint, to)?;
     definition.checkpoint.iter().try_for_each(|c| refuse_same_file(c, to))?;
     let parts = tuned(&checkpoint, &definition.tape, options.state_orientation)?;
-    let hash = weights_hash(&definition.tape, definition.source.as_ref())?;
+    let hash = weights_hash(&definition.tape, definition.source.as_ref(), definition.adapter.as_deref())?;
     let mut file = StateFile::new(definition.blueprint.facts().architecture, &hash);
     for (spec, numbers) in definition.tape.states.iter().zip(&parts) {
         file.floats(&spec.name, &spec.shape, numbers);

@@ -10,6 +10,7 @@ use super::encode::{write_numbers, write_view};
 use super::write::WriteData;
 use crate::error::{Error, Result, filled};
 use crate::tensor::{DType, View};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -73,6 +74,29 @@ impl Lora {
         let lora = Self::open(path, alpha, model)?;
         lora.check(model).map_err(|e| e.field("lora"))?;
         Ok(lora)
+    }
+
+    /// Returns the SHA-256, in hexadecimal digits, of alpha and of all tensors.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a tensor cannot be read.
+    pub fn identity(&self) -> Result<String> {
+        let mut names: Vec<&str> = self.file.names().collect();
+        names.sort_unstable();
+        let mut hash = Sha256::new();
+        hash.update(self.alpha.to_le_bytes());
+        for name in names {
+            let Some(view) = self.file.tensor(name) else { continue };
+            hash.update(format!("{name}{:?}\n", view.shape()));
+            let mut block = vec![0.0; BLOCK_LEN.min(view.len())];
+            for at in (0..view.len()).step_by(BLOCK_LEN) {
+                let n = block.len().min(view.len() - at);
+                view.read_f32(at, &mut block[..n])?;
+                hash.update(bytemuck::cast_slice::<f32, u8>(&block[..n]));
+            }
+        }
+        Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
     }
 
     /// Replaces web-rwkv's names of vectors by official names. The file does not show which names it uses, so a name is replaced only if the model

@@ -131,3 +131,16 @@ fn foreign_tools_are_left_out_with_a_warning() {
     let refused = server.post("/v1/responses", &json!({"input": "a", "background": true}));
     assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("background")));
 }
+
+#[test]
+fn a_continued_response_is_one_message() {
+    let server = Server::start();
+    let ask = json!({"input": [{"role": "user", "content": "light"}, {"role": "assistant", "content": "And God"}], "max_output_tokens": 4, "temperature": 0});
+    let one = server.post("/v1/responses", &ask).ok();
+    let text = one["output"][0]["content"][0]["text"].as_str().unwrap();
+    let two = server.post("/v1/responses", &json!({"input": "b", "max_output_tokens": 1, "previous_response_id": one["id"]})).ok();
+    let items = server.get(&format!("/v1/responses/{}/input_items?order=asc", two["id"].as_str().unwrap())).ok();
+    let texts: Vec<&str> = items["data"].as_array().unwrap().iter().map(|item| item["content"][0]["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["light", &format!("And God{text}"), "b"]);
+    assert!(two["usage"]["input_tokens_details"]["cached_tokens"].as_u64().unwrap() > 0, "the state goes on: {two}");
+}

@@ -74,12 +74,13 @@ impl Scheduler {
         let constraints = caught(make)?;
         // A vector needs the hidden states after the prompt's tokens. A cache entry lacks hidden states.
         let uses_cache = !request.no_cache && state.is_none() && request.pooling.is_none();
+        let namespace = self.shared.cache_namespace(&request)?;
         let scores_prompt = request.echo && request.logprobs.is_some();
         let mut from = match (&prefix, &state) {
             (Some(prefix), _) => self.after_prefix(prefix, &prompt, request.n)?,
             (None, Some(state)) => self.after_state(state, request.n)?,
             // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the logits after its last token.
-            (None, None) if uses_cache && !scores_prompt => self.cached(&request.cache_namespace(), &prompt, request.n, FEWEST)?,
+            (None, None) if uses_cache && !scores_prompt => self.cached(&namespace, &prompt, request.n, FEWEST)?,
             (None, None) => Beginning::default(),
         };
         if from.slot.is_none()
@@ -148,7 +149,7 @@ impl Scheduler {
             }
             self.sequences.insert(job, sequence);
         }
-        let namespace = uses_cache.then(|| request.cache_namespace());
+        let namespace = uses_cache.then_some(namespace);
         let owner = request.namespace.clone();
         let saves = request.save_state.map(|name| (request.namespace, name));
         let queue_ms = (began - at).as_secs_f64() * 1e3;

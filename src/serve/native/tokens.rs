@@ -24,6 +24,7 @@ pub struct TextBody {
     pub prompt: Option<String>,
     pub messages: Option<Vec<WireMessage>>,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
+    #[expect(dead_code, reason = "`of_body` reads it, before the body is parsed")]
     pub model: Option<String>,
     /// If true (the default), the result includes the tokens with which every prompt begins.
     #[serde(default, alias = "add_special_tokens")]
@@ -37,6 +38,7 @@ pub struct TextBody {
 pub struct TokensBody {
     pub tokens: Vec<u32>,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
+    #[expect(dead_code, reason = "`of_body` reads it, before the body is parsed")]
     pub model: Option<String>,
 }
 
@@ -99,22 +101,24 @@ fn vocab(engine: &Engine) -> Result<&Vocab> {
 /// Parses a body and tokenizes its text or conversation. Returns the parsed body without this text or conversation, the engine of the body's model,
 /// the tokens, and the claim on their memory.
 async fn encoded(app: &Arc<App>, body: Body) -> Answer<(TextBody, Engine, Vec<u32>, Arc<Claim>)> {
-    // The model may have to be loaded before the body is tokenized.
+    let engine = of_body(app, &body).await?;
+    let ((asked, engine, tokens), claim) = body.read(app, move |body| encode(engine, body)).await?;
+    claim.add(4 * tokens.len())?;
+    Ok((asked, engine, tokens, claim))
+}
+
+/// Returns the engine of the model that a body names. Loads the model if it has left memory.
+async fn of_body(app: &Arc<App>, body: &Body) -> Answer<Engine> {
     #[derive(Deserialize)]
     struct Named {
         model: Option<String>,
     }
     let model = app.model(body.parse::<Named>()?.model.as_deref())?;
-    app.started(&model).await?;
-    let of_work = app.clone();
-    let ((asked, engine, tokens), claim) = body.read(app, move |body| encode(&of_work, body)).await?;
-    claim.add(4 * tokens.len())?;
-    Ok((asked, engine, tokens, claim))
+    Ok(app.started(&model).await?.0)
 }
 
-fn encode(app: &App, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)> {
+fn encode(engine: Engine, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)> {
     let mut asked: TextBody = body.parse()?;
-    let engine = app.engine(asked.model.as_deref())?;
     let input = match (asked.content.take(), asked.prompt.take(), asked.messages.take()) {
         (Some(text), None, None) | (None, Some(text), None) => Input::Text(text),
         (None, None, Some(messages)) => Input::Messages(read_messages(&messages)),
@@ -162,10 +166,9 @@ pub async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Answer {
 }
 
 pub async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Detokenized>> {
-    let of_work = app.clone();
+    let engine = of_body(&app, &body).await?;
     let decode = move |body: &Body| {
         let asked: TokensBody = body.parse()?;
-        let engine = of_work.engine(asked.model.as_deref())?;
         check_tokens("tokens", &asked.tokens, engine.model())?;
         Ok(String::from_utf8_lossy(&vocab(&engine)?.decode(&asked.tokens)).into_owned())
     };
@@ -176,7 +179,7 @@ pub async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<
 pub async fn info(State(app): State<Arc<App>>) -> Answer<Json<TokenizerInfo>> {
     Ok(Json(TokenizerInfo {
         tokenizer_class: "wingbeat",
-        vocab_size: vocab(&app.engine(None)?)?.len(),
+        vocab_size: vocab(&app.started(&app.model(None)?).await?.0)?.len(),
         bos_token: None,
         eos_token: Some("<|endoftext|>"),
         pad_token: None,

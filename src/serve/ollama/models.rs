@@ -6,7 +6,7 @@ use crate::serve::abilities::{can_call, can_think};
 use crate::serve::app::App;
 use crate::serve::body::Body;
 use crate::serve::failure::Answer;
-use crate::serve::hosted::{Hosted, ServedTask};
+use crate::serve::hosted::{Hosted, ServedTask, Stage};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub async fn version() -> Json<Version> {
     Json(Version { version: VERSION })
 }
 
-/// The models of the server that are ready.
+/// The models of the server.
 #[derive(Serialize, ToSchema)]
 pub struct Tags {
     models: Vec<Tagged>,
@@ -49,8 +49,8 @@ pub struct Tagged {
     details: Details,
 }
 
-/// Properties of a model.
-#[derive(Serialize, ToSchema)]
+/// Properties of a model. Empty if the model is not in memory.
+#[derive(Default, Serialize, ToSchema)]
 pub struct Details {
     parent_model: &'static str,
     format: String,
@@ -86,15 +86,20 @@ fn tagged(name: &str) -> String {
 }
 
 pub async fn tags(State(app): State<Arc<App>>) -> Json<Tags> {
-    let entry = |(hosted, engine): (&Arc<Hosted>, Engine)| Tagged {
-        name: tagged(&hosted.name),
-        model: tagged(&hosted.name),
-        modified_at: hosted.started(),
-        size: engine.model().weight_bytes(),
-        digest: engine.model().weights_hash().into(),
-        details: Details::of(&engine),
+    // A model that is not in memory is listed, too: it loads when a request names it.
+    let entry = |hosted: &Arc<Hosted>| {
+        let engine = hosted.ready();
+        Tagged {
+            name: tagged(&hosted.name),
+            model: tagged(&hosted.name),
+            modified_at: hosted.started(),
+            size: engine.as_ref().map_or(0, |engine| engine.model().weight_bytes()),
+            digest: engine.as_ref().map_or_else(String::new, |engine| engine.model().weights_hash().into()),
+            details: engine.as_ref().map_or_else(Details::default, Details::of),
+        }
     };
-    Json(Tags { models: ready(&app).map(entry).collect() })
+    let is_listed = |hosted: &&Arc<Hosted>| matches!(hosted.stage(), Stage::Ready | Stage::Unloaded);
+    Json(Tags { models: app.models.iter().filter(is_listed).map(entry).collect() })
 }
 
 /// The models in memory.
@@ -113,7 +118,7 @@ pub struct Process {
     /// The hash of the weights.
     digest: String,
     details: Details,
-    /// A time in the far future: the model stays in memory until the server ends.
+    /// A time in the far future. The server unloads models by its own option `--keep-alive`.
     expires_at: &'static str,
     /// The bytes that the model takes on its devices.
     size_vram: u64,

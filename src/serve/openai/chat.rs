@@ -92,8 +92,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         let choices = (0..n).map(|_| Begun::default()).collect();
         let lines = |stream| Chunks { stream, choices, max_calls, began: Instant::now() };
         if asked.resumable == Some(true) {
-            let recording = app.recordings.begin(&caller.namespace, stream.id(), &claim);
-            record(recording.clone(), vec![ticket], lines(stream), &caller.request_id);
+            let recording = app.recordings.begin(&caller.namespace, stream.id(), app.budget.claim(&caller.namespace));
+            record(&app, recording.clone(), vec![ticket], lines(stream), &caller.request_id);
             return Ok(play(recording, 0));
         }
         return Ok(respond(vec![ticket], lines(stream), &caller.request_id));

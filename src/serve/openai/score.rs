@@ -84,7 +84,10 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         let text = format!("expected one text, or as many texts as text_2 has ({}), found {}", documents.len(), queries.len());
         return Err(Failure::field("text_1", text));
     }
-    let ranker = app.vectors(asked.model.as_deref(), true).filter(|model| model.ready().is_some_and(|engine| engine.has_reranker()));
+    let ranker = match app.vectors(asked.model.as_deref(), true) {
+        Some(model) if app.started(&model).await?.0.has_reranker() => Some(model),
+        _ => None,
+    };
     let (model, scores, n_tokens) = match ranker {
         Some(model) => ranked(&app, &model, &caller, queries, documents, &claim).await?,
         None => cosines(&app, &caller, asked.model.as_deref(), queries, documents, &claim).await?,

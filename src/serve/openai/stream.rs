@@ -4,6 +4,7 @@ use super::answer::{Choices, End, Head, PromptProgress, Usage};
 use super::extras::StreamOptions;
 use crate::engine::{Completion, Engine, Event};
 use crate::error::Error;
+use crate::serve::app::App;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::recordings::{Line, Recording};
 use crate::serve::tickets::Ticket;
@@ -156,26 +157,38 @@ fn sse_event(Line { name, data }: Line) -> SseEvent {
     name.iter().fold(SseEvent::default(), |event, name| event.event(name)).data(data)
 }
 
+/// Ends a recording when dropped, also after a panic.
+struct Ending(Arc<Recording>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// Reads the events of tickets into a recording, whether or not a client reads the recording. Returns at once.
-pub fn record<L: Lines>(recording: Arc<Recording>, tickets: Vec<Ticket>, lines: L, request_id: &str) {
+pub fn record<L: Lines>(app: &Arc<App>, recording: Arc<Recording>, tickets: Vec<Ticket>, lines: L, request_id: &str) {
     let lines = all_lines(tickets, lines, request_id);
-    let request_id = request_id.to_owned();
+    let (app, request_id) = (app.clone(), request_id.to_owned());
     tokio::spawn(async move {
-        let mut lines = std::pin::pin!(lines);
-        loop {
-            let next = tokio::select! {
-                biased;
-                () = recording.stopped() => None,
-                line = lines.next() => line,
-            };
-            let Some(line) = next else { break };
-            if !recording.push(line) {
-                let e = Error::input("the answer was stopped: nobody read it for five minutes, or its events have no room in memory");
-                recording.push(Line { name: None, data: serde_json::json!(Failure::from(e).body(&request_id)).to_string() });
-                break;
+        {
+            let ending = Ending(recording);
+            let mut lines = std::pin::pin!(lines);
+            loop {
+                let next = tokio::select! {
+                    biased;
+                    () = ending.0.stopped() => None,
+                    line = lines.next() => line,
+                };
+                let Some(line) = next else { break };
+                if !ending.0.push(line) {
+                    let e = Error::input("the answer was stopped, because nobody read it for five minutes");
+                    ending.0.push(Line { name: None, data: serde_json::json!(Failure::from(e).body(&request_id)).to_string() });
+                    break;
+                }
             }
         }
-        recording.end();
+        app.recordings.forget().await;
     });
 }
 

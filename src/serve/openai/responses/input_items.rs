@@ -79,7 +79,7 @@ impl Page {
 pub fn list(id: &str, record: &Record, query: &str) -> Answer<InputItems> {
     let page = Page::read(query)?;
     let short_id = id.trim_start_matches(crate::serve::states::OF_RESPONSES);
-    let (mut items, mut n_calls) = (Vec::new(), 0);
+    let (mut items, mut n_calls) = (Vec::new(), [0, 0]);
     for (i, message) in record.input().iter().enumerate() {
         items.push(InputItem { id: format!("msg_{short_id}_{i}"), item: item(message, short_id, &mut n_calls) });
     }
@@ -98,8 +98,9 @@ pub fn list(id: &str, record: &Record, query: &str) -> Answer<InputItems> {
     Ok(InputItems { object: "list", data, first_id, last_id, has_more })
 }
 
-/// Converts a message to an item. The engine's messages have no ids of calls, so calls and their results are numbered.
-fn item(message: &Message, id: &str, n_calls: &mut usize) -> ItemKind {
+/// Converts a message to an item. The engine's messages have no ids of calls, so the calls are numbered, and so are their results, which have the order
+/// of the calls.
+fn item(message: &Message, id: &str, [n_calls, n_results]: &mut [usize; 2]) -> ItemKind {
     let text = message.content.clone();
     let status = "completed";
     match message.role {
@@ -107,7 +108,10 @@ fn item(message: &Message, id: &str, n_calls: &mut usize) -> ItemKind {
             *n_calls += 1;
             ItemKind::FunctionCall { call_id: format!("call_{id}_{n_calls}"), name: message.metadata.clone(), arguments: text, status }
         }
-        Role::Observation => ItemKind::FunctionCallOutput { call_id: format!("call_{id}_{n_calls}"), output: text, status },
+        Role::Observation => {
+            *n_results += 1;
+            ItemKind::FunctionCallOutput { call_id: format!("call_{id}_{n_results}"), output: text, status }
+        }
         Role::Assistant => ItemKind::Message { role: "assistant", status, content: [ItemText::OutputText { text }] },
         Role::System => ItemKind::Message { role: "system", status, content: [ItemText::InputText { text }] },
         Role::User => ItemKind::Message { role: "user", status, content: [ItemText::InputText { text }] },

@@ -1,6 +1,7 @@
 //! Stores responses. The state after a response is stored in the same folder.
 
 use super::items::ResponseObject;
+use crate::chat::is_begun;
 use crate::engine::{Completion, Engine};
 use crate::error::Error;
 use crate::serve::app::App;
@@ -67,9 +68,15 @@ impl Begun {
     /// Stores the response. Adds the answer `done` to the stored messages.
     pub async fn write(self, done: &Completion, response: &ResponseObject) -> Answer<()> {
         let Begun { app, engine, caller, mut messages } = self;
-        let n_input = messages.len();
-        if !done.text.is_empty() || done.calls.is_empty() {
-            messages.push(Message::assistant(&done.text));
+        let mut n_input = messages.len();
+        match messages.last_mut() {
+            // The answer continues the last message of the input.
+            Some(last) if is_begun(last) => {
+                last.content += &done.text;
+                n_input -= 1;
+            }
+            _ if !done.text.is_empty() || done.calls.is_empty() => messages.push(Message::assistant(&done.text)),
+            _ => {}
         }
         let max_calls = if response.parallel_tool_calls { usize::MAX } else { 1 };
         messages.extend(done.calls.iter().take(max_calls).map(|call| Message::call(&call.name, &call.arguments)));
