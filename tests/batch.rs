@@ -160,7 +160,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"field","prompt":"x","temprature":1}"#, "temprature"),
         (r#"{"id":"value","prompt":"x","top_p":7}"#, "from 0 to 1"),
         (r#"{"id":"none"}"#, "one of the fields prompt, messages and tokens"),
-        (r#"{"id":"tool","messages":[{"role":"observation","content":"x"}]}"#, "tool results"),
+        (r#"{"id":"tool","messages":[{"role":"user","content":"x"}],"tools":[],"tool_choice":"f"}"#, "only if tools are declared"),
         (r#"{"id":"ban","prompt":"x","ban":[99999999]}"#, "size of the vocabulary"),
         (r#"{"id":"gbnf","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"gbnf again","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
@@ -309,7 +309,7 @@ fn a_line_has_several_texts_and_their_log_probabilities() {
         assert_eq!(&Value::from(of), &choice["tokens"]);
         assert!(choice["logprobs"][0]["top"][1][1].as_f64().unwrap() < 0.0 && choice["logprobs"][0]["logprob"].as_f64().unwrap() <= 0.0);
     }
-    // Errors: more texts than slots, and tools with a format that has no tools.
+    // Errors: more texts than slots, and a call of a tool that is not declared.
     let error = |input: Value| {
         let output = feed(&words("batch - --slots 2 --device cpu"), input.to_string().as_bytes());
         assert_eq!(code(&output), 1);
@@ -317,8 +317,8 @@ fn a_line_has_several_texts_and_their_log_probabilities() {
     };
     assert!(error(json!({"id": 1, "prompt": "a", "n": 3})).contains("at most 2 continuations"));
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
-    let said = error(json!({"id": 1, "messages": [{"role": "user", "content": "a"}], "tools": tools}));
-    assert!(said.contains("line 1: tools") && said.contains("does not support tools and tool calls"), "{said}");
+    let said = error(json!({"id": 1, "messages": [{"role": "user", "content": "a"}], "tools": tools, "tool_choice": "g"}));
+    assert!(said.contains("line 1: tool_choice") && said.contains("the name of a declared tool"), "{said}");
 }
 
 #[test]

@@ -268,6 +268,8 @@ mod tests {
         assert!(!recording.push(line("1")));
         assert_eq!(recording.read(5).count().await, 0);
         // Where memory is short, the oldest events are dropped, and a reader continues at the first that is left.
+        let other = budget.claim("a");
+        other.set(400).unwrap();
         let full = all.begin("a", "y", budget.claim("a"));
         assert!((0..20).all(|i| full.push(line(&format!("{i} {}", "a".repeat(100))))));
         full.end();

@@ -25,7 +25,7 @@ fn every_refusal_is_an_error_object() {
         ("GET /v1/states/x?model=a&x=1&model=%ff", "", 400, "expected at most one model in the query, found 2"),
         ("GET /v1/none", "", 404, "unknown path \"/v1/none\""),
         ("GET http://localhost/v1/none", "", 404, "unknown path \"/v1/none\""),
-        ("GET //", "", 404, "unknown path"),
+        ("GET //none", "", 404, "unknown path \"/none\""),
         ("OPTIONS *", "", 404, "unknown path"),
         ("CONNECT localhost:80", "", 404, "unknown path"),
         ("PUT /v1/chat/completions", "", 405, "the method \"PUT\""),

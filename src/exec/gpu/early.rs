@@ -25,8 +25,8 @@ pub struct Early {
 }
 
 impl Early {
-    /// Starts to compile the kernels that the section needs for its first steps. Starts no threads for software adapters, and none if the driver
-    /// allows only one thread at a time.
+    /// Starts to compile the kernels that the section needs for its first steps. Starts no threads for software adapters, nor for
+    /// drivers that allow only one thread at a time.
     pub fn begin(device: &Arc<Device>, section: &Section) -> Early {
         let recipes = match device.caps.class {
             Class::Groups if n_threads(device) > 1 => recipes(device, section),

@@ -118,7 +118,7 @@ pub struct Process {
     /// The hash of the weights.
     digest: String,
     details: Details,
-    /// A time in the far future. The server unloads models by its own option `--keep-alive`.
+    /// A time in the far future. The server's own option `keep_alive` decides when a model is unloaded.
     expires_at: &'static str,
     /// The bytes that the model takes on its devices.
     size_vram: u64,
