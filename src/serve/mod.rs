@@ -32,6 +32,7 @@ mod run;
 mod scratch;
 mod states;
 mod store;
+mod text_or_list;
 mod tickets;
 mod visitors;
 mod watched;

@@ -4,10 +4,9 @@ use crate::chat::{Message, Role, Thinking, Tool, is_begun, with_thought};
 use crate::engine::{Rules, ToolChoice};
 use crate::error::short;
 use crate::serve::failure::{Answer, Failure};
-use serde::de::{SeqAccess, Visitor};
+use crate::serve::text_or_list::{TextOrList, text_or_list};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
-use std::fmt;
 use utoipa::ToSchema;
 
 /// A request for a message. Further sampler settings of the engine are fields of the same object. Other fields, such as `metadata`, are ignored.
@@ -84,27 +83,10 @@ pub enum Block {
 /// Reads a value in one pass, so that an error has the path of the wrong block.
 impl<'de> Deserialize<'de> for Blocks {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Blocks, D::Error> {
-        struct Found;
-        impl<'de> Visitor<'de> for Found {
-            type Value = Blocks;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or an array of blocks")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Blocks, E> {
-                Ok(Blocks::Text(text.into()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Blocks, A::Error> {
-                let mut blocks = Vec::new();
-                while let Some(block) = all.next_element()? {
-                    blocks.push(block);
-                }
-                Ok(Blocks::List(blocks))
-            }
-        }
-        from.deserialize_any(Found)
+        Ok(match text_or_list(from, "a string or an array of blocks")? {
+            TextOrList::Text(text) => Blocks::Text(text),
+            TextOrList::List(all) => Blocks::List(all),
+        })
     }
 }
 

@@ -5,10 +5,9 @@ use crate::engine::{Rules, ToolChoice};
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::openai::extras::NamedSchema;
 use crate::serve::openai::messages::{Content, WireCall, WireMessage, WireRole, arguments, read};
-use serde::de::{SeqAccess, Visitor};
+use crate::serve::text_or_list::{TextOrList, text_or_list};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use std::fmt;
 use utoipa::ToSchema;
 
 /// A request for a response. Sampler settings, rules and names of states are further fields of the same object.
@@ -75,27 +74,10 @@ pub enum ResponseInput {
 /// Reads a value in one pass, so that an error has the path of the wrong item.
 impl<'de> Deserialize<'de> for ResponseInput {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ResponseInput, D::Error> {
-        struct Found;
-        impl<'de> Visitor<'de> for Found {
-            type Value = ResponseInput;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or an array of messages, calls and results of calls")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ResponseInput, E> {
-                Ok(ResponseInput::Text(text.into()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<ResponseInput, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = all.next_element()? {
-                    items.push(item);
-                }
-                Ok(ResponseInput::Items(items))
-            }
-        }
-        from.deserialize_any(Found)
+        Ok(match text_or_list(from, "a string or an array of messages, calls and results of calls")? {
+            TextOrList::Text(text) => ResponseInput::Text(text),
+            TextOrList::List(all) => ResponseInput::Items(all),
+        })
     }
 }
 
