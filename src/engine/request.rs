@@ -1,6 +1,7 @@
 //! The type [`Request`]. Lines of `wingbeat batch`, bodies of HTTP requests and arguments of language bindings are all converted to this type.
 
 mod messages;
+mod openai;
 mod read;
 mod setters;
 #[cfg(test)]

@@ -3,8 +3,6 @@
 use crate::cli::resume::Id;
 use crate::engine::{Fields, Request};
 use crate::error::{Error, Result, short};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 /// The form of all lines of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,23 +71,6 @@ pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     }
 }
 
-/// Fields of a body that say nothing about its text.
-const IGNORED: [&str; 7] = ["model", "stream", "stream_options", "user", "store", "metadata", "service_tier"];
-
-/// The field `response_format` of a body.
-#[derive(Deserialize)]
-struct ResponseFormat<'a> {
-    r#type: String,
-    #[serde(borrow)]
-    json_schema: Option<NamedSchema<'a>>,
-}
-
-#[derive(Deserialize)]
-struct NamedSchema<'a> {
-    #[serde(borrow)]
-    schema: Option<&'a RawValue>,
-}
-
 /// Returns the fields of the body in a line of OpenAI's batch files, with the names that wingbeat's lines have.
 ///
 /// # Errors
@@ -101,20 +82,7 @@ fn of_body(mut line: Fields<'_>) -> Result<Fields<'_>> {
     }
     let body = line.take("body").ok_or_else(|| Error::input("the field body is missing").field("body"))?;
     let mut fields = Fields::read(body.as_bytes()).map_err(|e| e.field("body"))?;
-    for name in IGNORED {
-        fields.take(name);
-    }
-    fields.rename("max_completion_tokens", "max_tokens");
-    let Some(format) = fields.take("response_format") else { return Ok(fields) };
-    let wrong = |e: serde_json::Error| Error::input(format!("expected an object with type, found {}", short(format, 40))).caused_by(e);
-    let ResponseFormat { r#type, json_schema } = serde_json::from_str(format).map_err(|e| wrong(e).field("response_format"))?;
-    let truth = || serde_json::from_str("true").map_err(wrong);
-    match (r#type.as_str(), json_schema.and_then(|named| named.schema)) {
-        ("json_schema", Some(schema)) => fields.add("json_schema", schema),
-        ("json_schema", None) => fields.add("json_value", truth()?),
-        ("json_object", _) => fields.add("json_object", truth()?),
-        _ => {}
-    }
+    fields.of_openai()?;
     Ok(fields)
 }
 
