@@ -8,6 +8,7 @@ mod tests;
 
 use super::{Lists, Vocab};
 use crate::error::{self, Error};
+use crate::files;
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,13 @@ struct VocabFamily {
 }
 
 const FAMILIES: &[VocabFamily] = &[
+    VocabFamily {
+        name: "World",
+        n_vocab: &[WORLD_ROWS],
+        max_id: 65529..=65535,
+        files: &["rwkv_vocab_v20230424.txt", "rwkv_vocab_v20230424.json", "tokenizer.json"],
+        origin: "https://raw.githubusercontent.com/BlinkDL/ChatRWKV/main/tokenizer/rwkv_vocab_v20230424.txt",
+    },
     VocabFamily {
         name: "GPT-NeoX-20B",
         n_vocab: &[50277, 50304],
@@ -83,7 +91,7 @@ const FAMILIES: &[VocabFamily] = &[
 ///
 /// | `n_vocab` | Vocabulary |
 /// |---|---|
-/// | 65536 | World, which is embedded (feature `embedded-model`) |
+/// | 65536 | World, which is embedded (feature `embedded-model`), or from `folder` |
 /// | 50277, 50304 | GPT-NeoX-20B, from `folder` |
 /// | 20096 | MIDI, from `folder` |
 /// | 151552 | GLM-4, from `folder` |
@@ -96,8 +104,9 @@ const FAMILIES: &[VocabFamily] = &[
 /// several of these files, no file is used. A file that does not fit or cannot be read is not an error, because a model can run on token ids alone.
 /// The hint then names the file and the reason.
 pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
+    #[cfg(feature = "embedded-model")]
     if n_vocab == WORLD_ROWS {
-        return world();
+        return Choice::Found(Vocab::world());
     }
     match FAMILIES.iter().find(|f| f.n_vocab.contains(&n_vocab)) {
         Some(family) => in_family(family, folder),
@@ -125,24 +134,10 @@ pub fn own(n_vocab: usize, lists: &Lists) -> error::Result<(Vocab, Option<String
     Ok((vocab, None))
 }
 
-#[cfg(feature = "embedded-model")]
-fn world() -> Choice {
-    Choice::Found(Vocab::world())
-}
-
-#[cfg(not(feature = "embedded-model"))]
-fn world() -> Choice {
-    let origin = "https://raw.githubusercontent.com/BlinkDL/ChatRWKV/main/tokenizer/rwkv_vocab_v20230424.txt";
-    Choice::Missing {
-        hint: format!(
-            "the model needs the World vocabulary: download {origin} and name it with `vocab`, or build with the feature embedded-model"
-        ),
-    }
-}
 
 fn in_family(family: &VocabFamily, folder: Option<&Path>) -> Choice {
     let mut refused = String::new();
-    for path in folder.iter().flat_map(|folder| family.files.iter().map(|name| folder.join(name))).filter(|p| p.is_file()) {
+    for path in folder.iter().flat_map(|folder| family.files.iter().map(|name| folder.join(name))).filter(|p| files::is_file(p)) {
         match Vocab::open(&path) {
             Ok(vocab) if family.max_id.contains(&vocab.max_id()) => return Choice::Found(vocab),
             Ok(vocab) => refused += &format!("; {} ends at id {}, not {}", path.display(), vocab.max_id(), family.max_id.start()),
@@ -161,9 +156,9 @@ fn alone(n_vocab: usize, folder: Option<&Path>) -> Choice {
     let missing = |why: String| Choice::Missing {
         hint: format!("name the model's vocabulary file with `vocab`: no vocabulary is known for {n_vocab} embeddings{why}"),
     };
-    let files = folder.map(vocabularies).unwrap_or_default();
-    let [path] = files.as_slice() else {
-        let names: Vec<String> = files.iter().map(|p| p.display().to_string()).collect();
+    let found = folder.map(vocabularies).unwrap_or_default();
+    let [path] = found.as_slice() else {
+        let names: Vec<String> = found.iter().map(|p| p.display().to_string()).collect();
         let why = if names.is_empty() { String::new() } else { format!("; each of {} could be the file", names.join(", ")) };
         return missing(why);
     };
@@ -180,13 +175,13 @@ fn alone(n_vocab: usize, folder: Option<&Path>) -> Choice {
 fn vocabularies(folder: &Path) -> Vec<PathBuf> {
     // `Path::parent` of a file name without a folder is empty
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let Ok(entries) = folder.read_dir() else { return Vec::new() };
+    let Ok(paths) = files::list(folder) else { return Vec::new() };
     let is_vocabulary = |name: &OsStr| {
         let name = name.to_string_lossy();
         matches!(&*name, "vocab.txt" | "tokenizer.json" | "tokenizer.model") || (name.starts_with("rwkv_vocab") && name.ends_with(".txt"))
     };
-    let mut files: Vec<PathBuf> =
-        entries.flatten().filter(|e| is_vocabulary(&e.file_name())).map(|e| e.path()).filter(|p| p.is_file()).collect();
-    files.sort();
-    files
+    let mut found: Vec<PathBuf> =
+        paths.into_iter().filter(|path| path.file_name().is_some_and(is_vocabulary) && files::is_file(path)).collect();
+    found.sort();
+    found
 }
