@@ -152,6 +152,7 @@ pub mod constrain;
 pub mod conversation;
 pub mod engine;
 pub mod error;
+pub mod files;
 #[cfg(all(feature = "download", not(target_arch = "wasm32")))]
 mod hub;
 #[allow(missing_docs)]

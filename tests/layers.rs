@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The layers of the modules, lowest first. Modules of one layer do not import each other.
 const LAYERS: &[&[&str]] = &[
     &["error"],
-    &["quant"],
+    &["quant", "files"],
     &["tensor"],
     &["sample", "weights", "vocab"],
     &["tape", "constrain", "template", "hub"],

@@ -16,6 +16,7 @@ mod draws;
 mod embed;
 mod errors;
 mod family;
+mod files;
 mod formats;
 mod glm4;
 mod golden;

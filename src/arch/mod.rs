@@ -28,7 +28,6 @@ pub use stack::Base;
 use crate::error::Result;
 use crate::sample::Sampling;
 use crate::tape::Tape;
-use crate::tensor::View;
 use crate::weights::layer_of;
 use std::collections::BTreeMap;
 
@@ -147,7 +146,7 @@ pub struct Facts {
 
 impl Shapes for crate::weights::Checkpoint {
     fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
-        self.tensor(tensor).as_ref().map(View::shape).map(<[usize]>::to_vec)
+        Self::shape(self, tensor)
     }
 
     fn find(&self, is: &dyn Fn(&str) -> bool) -> Option<String> {

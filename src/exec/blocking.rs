@@ -1,6 +1,7 @@
 //! Blocking forms of the async functions that list adapters, open devices and load models. Not compiled for browsers.
 
 use super::Progress;
+use super::cpu::CpuModel;
 use super::choose::{DeviceChoice, DeviceDecision, choose_async};
 use super::gpu::{Adapter, Backend, Device, GpuModel};
 use super::wait::block_on;
@@ -17,6 +18,13 @@ impl GpuModel {
     /// Calls [`load_async`](Self::load_async) and blocks until it returns.
     pub fn load(device: Arc<Device>, section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<GpuModel>> {
         block_on(Self::load_async(device, section, source, progress))
+    }
+}
+
+impl CpuModel {
+    /// Calls [`load_async`](Self::load_async) and blocks until it returns.
+    pub fn load(section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
+        block_on(Self::load_async(section, source, progress))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Plays a tape on the CPU, with the words' twins. Runs models without a GPU, and is the reference for kernels.
 
-use super::load::{Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
+use super::load::{AtHand, Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::StoredMatrix;
 use super::{
     Excerpt, Executor, Loaded, NOTHING, WordTime, check_length, draws_on_device, mean, nothing_begun, share_of_zeros, weight_bytes,
@@ -32,7 +32,7 @@ impl CpuModel {
     ///
     /// # Errors
     /// `File` or `Model` if a tensor is missing or has the wrong shape; `Memory` if the host has no room.
-    pub fn load(section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
+    pub async fn load_async(section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
         let total: usize = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum();
@@ -40,15 +40,18 @@ impl CpuModel {
         let mut matrices: Vec<HostMatrix> = tape.matrices.iter().map(|_| HostMatrix::default()).collect();
         for m in own.matrices.clone() {
             let spec = &tape.matrices[m];
-            matrices[m].parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), source)).collect::<Result<Vec<_>>>()?;
+            let source = AtHand::matrix(source, spec).await?;
+            matrices[m].parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), &*source)).collect::<Result<Vec<_>>>()?;
             done += spec.size_bytes();
             progress(done as u64, total as u64);
         }
+        let at_hand = AtHand::vectors(source, &section).await?;
         let mut vectors = vec![Vec::new(); tape.vectors.len()];
         for v in own.vectors.clone() {
-            vectors[v] = pack_vectors(&tape.vectors[v], source)?;
+            vectors[v] = pack_vectors(&tape.vectors[v], &*at_hand)?;
         }
-        let initial = initial_states(&section, source)?;
+        let initial = initial_states(&section, &*at_hand)?;
+        drop(at_hand);
         Ok(Arc::new(CpuModel { section, matrices, vectors, initial }))
     }
 }

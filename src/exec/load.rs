@@ -2,12 +2,13 @@
 
 use super::Executor;
 use super::stored::StoredMatrix;
-use crate::error::{Result, filled};
+use crate::error::{Error, Result, filled};
 use crate::quant::{Affine, Axis, Coded, EncodedRows, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
-use crate::tape::{Initial, MatrixPart, Section, Source, State, Tape, VectorSpec};
-use crate::tensor::View;
+use crate::tape::{Initial, MatrixPart, MatrixSpec, Section, Source, State, Tape, VectorSpec};
+use crate::tensor::{DType, View};
 use half::f16;
 use rayon::prelude::*;
+use std::ops::Deref;
 
 /// A callback with two arguments: the number of bytes that are loaded, and the total number of bytes.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
@@ -18,6 +19,48 @@ const BLOCK_FLOATS: usize = 1 << 18;
 const TRANSPOSED: usize = 1 << 21;
 /// The number of rows of a matrix that one thread transposes at a time. `RUN` is a multiple of the block length of every GGUF type.
 const RUN: usize = 256;
+
+/// A source that has the tensors at hand which are read next.
+pub enum AtHand<'a> {
+    /// The whole source.
+    Whole(&'a dyn Source),
+    /// Tensors that were fetched. They leave memory with this value.
+    Fetched(Box<dyn Source>),
+}
+
+impl<'a> Deref for AtHand<'a> {
+    type Target = dyn Source + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            AtHand::Whole(source) => *source,
+            AtHand::Fetched(source) => source.as_ref(),
+        }
+    }
+}
+
+impl<'a> AtHand<'a> {
+    /// Fetches tensors if `source` does not have them at hand.
+    pub async fn of(source: &'a dyn Source, names: &[&str]) -> Result<AtHand<'a>> {
+        Ok(source.fetch(names).await?.map_or(AtHand::Whole(source), AtHand::Fetched))
+    }
+
+    /// Fetches the tensors of a matrix.
+    pub async fn matrix(source: &'a dyn Source, spec: &MatrixSpec) -> Result<AtHand<'a>> {
+        Self::of(source, &spec.parts.iter().map(|part| part.tensor.as_str()).collect::<Vec<_>>()).await
+    }
+
+    /// Fetches the tensors of all vectors and initial states of a section.
+    pub async fn vectors(source: &'a dyn Source, section: &Section) -> Result<AtHand<'a>> {
+        let (tape, own) = (&section.tape, &section.own);
+        let vectors = tape.vectors[own.vectors.clone()].iter().flat_map(|spec| &spec.parts).map(|part| part.tensor.as_str());
+        let states = tape.states[own.states.clone()].iter().filter_map(|spec| match &spec.initial {
+            Initial::Tensor(name) => Some(name.as_str()),
+            _ => None,
+        });
+        Self::of(source, &vectors.chain(states).collect::<Vec<_>>()).await
+    }
+}
 
 /// Computes the scales and offsets of all rows and columns of the matrix `part`. Returns `None` if the format of the matrix has no affine scales.
 pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> {
@@ -57,7 +100,13 @@ pub fn encode_part(
     if write_stored(part, axis, first, rows, source, &mut encoded, write)? {
         return Ok(());
     }
+    // The format of other sources is chosen after a look at all numbers.
+    let is_unseen = source.is_ranged() && part.format.name() == "f16" && source.dtype(&part.tensor) != Some(DType::F16);
     read_part(part, MatrixValues::Numbers, first, rows, source, &mut |row, numbers| {
+        if let Some(x) = numbers.iter().find(|x| is_unseen && x.is_finite() && x.abs() > f16::MAX.to_f32()) {
+            let e = Error::model(format!("expected numbers in the range of f16, found {x}")).at(&part.tensor);
+            return Err(e.hint("set `dtype` to f32"));
+        }
         encode_rows(part.format, axis, affine, row, numbers, padded(part.k), &mut encoded)?;
         write(row, &encoded)
     })

@@ -8,6 +8,9 @@ use half::f16;
 
 /// Returns how many bytes of a matrix the CPU executor reads from the mapped file, without a copy in memory.
 pub fn mapped_bytes(matrix: &MatrixSpec, source: &dyn Source) -> Result<u64> {
+    if source.is_ranged() {
+        return Ok(0);
+    }
     let of = |part: &MatrixPart| {
         let is_stored = matches!(StoredMatrix::of(part, matrix.axis(), source)?, StoredMatrix::Floats | StoredMatrix::Coded(_));
         let shared = if is_stored { source.share(&part.tensor, &part.shape())? } else { None };

@@ -4,6 +4,7 @@ use super::adapted::Adapted;
 use super::options::{ModelSource, Options, Output, StateOrientation};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
 use crate::error::{Error, Result, filled};
+use crate::files::Reading;
 use crate::tape::{Bytes, MatrixPart, Source, Tape};
 use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, GLM, Glm, Lora};
@@ -16,7 +17,7 @@ pub const TUNED: &str = ".att.time_state";
 
 /// Returns whether a file is a tuned initial state and not a model.
 pub fn is_tuned(checkpoint: &Checkpoint) -> bool {
-    checkpoint.names().any(|name| name.ends_with(TUNED)) && checkpoint.tensor("emb.weight").is_none()
+    checkpoint.names().any(|name| name.ends_with(TUNED)) && checkpoint.shape("emb.weight").is_none()
 }
 
 /// A model before its weights are loaded: the source of the weights, the architecture with its sizes (blueprint), and the recorded program
@@ -43,6 +44,8 @@ impl Definition {
     pub fn new(source: &ModelSource, options: &Options) -> Result<Definition> {
         let checkpoint = match source {
             ModelSource::Path(path) => Checkpoint::open(path)?,
+            ModelSource::Files { files, main: None } => Checkpoint::open(files.folder())?,
+            ModelSource::Files { files, main: Some(main) } => Checkpoint::open(&files.path(main))?,
             #[cfg(feature = "embedded-model")]
             ModelSource::Embedded => embedded()?,
             ModelSource::Synthetic(name) => {
@@ -94,7 +97,7 @@ impl Definition {
     fn check(&self) -> Result<()> {
         for (name, shape, optional) in self.tape.tensors() {
             if !optional || self.source.has(name) {
-                self.source.with(name, &shape, &mut |_| Ok(()))?;
+                self.source.check(name, &shape)?;
             }
         }
         Ok(())
@@ -118,7 +121,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     let is_head = |name: &str| tape.ends_hidden && ["head.", "lm_head.", "score."].iter().any(|prefix| name.starts_with(prefix));
     let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n) && !is_head(n)).collect();
     let mut widened: BTreeMap<DType, usize> = BTreeMap::new();
-    for dtype in checkpoint.names().filter_map(|n| checkpoint.tensor(n)).map(|view| view.dtype()) {
+    for dtype in checkpoint.names().filter_map(|n| checkpoint.dtype(n)) {
         if dtype.size_bytes().is_none() && !matches!(dtype, DType::Coded(_)) {
             *widened.entry(dtype).or_default() += 1;
         }
@@ -132,7 +135,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
         let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
         notes.push(format!("{} are converted to {stored}, the nearest supported format", kinds.join(", ")));
     }
-    let coded_as = |part: &MatrixPart| match checkpoint.tensor(&part.tensor)?.dtype() {
+    let coded_as = |part: &MatrixPart| match checkpoint.dtype(&part.tensor)? {
         DType::Coded(name) if name != part.format.name() => Some((name, part.format.name())),
         _ => None,
     };
@@ -211,12 +214,12 @@ fn with_theta(checkpoint: &Checkpoint, theta: f64) -> Result<String> {
 fn oriented(checkpoint: Checkpoint, orientation: StateOrientation) -> Box<dyn Source> {
     match orientation {
         StateOrientation::ValueKey => Box::new(checkpoint),
-        StateOrientation::KeyValue => Box::new(Transposed(checkpoint)),
+        StateOrientation::KeyValue => Box::new(Transposed(Box::new(checkpoint))),
     }
 }
 
 /// A checkpoint whose file has initial states as `[heads, key, value]`. Reading transposes these states to `[heads, value, key]`.
-struct Transposed(Checkpoint);
+struct Transposed(Box<dyn Source>);
 
 impl Source for Transposed {
     fn has(&self, name: &str) -> bool {
@@ -233,6 +236,15 @@ impl Source for Transposed {
     }
     fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {
         self.0.share(name, shape)
+    }
+    fn check(&self, name: &str, shape: &[usize]) -> Result<()> {
+        self.0.check(name, shape)
+    }
+    fn is_ranged(&self) -> bool {
+        self.0.is_ranged()
+    }
+    fn fetch<'a>(&'a self, names: &'a [&str]) -> Reading<'a, Option<Box<dyn Source>>> {
+        Box::pin(async move { Ok(self.0.fetch(names).await?.map(|fetched| Box::new(Transposed(fetched)) as Box<dyn Source>)) })
     }
 }
 

@@ -13,7 +13,7 @@ const NUMBERS: usize = 256;
 
 /// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some weights from up to 64 tensors. `adapter` is the hash of the
 /// LoRA adapter in the weights: an adapter may change only weights that do not enter the hash.
-pub fn weights_hash(tape: &Tape, source: &dyn Source, adapter: Option<&str>) -> Result<String> {
+pub async fn weights_hash(tape: &Tape, source: &dyn Source, adapter: Option<&str>) -> Result<String> {
     let mut tensors: Vec<_> = tape.tensors().into_iter().filter(|(name, _, optional)| !optional || source.has(name)).collect();
     tensors.sort();
     let mut hash = Sha256::new();
@@ -27,15 +27,15 @@ pub fn weights_hash(tape: &Tape, source: &dyn Source, adapter: Option<&str>) -> 
     if let Some(rotary) = tape.rotary {
         hash.update(format!("rotary {} {}\n", rotary.size, rotary.base));
     }
-    for block in 0..BLOCKS.min(tensors.len()) {
+    let block = |block: usize| {
         let (name, shape, _) = &tensors[block * tensors.len() / BLOCKS.min(tensors.len())];
-        source.with(name, shape, &mut |view| {
-            let n = view.len().min(NUMBERS);
-            let mut numbers = vec![0.0; n];
-            view.read_f32((view.len() - n) * (block % 7) / 7, &mut numbers)?;
-            hash.update(bytemuck::cast_slice::<f32, u8>(&numbers));
-            Ok(())
-        })?;
+        let len = shape.iter().product::<usize>();
+        let n = len.min(NUMBERS);
+        (*name, shape.as_slice(), (len - n) * (block % 7) / 7, n)
+    };
+    let blocks: Vec<_> = (0..BLOCKS.min(tensors.len())).map(block).collect();
+    for numbers in source.elements(&blocks).await? {
+        hash.update(bytemuck::cast_slice::<f32, u8>(&numbers));
     }
     Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
 }

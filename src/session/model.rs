@@ -11,6 +11,7 @@ use super::vocabulary::vocabulary;
 use crate::arch::{Facts, Purpose};
 use crate::error::{Error, Result, filled};
 use crate::exec::{Loaded, mapped_bytes};
+use crate::files::Files;
 use crate::sample::Sampling;
 use crate::tape::{MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
@@ -43,6 +44,8 @@ struct Inner {
     context: Option<usize>,
     sampling: Sampling,
     load_ms: f64,
+    /// The files that the caller handed over. They exist as long as the model, because its folder has the chat template.
+    _files: Option<Files>,
     /// Reads the weights of the layers that always run on the host: the last layers of embedding models and rerankers. `None` for other models.
     host_layers: Option<Box<dyn Source>>,
 }
@@ -80,6 +83,9 @@ impl Model {
     /// chosen device does not exist or fails; `Memory` if the model does not fit in the free memory.
     pub async fn load_async(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         let started = Instant::now();
+        if let ModelSource::Files { files, main } = source {
+            Checkpoint::fetch_heads(files, main.as_deref()).await?;
+        }
         let mut definition = Definition::new(source, options)?;
         let facts = definition.blueprint.facts();
         let (vocab, vocab_note) = vocab(source, options, &facts, definition.checkpoint.as_ref())?;
@@ -91,7 +97,7 @@ impl Model {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context} tokens")));
         }
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
-        let hash = weights_hash(&tape, definition.source.as_ref(), definition.adapter.as_deref())?;
+        let hash = weights_hash(&tape, definition.source.as_ref(), definition.adapter.as_deref()).await?;
         let dtype = tape.formats().join("+");
         let mut notes = definition.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
         notes.extend(vocab_note);
@@ -135,6 +141,10 @@ impl Model {
             sampling: definition.blueprint.sampling(),
             load_ms: started.elapsed().as_secs_f64() * 1e3,
             host_layers,
+            _files: match source {
+                ModelSource::Files { files, .. } => Some(files.clone()),
+                _ => None,
+            },
         })))
     }
 

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::exec::gpu::{self, Backend};
 use crate::exec::strategy::StrategyChoice;
 use crate::exec::{DeviceChoice, FloatChoice, QuantPlan};
+use crate::files::Files;
 use crate::quant::Float;
 use std::fmt;
 use std::ops::Range;
@@ -17,6 +18,14 @@ use std::sync::{Arc, Mutex};
 pub enum ModelSource {
     /// The path of a checkpoint: a file, a file name without its extension, or the folder of the files.
     Path(PathBuf),
+    /// Files that the caller hands over: one checkpoint, or all its shards with their index, and the small files that belong to it, such as a
+    /// vocabulary and `config.json`. Tensors of files that are read by ranges are read one after another, while the model loads.
+    Files {
+        /// The files.
+        files: Files,
+        /// The name of the checkpoint's file. `None` if there is only one checkpoint.
+        main: Option<String>,
+    },
     /// The tiny model that is embedded in the program.
     #[cfg(feature = "embedded-model")]
     Embedded,

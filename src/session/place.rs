@@ -127,7 +127,7 @@ async fn load(
                 driver: String::new(),
                 why: choice.why,
             };
-            (CpuModel::load(section, source, progress)?, device)
+            (CpuModel::load_async(section, source, progress).await?, device)
         }
         ChosenDevice::Gpu(adapter) => {
             let device = Device {

@@ -5,6 +5,7 @@ use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
 use super::{Model, ModelSource, Options, Session, Slot, Snapshot};
 use crate::error::{Error, Result, room, short};
+use crate::exec::wait::block_on;
 use crate::sample::{self, Sampler};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
@@ -336,7 +337,7 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     refuse_same_file(&checkpoint, to)?;
     definition.checkpoint.iter().try_for_each(|c| refuse_same_file(c, to))?;
     let parts = tuned(&checkpoint, &definition.tape, options.state_orientation)?;
-    let hash = weights_hash(&definition.tape, definition.source.as_ref(), definition.adapter.as_deref())?;
+    let hash = block_on(weights_hash(&definition.tape, definition.source.as_ref(), definition.adapter.as_deref()))?;
     let mut file = StateFile::new(definition.blueprint.facts().architecture, &hash);
     for (spec, numbers) in definition.tape.states.iter().zip(&parts) {
         file.floats(&spec.name, &spec.shape, numbers);

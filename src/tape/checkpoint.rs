@@ -2,19 +2,21 @@
 
 use super::{Bytes, Source};
 use crate::error::Result;
+use crate::files::Reading;
 use crate::quant::Coded;
 use crate::tensor::{DType, View};
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, FetchedTensors};
+use std::sync::Arc;
 
 impl Source for Checkpoint {
     fn has(&self, name: &str) -> bool {
-        self.tensor(name).is_some()
+        self.shape(name).is_some()
     }
 
     /// Returns the element type of a tensor. A tensor that is multiplied by a scale when it is read counts as F32, because products may exceed
     /// the range of the stored type.
     fn dtype(&self, name: &str) -> Option<DType> {
-        self.tensor(name).map(|v| if v.is_scaled() { DType::F32 } else { v.dtype() })
+        if self.is_scaled(name) { Some(DType::F32) } else { Checkpoint::dtype(self, name) }
     }
 
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
@@ -24,11 +26,60 @@ impl Source for Checkpoint {
 
     fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {
         let view = self.require(name, shape)?;
-        let Some(bytes) = view.matrix().map(Coded::codes).or(view.dense_bytes()) else { return Ok(None) };
-        let Some(owner) = self.file_of(name) else { return Ok(None) };
-        let start = bytes.as_ptr() as usize - (*owner).as_ref().as_ptr() as usize;
-        Ok(Some(Bytes { owner, range: start..start + bytes.len() }))
+        Ok(self.file_of(name).and_then(|owner| shared(&view, owner)))
     }
+
+    fn check(&self, name: &str, shape: &[usize]) -> Result<()> {
+        self.check_shape(name, shape)
+    }
+
+    fn is_ranged(&self) -> bool {
+        Checkpoint::is_ranged(self)
+    }
+
+    fn fetch<'a>(&'a self, names: &'a [&str]) -> Reading<'a, Option<Box<dyn Source>>> {
+        Box::pin(async move {
+            match self.is_ranged() {
+                true => Ok(Some(Box::new(Checkpoint::fetch(self, names).await?) as Box<dyn Source>)),
+                false => Ok(None),
+            }
+        })
+    }
+
+    fn elements<'a>(&'a self, wanted: &'a [(&str, &[usize], usize, usize)]) -> Reading<'a, Vec<Vec<f32>>> {
+        Box::pin(async move {
+            wanted.iter().try_for_each(|(name, shape, ..)| self.check_shape(name, shape))?;
+            let wanted: Vec<_> = wanted.iter().map(|&(name, _, at, n)| (name, at, n)).collect();
+            Checkpoint::elements(self, &wanted).await
+        })
+    }
+}
+
+/// The tensors that were fetched, and the others of the checkpoint as they are.
+impl Source for FetchedTensors {
+    fn has(&self, name: &str) -> bool {
+        self.checkpoint().has(name)
+    }
+
+    fn dtype(&self, name: &str) -> Option<DType> {
+        Source::dtype(self.checkpoint(), name)
+    }
+
+    fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
+        read(&self.require(name, shape)?).map_err(|e| e.at(name))
+    }
+
+    fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {
+        let view = self.require(name, shape)?;
+        Ok(self.memory_of(name).and_then(|memory| shared(&view, memory)))
+    }
+}
+
+/// Returns the bytes of a view as a range of the memory `owner`. Returns `None` if the bytes are not plain elements or codes.
+fn shared(view: &View<'_>, owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Option<Bytes> {
+    let bytes = view.matrix().map(Coded::codes).or(view.dense_bytes())?;
+    let start = bytes.as_ptr() as usize - (*owner).as_ref().as_ptr() as usize;
+    Some(Bytes { owner, range: start..start + bytes.len() })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Family, GenerationConfig, Jinja};
 use crate::error::{Error, Result};
-use std::fs::File;
+use crate::files;
 use std::io::Read;
 use std::path::Path;
 
@@ -63,7 +63,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
 
 /// Returns a file's bytes, or `None` if the file does not exist. Returns a `File` error if the file is too large or cannot be read.
 pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
+    let file = match files::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::io(e, path)),

@@ -65,8 +65,8 @@ pub use stop::StopTexts;
 pub use utf8::Utf8Stream;
 
 use crate::error::{Error, Kind, Result, size};
+use crate::files;
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -147,12 +147,12 @@ impl Vocab {
     /// # Errors
     /// `File` if the file cannot be read or [`parse`](Self::parse) refuses it.
     pub fn open(path: &Path) -> Result<Vocab> {
-        if path.is_dir() {
+        if files::is_folder(path) {
             let e = Error::file("expected a vocabulary file, found a folder").at(path.display());
             return Err(e.hint("name a file in that folder, such as tokenizer.json"));
         }
         let mut text = Vec::new();
-        let file = File::open(path).map_err(|e| Error::io(e, path))?;
+        let file = files::open(path).map_err(|e| Error::io(e, path))?;
         file.take(MAX_JSON_BYTES + 1).read_to_end(&mut text).map_err(|e| Error::io(e, path))?;
         let parsed = Self::parse(&text).map_err(|e| e.at(path.display()));
         parsed.map_err(

@@ -5,9 +5,9 @@
 
 use super::index::Index;
 use crate::error::{Error, Result};
+use crate::files;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The file extensions of checkpoints, in the order in which they are tried.
@@ -24,12 +24,10 @@ const INDEX: &str = ".index.json";
 ///
 /// `File` if the folder holds no checkpoint, several checkpoints, or shards without their index.
 pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
-    let io = |e| Error::io(e, folder);
     let (mut found, mut claimed) = (BTreeSet::new(), BTreeSet::new());
-    for entry in fs::read_dir(folder).map_err(io)? {
-        let path = entry.map_err(io)?.path();
+    for path in files::list(folder).map_err(|e| Error::io(e, folder))? {
         let name = file_name(&path);
-        if !path.is_file() {
+        if !files::is_file(&path) {
             continue;
         }
         if name.ends_with(INDEX) {
@@ -78,7 +76,7 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf> {
     let name = file_name(path);
     let Some(shard) = Shard::of(&name) else { return Ok(path.to_path_buf()) };
     let index = path.with_file_name(shard.index());
-    match index.is_file() {
+    match files::is_file(&index) {
         true => Ok(index),
         false if shard.is_only => Ok(path.to_path_buf()),
         false => Err(shard.orphan().at(path.display())),
@@ -95,7 +93,7 @@ pub(super) fn config_of(path: &Path) -> Option<PathBuf> {
 
 /// Returns the path of the `config.json` in the folder of `path`, or `None` if this file does not exist.
 pub(super) fn config_beside(path: &Path) -> Option<PathBuf> {
-    Some(path.with_file_name("config.json")).filter(|config| config.is_file())
+    Some(path.with_file_name("config.json")).filter(|config| files::is_file(config))
 }
 
 /// Returns the model's name: the folder's name if `path` is an index or if [`config_of`] finds a `config.json`, else the file's stem.
@@ -103,7 +101,7 @@ pub(super) fn model_name(path: &Path) -> String {
     let name = file_name(path);
     if name.ends_with(INDEX) || config_of(path).is_some() {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if let Some(name) = fs::canonicalize(folder).ok().as_deref().and_then(Path::file_name) {
+        if let Some(name) = files::absolute(folder).as_deref().and_then(Path::file_name) {
             return name.to_string_lossy().into_owned();
         }
     }
@@ -194,7 +192,7 @@ mod tests {
         let index = put(&dir, STANDARD[1], MAP.as_bytes());
         assert_eq!(whole(&shard).unwrap(), index);
         assert_eq!(whole(&dir.path().join("model-1-of-2.safetensors")).unwrap(), dir.path().join("model-1-of-2.safetensors"));
-        assert_eq!(model_name(&index), fs::canonicalize(dir.path()).unwrap().file_name().unwrap().to_string_lossy());
+        assert_eq!(model_name(&index), std::fs::canonicalize(dir.path()).unwrap().file_name().unwrap().to_string_lossy());
         assert_eq!(model_name(&dir.path().join("m-1.5B.pth")), "m-1.5B");
         assert_eq!(config_of(&index), None);
         put(&dir, "config.json", b"{}");

@@ -115,7 +115,7 @@ pub(super) fn is_json(file: &[u8]) -> bool {
 pub(crate) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
     let io = |e| Error::io(e, path);
     let mut bytes = Vec::new();
-    std::fs::File::open(path).map_err(io)?.take(max_bytes + 1).read_to_end(&mut bytes).map_err(io)?;
+    crate::files::open(path).map_err(io)?.take(max_bytes + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > max_bytes {
         return Err(Error::file(format!("expected a file of at most {max_bytes} bytes, found a larger file")).at(path.display()));
     }

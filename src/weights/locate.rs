@@ -5,8 +5,8 @@
 use super::folder::{self, EXTENSIONS};
 use super::kinds;
 use crate::error::{Error, Result};
+use crate::files;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The supported file formats.
@@ -34,11 +34,15 @@ impl FileKind {
 ///
 /// `File` if `path` does not exist, or if it is a folder that does not hold exactly one checkpoint.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
-    match fs::metadata(path) {
-        Ok(m) if m.is_file() => folder::whole(path),
-        Ok(m) if m.is_dir() => folder::checkpoint_in(path),
+    if files::is_file(path) {
+        return folder::whole(path);
+    }
+    if files::is_folder(path) {
+        return folder::checkpoint_in(path);
+    }
+    match std::fs::metadata(path) {
         Ok(_) => Err(Error::file("expected a file, found a device or a pipe").at(path.display())),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => with_extension(path),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound || files::is_handed(path) => with_extension(path),
         Err(e) => Err(Error::io(e, path)),
     }
 }
@@ -52,7 +56,7 @@ fn with_extension(path: &Path) -> Result<PathBuf> {
         longer.push(extension);
         PathBuf::from(longer)
     });
-    match tried.into_iter().find(|p| p.is_file()) {
+    match tried.into_iter().find(|p| files::is_file(p)) {
         Some(found) => Ok(found),
         None => Err(Error::file(format!("no such file or folder, and no such file with the extension .{}", EXTENSIONS.join(", .")))
             .at(path.display())

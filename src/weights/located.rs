@@ -38,9 +38,33 @@ impl LocatedTensor {
     ///
     /// `File` or `Model` if shape, strides and byte range contradict each other.
     pub fn view<'a>(&self, file: &'a [u8]) -> Result<View<'a>> {
-        let bytes = file.get(self.bytes.clone()).ok_or_else(|| {
-            Error::file(format!("the tensor is at bytes {} to {}, but the file has {} bytes", self.bytes.start, self.bytes.end, file.len()))
-        })?;
+        self.check_inside(file.len() as u64)?;
+        self.view_of(&file[self.bytes.clone()])
+    }
+
+    /// Checks that the tensor is inside its file of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the file ends before the tensor.
+    pub fn check_inside(&self, size: u64) -> Result<()> {
+        match self.bytes.start <= self.bytes.end && self.bytes.end as u64 <= size {
+            true => Ok(()),
+            false => Err(Error::file(format!("the tensor is at bytes {} to {}, but the file has {size} bytes", self.bytes.start, self.bytes.end))),
+        }
+    }
+
+    /// Returns the type of the tensor's elements.
+    pub fn dtype(&self) -> DType {
+        self.coding.map_or(self.dtype, |coding| DType::Coded(coding.format.name()))
+    }
+
+    /// Returns a view of the tensor's elements. `bytes` are the bytes of [`bytes`](Self::bytes).
+    ///
+    /// # Errors
+    ///
+    /// `File` or `Model` if shape, strides and byte range contradict each other.
+    pub fn view_of<'a>(&self, bytes: &'a [u8]) -> Result<View<'a>> {
         if let Some(coding) = self.coding {
             let (rows, k) = coding.sides(&self.shape);
             return View::coded(Coded::new(coding, rows, k, bytes)?, &self.shape);

@@ -102,11 +102,11 @@ impl Lora {
     /// Replaces web-rwkv's names of vectors by official names. The file does not show which names it uses, so a name is replaced only if the model
     /// has the official name and not web-rwkv's name.
     fn rename(&mut self, model: &Checkpoint) {
-        let official = |target: String| match model.tensor(&target) {
+        let official = |target: String| match model.shape(&target) {
             Some(_) => target,
             None => {
                 let other = target.replace(".time_mix_", ".time_maa_").replace(".time_first", ".time_faaaa");
-                if model.tensor(&other).is_some() { other } else { target }
+                if model.shape(&other).is_some() { other } else { target }
             }
         };
         self.trained = std::mem::take(&mut self.trained).into_iter().map(|(target, name)| (official(target), name)).collect();
@@ -181,26 +181,24 @@ impl Lora {
     pub(super) fn check(&self, model: &Checkpoint) -> Result<()> {
         let at = |e: Error, name: &str| e.at(format!("tensor {name}")).at(self.file.place());
         let find = |target: &str, name: &str| {
-            model.tensor(target).ok_or_else(|| {
+            model.shape(target).zip(model.dtype(target)).ok_or_else(|| {
                 let e = Error::model(format!("the model has no tensor {target}"));
                 at(e.hint("use the model on which the adapter was trained"), name)
             })
         };
         for (target, pair) in &self.pairs {
-            let expected = find(target, &pair.a)?;
-            if expected.shape() != [pair.n_out, pair.n_in] || !expected.dtype().is_weight() {
-                let (dtype, shape, of_pair) = (expected.dtype(), expected.shape(), [pair.n_out, pair.n_in]);
+            let (shape, dtype) = find(target, &pair.a)?;
+            let of_pair = [pair.n_out, pair.n_in];
+            if shape != of_pair || !dtype.is_weight() {
                 let text = format!("the model's tensor is {dtype} {shape:?}, but the low-rank pair is for the shape {of_pair:?}");
                 return Err(at(Error::model(text), &pair.a));
             }
         }
         for (target, name) in &self.trained {
-            let expected = find(target, name)?;
+            let (shape, dtype) = find(target, name)?;
             let found = self.view(name)?;
-            let long = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
-            let fits = long(found.shape()) == long(expected.shape()) && found.reshaped(expected.shape()).is_some();
-            if !fits || !expected.dtype().is_weight() {
-                let (dtype, shape) = (expected.dtype(), expected.shape());
+            let fits = super::without_ones(found.shape()) == super::without_ones(&shape) && found.clone().reshaped(&shape).is_some();
+            if !fits || !dtype.is_weight() {
                 let text = format!("the model's tensor is {dtype} {shape:?}, but the adapter's is {:?}", found.shape());
                 return Err(at(Error::model(text), name));
             }

@@ -1,16 +1,19 @@
-//! Read-only bytes: a memory map of a file, or bytes that are part of the program.
+//! Read-only bytes: a memory map of a file, bytes that are part of the program, or a file that the caller handed over.
 //!
 //! This module knows no format. A map is only safe while no other process truncates the file. Readers call `check_uncut` to detect this.
 
 use crate::error::{Error, Result};
+use crate::files::{self, Handed, RangedFile};
 use memmap2::Mmap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Read-only bytes with their origin.
 pub(super) enum Map {
     Mapped { map: Mmap, file: File, path: PathBuf },
     Fixed(&'static [u8]),
+    Handed { file: Handed, path: PathBuf },
 }
 
 impl AsRef<[u8]> for Map {
@@ -27,9 +30,14 @@ impl Map {
     /// `File` if the file cannot be opened or is empty.
     pub fn open(path: &Path) -> Result<Map> {
         let io = |e| Error::io(e, path);
+        let empty = || super::kinds::refusal(&[]).at(path.display());
+        if let Some(file) = files::handed(path).transpose().map_err(io)? {
+            let map = Map::Handed { file, path: path.to_path_buf() };
+            return if map.len() == 0 { Err(empty()) } else { Ok(map) };
+        }
         let file = File::open(path).map_err(io)?;
         if file.metadata().map_err(io)?.len() == 0 {
-            return Err(super::kinds::refusal(&[]).at(path.display()));
+            return Err(empty());
         }
         // SAFETY: the map is read-only and private to this process. If another process writes to the file, the bytes change, which every reader
         // tolerates: names and sizes are copied before they are checked. If another process truncates the file, a read faults. `check_uncut`
@@ -43,18 +51,33 @@ impl Map {
         Map::Fixed(bytes)
     }
 
-    /// Returns all bytes of the file or of the program's data.
+    /// Returns all bytes. Of a file that is read by ranges, returns the first bytes, which hold the header.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Map::Mapped { map, .. } => map,
             Map::Fixed(bytes) => bytes,
+            Map::Handed { file: Handed::Whole(bytes), .. } => bytes,
+            Map::Handed { file: Handed::Ranged(file), .. } => &file.head,
+        }
+    }
+
+    /// Returns the number of bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.ranged().map_or(self.bytes().len() as u64, |file| file.size)
+    }
+
+    /// Returns the file if its bytes are read by ranges.
+    pub fn ranged(&self) -> Option<&Arc<RangedFile>> {
+        match self {
+            Map::Handed { file: Handed::Ranged(file), .. } => Some(file),
+            _ => None,
         }
     }
 
     /// Returns the path of the file, or `None` if the bytes are part of the program.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Map::Mapped { path, .. } => Some(path),
+            Map::Mapped { path, .. } | Map::Handed { path, .. } => Some(path),
             Map::Fixed(_) => None,
         }
     }

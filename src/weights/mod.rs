@@ -12,6 +12,7 @@ mod config;
 pub mod convert;
 mod encode;
 mod families;
+mod fetch;
 mod folder;
 mod gguf;
 mod glm;
@@ -43,6 +44,7 @@ pub mod write;
 pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
 pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
+pub use fetch::FetchedTensors;
 pub use gguf::TokenLists;
 pub use glm::{GLM, Glm};
 pub(crate) use index::read_small;
@@ -54,7 +56,7 @@ pub use pth::RERANKER_LAYERS;
 pub use write::{NewTensor, read_safetensors, write_safetensors};
 
 use crate::error::{Error, Kind, Result};
-use crate::tensor::View;
+use crate::tensor::{DType, View};
 use config::ModelConfig;
 #[cfg(feature = "cli")]
 pub(crate) use folder::EXTENSIONS;
@@ -139,8 +141,20 @@ struct TensorSlot {
 impl TensorSlot {
     /// Returns a view of the tensor in the canonical orientation.
     fn view<'a>(&self, maps: &'a [Arc<Map>]) -> Result<View<'a>> {
-        let view = self.located.view(maps[self.located.file].bytes())?;
-        Ok(if self.swapped { view.transposed() } else { view })
+        Ok(self.oriented(self.located.view(maps[self.located.file].bytes())?))
+    }
+
+    fn oriented<'a>(&self, view: View<'a>) -> View<'a> {
+        if self.swapped { view.transposed() } else { view }
+    }
+
+    /// Checks that the tensor is inside its file. If the bytes are in memory, also checks that they fit the shape.
+    fn check(&self, maps: &[Arc<Map>]) -> Result<()> {
+        let map = &maps[self.located.file];
+        match map.ranged() {
+            Some(_) => self.located.check_inside(map.len()),
+            None => self.view(maps).map(|_| ()),
+        }
     }
 
     /// Returns the canonical shape of the tensor.
@@ -203,7 +217,7 @@ impl Checkpoint {
         };
         let (slots, style) = names::canonical(tensors, &facts, is_tied, glm.as_ref().map(|(_, glm)| glm))?;
         for (name, slot) in &slots {
-            slot.view(&maps).map_err(|e| e.at(format!("tensor {name}")))?;
+            slot.check(&maps).map_err(|e| e.at(format!("tensor {name}")))?;
         }
         if let Some(settings) = settings {
             metadata.extend(config::metadata(settings.as_ref(), &slots).map_err(|e| e.at("config.json"))?);
@@ -262,11 +276,29 @@ impl Checkpoint {
         self.0.slots.iter().map(|(name, _)| name.as_str())
     }
 
+    fn slot(&self, name: &str) -> Option<&TensorSlot> {
+        Some(&self.0.slots[*self.0.index.get(name)?].1)
+    }
+
     /// Returns a view of a tensor by its canonical name, in the canonical orientation. The view copies no elements. Returns `None` if no tensor
-    /// has this name, or if the tensor's shape and bytes contradict each other.
+    /// has this name, if the tensor's shape and bytes contradict each other, or if the tensor's file is read by ranges.
     pub fn tensor(&self, name: &str) -> Option<View<'_>> {
-        let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
-        slot.view(&self.0.maps).ok()
+        self.slot(name)?.view(&self.0.maps).ok()
+    }
+
+    /// Returns the canonical shape of a tensor, or `None` if no tensor has this name.
+    pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.slot(name).map(TensorSlot::shape)
+    }
+
+    /// Returns the type of a tensor's elements, or `None` if no tensor has this name.
+    pub fn dtype(&self, name: &str) -> Option<DType> {
+        self.slot(name).map(|slot| slot.located.dtype())
+    }
+
+    /// Returns whether a tensor is multiplied by a scale when it is read.
+    pub fn is_scaled(&self, name: &str) -> bool {
+        self.slot(name).is_some_and(|slot| slot.located.scale != 1.0)
     }
 
     /// Returns a view of a tensor by its canonical name, reshaped to `shape`. The comparison of the shapes ignores dimensions of size 1.
@@ -275,15 +307,30 @@ impl Checkpoint {
     ///
     /// `Model` if the tensor is missing or has another shape.
     pub fn require(&self, name: &str, shape: &[usize]) -> Result<View<'_>> {
-        let place = || format!("{}: tensor {name}", self.place());
-        let view = self.tensor(name).ok_or_else(|| {
+        self.check_shape(name, shape)?;
+        let view = self.tensor(name).ok_or_else(|| Error::model("the tensor is not in memory: its file is read by ranges"));
+        view.and_then(|view| reshaped(view, shape)).map_err(|e| e.at(self.place_of(name)))
+    }
+
+    /// Checks that a tensor exists and has the shape `shape`. The comparison ignores dimensions of size 1.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if the tensor is missing or has another shape.
+    pub fn check_shape(&self, name: &str, shape: &[usize]) -> Result<()> {
+        let found = self.shape(name).ok_or_else(|| {
             Error::model(format!("the tensor is missing; the model needs it with the shape {shape:?}"))
                 .hint("the file is incomplete or belongs to another model: download the whole file again")
-                .at(place())
+                .at(self.place_of(name))
         })?;
-        let long = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
-        let reshaped = (long(view.shape()) == long(shape)).then(|| view.reshaped(shape)).flatten();
-        reshaped.ok_or_else(|| Error::model(format!("the model needs the shape {shape:?}, found the shape {:?}", view.shape())).at(place()))
+        match without_ones(&found) == without_ones(shape) {
+            true => Ok(()),
+            false => Err(wrong_shape(&found, shape).at(self.place_of(name))),
+        }
+    }
+
+    fn place_of(&self, name: &str) -> String {
+        format!("{}: tensor {name}", self.place())
     }
 
     /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and the values of a `config.json` that
@@ -327,6 +374,19 @@ impl Checkpoint {
     }
 }
 
+fn without_ones(shape: &[usize]) -> Vec<usize> {
+    shape.iter().copied().filter(|&d| d != 1).collect()
+}
+
+fn wrong_shape(found: &[usize], needed: &[usize]) -> Error {
+    Error::model(format!("the model needs the shape {needed:?}, found the shape {found:?}"))
+}
+
+/// Returns the view with the shape `shape`, which has the same dimensions that are not 1.
+fn reshaped<'a>(view: View<'a>, shape: &[usize]) -> Result<View<'a>> {
+    view.reshaped(shape).ok_or_else(|| wrong_shape(view.shape(), shape))
+}
+
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Checkpoint({}, {}, {} tensors)", self.place(), self.kind(), self.0.slots.len())
@@ -336,7 +396,6 @@ impl fmt::Debug for Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::DType;
     use testing::{Pickle, halves, pth, put, singles, zip};
 
     fn all_f32(c: &Checkpoint, name: &str) -> Vec<f32> {

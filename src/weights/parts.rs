@@ -8,6 +8,7 @@ use super::located::{LocatedTensor, check_name};
 use super::map::Map;
 use super::{coded, gguf, kinds, pth, safetensors};
 use crate::error::{Error, Result};
+use crate::files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl CheckpointFiles {
     fn sharded(path: &Path) -> Result<CheckpointFiles> {
         let index = Index::read(path)?;
         let n = index.shards.len();
-        let missing: Vec<&str> = index.shards.iter().map(String::as_str).filter(|name| !path.with_file_name(name).is_file()).collect();
+        let missing: Vec<&str> = index.shards.iter().map(String::as_str).filter(|name| !files::is_file(&path.with_file_name(name))).collect();
         if let Some(first) = missing.first() {
             let message = format!("{} of {n} shards of the index are missing; the first missing file is {first}", missing.len());
             return Err(Error::file(message).at(path.display()).hint("download the missing shards into the folder of the index"));
@@ -87,9 +88,9 @@ impl CheckpointFiles {
 /// Returns a file's tensors, under their names in the file, and the file's metadata.
 fn list(map: &Map, kind: FileKind) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let (mut tensors, mut metadata) = match kind {
-        FileKind::Safetensors => safetensors::parse(map.bytes())?,
+        FileKind::Safetensors => safetensors::parse(map.bytes(), map.len())?,
         FileKind::Pth => pth::parse(map.bytes())?,
-        FileKind::Gguf => gguf::parse(map.bytes())?,
+        FileKind::Gguf => gguf::parse(map.bytes(), map.len())?,
     };
     if tensors.is_empty() {
         return Err(Error::file("the file has no tensors").hint("give the path of the checkpoint"));

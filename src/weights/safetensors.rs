@@ -5,6 +5,7 @@
 use super::located::{LocatedTensor, check_shape};
 use crate::error::{Error, Result, in_words};
 use crate::tensor::{DType, dense_strides};
+use ::safetensors::tensor::Metadata;
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::collections::BTreeMap;
 
@@ -17,12 +18,20 @@ const DAMAGED: &str = "the file is damaged: download the file again";
 /// A metadata key that only state files have.
 const STATE_KEY: &[u8] = b"\"weights_hash\"";
 
-/// Returns a file's tensors, in the order of their data, and the file's metadata.
+/// Returns how many bytes at the beginning of a file are needed to read its header. `head` has some of them.
+pub(super) fn header_bytes(head: &[u8]) -> u64 {
+    let length = head.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
+    // `parse` refuses a longer header
+    8 + if length > MAX_HEADER_BYTES { 0 } else { length }
+}
+
+/// Returns a file's tensors, in the order of their data, and the file's metadata. `file` has all bytes of the file, or its header. `size` is the number
+/// of bytes of the file.
 ///
 /// # Errors
 ///
 /// `File` if the file is truncated, or if its header is damaged or hostile.
-pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
+pub(super) fn parse(file: &[u8], size: u64) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
         return Err(Error::file(format!("expected a safetensors file of at least 8 bytes, found {} bytes", file.len())).hint(AGAIN));
     };
@@ -40,9 +49,10 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String,
         ))
         .hint(AGAIN));
     }
-    let (length, header) = SafeTensors::read_metadata(file).map_err(|e| {
+    let read = if size == file.len() as u64 { SafeTensors::read_metadata(file) } else { read_header(&rest[..length as usize], size) };
+    let (length, header) = read.map_err(|e| {
         let is_state = rest[..length as usize].windows(STATE_KEY.len()).any(|key| key == STATE_KEY);
-        explain(e, file.len(), if is_state { STATE } else { AGAIN })
+        explain(e, size, if is_state { STATE } else { AGAIN })
     })?;
     let mut tensors = Vec::new();
     for name in header.offset_keys() {
@@ -67,6 +77,27 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String,
     Ok((tensors, metadata))
 }
 
+/// Does what `SafeTensors::read_metadata` does, which needs the whole file, with the header alone.
+fn read_header(header: &[u8], file_bytes: u64) -> std::result::Result<(usize, Metadata), SafeTensorError> {
+    let metadata: Metadata = serde_json::from_slice(header).map_err(SafeTensorError::InvalidHeaderDeserialization)?;
+    let mut end = 0;
+    for name in metadata.offset_keys() {
+        let info = metadata.info(&name).expect("offset_keys lists the header's names");
+        if info.data_offsets.0 != end || info.data_offsets.1 < end {
+            return Err(SafeTensorError::InvalidOffset(name));
+        }
+        let bits = info.shape.iter().try_fold(info.dtype.bitsize(), |bits, &n| bits.checked_mul(n)).ok_or(SafeTensorError::ValidationOverflow)?;
+        if (info.data_offsets.1 - end).checked_mul(8) != Some(bits) {
+            return Err(SafeTensorError::TensorInvalidInfo);
+        }
+        end = info.data_offsets.1;
+    }
+    match 8 + header.len() as u64 + end as u64 == file_bytes {
+        true => Ok((header.len(), metadata)),
+        false => Err(SafeTensorError::MetadataIncompleteBuffer),
+    }
+}
+
 /// Converts a type of the crate `safetensors`. Returns an error if the type is unsupported.
 fn dtype_of(dtype: Dtype) -> Result<DType> {
     Ok(match dtype {
@@ -85,7 +116,7 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
 }
 
 /// Returns the error for a header that the crate `safetensors` refused. `incomplete` is the hint for a truncated file.
-fn explain(error: SafeTensorError, file_bytes: usize, incomplete: &str) -> Error {
+fn explain(error: SafeTensorError, file_bytes: u64, incomplete: &str) -> Error {
     use SafeTensorError as E;
     match error {
         E::InvalidHeader(e) => Error::file("the safetensors header is not UTF-8 text").hint(DAMAGED).caused_by(e),
@@ -124,14 +155,18 @@ mod tests {
         out
     }
 
+    fn whole(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
+        parse(file, file.len() as u64)
+    }
+
     fn refusal(header: &str, data: usize) -> String {
-        parse(&file(header, data)).unwrap_err().to_string()
+        whole(&file(header, data)).unwrap_err().to_string()
     }
 
     #[test]
     fn a_header_is_read() {
         let header = r#"{"__metadata__":{"format":"pt"},"b":{"dtype":"I64","shape":[],"data_offsets":[4,12]},"a":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}}"#;
-        let (tensors, metadata) = parse(&file(header, 12)).unwrap();
+        let (tensors, metadata) = whole(&file(header, 12)).unwrap();
         assert_eq!(metadata["format"], "pt");
         assert_eq!((tensors[0].name.as_str(), tensors[0].dtype, tensors[0].shape.as_slice()), ("a", DType::F16, &[1, 2][..]));
         assert_eq!((tensors[1].dtype, tensors[1].bytes.len()), (DType::I64, 8));
@@ -142,7 +177,7 @@ mod tests {
         let one = |dtype: &str, shape: &str, from: u64, to: u64| {
             format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{from},{to}]}}}}"#)
         };
-        assert!(parse(&[0xff; 64]).unwrap_err().to_string().contains("18446744073709551615"));
+        assert!(whole(&[0xff; 64]).unwrap_err().to_string().contains("18446744073709551615"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 3).contains("download"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("its safetensors header describes another size"));
         let state = one("F32", "[1]", 0, 4).replacen('{', r#"{"__metadata__":{"weights_hash":"x"},"#, 1);
@@ -158,6 +193,6 @@ mod tests {
         let overlap = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}"#;
         assert!(refusal(overlap, 6).contains("where the previous tensor ends"));
         let twice = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#;
-        assert!(parse(&file(twice, 8)).is_err());
+        assert!(whole(&file(twice, 8)).is_err());
     }
 }

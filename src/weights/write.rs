@@ -179,7 +179,7 @@ pub type Tensors<'a> = BTreeMap<String, (DType, Vec<usize>, &'a [u8])>;
 ///
 /// `File` if the header is damaged or hostile.
 pub fn read_safetensors(bytes: &[u8]) -> Result<(Tensors<'_>, BTreeMap<String, String>)> {
-    let (tensors, metadata) = safetensors::parse(bytes)?;
+    let (tensors, metadata) = safetensors::parse(bytes, bytes.len() as u64)?;
     let tensors = tensors.into_iter().map(|t| (t.name, (t.dtype, t.shape, &bytes[t.bytes])));
     Ok((tensors.collect(), metadata))
 }

@@ -8,7 +8,7 @@ use super::executor::GpuExecutor;
 use super::upload::Upload;
 use super::weights::Weights;
 use crate::error::Result;
-use crate::exec::load::{Progress, initial_states, pack_vectors, write_initial};
+use crate::exec::load::{AtHand, Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
 use crate::quant::PAD;
 use crate::tape::{Class, MatrixSpec, PerHandle, Room, Section, Source, State, TOKENS_PER_BLOCK};
@@ -51,9 +51,10 @@ impl GpuModel {
         let mut upload = Upload::new(&device, total, progress);
         let weights = Weights::load(&device, &section, source, &mut upload).await?;
         let mut device_bytes = weights.device_bytes;
+        let at_hand = AtHand::vectors(source, &section).await?;
         let vectors = PerHandle::new(&own.vectors, |v| {
             let spec = &tape.vectors[v];
-            let packed = pack_vectors(spec, source)?;
+            let packed = pack_vectors(spec, &*at_hand)?;
             let mut buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;
             upload.write(&mut buffer, 0, bytemuck::cast_slice(&packed))?;
             device_bytes += buffer.size();
@@ -63,7 +64,8 @@ impl GpuModel {
         device.queue.submit([]);
         device.wait()?;
         upload.caught_up().await?;
-        let initial = initial_states(&section, source)?;
+        let initial = initial_states(&section, &*at_hand)?;
+        drop(at_hand);
         Ok(Arc::new(GpuModel {
             device,
             section,

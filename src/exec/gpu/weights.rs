@@ -4,6 +4,7 @@ use super::Device;
 use super::stream::{Stream, StreamTurn};
 use super::upload::{HostBuffer, Upload};
 use crate::error::Result;
+use crate::exec::load::AtHand;
 use crate::tape::{Matrix, PerHandle, Section, Source, Step, Tape};
 use std::ops::Range;
 
@@ -36,11 +37,14 @@ impl Weights {
         let in_host = tape.has_tables_in_host(&section.layers, section.n_resident);
         // A table in host memory is not uploaded here: each executor has its own buffers for the rows that a step reads.
         let is_in_host = |m: &usize| in_host && tape.matrices[*m].is_table();
-        let tables = section.own.matrices.clone().filter(is_in_host).map(|m| HostTable::load(device, tape, m, source, upload));
-        let tables = tables.collect::<Result<Vec<_>>>()?;
+        let mut tables = Vec::new();
+        for m in section.own.matrices.clone().filter(is_in_host) {
+            tables.push(HostTable::load(device, tape, m, &*AtHand::matrix(source, &tape.matrices[m]).await?, upload)?);
+        }
         let mut matrices: Vec<Vec<wgpu::Buffer>> = Vec::new();
         for m in resident.matrices {
-            matrices.push(if is_in_host(&m) { Vec::new() } else { upload.matrix(&tape.matrices[m], source)? });
+            let spec = &tape.matrices[m];
+            matrices.push(if is_in_host(&m) { Vec::new() } else { upload.matrix(spec, &*AtHand::matrix(source, spec).await?)? });
             upload.caught_up().await?;
         }
         let mut device_bytes: u64 = matrices.iter().flatten().map(wgpu::Buffer::size).sum();
@@ -51,7 +55,8 @@ impl Weights {
             let own = tape.extent(&(layer..layer + 1));
             let mut kept: Vec<HostBuffer> = Vec::new();
             for m in own.matrices {
-                let pieces = if is_in_host(&m) { Vec::new() } else { upload.matrix(&tape.matrices[m], source)? };
+                let spec = &tape.matrices[m];
+                let pieces = if is_in_host(&m) { Vec::new() } else { upload.matrix(spec, &*AtHand::matrix(source, spec).await?)? };
                 n_pieces.push(pieces.len());
                 kept.extend(pieces);
             }

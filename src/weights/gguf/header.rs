@@ -59,6 +59,8 @@ pub struct Header<'a> {
     n_tensors: u64,
     /// A reader that is positioned at the first entry of the tensor list.
     reader: GgufReader<'a>,
+    /// The number of bytes of the file.
+    size: u64,
 }
 
 /// A tensor as the file lists it.
@@ -72,12 +74,13 @@ pub struct ListedTensor<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads the header of a file up to the list of tensors.
+    /// Reads the header of a file up to the list of tensors. `file` has all bytes of the file, or at least its header. `size` is the number of bytes of
+    /// the file.
     ///
     /// # Errors
     ///
     /// `File` if the header is truncated, damaged, hostile, big-endian or of an unsupported version.
-    pub fn read(file: &'a [u8]) -> Result<Header<'a>> {
+    pub fn read(file: &'a [u8], size: u64) -> Result<Header<'a>> {
         let mut reader = GgufReader { file, at: 0 };
         if reader.take(4)? != b"GGUF" {
             return Err(Error::file("expected a GGUF file: its first four bytes must be `GGUF`"));
@@ -101,7 +104,7 @@ impl<'a> Header<'a> {
             }
         }
         let (metadata, keys) = metadata(&mut reader, n_keys)?;
-        Ok(Header { metadata, keys, n_tensors, reader })
+        Ok(Header { metadata, keys, n_tensors, reader, size })
     }
 
     /// Returns whether the metadata have a key, whatever the type of its value.
@@ -157,7 +160,7 @@ impl<'a> Header<'a> {
         }
         let data = reader.at.checked_next_multiple_of(alignment).unwrap_or(usize::MAX);
         let place = |(name, info): (&'a str, Info)| {
-            let bytes = info.range(data, alignment, reader.file.len()).map_err(|e| e.at(format!("tensor {name}")))?;
+            let bytes = info.range(data, alignment, self.size).map_err(|e| e.at(format!("tensor {name}")))?;
             Ok(ListedTensor { name, dtype: info.dtype, shape: info.shape, bytes })
         };
         let tensors = tensors.into_iter().map(place).collect::<Result<Vec<_>>>()?;
@@ -234,7 +237,7 @@ impl Info {
     }
 
     /// Returns the byte range of the tensor in the file. `data` is the byte of the file at which the data of all tensors begin.
-    fn range(&self, data: usize, alignment: usize, file_bytes: usize) -> Result<Range<usize>> {
+    fn range(&self, data: usize, alignment: usize, file_bytes: u64) -> Result<Range<usize>> {
         if !self.offset.is_multiple_of(alignment as u64) {
             return Err(Error::file(format!(
                 "expected a tensor offset that is a multiple of {alignment} bytes, found {} bytes",
@@ -243,7 +246,7 @@ impl Info {
             .hint(DAMAGED));
         }
         let start = usize::try_from(self.offset).ok().and_then(|offset| offset.checked_add(data));
-        let range = start.and_then(|start| Some(start..start.checked_add(self.size_bytes)?)).filter(|r| r.end <= file_bytes);
+        let range = start.and_then(|start| Some(start..start.checked_add(self.size_bytes)?)).filter(|r| r.end as u64 <= file_bytes);
         let text = || {
             format!(
                 "expected {} bytes at offset {} of the data, but the file of {file_bytes} bytes ends before",

@@ -21,14 +21,23 @@ use super::located::LocatedTensor;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
+/// Returns how many bytes at the beginning of a file are needed to read its header, or more. `head` has some of them.
+pub(super) fn header_bytes(head: &[u8], size: u64) -> u64 {
+    let is_cut = |e: &Error| head.len() <= reader::MAX_HEADER_BYTES && e.hint.as_deref() == Some(reader::AGAIN);
+    match Header::read(head, size).and_then(|header| header.tensors().map(|_| ())) {
+        Err(e) if is_cut(&e) => (head.len() as u64 * 4).max(1 << 20),
+        _ => head.len() as u64,
+    }
+}
+
 /// Returns a file's tensors, with canonical names and in the canonical orientation, and its metadata. Arrays and long texts of the metadata are
-/// left out.
+/// left out. `file` has all bytes of the file, or its header. `size` is the number of bytes of the file.
 ///
 /// # Errors
 ///
 /// `File` if the file is truncated, damaged, hostile, or only a part of a split file. `Model` if no family supports the file's architecture.
-pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
-    let mut header = Header::read(file)?;
+pub(super) fn parse(file: &[u8], size: u64) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
+    let mut header = Header::read(file, size)?;
     if let Some(parts) = header.metadata.get("split.count").filter(|n| !["0", "1"].contains(&n.as_str())) {
         return Err(Error::file(format!("expected a whole GGUF file, found one of {} parts", short(parts, 64)))
             .hint("merge the parts with llama-gguf-split"));

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 
 /// The size of the largest header, in bytes. A vocabulary of 150 000 tokens with its merges takes 10 MB.
-const MAX_HEADER_BYTES: usize = 64 << 20;
+pub const MAX_HEADER_BYTES: usize = 64 << 20;
 /// The length of the longest key or tensor name, in bytes. ggml allows 64.
 const MAX_NAME_BYTES: u64 = 256;
 /// The length of the longest metadata text that is kept, in bytes. Longer texts are skipped, such as chat templates and licences.

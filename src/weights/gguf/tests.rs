@@ -5,6 +5,10 @@ use super::super::{Checkpoint, Conversion, Layout, convert};
 use super::*;
 use crate::tensor::DType;
 
+fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
+    super::parse(file, file.len() as u64)
+}
+
 const C: usize = 64;
 const F: usize = 96;
 const V: usize = 11;

@@ -1,0 +1,321 @@
+//! Files that models are read from: files on disk, or files that the caller hands over ([`Files`]), as a page in a browser does.
+//!
+//! Files of a caller have paths in a folder of their own, such as `wingbeat:1/name`. So the readers of checkpoints, vocabularies and chat templates
+//! take paths, whoever has the files.
+
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{self, ErrorKind, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A future that several threads may poll in turn.
+pub type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A file that is read by ranges, such as a file behind an address.
+pub trait ReadRanges: Send + Sync {
+    /// Reads ranges of bytes. Returns the bytes of each range, in the order of `ranges`.
+    ///
+    /// # Errors
+    /// `File` if a range cannot be read.
+    fn read(&self, ranges: Vec<Range<u64>>) -> Reading<'_, Vec<Vec<u8>>>;
+}
+
+/// A file that the caller handed over.
+#[derive(Clone)]
+pub(crate) enum Handed {
+    /// All bytes of the file.
+    Whole(Arc<Vec<u8>>),
+    /// A file that is read by ranges.
+    Ranged(Arc<RangedFile>),
+}
+
+/// A file that is read by ranges, with its first bytes in memory.
+pub(crate) struct RangedFile {
+    /// The number of bytes of the file.
+    pub size: u64,
+    /// The first bytes. They hold the header of a checkpoint.
+    pub head: Vec<u8>,
+    reader: Arc<dyn ReadRanges>,
+}
+
+impl RangedFile {
+    /// Reads ranges of bytes, and checks that each has its length.
+    ///
+    /// # Errors
+    /// `File` if a range is outside of the file, cannot be read, or came with another length.
+    pub async fn read(&self, ranges: Vec<Range<u64>>) -> Result<Vec<Vec<u8>>> {
+        read_checked(self.reader.as_ref(), self.size, ranges).await
+    }
+}
+
+async fn read_checked(reader: &dyn ReadRanges, size: u64, ranges: Vec<Range<u64>>) -> Result<Vec<Vec<u8>>> {
+    if let Some(range) = ranges.iter().find(|range| range.start > range.end || range.end > size) {
+        return Err(Error::file(format!("cannot read the bytes {} to {}: the file has {size} bytes", range.start, range.end)));
+    }
+    let read = reader.read(ranges.clone()).await?;
+    if read.len() != ranges.len() {
+        return Err(Error::file(format!("expected the bytes of {} ranges, found {}", ranges.len(), read.len())));
+    }
+    match ranges.iter().zip(&read).find(|(range, bytes)| bytes.len() as u64 != range.end - range.start) {
+        Some((range, bytes)) => {
+            let text = format!("expected {} bytes from byte {} on, found {}", range.end - range.start, range.start, bytes.len());
+            Err(Error::file(text).hint("the file has changed or was cut off: read it again"))
+        }
+        None => Ok(read),
+    }
+}
+
+/// Files that the caller hands over in place of files on disk. Clones share the files. The files exist until the last clone is dropped; a model that
+/// was loaded from them has a clone.
+#[derive(Clone)]
+pub struct Files(Arc<Mount>);
+
+struct Mount {
+    folder: PathBuf,
+}
+
+/// A file before [`Files::fetch_heads`] has read it, or after.
+enum Entry {
+    Ready(Handed),
+    Waiting { size: u64, reader: Arc<dyn ReadRanges> },
+}
+
+type Mounts = BTreeMap<PathBuf, BTreeMap<String, Entry>>;
+
+/// The files of all callers, by folder.
+static MOUNTS: Mutex<Mounts> = Mutex::new(BTreeMap::new());
+static N_MOUNTS: AtomicUsize = AtomicUsize::new(0);
+/// The beginning of every path of a caller's file.
+const SCHEME: &str = "wingbeat:";
+
+fn mounts() -> std::sync::MutexGuard<'static, Mounts> {
+    MOUNTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        mounts().remove(&self.folder);
+    }
+}
+
+impl Files {
+    /// Creates an empty folder. `name` is its name in messages, and the model's name if the folder holds several files of one model.
+    pub fn new(name: &str) -> Files {
+        let name = name.replace(['/', '\\'], "-");
+        let id = N_MOUNTS.fetch_add(1, Ordering::Relaxed);
+        let folder = Path::new(&format!("{SCHEME}{id}")).join(if name.is_empty() { "model" } else { &name });
+        mounts().insert(folder.clone(), BTreeMap::new());
+        Files(Arc::new(Mount { folder }))
+    }
+
+    /// Adds a file whose bytes are in memory.
+    ///
+    /// # Errors
+    /// `Usage` if the name is not a plain file name, or if the folder has such a file.
+    pub fn add(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
+        self.insert(name, Entry::Ready(Handed::Whole(Arc::new(bytes.into()))))
+    }
+
+    /// Adds a file of `size` bytes that is read by ranges.
+    ///
+    /// # Errors
+    /// `Usage` if the name is not a plain file name, or if the folder has such a file.
+    pub fn add_ranged(&self, name: &str, size: u64, reader: Arc<dyn ReadRanges>) -> Result<()> {
+        self.insert(name, Entry::Waiting { size, reader })
+    }
+
+    fn insert(&self, name: &str, entry: Entry) -> Result<()> {
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\\']) {
+            return Err(Error::usage(format!("expected a file name without folders, found {name:?}")));
+        }
+        let mut mounts = mounts();
+        let files = mounts.get_mut(&self.0.folder).expect("the folder exists as long as its handle");
+        match files.contains_key(name) {
+            true => Err(Error::usage(format!("the file {name:?} is given twice"))),
+            false => Ok(_ = files.insert(name.into(), entry)),
+        }
+    }
+
+    /// Returns the path of the folder.
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    /// Returns the path of a file in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.folder.join(name)
+    }
+
+    /// Reads the beginning of every file that is read by ranges. `needed(name, size, beginning)` returns how many bytes of the beginning must be in
+    /// memory. It is called again with each longer beginning, until it has as many bytes as it needs. `None` leaves the file out.
+    pub(crate) async fn fetch_heads(&self, needed: &(dyn Fn(&str, u64, &[u8]) -> Result<Option<u64>> + Sync)) -> Result<()> {
+        let waiting = |entry: &Entry| match entry {
+            Entry::Waiting { size, reader } => Some((*size, reader.clone())),
+            Entry::Ready(_) => None,
+        };
+        let found: Vec<_> = match mounts().get(&self.0.folder) {
+            Some(files) => files.iter().filter_map(|(name, entry)| Some((name.clone(), waiting(entry)?))).collect(),
+            None => Vec::new(),
+        };
+        for (name, (size, reader)) in found {
+            let place = |e: Error| e.at(self.path(&name).display());
+            let mut head = Vec::new();
+            let is_used = loop {
+                match needed(&name, size, &head).map_err(place)? {
+                    None => break false,
+                    Some(n) if n.min(size) <= head.len() as u64 => break true,
+                    Some(n) => {
+                        let next = head.len() as u64..n.min(size);
+                        head.extend(read_checked(reader.as_ref(), size, vec![next]).await.map_err(place)?.concat());
+                    }
+                }
+            };
+            let mut mounts = mounts();
+            let files = mounts.get_mut(&self.0.folder).expect("the folder exists as long as its handle");
+            match is_used {
+                false => files.remove(&name),
+                true if head.len() as u64 == size => files.insert(name, Entry::Ready(Handed::Whole(Arc::new(head)))),
+                true => files.insert(name, Entry::Ready(Handed::Ranged(Arc::new(RangedFile { size, head, reader })))),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Files").field(&self.0.folder).finish()
+    }
+}
+
+/// Returns whether a path is that of a file, or a folder, that a caller handed over.
+pub(crate) fn is_handed(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.starts_with(SCHEME))
+}
+
+/// Returns a file that a caller handed over, or `None` if the path belongs to the disk.
+///
+/// # Errors
+/// `File` if the caller handed over no such file.
+pub(crate) fn handed(path: &Path) -> Option<io::Result<Handed>> {
+    if !is_handed(path) {
+        return None;
+    }
+    let found = (|| match mounts().get(path.parent()?)?.get(path.file_name()?.to_str()?)? {
+        Entry::Ready(handed) => Some(handed.clone()),
+        Entry::Waiting { .. } => None,
+    })();
+    Some(found.ok_or_else(|| ErrorKind::NotFound.into()))
+}
+
+/// Opens a file for reading. Of a file that is read by ranges, only the beginning can be read.
+pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    match handed(path).transpose()? {
+        None => Ok(Box::new(std::fs::File::open(path)?)),
+        Some(Handed::Whole(bytes)) => Ok(Box::new(io::Cursor::new(Shared(bytes)))),
+        Some(Handed::Ranged(_)) => Err(io::Error::other("the file is too large to be read as a whole")),
+    }
+}
+
+struct Shared(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Returns whether a path is a file.
+pub(crate) fn is_file(path: &Path) -> bool {
+    handed(path).map_or_else(|| path.is_file(), |found| found.is_ok())
+}
+
+/// Returns whether a path is a folder.
+pub(crate) fn is_folder(path: &Path) -> bool {
+    if is_handed(path) { mounts().contains_key(path) } else { path.is_dir() }
+}
+
+/// Returns a folder's path without `.`, `..` and links, or `None` if the folder does not exist.
+pub(crate) fn absolute(folder: &Path) -> Option<PathBuf> {
+    if is_handed(folder) { Some(folder.into()) } else { std::fs::canonicalize(folder).ok() }
+}
+
+/// Returns the paths of everything in a folder.
+pub(crate) fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    if !is_handed(folder) {
+        return std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect();
+    }
+    let mounts = mounts();
+    let files = mounts.get(folder).ok_or(ErrorKind::NotFound)?;
+    Ok(files.keys().map(|name| folder.join(name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bytes(Vec<u8>, usize);
+
+    impl ReadRanges for Bytes {
+        fn read(&self, ranges: Vec<Range<u64>>) -> Reading<'_, Vec<Vec<u8>>> {
+            let cut = |range: &Range<u64>| self.0[range.start as usize..range.end as usize - self.1].to_vec();
+            Box::pin(async move { Ok(ranges.iter().map(cut).collect()) })
+        }
+    }
+
+    fn fetch(files: &Files, needed: &(dyn Fn(&str, u64, &[u8]) -> Result<Option<u64>> + Sync)) -> Result<()> {
+        pollster::block_on(files.fetch_heads(needed))
+    }
+
+    #[test]
+    fn files_exist_as_long_as_their_handle() {
+        let files = Files::new("a/b");
+        files.add("one", b"1".as_slice()).unwrap();
+        assert!(files.add("one", b"2".as_slice()).unwrap_err().to_string().contains("twice"));
+        assert!(files.add("../one", b"2".as_slice()).unwrap_err().to_string().contains("without folders"));
+        let path = files.path("one");
+        let mut text = String::new();
+        open(&path).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), is_file(&path), is_folder(files.folder())), ("1", true, true));
+        assert_eq!(list(files.folder()).unwrap(), [path.clone()]);
+        assert_eq!(open(&files.path("two")).err().unwrap().kind(), ErrorKind::NotFound);
+        let clone = files.clone();
+        drop(files);
+        assert!(is_file(&path));
+        drop(clone);
+        assert!(!is_file(&path));
+    }
+
+    #[test]
+    fn a_head_grows_until_it_is_long_enough() {
+        let files = Files::new("m");
+        let bytes: Vec<u8> = (0..100).collect();
+        for name in ["long", "small", "other"] {
+            files.add_ranged(name, 100, Arc::new(Bytes(bytes.clone(), 0))).unwrap();
+        }
+        assert!(!is_file(&files.path("long")));
+        fetch(&files, &|name, size, head| {
+            Ok(match name {
+                "long" => Some(head.get(7).map_or(8, |&n| u64::from(n) * 3)),
+                "small" => Some(size + 5),
+                _ => None,
+            })
+        })
+        .unwrap();
+        let Some(Ok(Handed::Ranged(long))) = handed(&files.path("long")) else { panic!("not ranged") };
+        assert_eq!((long.head.as_slice(), long.size), (&bytes[..21], 100));
+        assert_eq!(pollster::block_on(long.read(vec![90..100, 3..4])).unwrap(), [bytes[90..].to_vec(), vec![3]]);
+        assert!(pollster::block_on(long.read(vec![90..101])).unwrap_err().to_string().contains("the file has 100 bytes"));
+        assert!(matches!(handed(&files.path("small")), Some(Ok(Handed::Whole(_)))));
+        assert!(!is_file(&files.path("other")));
+        let cut = Files::new("cut");
+        cut.add_ranged("x", 100, Arc::new(Bytes(bytes, 1))).unwrap();
+        let error = fetch(&cut, &|_, _, _| Ok(Some(9))).unwrap_err().to_string();
+        assert!(error.contains("expected 9 bytes from byte 0 on, found 8"), "{error}");
+    }
+}

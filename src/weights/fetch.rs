@@ -1,0 +1,252 @@
+//! Checkpoints whose files are read by ranges: reads the headers first, and tensors when they are needed.
+
+use super::located::LocatedTensor;
+use super::locate::{self, FileKind};
+use super::{Checkpoint, TensorSlot, gguf, reshaped, safetensors};
+use crate::error::{Error, Result, size};
+use crate::files::Files;
+use crate::tensor::{View, dense_strides};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The bytes of a file that show its format.
+const MAGIC_BYTES: u64 = 16;
+/// The size of the largest file beside the weights that is read, in bytes: a vocabulary, a configuration or an index.
+const MAX_SIDE_BYTES: u64 = 64 << 20;
+/// The size of the largest `.pth` file that is read, in bytes. Such a file has its table of contents at its end, so it is read as a whole.
+const MAX_WHOLE_BYTES: u64 = 1 << 30;
+/// Ranges with fewer bytes between them are read as one.
+const GAP_BYTES: u64 = 64 << 10;
+
+impl Checkpoint {
+    /// Reads the headers of the checkpoints among `files`, and all bytes of the small files beside them. Leaves out other large files. If `main` is the
+    /// name of a single checkpoint file, the other checkpoints are left out.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a file cannot be read; `Memory` if a `.pth` file is too large to be read as a whole.
+    pub async fn fetch_heads(files: &Files, main: Option<&str>) -> Result<()> {
+        let is_shard = |name: &str| name.contains("-of-") || name.ends_with(".index.json");
+        let main = main.filter(|main| !is_shard(main));
+        files.fetch_heads(&|name, size, head| {
+            let is_other = main.is_some_and(|main| main != name);
+            needed(size, head, is_other)
+        }).await
+    }
+
+    /// Returns whether tensors must be fetched before they can be read.
+    pub fn is_ranged(&self) -> bool {
+        self.0.maps.iter().any(|map| map.ranged().is_some())
+    }
+
+    /// Reads tensors of files that are read by ranges. Unknown names and tensors in memory are left out.
+    ///
+    /// # Errors
+    ///
+    /// `File` if a range cannot be read.
+    pub async fn fetch(&self, names: &[&str]) -> Result<FetchedTensors> {
+        let wanted = names.iter().filter_map(|&name| Some((name, self.slot(name)?)));
+        let wanted: Vec<_> = wanted.filter(|(_, slot)| self.0.maps[slot.located.file].ranged().is_some()).collect();
+        let mut tensors = HashMap::new();
+        for (file, map) in self.0.maps.iter().enumerate() {
+            let own: Vec<_> = wanted.iter().filter(|(_, slot)| slot.located.file == file).collect();
+            let Some(ranged) = map.ranged().filter(|_| !own.is_empty()) else { continue };
+            let range = |slot: &TensorSlot| slot.located.bytes.start as u64..slot.located.bytes.end as u64;
+            let runs = merged(own.iter().map(|(_, slot)| range(slot)).collect());
+            let read = ranged.read(runs.clone()).await.map_err(|e| e.at(self.place()))?;
+            let read: Vec<Arc<Vec<u8>>> = read.into_iter().map(Arc::new).collect();
+            for (name, slot) in own {
+                let own = range(slot);
+                let run = runs.iter().position(|run| run.start <= own.start && own.end <= run.end).expect("a run covers every range");
+                let start = (own.start - runs[run].start) as usize;
+                tensors.insert(name.to_string(), (read[run].clone(), start..start + slot.located.bytes.len()));
+            }
+        }
+        Ok(FetchedTensors { checkpoint: self.clone(), tensors })
+    }
+
+    /// Reads `n` elements of each tensor, from element `at` on: `(name, at, n)`. Reads as few bytes as the tensor's format allows.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a tensor is missing; `File` if a range cannot be read.
+    pub async fn elements(&self, wanted: &[(&str, usize, usize)]) -> Result<Vec<Vec<f32>>> {
+        let mut found = Vec::new();
+        for &(name, at, n) in wanted {
+            let slot = self.slot(name).ok_or_else(|| Error::model("the tensor is missing").at(self.place_of(name)))?;
+            let mut numbers = vec![0.0; n];
+            match (self.0.maps[slot.located.file].ranged(), excerpt(slot, at, n)) {
+                (Some(file), Some(part)) => {
+                    let bytes = file.read(vec![part.bytes.start as u64..part.bytes.end as u64]).await?.concat();
+                    part.view_of(&bytes)?.read_f32(0, &mut numbers)?;
+                }
+                _ => {
+                    let fetched = self.fetch(&[name]).await?;
+                    let shape = slot.shape();
+                    fetched.require(name, &shape)?.read_f32(at, &mut numbers)?;
+                }
+            }
+            found.push(numbers);
+        }
+        Ok(found)
+    }
+}
+
+/// Returns how many bytes of a file's beginning must be in memory, or `None` if the file is left out.
+fn needed(file_bytes: u64, head: &[u8], is_other: bool) -> Result<Option<u64>> {
+    let at_least = |n: u64| Ok(Some(n.max(head.len() as u64)));
+    if (head.len() as u64) < MAGIC_BYTES.min(file_bytes) {
+        return at_least(MAGIC_BYTES);
+    }
+    match locate::sniff(head) {
+        Ok(_) if is_other => Ok(None),
+        Ok(FileKind::Safetensors) => at_least(safetensors::header_bytes(head)),
+        Ok(FileKind::Gguf) => at_least(gguf::header_bytes(head, file_bytes)),
+        Ok(FileKind::Pth) if file_bytes <= MAX_WHOLE_BYTES => at_least(file_bytes),
+        Ok(FileKind::Pth) => Err(Error::memory(format!(
+            "expected a .pth file of at most {}, found {}: such a file must be in memory as a whole",
+            size(MAX_WHOLE_BYTES),
+            size(file_bytes)
+        ))
+        .hint("convert it with `wingbeat convert` to .safetensors, which is read tensor by tensor")),
+        Err(_) if file_bytes <= MAX_SIDE_BYTES => at_least(file_bytes),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Joins ranges that are close to each other. Returns the joined ranges in order.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match runs.last_mut().filter(|run| range.start <= run.end + GAP_BYTES) {
+            Some(run) => run.end = run.end.max(range.end),
+            None => runs.push(range),
+        }
+    }
+    runs
+}
+
+/// Returns elements `at..at + n` of a tensor as a tensor of one dimension. Returns `None` if they are no range of bytes in the file.
+fn excerpt(slot: &TensorSlot, at: usize, n: usize) -> Option<LocatedTensor> {
+    let own = &slot.located;
+    let is_dense = own.coding.is_none() && own.strides == dense_strides(&own.shape);
+    let width = own.dtype.size_bytes().filter(|_| is_dense && !slot.swapped)?;
+    let start = own.bytes.start + at * width;
+    (start + n * width <= own.bytes.end).then(|| LocatedTensor {
+        shape: vec![n],
+        strides: vec![1],
+        bytes: start..start + n * width,
+        ..own.clone()
+    })
+}
+
+/// Tensors of a checkpoint that were read into memory. Other tensors of the checkpoint are as they were.
+pub struct FetchedTensors {
+    checkpoint: Checkpoint,
+    /// The bytes of each tensor, as a range of bytes that were read together.
+    tensors: HashMap<String, (Arc<Vec<u8>>, Range<usize>)>,
+}
+
+impl FetchedTensors {
+    /// Returns the checkpoint of the tensors.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// Does what [`Checkpoint::require`] does.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if the tensor is missing, has another shape or was not fetched.
+    pub fn require(&self, name: &str, shape: &[usize]) -> Result<View<'_>> {
+        let Some((bytes, range)) = self.tensors.get(name) else { return self.checkpoint.require(name, shape) };
+        self.checkpoint.check_shape(name, shape)?;
+        let slot = self.checkpoint.slot(name).expect("it was fetched");
+        let view = slot.located.view_of(&bytes[range.clone()]).map(|view| slot.oriented(view));
+        view.and_then(|view| reshaped(view, shape)).map_err(|e| e.at(self.checkpoint.place_of(name)))
+    }
+
+    /// Returns the memory that holds a tensor, or `None` if the tensor was not fetched.
+    pub fn memory_of(&self, name: &str) -> Option<Arc<Vec<u8>>> {
+        self.tensors.get(name).map(|(bytes, _)| bytes.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{gguf, halves, pth, put, q8_0, singles};
+    use super::*;
+    use crate::files::{ReadRanges, Reading};
+    use crate::tensor::DType;
+    use std::sync::Mutex;
+
+    /// A file in memory that counts what is read.
+    struct Counted(Vec<u8>, Arc<Mutex<Vec<Range<u64>>>>);
+
+    impl ReadRanges for Counted {
+        fn read(&self, ranges: Vec<Range<u64>>) -> Reading<'_, Vec<Vec<u8>>> {
+            self.1.lock().unwrap().extend(ranges.clone());
+            Box::pin(async move { Ok(ranges.iter().map(|r| self.0[r.start as usize..r.end as usize].to_vec()).collect()) })
+        }
+    }
+
+    static TINY: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"));
+
+    fn all() -> [(&'static str, Vec<u8>); 3] {
+        let (x, shape) = ((0..64).map(|i| i as f32).collect::<Vec<_>>(), [2, 32]);
+        let tensors: [(&str, DType, &[usize], &[u8]); 4] = [
+            ("emb.weight", DType::F16, &shape, &halves(&x)),
+            ("head.weight", DType::Q8_0, &shape, &q8_0(&x)),
+            ("blocks.0.ffn.value.weight", DType::F32, &shape, &singles(&x)),
+            ("blocks.1.ffn.value.weight", DType::F32, &shape, &singles(&x)),
+        ];
+        let pth = pth(&[("emb.weight", DType::F32, &[2, 32], &singles(&x))]);
+        [("m.safetensors", TINY.to_vec()), ("m.gguf", gguf("rwkv6", &[("rescale_every_n_layers", 1)], &tensors)), ("m.pth", pth)]
+    }
+
+    fn ranged(name: &str, bytes: &[u8]) -> (Files, Arc<Mutex<Vec<Range<u64>>>>) {
+        let (files, read) = (Files::new("m"), Arc::new(Mutex::new(Vec::new())));
+        files.add_ranged(name, bytes.len() as u64, Arc::new(Counted(bytes.to_vec(), read.clone()))).unwrap();
+        pollster::block_on(Checkpoint::fetch_heads(&files, None)).unwrap();
+        (files, read)
+    }
+
+    #[test]
+    fn tensors_are_equal_to_those_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in all() {
+            let path = put(&dir, name, &bytes);
+            let (files, read) = ranged(name, &bytes);
+            let (whole, by_ranges) = (Checkpoint::open(&path).unwrap(), Checkpoint::open(files.folder()).unwrap());
+            assert_eq!(whole.metadata(), by_ranges.metadata(), "{name}");
+            assert_eq!(whole.names().collect::<Vec<_>>(), by_ranges.names().collect::<Vec<_>>(), "{name}");
+            assert_eq!(by_ranges.is_ranged(), !name.ends_with(".pth"), "{name}");
+            read.lock().unwrap().clear();
+            for tensor in whole.names() {
+                let shape = whole.shape(tensor).unwrap();
+                let (want, fetched) = (whole.require(tensor, &shape).unwrap(), pollster::block_on(by_ranges.fetch(&[tensor])).unwrap());
+                let found = fetched.require(tensor, &shape).unwrap();
+                assert_eq!((found.dtype(), by_ranges.dtype(tensor)), (want.dtype(), Some(want.dtype())), "{name} {tensor}");
+                assert_eq!(found.to_f32().unwrap(), want.to_f32().unwrap(), "{name} {tensor}");
+                let n = want.len().min(3);
+                let some = pollster::block_on(by_ranges.elements(&[(tensor, want.len() - n, n)])).unwrap().concat();
+                assert_eq!(some, want.to_f32().unwrap()[want.len() - n..], "{name} {tensor}");
+            }
+            assert!(read.lock().unwrap().iter().all(|r| r.end - r.start < 400_000), "{name}");
+        }
+    }
+
+    #[test]
+    fn ranges_that_are_close_are_read_at_once() {
+        assert_eq!(merged(vec![70_000..80_000, 0..10, 10..20, 200_000..200_001]), [0..20, 70_000..80_000, 200_000..200_001]);
+        assert_eq!(merged(vec![0..100, 20..30, 60_000..60_001]), [0..60_001]);
+    }
+
+    #[test]
+    fn a_cut_file_is_refused() {
+        let (files, _) = ranged("m.safetensors", &TINY[..TINY.len() - 1]);
+        assert!(Checkpoint::open(files.folder()).unwrap_err().to_string().contains("describes another size"));
+    }
+}
