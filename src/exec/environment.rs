@@ -1,8 +1,10 @@
 //! Environment variables that change how a model runs, and their values.
 //!
-//! A variable with an empty value counts as not set. Values may be in upper or lower case.
+//! A variable with an empty value counts as not set. Values may be in upper or lower case. A browser has no environment: there, [`set`] sets the
+//! variables.
 
 use crate::error::{Error, Result, short};
+use std::sync::{Mutex, PoisonError};
 
 /// Upper limit on the size of a storage binding, in bytes. With a low limit, tests split the matrices of small models.
 pub const BINDING_LIMIT: Variable = Variable { name: "WINGBEAT_MAX_BINDING", values: Values::Bytes };
@@ -21,7 +23,13 @@ pub const DRAWS: Variable = Variable { name: "WINGBEAT_DRAWS", values: Values::W
 /// Forbids tuning (`0`), or also tunes software adapters (`1`).
 pub const TUNE: Variable = Variable { name: "WINGBEAT_TUNE", values: ON_OFF };
 
-const VARIABLES: [Variable; 8] = [KERNELS, SUBGROUPS, COOPERATIVE, SPANS, DRAWS, TUNE, BINDING_LIMIT, CHECKED];
+/// Sets which WGSL a browser compiles: the `composed` text, or the text that `naga` writes. A test uses the latter, which computes wrong results.
+pub const WGSL: Variable = Variable { name: "WINGBEAT_WGSL", values: Values::Words(&["composed", "naga"]) };
+
+const VARIABLES: [Variable; 9] = [KERNELS, SUBGROUPS, COOPERATIVE, SPANS, DRAWS, TUNE, BINDING_LIMIT, CHECKED, WGSL];
+
+/// Values that [`set`] has set, with the names of their variables.
+static GIVEN: Mutex<Vec<(&str, String)>> = Mutex::new(Vec::new());
 
 /// An environment variable.
 pub struct Variable {
@@ -51,14 +59,39 @@ pub fn check() -> Result<()> {
     VARIABLES.iter().try_for_each(|variable| variable.value().map(drop))
 }
 
+/// Sets a variable for this program, in place of its value in the environment. An empty `value` counts as not set.
+///
+/// # Errors
+/// A `Usage` error that names the variable, if the name is unknown or the value is not accepted.
+#[doc(hidden)]
+pub fn set(name: &str, value: &str) -> Result<()> {
+    let Some(variable) = VARIABLES.into_iter().find(|variable| variable.name == name) else {
+        return Err(Error::usage(format!("unknown variable, expected one of {}", names().collect::<Vec<_>>().join(", "))).at(name));
+    };
+    variable.parse(value)?;
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    given.retain(|(known, _)| *known != name);
+    given.push((variable.name, value.into()));
+    Ok(())
+}
+
 impl Variable {
     /// Returns the value of the variable in lower case, or `None` if the variable is not set.
     ///
     /// # Errors
     /// A `Usage` error that names the variable, if the value is not accepted.
     pub(super) fn value(&self) -> Result<Option<String>> {
-        let Some(text) = std::env::var_os(self.name).filter(|text| !text.is_empty()) else { return Ok(None) };
-        parse(&text.to_string_lossy(), &self.values).map(Some).map_err(|e| e.at(self.name))
+        let given =
+            GIVEN.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|(name, _)| *name == self.name).map(|(_, text)| text.clone());
+        let text = given.or_else(|| Some(std::env::var_os(self.name)?.to_string_lossy().into_owned()));
+        self.parse(&text.unwrap_or_default())
+    }
+
+    fn parse(&self, text: &str) -> Result<Option<String>> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        parse(text, &self.values).map(Some).map_err(|e| e.at(self.name))
     }
 
     /// Returns whether the variable has the value `word`, or `None` if the variable is not set.
@@ -82,6 +115,16 @@ fn parse(text: &str, values: &Values) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_without_an_environment_is_set_by_name() {
+        assert!(set("WINGBEAT_WGSL", "tint").unwrap_err().to_string().contains("expected composed or naga"));
+        assert!(set("WINGBEAT_NONE", "1").unwrap_err().message.starts_with("unknown variable"));
+        set("WINGBEAT_WGSL", "Naga").unwrap();
+        assert_eq!(WGSL.is("naga").unwrap(), Some(true));
+        set("WINGBEAT_WGSL", "").unwrap();
+        assert_eq!(WGSL.is("naga").unwrap(), None);
+    }
 
     #[test]
     fn unknown_values_are_refused() {

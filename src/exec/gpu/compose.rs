@@ -27,7 +27,7 @@ impl From<&Dispatch> for Recipe {
     }
 }
 
-/// Composes the whole text of a shader.
+/// Composes the whole text of a shader, as a browser's compiler accepts it. [`for_naga`] makes the text that naga's parser accepts.
 ///
 /// # Errors
 /// `Device` if a file, a slot or an imported name is missing.
@@ -42,11 +42,16 @@ pub fn compose(recipe: &Recipe) -> Result<String> {
 /// Lines with `enable` that WGSL requires and naga's parser refuses. naga supports these extensions without such a line.
 const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
 
-/// Moves the `enable` lines of all files to the beginning, each once, as WGSL requires. Leaves out the lines of [`NOT_FOR_NAGA`].
+/// Empties the lines of [`NOT_FOR_NAGA`]. All other lines keep their numbers.
+pub fn for_naga(text: &str) -> String {
+    text.lines().flat_map(|line| [if NOT_FOR_NAGA.contains(&line) { "" } else { line }, "\n"]).collect()
+}
+
+/// Moves the `enable` lines of all files to the beginning, each once, as WGSL requires.
 fn hoist(text: &str) -> String {
     let (mut enables, mut rest) = (String::new(), String::new());
     for line in text.lines() {
-        let known = NOT_FOR_NAGA.contains(&line) || enables.lines().any(|l| l == line);
+        let known = enables.lines().any(|l| l == line);
         let into = match line.starts_with("enable ") {
             true if known => continue,
             true => &mut enables,
@@ -234,6 +239,7 @@ mod tests {
 
     #[test]
     fn extensions_come_first_and_once() {
-        assert_eq!(hoist("a\nenable f16;\nenable subgroups;\nb\nenable f16;\n"), "enable f16;\na\nb\n");
+        let text = hoist("a\nenable f16;\nenable subgroups;\nb\nenable f16;\n");
+        assert_eq!((text.as_str(), for_naga(&text).as_str()), ("enable f16;\nenable subgroups;\na\nb\n", "enable f16;\n\na\nb\n"));
     }
 }

@@ -1,11 +1,12 @@
 //! Builds pipelines. Composes the WGSL text of a recipe (the shader, modules and constants of a kernel), parses the text with naga, reads the
 //! bindings, and compiles the shader. Caches pipelines by recipe.
 
-use super::compose::{Recipe, compose};
+use super::compose::{Recipe, compose, for_naga};
 use super::device::Device;
 use super::reflect::{Access, Signature};
 use super::stored::StoredKernels;
 use crate::error::{Error, Result};
+use crate::exec::environment::WGSL;
 use std::borrow::Cow;
 use std::collections::HashMap;
 #[cfg(not(target_arch = "wasm32"))]
@@ -108,32 +109,40 @@ pub fn n_threads(device: &Device) -> usize {
 /// # Errors
 /// `Device` if the shader cannot be composed, or if naga refuses a line, which the message then contains.
 pub fn parse(recipe: &Recipe) -> Result<naga::Module> {
-    let text = compose(recipe)?;
-    naga::front::wgsl::parse_str(&text).map_err(|e| {
-        log::debug!("{}", e.emit_to_string(&text));
-        let line = e.location(&text).and_then(|l| text.lines().nth(l.line_number as usize - 1)).unwrap_or("").trim();
+    parse_text(recipe, &for_naga(&compose(recipe)?))
+}
+
+fn parse_text(recipe: &Recipe, text: &str) -> Result<naga::Module> {
+    naga::front::wgsl::parse_str(text).map_err(|e| {
+        log::debug!("{}", e.emit_to_string(text));
+        let line = e.location(text).and_then(|l| text.lines().nth(l.line_number as usize - 1)).unwrap_or("").trim();
         Error::device(format!("{e}: {line}")).at(recipe.shader)
     })
 }
 
 fn build(device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Result<Kernel> {
     let started = web_time::Instant::now();
-    let module = parse(recipe)?;
+    let text = compose(recipe)?;
+    let module = parse_text(recipe, &for_naga(&text))?;
     let signature = Signature::of(&module, recipe.shader)?;
+    // A browser compiles WGSL. From a module, wgpu would write WGSL without `@align` (gfx-rs/wgpu#4373), and the kernels that need it would read
+    // wrong weights without any message. So a browser gets our own text, and naga only reads the bindings.
+    let is_text = cfg!(target_arch = "wasm32") && WGSL.is("naga")? != Some(true);
+    let source = if is_text { wgpu::ShaderSource::Wgsl(text.into()) } else { wgpu::ShaderSource::Naga(Cow::Owned(module)) };
     let made = device.checked(|| {
         let layouts = layouts(&device.device, &signature);
-        (pipeline(device, recipe, module, &layouts, stored), layouts)
+        (pipeline(device, recipe, source, &layouts, stored), layouts)
     });
     let (pipeline, layouts) = made.map_err(|e| e.at(recipe.shader))?;
     log::debug!("kernel {} {:?} {:?} in {:.0?}", recipe.shader, recipe.modules, recipe.constants, started.elapsed());
     Ok(Kernel { pipeline, layouts, signature })
 }
 
-/// Compiles a parsed shader.
+/// Compiles a shader.
 fn pipeline(
     device: &Device,
     recipe: &Recipe,
-    module: naga::Module,
+    source: wgpu::ShaderSource<'_>,
     layouts: &[wgpu::BindGroupLayout],
     stored: Option<&StoredKernels>,
 ) -> wgpu::ComputePipeline {
@@ -143,7 +152,7 @@ fn pipeline(
         bind_group_layouts: &groups,
         immediate_size: 0,
     });
-    let source = wgpu::ShaderModuleDescriptor { label: Some(recipe.shader), source: wgpu::ShaderSource::Naga(Cow::Owned(module)) };
+    let source = wgpu::ShaderModuleDescriptor { label: Some(recipe.shader), source };
     let module = if device.trusted {
         // SAFETY: the shaders are our own. Every index is inside its binding: the tape determines both the sizes in the shader and the sizes of
         // buffers. Tests compare each kernel with its twin, both with and without bounds checks. Guard rows after each output reveal writes beyond
