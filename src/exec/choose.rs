@@ -8,7 +8,8 @@ use std::str::FromStr;
 /// The device on which layers should run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// The first hardware adapter, or the CPU if no adapter is hardware. With a named backend, the first adapter of that backend.
+    /// The first hardware adapter, or the CPU if no adapter is hardware. With a named backend, the first adapter of that backend. A browser does not
+    /// tell the kind of its adapter, so there every adapter is hardware that is not a fallback adapter.
     #[default]
     Auto,
     /// The CPU, without a GPU driver.
@@ -100,7 +101,7 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Dev
     let is_automatic = *device == DeviceChoice::Auto && backend == Backend::Auto;
     let at = match device {
         DeviceChoice::Auto if is_automatic => {
-            let is_hardware = |a: &Adapter| matches!(a.kind, AdapterKind::Discrete | AdapterKind::Integrated | AdapterKind::Virtual);
+            let is_hardware = |a: &Adapter| a.kind < AdapterKind::Other || a.kind == AdapterKind::Other && cfg!(target_arch = "wasm32");
             let Some(at) = all.iter().position(is_hardware) else {
                 return Ok(cpu("because no GPU adapter was found; a software adapter is used only on request"));
             };
