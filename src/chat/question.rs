@@ -6,7 +6,7 @@ use super::rules::AnswerPlace;
 use super::think::ReplyStart;
 use super::{AnswerReader, Format};
 use crate::calls::Declared;
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
@@ -146,7 +146,7 @@ impl Question {
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary; the errors of `make`.
-    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    #[cfg(feature = "grammar")]
     pub fn constrain(&self, model: &Model, make: &mut dyn FnMut(&str) -> Result<Box<dyn Constraint>>) -> Result<Box<dyn Constraint>> {
         self.place.constrain(vocab_of(model)?, model.facts().n_vocab, make)
     }
@@ -155,7 +155,7 @@ impl Question {
     ///
     /// # Errors
     /// `Input` if a thought precedes the call in a format that cannot separate the thought from the call.
-    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    #[cfg(feature = "grammar")]
     pub(crate) fn call_lead(&self, lead: &str) -> Result<String> {
         match self.source {
             Source::Segments if self.place.opening.is_empty() => Ok(String::new()),
@@ -177,7 +177,7 @@ impl Question {
     }
 
     /// Returns the answer that the last message begins, without its thought. `None` if the last message is not an answer.
-    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    #[cfg(feature = "grammar")]
     pub(crate) fn begun(&self) -> Option<&str> {
         self.begun.as_deref()
     }

@@ -2,7 +2,8 @@
 
 use llguidance::CancellationHandle;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 /// How often the watching thread checks whether a running step has exceeded its time limit.
 const TICK: Duration = Duration::from_millis(500);

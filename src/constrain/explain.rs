@@ -4,7 +4,8 @@
 use super::schema::{Pointer, below, find};
 use crate::error::Error;
 use serde_json::{Map, Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 /// Phrases in llguidance's error messages, each with its meaning for the author of a grammar.
 const MEANT: [(&str, &str); 9] = [

@@ -9,7 +9,7 @@ mod branch;
 mod branches;
 mod core;
 mod file;
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 mod grammar;
 mod lines;
 mod messages;

@@ -7,7 +7,7 @@
 
 mod conversations;
 mod event;
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 mod followers;
 mod generation;
 mod handle;
@@ -31,7 +31,7 @@ mod wire;
 
 pub(crate) use conversations::{no_room, since};
 pub use event::{Completion, Event, Usage};
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 pub(crate) use followers::Followers;
 #[cfg(not(target_arch = "wasm32"))]
 pub use generation::Events;

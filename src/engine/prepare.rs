@@ -5,7 +5,7 @@ use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, U
 use super::rules::{Close, Rules};
 use crate::chat::{Format, Message, Question, Role, Tool, is_begun};
 use crate::constrain::Constraint;
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 use crate::constrain::Follower;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
@@ -75,7 +75,7 @@ pub struct Preparer {
     finds_ends: bool,
     /// Chat formats that requests have selected, with their names.
     named: Vec<(String, Result<Format>)>,
-    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    #[cfg(feature = "grammar")]
     followers: super::Followers,
 }
 
@@ -172,16 +172,16 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
 }
 
 /// The most tokens of a begun answer that a grammar or schema follows, and the most time for it.
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 const MAX_BEGUN: usize = 4096;
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 const BEGUN_TIME: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Returns `follower` after the text `begun`, with which the caller began the answer.
 ///
 /// # Errors
 /// `Input` if the rules do not allow this text.
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 fn begun_by(mut follower: Follower, begun: &str, model: &Model) -> Result<Follower> {
     let vocab = model.vocab().ok_or_else(|| Error::input("a grammar needs a vocabulary"))?;
     let ids = vocab.encode(begun.as_bytes())?;
@@ -208,7 +208,7 @@ impl Preparer {
             format: format.map(Ok),
             finds_ends: false,
             named: Vec::new(),
-            #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+            #[cfg(feature = "grammar")]
             followers: super::Followers::new(model),
         }
     }
@@ -409,7 +409,7 @@ impl Preparer {
         Ok(sampling)
     }
 
-    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    #[cfg(feature = "grammar")]
     fn constraint(&mut self, request: &Request, question: Option<&Question>) -> Result<Option<MakeConstraint>> {
         let Some(rules) = self.rules(request)? else { return Ok(None) };
         let (close, model, followers) = (Close::asked(request.close), &self.model, &mut self.followers);
@@ -437,7 +437,7 @@ impl Preparer {
         Ok(found.map(|found| -> MakeConstraint { Box::new(move || question.constrain(&model, &mut |_| Ok(Box::new(found.clone())))) }))
     }
 
-    #[cfg(not(all(feature = "grammar", not(target_arch = "wasm32"))))]
+    #[cfg(not(feature = "grammar"))]
     fn constraint(&mut self, request: &Request, _question: Option<&Question>) -> Result<Option<MakeConstraint>> {
         match self.rules(request)? {
             Some(rules) => {

@@ -1,6 +1,6 @@
 //! The rules of a text: a grammar or a JSON schema.
 
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 use crate::{
     constrain::Grammar,
     error::{Error, Result, with_place},
@@ -59,7 +59,7 @@ impl Close {
     }
 
     /// Returns `grammar` with this choice: [`ByKind`](Self::ByKind) keeps the grammar's default, `Yes` and `No` replace the default.
-    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    #[cfg(feature = "grammar")]
     pub fn apply(self, grammar: Grammar) -> Grammar {
         match self {
             Close::ByKind => grammar,
@@ -87,7 +87,7 @@ impl Rules {
     ///
     /// # Errors
     /// `Input` if the rules are invalid. The error has the position of the mistake.
-    #[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+    #[cfg(feature = "grammar")]
     pub fn grammar(&self) -> Result<Grammar> {
         match self {
             Rules::Gbnf(text) => Grammar::gbnf(text),
@@ -104,7 +104,7 @@ impl Rules {
     }
 }
 
-#[cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#[cfg(feature = "grammar")]
 fn json(text: &str) -> Result<serde_json::Value> {
     serde_json::from_str(text).map_err(|e| Error::input(format!("the JSON schema is not valid JSON: {}", with_place(&e))).caused_by(e))
 }

@@ -1,5 +1,5 @@
 //! Tests of grammars in every format and with every command that samples.
-#![cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#![cfg(feature = "grammar")]
 
 use super::*;
 use crate::constrain::{Allowed, Constraint, Grammar};

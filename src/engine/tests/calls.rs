@@ -1,5 +1,5 @@
 //! Tools in requests: calls that the model writes, and calls that a request demands.
-#![cfg(all(feature = "grammar", not(target_arch = "wasm32")))]
+#![cfg(feature = "grammar")]
 
 use super::*;
 use crate::chat::{Message, Tool};
