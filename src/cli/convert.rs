@@ -12,6 +12,7 @@ use super::threads::ThreadArgs;
 use super::values::suggested;
 use crate::arch;
 use crate::error::{Error, Result, size};
+use crate::exec::wait;
 use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tuned, side_files, tuned_into_state, vocabulary};
 use crate::tensor::DType;
 use crate::vocab::{Choice, Vocab};
@@ -110,7 +111,7 @@ pub fn run(args: Args) -> Outcome {
         args.existing.check_state(output, None)?;
         let options = Options { state_orientation: args.state_orientation.unwrap_or_default(), ..Options::default() };
         let started = Instant::now();
-        tuned_into_state(input, model, &options, output)?;
+        wait::block_on(tuned_into_state(input, model, &options, output))?;
         let (bytes, seconds) = (size_of(output)?, started.elapsed().as_secs_f64());
         say(format_args!("wrote {}: a state for {}, {}, in {seconds:.1} s", output.display(), model.display(), size(bytes)));
         return Ok(ExitCode::SUCCESS);

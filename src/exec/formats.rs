@@ -283,7 +283,7 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: F
 }
 
 fn fits_f16(part: &MatrixPart, source: &dyn Source) -> Result<bool> {
-    // A file that is read by ranges is read once. `encode_part` refuses a number that does not fit.
+    // A file that is read by ranges is read once. Encoding refuses a number that does not fit.
     if source.is_ranged() || source.dtype(&part.tensor).is_none_or(|d| d == DType::F16) {
         return Ok(true);
     }

@@ -2,10 +2,10 @@
 
 use super::Executor;
 use super::stored::StoredMatrix;
-use crate::error::{Error, Result, filled};
+use crate::error::{Result, filled};
 use crate::quant::{Affine, Axis, Coded, EncodedRows, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
 use crate::tape::{Initial, MatrixPart, MatrixSpec, Section, Source, State, Tape, VectorSpec};
-use crate::tensor::{DType, View};
+use crate::tensor::View;
 use half::f16;
 use rayon::prelude::*;
 use std::ops::Deref;
@@ -100,13 +100,7 @@ pub fn encode_part(
     if write_stored(part, axis, first, rows, source, &mut encoded, write)? {
         return Ok(());
     }
-    // The format of other sources is chosen after a look at all numbers.
-    let is_unseen = source.is_ranged() && part.format.name() == "f16" && source.dtype(&part.tensor) != Some(DType::F16);
     read_part(part, MatrixValues::Numbers, first, rows, source, &mut |row, numbers| {
-        if let Some(x) = numbers.iter().find(|x| is_unseen && x.is_finite() && x.abs() > f16::MAX.to_f32()) {
-            let e = Error::model(format!("expected numbers in the range of f16, found {x}")).at(&part.tensor);
-            return Err(e.hint("set `dtype` to f32"));
-        }
         encode_rows(part.format, axis, affine, row, numbers, padded(part.k), &mut encoded)?;
         write(row, &encoded)
     })

@@ -5,7 +5,6 @@ use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
 use super::{Model, ModelSource, Options, Session, Slot, Snapshot};
 use crate::error::{Error, Result, room, short};
-use crate::exec::wait::block_on;
 use crate::sample::{self, Sampler};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
@@ -327,7 +326,7 @@ fn other_than_state(checkpoint: &Checkpoint) -> Error {
 /// # Errors
 /// `File` or `Model` if `from` is not a tuned state or does not fit the model; `Input` if `to` is the file `from`, the model's file, or an
 /// existing file that is not a state file.
-pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path) -> Result<()> {
+pub async fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path) -> Result<()> {
     let checkpoint = Checkpoint::open(from)?;
     if !checkpoint.names().any(|n| n.ends_with(TUNED)) {
         let e = Error::file("expected a tuned initial state, a file with tensors blocks.N.att.time_state; found no such tensor");
@@ -337,7 +336,7 @@ pub fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: &Path)
     refuse_same_file(&checkpoint, to)?;
     definition.checkpoint.iter().try_for_each(|c| refuse_same_file(c, to))?;
     let parts = tuned(&checkpoint, &definition.tape, options.state_orientation)?;
-    let hash = block_on(weights_hash(&definition.tape, definition.source.as_ref(), definition.adapter.as_deref()))?;
+    let hash = weights_hash(&definition.tape, definition.source.as_ref(), definition.adapter.as_deref()).await?;
     let mut file = StateFile::new(definition.blueprint.facts().architecture, &hash);
     for (spec, numbers) in definition.tape.states.iter().zip(&parts) {
         file.floats(&spec.name, &spec.shape, numbers);

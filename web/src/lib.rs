@@ -1,0 +1,251 @@
+//! The binding of wingbeat for JavaScript. Every object of the library that JavaScript sees is here; requests, events and descriptions are JSON.
+//!
+//! The package `wingbeat` (web/js) is the API for users. It runs this module in a worker.
+
+mod error;
+mod events;
+mod logger;
+mod options;
+mod source;
+
+use crate::error::js;
+use crate::options::LoadOptions;
+use crate::source::Source;
+use futures_core::Stream;
+use js_sys::Function;
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use wasm_bindgen::prelude::*;
+use wingbeat::engine::Fields;
+use wingbeat::{Engine, Error, Input, ModelSource, Request};
+
+type JsResult<T> = std::result::Result<T, JsValue>;
+
+/// The namespace of all states and requests: a page has one user.
+const NAMESPACE: &str = "";
+
+#[wasm_bindgen(start)]
+fn start() {
+    console_error_panic_hook::set_once();
+    logger::start();
+}
+
+/// Returns the version of the package.
+#[wasm_bindgen]
+pub fn version() -> String {
+    env!("CARGO_PKG_VERSION").into()
+}
+
+/// Sets which messages go to the console: `off`, `error`, `warn`, `info` or `debug`.
+#[wasm_bindgen]
+pub fn log_level(level: &str) {
+    logger::level(level);
+}
+
+/// A loaded model, and the engine that runs its requests.
+#[wasm_bindgen]
+pub struct Model {
+    engine: Engine,
+    /// The names of states that requests saved or that were imported: the engine lists them.
+    slots: usize,
+}
+
+#[wasm_bindgen]
+impl Model {
+    /// Loads a model. `options` is JSON. `progress(stage, done, total)` is called with bytes of weights and with numbers of kernels.
+    pub async fn load(source: Source, options: &str, progress: Function) -> JsResult<Model> {
+        let asked = LoadOptions::read(options).map_err(js)?;
+        let (files, main) = source::files(source).map_err(js)?;
+        let tell = |stage: &str, done: f64, total: f64| {
+            // An error of the page's callback does not stop the load.
+            let _ = progress.call3(&JsValue::NULL, &stage.into(), &done.into(), &total.into());
+        };
+        let options = asked.model().await.map_err(js)?;
+        let source = ModelSource::Files { files, main };
+        let model = wingbeat::Model::load_async(&source, &options, &mut |done, total| tell("weights", done as f64, total as f64)).await;
+        let model = model.map_err(js)?;
+        let engine = asked.engine(&model).map_err(js)?;
+        let slots = engine.slots;
+        let (engine, work) = Engine::start(&model, engine).map_err(js)?;
+        wasm_bindgen_futures::spawn_local(work);
+        Ok(Model { engine, slots })
+    }
+
+    /// Describes the model as JSON.
+    pub fn info(&self) -> String {
+        let model = self.engine.model();
+        let (facts, device) = (model.facts(), model.device());
+        json!({
+            "name": model.name(),
+            "kind": model.kind(),
+            "architecture": facts.architecture,
+            "n_layer": facts.n_layer,
+            "n_embd": facts.n_embd,
+            "n_vocab": facts.n_vocab,
+            "n_params": model.n_params(),
+            "context": model.context(),
+            "dtype": model.dtype(),
+            "weight_bytes": model.weight_bytes(),
+            "device_bytes": model.device_bytes(),
+            "state_bytes": model.state_bytes(),
+            "weights_hash": model.weights_hash(),
+            "numerics": model.numerics(),
+            "slots": self.slots,
+            "load_ms": model.load_ms(),
+            "notes": model.notes(),
+            "vocab_hint": model.vocab_hint(),
+            "device": {
+                "id": device.id, "name": device.name, "backend": device.backend, "kind": device.kind, "driver": device.driver, "why": device.why
+            },
+        })
+        .to_string()
+    }
+
+    /// Checks a request and queues it. `request` is JSON with the fields of the server.
+    pub fn submit(&self, request: &str) -> JsResult<Generation> {
+        let request = read(request).map_err(js)?;
+        let generation = self.engine.submit(request).map_err(js)?;
+        let settings = json!(generation.n_tokens()).to_string();
+        Ok(Generation { engine: self.engine.clone(), generation: RefCell::new(Some(generation)), is_polled: Cell::new(false), settings })
+    }
+
+    /// Returns the token ids of a text.
+    pub fn tokenize(&self, text: &str) -> JsResult<Vec<u32>> {
+        self.vocab()?.encode(text.as_bytes()).map_err(js)
+    }
+
+    /// Returns the bytes of tokens. The last character may be incomplete.
+    pub fn detokenize(&self, ids: &[u32]) -> JsResult<Vec<u8>> {
+        let n_vocab = self.engine.model().facts().n_vocab;
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
+            return Err(js(Error::input(format!("token id {id} is out of range: the largest id of the model is {}", n_vocab - 1))));
+        }
+        Ok(self.vocab()?.decode(ids))
+    }
+
+    fn vocab(&self) -> JsResult<&wingbeat::vocab::Vocab> {
+        let model = self.engine.model();
+        model.vocab().ok_or_else(|| {
+            let e = Error::input("no vocabulary was found for this model, which accepts only token ids");
+            js(e.hint(model.vocab_hint().unwrap_or("add a vocabulary file to the model's files")))
+        })
+    }
+
+    /// Lists the states that have names.
+    pub fn states(&self) -> JsResult<String> {
+        let states = self.engine.states(NAMESPACE).map_err(js)?;
+        Ok(Value::from(states.iter().map(state).collect::<Vec<_>>()).to_string())
+    }
+
+    /// Returns the bytes of a state's file. The program and the server read such files.
+    pub fn export_state(&self, name: &str) -> JsResult<Vec<u8>> {
+        self.engine.export_state_bytes(NAMESPACE, name).map_err(js)
+    }
+
+    /// Saves the state in a file's bytes under a name.
+    pub fn import_state(&self, name: &str, bytes: &[u8]) -> JsResult<String> {
+        self.engine.import_state_bytes(NAMESPACE, name, bytes).map(|info| state(&info).to_string()).map_err(js)
+    }
+
+    /// Copies a state.
+    pub fn fork_state(&self, name: &str, to: &str) -> JsResult<String> {
+        self.engine.fork_state(NAMESPACE, name, to).map(|info| state(&info).to_string()).map_err(js)
+    }
+
+    pub fn delete_state(&self, name: &str) -> JsResult<()> {
+        self.engine.delete_state(NAMESPACE, name).map_err(js)
+    }
+
+    /// Returns the numbers of the engine as JSON.
+    pub fn stats(&self) -> String {
+        let stats = self.engine.stats();
+        json!({
+            "slots": stats.slots, "free_slots": stats.free_slots, "waiting": stats.waiting, "cached": stats.cached,
+            "device_bytes": self.engine.model().device_bytes(),
+            "wasm_bytes": core::arch::wasm32::memory_size(0) as u64 * 65536,
+        })
+        .to_string()
+    }
+}
+
+fn state(info: &wingbeat::engine::StateInfo) -> Value {
+    json!({"name": info.name, "n_tokens": info.n_tokens, "bytes": info.bytes})
+}
+
+/// Reads a request: an input (`messages`, `prompt`, `tokens`, `input` for vectors, `query` with `documents` for scores) and settings.
+fn read(json: &str) -> wingbeat::Result<Request> {
+    let mut fields = Fields::read(json.as_bytes())?;
+    fields.of_openai()?;
+    let (request, unknown) = match (fields.take("input"), fields.take("query"), fields.take("documents")) {
+        (None, None, None) => Request::read(&fields)?,
+        (Some(input), None, None) => Request::read_settings(Input::Vectors(texts(input)?), &fields)?,
+        (None, Some(query), Some(documents)) => {
+            let wrong = |name: &'static str| move |e: serde_json::Error| Error::input(format!("{e}")).field(name);
+            let query = serde_json::from_str(query).map_err(wrong("query"))?;
+            let documents = serde_json::from_str(documents).map_err(wrong("documents"))?;
+            Request::read_settings(Input::Ranking { query, documents }, &fields)?
+        }
+        _ => return Err(Error::input("expected `input` for vectors, or `query` with `documents` for scores")),
+    };
+    match unknown.first() {
+        None => Ok(request),
+        Some(name) => Err(Error::input("unknown field").field(name).hint("leave the field out")),
+    }
+}
+
+fn texts(json: &str) -> wingbeat::Result<Vec<Input>> {
+    let wrong = |found: &str| Error::input(format!("expected a text or a list of texts or token ids, found {found}")).field("input");
+    let one = |value: &Value| match value {
+        Value::String(text) => Ok(Input::Text(text.clone())),
+        Value::Array(_) => serde_json::from_value(value.clone()).map(Input::Tokens).map_err(|_| wrong("a list of other values")),
+        _ => Err(wrong("another value")),
+    };
+    match serde_json::from_str(json).map_err(|e| wrong(&e.to_string()))? {
+        Value::Array(all) if all.iter().all(Value::is_number) => Ok(vec![one(&Value::Array(all))?]),
+        Value::Array(all) => all.iter().map(one).collect(),
+        value => Ok(vec![one(&value)?]),
+    }
+}
+
+/// The events of a request. Dropping it (`free`) cancels the request.
+#[wasm_bindgen]
+pub struct Generation {
+    engine: Engine,
+    generation: RefCell<Option<wingbeat::Generation>>,
+    is_polled: Cell<bool>,
+    settings: String,
+}
+
+#[wasm_bindgen]
+impl Generation {
+    /// Waits for the next event and returns its JSON. Returns `undefined` after the last event.
+    pub async fn next(&self) -> JsResult<Option<String>> {
+        if self.is_polled.replace(true) {
+            return Err(js(Error::usage("expected one call of `next` at a time, found a second one")));
+        }
+        let event = poll_fn(|context| match self.generation.borrow_mut().as_mut() {
+            Some(generation) => Pin::new(generation).poll_next(context),
+            None => Poll::Ready(None),
+        })
+        .await;
+        self.is_polled.set(false);
+        match event {
+            Some(Ok(event)) => Ok(Some(events::json(self.engine.model(), &event).to_string())),
+            Some(Err(e)) => Err(js(e)),
+            None => Ok(None),
+        }
+    }
+
+    /// The number of tokens of the prompt, as JSON.
+    pub fn n_tokens(&self) -> String {
+        self.settings.clone()
+    }
+
+    /// Cancels the request. Its slots are free within one step.
+    pub fn cancel(&self) {
+        self.generation.borrow_mut().take();
+    }
+}

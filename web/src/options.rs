@@ -1,0 +1,96 @@
+//! Options of a model and its engine, as JSON.
+
+use serde::Deserialize;
+use std::sync::Arc;
+use wingbeat::low_level::exec::gpu::{self, Backend};
+use wingbeat::low_level::tape::Class;
+use wingbeat::{CacheOptions, DeviceChoice, EngineOptions, Error, Format, Model, Options, Result};
+
+/// The options of `load`. A missing field has its default.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadOptions {
+    /// `auto`, `gpu`, `gpu:N` or `cpu`.
+    pub device: Option<String>,
+    /// The kernels: `groups` (for GPUs) or `lanes` (for software). Chosen for the GPU if missing.
+    class: Option<String>,
+    quant: Option<String>,
+    dtype: Option<String>,
+    state_dtype: Option<String>,
+    cache_dtype: Option<String>,
+    context: Option<usize>,
+    chunk: Option<usize>,
+    deterministic: bool,
+    /// How many texts run at once.
+    slots: Option<usize>,
+    max_tokens: Option<usize>,
+    /// The chat format. The model's own if missing.
+    format: Option<String>,
+    /// Whether the prefix cache is used.
+    prefix_cache: Option<bool>,
+}
+
+impl LoadOptions {
+    pub fn read(json: &str) -> Result<LoadOptions> {
+        serde_json::from_str(json).map_err(|e| Error::usage(format!("expected the options of a model: {e}")))
+    }
+
+    /// Returns the options with which the model is loaded.
+    pub async fn model(&self) -> Result<Options> {
+        let mut options = Options::new().deterministic(self.deterministic);
+        let named = |name: &'static str| move |e: Error| e.field(name);
+        if let Some(device) = &self.device {
+            options.device = device.parse().map_err(named("device"))?;
+        }
+        if let Some(quant) = self.quant.as_deref().filter(|quant| !quant.is_empty()) {
+            options.quant = Some(quant.parse().map_err(named("quant"))?);
+        }
+        if let Some(dtype) = &self.dtype {
+            options.dtype = dtype.parse().map_err(named("dtype"))?;
+        }
+        if let Some(dtype) = &self.state_dtype {
+            options.state_dtype = dtype.parse().map_err(named("state_dtype"))?;
+        }
+        if let Some(dtype) = &self.cache_dtype {
+            options.cache_dtype = dtype.parse().map_err(named("cache_dtype"))?;
+        }
+        options.context = self.context;
+        options.chunk = self.chunk;
+        if let Some(class) = &self.class {
+            options.gpu = Some(with_class(class, &options).await?);
+        }
+        Ok(options)
+    }
+
+    /// Returns the options of the engine.
+    pub fn engine(&self, model: &Model) -> Result<EngineOptions> {
+        let mut options = EngineOptions::new().slots(self.slots.unwrap_or(2));
+        if let Some(n) = self.max_tokens {
+            options = options.max_tokens(n);
+        }
+        if let Some(format) = &self.format {
+            options = options.format(Format::named(format, model).map_err(|e| e.field("format"))?);
+        }
+        if self.prefix_cache == Some(false) {
+            options = options.cache(CacheOptions::off());
+        }
+        Ok(options)
+    }
+}
+
+/// Opens the GPU with kernels of one class, in place of those that suit it.
+async fn with_class(class: &str, options: &Options) -> Result<Arc<gpu::Device>> {
+    let class = match class {
+        "groups" => Class::Groups,
+        "lanes" => Class::Lanes,
+        other => return Err(Error::usage(format!("expected groups or lanes, found {other:?}")).field("class")),
+    };
+    if options.device == DeviceChoice::Cpu {
+        return Err(Error::usage("the CPU has no classes of kernels").field("class").hint("leave `class` out"));
+    }
+    let found = gpu::adapters_async(Backend::Auto).await;
+    let adapter = found.first().ok_or_else(|| Error::device("no GPU was found"))?;
+    let opened = gpu::Device::open_async(adapter, options.deterministic).await?;
+    let caps = wingbeat::low_level::tape::Caps { class, cooperative: None, ..opened.caps.clone() };
+    Ok(Arc::new(opened.with_caps(caps)))
+}
