@@ -39,19 +39,27 @@ fn load(source: impl Into<ModelSource>, options: &Options) -> Model {
 fn weights_and_logits_are_those_of_the_files_on_disk() {
     for golden in goldens() {
         let tokens = golden.golden().prompt(9, 3);
-        for quant in ["", "i8"] {
+        for (quant, shard_bytes) in [("", None), ("i8", None), ("i8", Some(500_000))] {
             let folder = tempfile::tempdir().unwrap();
             let input = if golden.name == "rwkv7" { embedded().unwrap() } else { Checkpoint::open(&golden.path()).unwrap() };
-            let path = folder.path().join("model.safetensors");
-            match quant {
-                "" => convert(&input, &path, &Conversion::default(), &mut |_, _| ()).map(|_| ()).unwrap(),
-                _ => convert_coded(&input, &path, &quant.parse().unwrap(), &Conversion::default(), &mut |_, _| ()).map(|_| ()).unwrap(),
+            let (path, shards) = (folder.path().join("one").join("model.safetensors"), folder.path().join("shards"));
+            std::fs::create_dir(path.parent().unwrap()).unwrap();
+            let write = |out: &Path, shard_bytes| {
+                let what = Conversion { shard_bytes, ..Conversion::default() };
+                match quant {
+                    "" => convert(&input, out, &what, &mut |_, _| ()).unwrap(),
+                    _ => convert_coded(&input, out, &quant.parse().unwrap(), &what, &mut |_, _| ()).unwrap(),
+                }
+            };
+            write(&path, None);
+            if shard_bytes.is_some() {
+                write(&shards, shard_bytes);
             }
             for device in devices() {
                 let options = options(device).deterministic(true);
-                let (files, longest) = handed(folder.path());
+                let (files, longest) = handed(if shard_bytes.is_some() { &shards } else { path.parent().unwrap() });
                 let (whole, ranged) = (load(path.clone(), &options), load(ModelSource::Files { files, main: None }, &options));
-                let place = format!("{} {quant} {device}", golden.name);
+                let place = format!("{} {quant} {shard_bytes:?} {device}", golden.name);
                 assert_eq!(whole.weights_hash(), ranged.weights_hash(), "{place}");
                 assert_eq!((whole.dtype(), whole.weight_bytes()), (ranged.dtype(), ranged.weight_bytes()), "{place}");
                 assert_eq!(read(&whole, &tokens), read(&ranged, &tokens), "{place}");

@@ -9,7 +9,7 @@ use super::progress::{Progress, Unit};
 use super::published;
 use super::target::{ForceArgs, check_folder};
 use super::threads::ThreadArgs;
-use super::values::suggested;
+use super::values::{bytes, suggested};
 use crate::arch;
 use crate::error::{Error, Result, size};
 use crate::exec::wait;
@@ -17,7 +17,7 @@ use crate::session::{Options, StateOrientation, convert_coded, is_saved, is_tune
 use crate::tensor::DType;
 use crate::vocab::{Choice, Vocab};
 use crate::weights::convert::refuse_same_path;
-use crate::weights::hf_folder::{SideFile, check_new_folder};
+use crate::weights::shards::{SideFile, check_new_folder};
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,6 +30,7 @@ Examples:
   wingbeat convert model.pth model-f16.safetensors --dtype f16
   wingbeat convert model.pth model-i8.safetensors --quant i8
   wingbeat convert model.pth model.st --layout web-rwkv
+  wingbeat convert model.pth folder --quant i8 --shard 256M
   wingbeat convert rwkv7-hf-folder/ model.safetensors
   wingbeat convert model.pth rwkv7-hf-folder --layout hf
   wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64
@@ -41,7 +42,7 @@ Examples:
 pub struct Args {
     /// Checkpoint to read: a file, the file's path without the extension, or the file's folder. A Hugging Face folder may have several weight files
     input: PathBuf,
-    /// File to write; with --layout hf, a folder to create
+    /// File to write; with --layout hf or --shard, a folder to create
     #[arg(required_unless_present = "model", conflicts_with = "model")]
     output: Option<PathBuf>,
     /// Checkpoint to read, in place of the argument INPUT: `convert -m INPUT OUTPUT`
@@ -58,6 +59,9 @@ pub struct Args {
     /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, or hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only)
     #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf"])]
     layout: String,
+    /// Write a folder: the weights in files of at most SIZE (256M, 1G), an index of them, and wingbeat.manifest.json with the SHA-256 of each file. Suits downloads in pieces, as in a browser
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    shard: Option<u64>,
     /// Vocabulary file to write into the folder of --layout hf [default: the model's vocabulary]
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     vocab: Option<PathBuf>,
@@ -68,7 +72,7 @@ pub struct Args {
     #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
     /// Convert a tuned initial state (INPUT, with tensors blocks.N.att.time_state) into a state file for the checkpoint MODEL
-    #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "vocab"])]
+    #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "shard", "vocab"])]
     state_of: Option<PathBuf>,
     /// With --state-of: axis order of the matrices in the tuned initial state: value-key (files of RWKV's official trainer, .st files of web-rwkv) or key-value (files of trainers that write the key axis first) [default: value-key]
     #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
@@ -117,14 +121,14 @@ pub fn run(args: Args) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let layout: Layout = args.layout.parse()?;
-    if layout == Layout::HuggingFace {
+    if layout != Layout::HuggingFace && args.vocab.is_some() {
+        return Err(Error::usage("--vocab needs --layout hf: other layouts have no vocabulary").into());
+    }
+    if layout == Layout::HuggingFace || args.shard.is_some() {
         check_new_folder(output)?;
         check_folder(output)?;
     } else {
         args.existing.check(output)?;
-        if args.vocab.is_some() {
-            return Err(Error::usage("--vocab needs --layout hf: other layouts have no vocabulary").into());
-        }
     }
     let dtype = match args.dtype.as_deref() {
         Some("f16") => Some(DType::F16),
@@ -139,8 +143,12 @@ pub fn run(args: Args) -> Outcome {
         (Some(path), Some(alpha)) => Some(Lora::open(path, alpha, &input)?),
         _ => None,
     };
-    let files = if layout == Layout::HuggingFace { files_beside(&input, args.vocab.as_deref())? } else { Vec::new() };
-    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None, files: &files };
+    let files = match (layout, args.shard) {
+        (Layout::HuggingFace, _) => files_beside(&input, args.vocab.as_deref())?,
+        (_, Some(_)) => side_files(&input, None)?,
+        (_, None) => Vec::new(),
+    };
+    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None, files: &files, shard_bytes: args.shard };
     let started = Instant::now();
     let mut bar = Progress::new("writing", Unit::Bytes);
     let mut show = |done, total| bar.show(done, total);

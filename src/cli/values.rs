@@ -47,9 +47,39 @@ pub fn within(range: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, String
     move |text| text.trim().parse().ok().filter(|n| (least..=most).contains(n)).ok_or_else(expected)
 }
 
+/// The endings of a size, and what they multiply by. As with `split`, `M` is 1024 times 1024 bytes, and `MB` is a million.
+const UNITS: [(&str, u64); 9] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("K", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+];
+
+/// Parses a size of at least one byte, such as `256M`.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, unit) = UNITS.iter().find_map(|(unit, n)| Some((text.strip_suffix(unit)?, *n))).unwrap_or((text, 1));
+    let bytes = number.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0);
+    bytes.ok_or_else(|| "expected a size such as 256M, 1G or 500MB".into())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{from, within};
+    use super::{bytes, from, within};
+
+    #[test]
+    fn sizes_have_units() {
+        let found = ["256M", "1G", " 3 KiB", "500MB", "7"].map(|text| bytes(text).unwrap());
+        assert_eq!(found, [256 << 20, 1 << 30, 3072, 500_000_000, 7]);
+        for wrong in ["", "0", "0M", "M", "1.5G", "-1", "99999999999G", "1T"] {
+            assert!(bytes(wrong).is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn numbers_are_refused_with_what_was_expected() {

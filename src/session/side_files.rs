@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::vocab::Vocab;
-use crate::weights::hf_folder::SideFile;
+use crate::weights::shards::SideFile;
 use crate::weights::{Checkpoint, read_small};
 
 /// The names of the files that are copied from the folder of the input model, if that folder is a Hugging Face folder.

@@ -4,10 +4,11 @@
 //! The values of tensors change only if their type changes, if a matrix is quantised, or if an adapter is merged. Tensors are written in small
 //! blocks. Only a tensor that is both merged and quantised is in memory as a whole.
 
-use super::hf_folder::{self, SideFile};
+use super::hf_folder;
 use super::layout::{LAYOUT_KEY, Layout};
 use super::names::to_web;
 use super::orient::swapped_by_web;
+use super::shards::{self, SideFile};
 use super::write::{NewTensor, WriteData, write_safetensors};
 use super::{Checkpoint, GLM, Lora, coded, config, write_view};
 use crate::error::{Error, Result};
@@ -37,8 +38,11 @@ pub struct Conversion<'a> {
     pub lora: Option<&'a Lora>,
     /// The matrices to quantise. Only the official layout supports quantised matrices.
     pub coded: Option<&'a CodedTensors<'a>>,
-    /// Small files to add to a Hugging Face folder beside `config.json` and the weights, such as a vocabulary. Other layouts ignore this list.
+    /// Small files to add to a folder beside the weights, such as a vocabulary. A conversion to one file ignores this list.
     pub files: &'a [SideFile],
+    /// The maximum number of bytes of a file with weights. If set, `out` is a folder that is created: the weights in shards, their index, and a
+    /// manifest with hashes.
+    pub shard_bytes: Option<u64>,
 }
 
 /// Writes all tensors of `input` to the safetensors file `out`, or to the folder `out` in the layout of Hugging Face. `progress` is called with
@@ -49,7 +53,7 @@ pub struct Conversion<'a> {
 /// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if an element does not fit the type, or if the
 /// adapter belongs to another model. `File` if the output cannot be written, or if `out` is a folder that is not empty.
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let Conversion { dtype, layout, lora, coded, files } = *what;
+    let Conversion { dtype, layout, lora, coded, files, shard_bytes } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
         return Err(Error::usage(format!("expected F32, F16 or BF16 as the number type to write, found {d}")));
     }
@@ -81,11 +85,12 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     }
     let views = || input.names().map(|name| (name, input.tensor(name).expect("names() lists what tensor() finds")));
     let mut entries = Vec::new();
+    let mut codings: Vec<(&str, Coding, Vec<usize>)> = Vec::new();
     if let Some(coded) = coded {
-        let codings: Vec<_> = views().filter_map(|(name, view)| Some((name, *coded.codings.get(name)?, view.shape().to_vec()))).collect();
-        metadata.extend(coded::describe(codings.iter().map(|(name, coding, shape)| (*name, *coding, &shape[..]))));
-        for (name, coding, shape) in codings {
-            let (rows, k) = coding.sides(&shape);
+        codings = views().filter_map(|(name, view)| Some((name, *coded.codings.get(name)?, view.shape().to_vec()))).collect();
+        for (name, coding, shape) in &codings {
+            let (name, coding) = (*name, *coding);
+            let (rows, k) = coding.sides(shape);
             let n_bytes = coding.size_bytes(rows, k).expect("a view of the numbers exists");
             let data: WriteData<'_> = Box::new(move |out: &mut dyn Write| (coded.write)(name, out));
             entries.push(NewTensor { name: name.to_string(), dtype: DType::U8, shape: vec![n_bytes], data });
@@ -119,9 +124,19 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         });
     }
     if layout == Layout::HuggingFace {
-        return hf_folder::write(input, out, entries, files, progress);
+        return hf_folder::write(input, out, entries, files, shard_bytes, progress);
     }
-    write_safetensors(out, &metadata, entries, progress)
+    // A file describes its own quantised matrices only.
+    let metadata = |entries: &[NewTensor<'_>]| {
+        let own = codings.iter().filter(|(name, ..)| entries.iter().any(|entry| entry.name == *name));
+        let mut metadata = metadata.clone();
+        metadata.extend(coded::describe(own.map(|(name, coding, shape)| (*name, *coding, &shape[..]))));
+        metadata
+    };
+    match shard_bytes {
+        Some(most) => shards::write(out, entries, &metadata, files, most, progress),
+        None => write_safetensors(out, &metadata(&entries), entries, progress),
+    }
 }
 
 /// Returns the file entry of a tensor. If `repeat` is more than 1, each element is written `repeat` times, and the shape has an additional last

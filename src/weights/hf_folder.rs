@@ -4,20 +4,17 @@
 //! no value residual.
 
 use super::names::to_decoder;
-use super::write::{NewTensor, write_safetensors};
-use super::{Checkpoint, GROUP_NORM_EPS, LAYER_NORM_EPS, NewFile, Readers};
+use super::shards::{self, SideFile};
+use super::write::NewTensor;
+use super::{Checkpoint, GROUP_NORM_EPS, LAYER_NORM_EPS};
 use crate::error::{Error, Result};
 use crate::tensor::{DType, View};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
-/// Limit on the bytes of tensors in one shard. A larger tensor has a shard of its own. `transformers` uses the same limit.
+/// Limit on the bytes of tensors in one shard if the caller sets none. `transformers` uses the same limit.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
-
-/// A small file that belongs to a model: its name and its content.
-pub type SideFile = (String, Vec<u8>);
 
 /// Returns the name in the folder's files for the tensor with the official name `canonical`. Returns `None` for the value residual of layer 0,
 /// which official files may have but no model uses.
@@ -42,99 +39,25 @@ pub(super) fn squeezed(view: View<'_>) -> View<'_> {
     }
 }
 
-/// Checks that the folder `out` does not exist or is empty.
+/// Writes the folder `out` as [`shards::write`] does, with `config.json` among the files. `max_bytes` limits the shards.
 ///
 /// # Errors
 ///
-/// `File` if `out` is a file, or a folder that is not empty or not readable.
-pub fn check_new_folder(out: &Path) -> Result<()> {
-    let refused = |found: &str| Err(Error::file(format!("expected a new or empty folder, found {found}")).at(out.display()));
-    match std::fs::read_dir(out).map(|mut entries| entries.next().is_none()) {
-        Ok(true) => Ok(()),
-        Ok(false) => refused("a folder with files"),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(_) if out.is_file() => refused("a file"),
-        Err(e) => Err(Error::io(e, out)),
-    }
-}
-
-/// Writes the folder `out`: the tensors `entries` in shards, an index if there are several shards, the files `files`, and `config.json` last.
-/// Creates the folder if it does not exist. After an error, removes a folder that this call created. Calls `progress(bytes written so far, total
-/// bytes)`.
-///
-/// # Errors
-///
-/// `File` if the folder exists and is not empty, or if a file cannot be written. `Model` if `input` is not an RWKV-7 model.
+/// The errors of [`shards::write`]. `Model` if `input` is not an RWKV-7 model.
 pub(super) fn write(
     input: &Checkpoint,
     out: &Path,
     entries: Vec<NewTensor<'_>>,
     files: &[SideFile],
+    max_bytes: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
-    check_new_folder(out)?;
+    shards::check_new_folder(out)?;
     let dtype = entries.iter().find(|e| e.name == "lm_head.weight").map(|e| e.dtype);
-    let config = config(input, dtype)?;
-    let is_new = !out.exists();
-    if is_new {
-        std::fs::create_dir(out).map_err(|e| Error::io(e, out))?;
-    }
-    let written = write_files(out, entries, MAX_SHARD_BYTES, progress)
-        .and_then(|()| files.iter().try_for_each(|(name, content)| write_small(&out.join(name), content)))
-        .and_then(|()| write_small(&out.join("config.json"), &pretty(&config)));
-    if written.is_err() && is_new {
-        // An error of the removal is ignored, because the first error is more useful.
-        let _ = std::fs::remove_dir_all(out);
-    }
-    written
-}
-
-fn write_files(out: &Path, entries: Vec<NewTensor<'_>>, max_bytes: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let sizes: Vec<u64> = entries.iter().map(size_of).collect();
-    let total: u64 = sizes.iter().sum();
-    let mut shards: Vec<(u64, Vec<NewTensor<'_>>)> = Vec::new();
-    for (entry, size) in entries.into_iter().zip(sizes) {
-        match shards.last_mut().filter(|(bytes, _)| bytes + size <= max_bytes) {
-            Some((bytes, shard)) => {
-                *bytes += size;
-                shard.push(entry);
-            }
-            None => shards.push((size, vec![entry])),
-        }
-    }
-    let n_shards = shards.len();
-    let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-    let (mut map, mut done) = (BTreeMap::new(), 0);
-    for (i, (bytes, shard)) in shards.into_iter().enumerate() {
-        let name = match n_shards {
-            1 => "model.safetensors".to_string(),
-            _ => format!("model-{:05}-of-{n_shards:05}.safetensors", i + 1),
-        };
-        map.extend(shard.iter().map(|entry| (entry.name.clone(), name.clone())));
-        write_safetensors(&out.join(&name), &metadata, shard, &mut |now, _| progress((done + now).min(total), total))?;
-        done += bytes;
-    }
-    if n_shards > 1 {
-        let index = json!({ "metadata": { "total_size": total }, "weight_map": map });
-        write_small(&out.join("model.safetensors.index.json"), &pretty(&index))?;
-    }
-    Ok(())
-}
-
-/// Returns how many bytes the tensor of an entry takes. The writer checks sizes later. A wrong size here only puts a tensor into another shard.
-fn size_of(entry: &NewTensor<'_>) -> u64 {
-    let size = entry.dtype.size_bytes().unwrap_or(0) as u64;
-    entry.shape.iter().fold(size, |bytes, &n| bytes.saturating_mul(n as u64))
-}
-
-fn write_small(path: &Path, content: &[u8]) -> Result<()> {
-    let new = NewFile::create(path, Readers::Umask)?;
-    new.file().write_all(content).map_err(|e| Error::io(e, path))?;
-    new.finish()
-}
-
-fn pretty(value: &Value) -> Vec<u8> {
-    format!("{value:#}\n").into_bytes()
+    let config = ("config.json".to_string(), shards::pretty(&config(input, dtype)?));
+    let files: Vec<SideFile> = files.iter().cloned().chain([config]).collect();
+    let metadata = |_: &[NewTensor<'_>]| BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    shards::write(out, entries, &metadata, &files, max_bytes.unwrap_or(MAX_SHARD_BYTES), progress)
 }
 
 /// Returns the content of `config.json` for `RwkvForCausalLM`. `dtype` is the type of the weights.
@@ -189,24 +112,6 @@ mod tests {
     use super::super::testing::put;
     use super::super::{Conversion, Layout, convert};
     use super::*;
-
-    #[test]
-    fn a_large_model_is_written_in_shards() {
-        let dir = tempfile::tempdir().unwrap();
-        let entry = |name: &str| NewTensor {
-            name: name.into(),
-            dtype: DType::U8,
-            shape: vec![40],
-            data: Box::new(|out| out.write_all(&[7; 40]).map_err(|e| Error::file(e.to_string()))),
-        };
-        let mut last = (0, 0);
-        write_files(dir.path(), ["a", "b", "c"].map(entry).into(), 100, &mut |done, total| last = (done, total)).unwrap();
-        assert_eq!(last, (120, 120));
-        let index: Value = serde_json::from_slice(&std::fs::read(dir.path().join("model.safetensors.index.json")).unwrap()).unwrap();
-        let [first, second] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
-        assert_eq!(index, json!({ "metadata": { "total_size": 120 }, "weight_map": { "a": first, "b": first, "c": second } }));
-        assert!(dir.path().join(second).is_file());
-    }
 
     #[test]
     fn the_name_of_an_official_file_has_the_context_length() {

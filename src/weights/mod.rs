@@ -33,6 +33,7 @@ mod parts;
 mod pickle;
 mod pth;
 mod safetensors;
+pub mod shards;
 #[cfg(test)]
 mod same;
 #[cfg(test)]
